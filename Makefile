@@ -1,0 +1,69 @@
+# Every target sets up what it needs; only Python 3.11 or newer and make are taken for granted.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# The first of these that is Python 3.11 or newer; `make PYTHON=... venv` overrides.
+PYTHON ?= $(shell for python in python3.11 python3; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+# The folders with Python in them, so far. Never `.`: the links agents, games and vec would show the same files twice.
+CODE = $(patsubst %/,%,$(sort $(dir $(wildcard $(addsuffix /*.py,entity_env tests examples benchmarks tools)))))
+
+export PIP_NO_INPUT := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help venv demo test test-all check lint types wheel format coverage bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
+
+venv: $(STAMP)  ## make .venv with all that development needs
+
+# Made anew when the dependencies change. The stamp is written last, so an interrupted installation is taken up again.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Installing all that development needs into $(VENV): about two minutes the first time, then seconds."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[all,dev]'
+	@touch $@
+
+demo: $(STAMP)  ## train snake for a minute or two, then watch the trained agent play
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP)  ## run the fast tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(STAMP)  ## run all tests
+	$(BIN)/python -m pytest
+
+check: lint types wheel  ## check format, lint and types; build the wheel and import it elsewhere
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+
+types: $(STAMP)
+	$(BIN)/mypy $(CODE)
+
+wheel: $(STAMP)
+	$(BIN)/python tools/check_wheel.py
+
+format: $(STAMP)  ## format the code and mend what lint can mend
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+coverage: $(STAMP)  ## run all tests and report the lines that none of them reach
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: $(STAMP)  ## run every benchmark
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,25 @@
+"""What holds for every test: it leaves nothing behind, and CI sees the same examples each time."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.leaks import holdings, leaked_since
+
+# No deadline: a slow machine is not a bug. On CI no luck either, so that a red run can be repeated.
+settings.register_profile("dev", deadline=None)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """Fail a test that leaks a thread, a process or a segment of shared memory."""
+    before = holdings()
+    yield
+    if leaked := leaked_since(before):
+        pytest.fail("left behind: " + "; ".join(leaked), pytrace=False)
