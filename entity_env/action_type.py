@@ -1,0 +1,201 @@
+"""What a game asks for: an Enum as a choice, and who makes it.
+
+`agent.act(obs, Move)` asks once for the whole observation; `Categorical(Move)` asks every actor,
+`SelectEntity(Cherry)` asks every actor for one of the entities that it was shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from functools import cache
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import SchemaError
+from entity_env.spaces import (
+    ActionName,
+    ActionSpace,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+)
+
+Answer = TypeVar("Answer")
+Choice = TypeVar("Choice")
+
+ActionKey: TypeAlias = "type | ActionType[Any]"
+"""How a game names an action: a class of choices (asked once), or an `ActionType`."""
+
+
+class ActionType(ABC, Generic[Answer]):
+    """One kind of question to an agent, with answers of type `Answer`.
+
+    Args:
+        name: key of the action in spaces, batches and checkpoints.
+    """
+
+    name: ActionName
+
+    @property
+    @abstractmethod
+    def space(self) -> ActionSpace:
+        """The action space that the contract knows this question by."""
+
+    @abstractmethod
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Answer:
+        """What the game receives.
+
+        Args:
+            chosen: one value an actor, as in `VecActions`.
+            actees: for a select action the entities that could be selected, else empty.
+        """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+
+class GlobalCategorical(ActionType[Choice]):
+    """Asks once for the whole observation; the answer is one choice.
+
+    Args:
+        choices: an Enum, or a frozen dataclass of Enums that stands for their product
+            (`direction=Up,thrust=Full`, the last field varying fastest).
+        name: key of the action; the name of the class when left out.
+
+    Raises:
+        SchemaError: a class that is neither.
+    """
+
+    def __init__(self, choices: type[Choice], name: str | None = None) -> None:
+        self.name = name or choices.__name__
+        self.choices = _choices_of(choices)
+        self._space = GlobalCategoricalActionSpace(_labels_of(choices))
+
+    @property
+    def space(self) -> GlobalCategoricalActionSpace:
+        return self._space
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
+        return self.choices[chosen[0]]
+
+
+class Categorical(ActionType[list[Choice]]):
+    """Asks every actor of the observation; the answer is a list, one choice an actor.
+
+    Args and Raises: as for `GlobalCategorical`.
+    """
+
+    def __init__(self, choices: type[Choice], name: str | None = None) -> None:
+        self.name = name or choices.__name__
+        self.choices = _choices_of(choices)
+        self._space = CategoricalActionSpace(_labels_of(choices))
+
+    @property
+    def space(self) -> CategoricalActionSpace:
+        return self._space
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice]:
+        choices = self.choices
+        return [choices[index] for index in chosen]
+
+
+class SelectEntity(ActionType[list[Choice]]):
+    """Asks every actor for an entity of one class; the answer is a list of the game's own objects.
+
+    Args:
+        actee: class of the entities that can be selected: all that the observation shows.
+        name: key of the action; `Select` and the name of the class when left out.
+    """
+
+    def __init__(self, actee: type[Choice], name: str | None = None) -> None:
+        self.name = name or f"Select{actee.__name__}"
+        self.actee = actee
+        self._space = SelectEntityActionSpace()
+
+    @property
+    def space(self) -> SelectEntityActionSpace:
+        return self._space
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice]:
+        return [actees[index] for index in chosen]
+
+
+class Continuous(ActionType[NDArray[np.float32]]):
+    """Asks every actor for real numbers; the answer is `(num_actors, num_labels)` float32.
+
+    Args:
+        name: key of the action.
+        low, high, labels: as in `ContinuousActionSpace`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        low: Sequence[float],
+        high: Sequence[float],
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self._space = ContinuousActionSpace(tuple(low), tuple(high), tuple(labels))
+
+    @property
+    def space(self) -> ContinuousActionSpace:
+        return self._space
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> NDArray[np.float32]:
+        return np.array(chosen, dtype=np.float32).reshape(-1, len(self._space))
+
+
+@cache
+def action_type(key: ActionKey) -> ActionType[Any]:
+    """The `ActionType` that a game means by `key`: itself, or one global choice of a class."""
+    return key if isinstance(key, ActionType) else GlobalCategorical(key)
+
+
+def _choices_of(cls: type[Choice]) -> tuple[Choice, ...]:
+    if isinstance(cls, type) and issubclass(cls, Enum):
+        members: tuple[Any, ...] = tuple(cls)
+        return members
+    enums = _enums_of_fields(cls)
+    return tuple(cls(*values) for values in itertools.product(*enums.values()))
+
+
+def _labels_of(cls: type) -> tuple[str, ...]:
+    if issubclass(cls, Enum):
+        return tuple(member.name for member in cls)
+    enums = _enums_of_fields(cls)
+    names = itertools.product(*([member.name for member in enum] for enum in enums.values()))
+    return tuple(
+        ",".join(f"{field}={name}" for field, name in zip(enums, row, strict=True))
+        for row in names
+    )
+
+
+def _enums_of_fields(cls: type) -> dict[str, type[Enum]]:
+    """The Enum of every field of a frozen dataclass, in order."""
+    params = getattr(cls, "__dataclass_params__", None)
+    if params is None or not params.frozen:
+        raise SchemaError(
+            f"an action must be an Enum, or a frozen dataclass whose fields are Enums: got {cls!r}"
+        )
+    hints = typing.get_type_hints(cls)
+    enums: dict[str, type[Enum]] = {}
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        if not (isinstance(kind, type) and issubclass(kind, Enum)):
+            raise SchemaError(
+                f"action {cls.__name__}: field {field.name!r} must be an Enum, got {kind!r}"
+            )
+        enums[field.name] = kind
+    if not enums:
+        raise SchemaError(f"action {cls.__name__} has no fields, so there is nothing to choose")
+    return enums

@@ -1,0 +1,126 @@
+"""The errors of entity_env, and whose fault each one is.
+
+EntityEnvError
+├── SchemaError       a type, observation or action does not fit what was declared  (the game's author)
+│   └── ContractError `check_env` or `check_game` found breaches, and lists them all
+├── ProtocolError     calls in an order that can never work                         (the caller)
+├── ClosedError       something was used after it was closed                        (the caller)
+├── WorkerError       a game raised, hung, or its process died                      (the game, or the machine)
+├── CheckpointError   a checkpoint cannot be read, or belongs to another game       (the file)
+├── UsageError        a name, path or setting that the user typed does not exist    (the user)
+└── MissingExtraError an optional package is not installed                          (the installation)
+
+A message says what was expected, what came, where, and how to mend it.
+`GameExit` is not an error: it unwinds a suspended game when its driver closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenlet import GreenletExit
+
+
+class EntityEnvError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class SchemaError(EntityEnvError, ValueError):
+    """A type, an observation or an action does not fit what was declared."""
+
+
+class ContractError(SchemaError):
+    """An environment or a game breaks the contract.
+
+    Args:
+        name: which environment or game.
+        problems: every breach that was found, a sentence each.
+    """
+
+    def __init__(self, name: str, problems: Sequence[str]) -> None:
+        self.name = name
+        self.problems = tuple(problems)
+        count = f"{len(self.problems)} breach{'es' if len(self.problems) > 1 else ''}"
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"{name}: {count} of the contract:{lines}")
+
+    def __reduce__(self) -> tuple[type[ContractError], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.name, self.problems)
+
+
+class ProtocolError(EntityEnvError, RuntimeError):
+    """Calls came in an order that can never work; the message names the call that was expected."""
+
+
+class ClosedError(EntityEnvError, RuntimeError):
+    """Something was used after `close()`."""
+
+
+class CheckpointError(EntityEnvError, ValueError):
+    """A checkpoint cannot be read, or it belongs to a game with another schema."""
+
+
+class UsageError(EntityEnvError, ValueError):
+    """A game, file or setting that the user named does not exist or cannot be read."""
+
+
+class MissingExtraError(EntityEnvError, ImportError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self._arguments = (package, extra, purpose)
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed: "
+            f"pip install 'entity-env[{extra}]'"
+        )
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        return type(self), self._arguments
+
+
+class WorkerError(EntityEnvError, RuntimeError):
+    """A game raised, hung, or the process that ran it died.
+
+    Attributes:
+        env_id: index of the environment, or None when a whole worker is meant.
+        worker: index of the worker process, or None when the game ran in this process.
+        seed: seed of the episode, or None when no episode had begun.
+        episode: number of the episode in its environment, from 0.
+        step: number of actions taken in that episode.
+        game_traceback: the game's own traceback as text, empty when there is none.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        env_id: int | None = None,
+        worker: int | None = None,
+        seed: int | None = None,
+        episode: int | None = None,
+        step: int | None = None,
+        game_traceback: str = "",
+    ) -> None:
+        self.env_id = env_id
+        self.worker = worker
+        self.seed = seed
+        self.episode = episode
+        self.step = step
+        self.game_traceback = game_traceback
+        where = {
+            "env": env_id,
+            "worker": worker,
+            "seed": seed,
+            "episode": episode,
+            "step": step,
+        }
+        place = ", ".join(f"{name} {value}" for name, value in where.items() if value is not None)
+        text = f"{message} ({place})" if place else message
+        super().__init__(f"{text}\n{game_traceback}" if game_traceback else text)
+
+
+class GameExit(GreenletExit):
+    """Raised inside a suspended `agent.act` when whoever drives the game closes it.
+
+    A `BaseException`, so that `except Exception` in a game lets it pass and `finally` blocks run.
+    """

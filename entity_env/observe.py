@@ -1,0 +1,135 @@
+"""What a game shows, in the terms of the contract: an `Obs` as an `Observation`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.action_type import ActionType, Categorical, GlobalCategorical, SelectEntity
+from entity_env.entity_type import entity_type
+from entity_env.errors import SchemaError
+from entity_env.obs import Group, Obs, Rows, class_of
+from entity_env.observation import (
+    ActionMask,
+    BoolMask,
+    CategoricalActionMask,
+    ContinuousActionMask,
+    EntityID,
+    GlobalCategoricalActionMask,
+    Observation,
+    SelectEntityActionMask,
+)
+from entity_env.schema import Schema
+from entity_env.spaces import EntityName
+
+
+def observe(
+    obs: Obs,
+    actions: Sequence[ActionType[Any]],
+    schema: Schema,
+    *,
+    reward: float,
+    terminated: bool = False,
+    truncated: bool = False,
+) -> Observation:
+    """The observation that a game shows, as a copy that owns its memory.
+
+    The id of an entity is its position in the order in which the game showed all of them.
+
+    Args:
+        obs: what the game shows.
+        actions: what it asks for.
+        schema: what it declared.
+        reward, terminated, truncated: what the `Observation` says about them.
+
+    Raises:
+        SchemaError: an entity that was not declared, a feature that is no finite number, or an
+            action that asks actors where none are marked.
+    """
+    features: dict[EntityName, list[NDArray[np.float32]]] = {}
+    ids: dict[EntityName, list[EntityID]] = {}
+    first = 0
+    for group in obs.groups:
+        cls = class_of(group)
+        if cls is None:
+            continue
+        name = schema.entity(cls).name
+        features.setdefault(name, []).append(_finite(name, cls, group))
+        ids.setdefault(name, []).extend(range(first, first + len(group)))
+        first += len(group)
+    return Observation(
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        global_features=_globals(obs, schema, actions),
+        features={name: np.concatenate(rows) for name, rows in features.items()},
+        ids=ids,
+        actions={kind.name: _action_mask(kind, obs, schema) for kind in actions},
+        visible=_visible(obs, schema),
+        metrics=dict(obs.metrics or {}),
+    )
+
+
+def _finite(name: EntityName, cls: type, group: Group) -> NDArray[np.float32]:
+    kind = entity_type(cls)
+    rows = group.values.copy() if isinstance(group, Rows) else kind.featurize(group)
+    if not np.isfinite(rows).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+        raise SchemaError(
+            f"entity {name}: feature {kind.features[column]!r} of row {row} must be finite, "
+            f"got {rows[row, column]}"
+        )
+    return rows
+
+
+def _globals(
+    obs: Obs, schema: Schema, actions: Sequence[ActionType[Any]]
+) -> NDArray[np.float32]:
+    if schema.globals is None or (obs.is_blank and not actions):
+        return np.zeros(0, dtype=np.float32)
+    if obs.global_features is None:
+        raise SchemaError(
+            f"{schema.game}: the game declared global features, but an observation has none: "
+            "add obs.globals(...)"
+        )
+    if isinstance(obs.global_features, Rows):
+        return obs.global_features.values[0]
+    return _finite(schema.globals.name, schema.globals.cls, (obs.global_features,))[0]
+
+
+def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
+    mask: BoolMask | None = (obs.masks or {}).get(kind)
+    if isinstance(kind, GlobalCategorical):
+        return GlobalCategoricalActionMask(mask)
+    if obs.actor_groups is None:
+        raise SchemaError(
+            f"{schema.game}: {kind!r} asks every actor, but the observation marks none: "
+            "show them with obs.actors(...) instead of obs.entities(...)"
+        )
+    actors = _actor_ids(kind, obs)
+    if isinstance(kind, SelectEntity):
+        name = schema.entity(kind.actee).name
+        return SelectEntityActionMask(
+            actor_ids=actors, actee_types=[name], mask=None if mask is None else np.asarray(mask)
+        )
+    if isinstance(kind, Categorical):
+        return CategoricalActionMask(actor_ids=actors, mask=mask)
+    return ContinuousActionMask(actor_ids=actors)
+
+
+def _actor_ids(kind: ActionType[Any], obs: Obs) -> list[EntityID]:
+    roles = dict(obs.actor_groups or ())
+    actors: list[EntityID] = []
+    first = 0
+    for i, group in enumerate(obs.groups):
+        if i in roles and (not roles[i] or kind in roles[i]):
+            actors.extend(range(first, first + len(group)))
+        first += len(group)
+    return actors
+
+
+def _visible(obs: Obs, schema: Schema) -> dict[EntityName, BoolMask]:
+    return {schema.entity(cls).name: np.asarray(seen) for cls, seen in obs.hidden or ()}

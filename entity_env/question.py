@@ -1,0 +1,233 @@
+"""Question: one action that an observation asks for, with who answers and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.action_writer import as_mask
+from entity_env.errors import SchemaError
+from entity_env.observation import (
+    Action,
+    ActionMask,
+    CategoricalAction,
+    CategoricalActionMask,
+    ContinuousAction,
+    ContinuousActionMask,
+    EntityID,
+    GlobalCategoricalAction,
+    GlobalCategoricalActionMask,
+    Observation,
+    SelectEntityAction,
+    SelectEntityActionMask,
+)
+from entity_env.spaces import (
+    ActionName,
+    ActionSpace,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+
+MASK_OF_SPACE: Mapping[type[ActionSpace], type[ActionMask]] = {
+    CategoricalActionSpace: CategoricalActionMask,
+    GlobalCategoricalActionSpace: GlobalCategoricalActionMask,
+    SelectEntityActionSpace: SelectEntityActionMask,
+    ContinuousActionSpace: ContinuousActionMask,
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One action that an observation asks for.
+
+    Args:
+        name: the action.
+        space: its action space.
+        actors: ids of those who act; `(None,)` for a global action.
+        actees: ids of those that can be selected; empty unless the action selects.
+        allowed: `(num_actors, num_choices)` bool, True = allowed; all of it for a continuous one.
+    """
+
+    name: ActionName
+    space: ActionSpace
+    actors: Sequence[EntityID]
+    actees: Sequence[EntityID]
+    allowed: NDArray[np.bool_]
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """What an actor can choose, in words: the labels, or the ids of the actees."""
+        match self.space:
+            case SelectEntityActionSpace():
+                return [str(actee) for actee in self.actees]
+            case ContinuousActionSpace():
+                return self.space.labels
+            case _:
+                return self.space.index_to_label
+
+    def action(self, chosen: Sequence[Any] | NDArray[Any]) -> Action:
+        """The action that means these values, one an actor, as in `VecActions`.
+
+        Raises:
+            SchemaError: another number of values, or a choice that is not allowed.
+        """
+        self._require_legal(chosen)
+        match self.space:
+            case GlobalCategoricalActionSpace():
+                index = int(chosen[0])
+                return GlobalCategoricalAction(index, self.space.index_to_label[index])
+            case CategoricalActionSpace():
+                indices = np.asarray(chosen, dtype=np.int64)
+                return CategoricalAction(self.actors, indices, self.space.index_to_label)
+            case SelectEntityActionSpace():
+                return SelectEntityAction(self.actors, [self.actees[int(i)] for i in chosen])
+            case ContinuousActionSpace():
+                return ContinuousAction(self.actors, np.asarray(chosen, dtype=np.float32))
+
+    def chosen(self, action: Action | None) -> list[Any]:
+        """The values of an action, one an actor, as in `VecActions`.
+
+        Raises:
+            SchemaError: no action, one of another kind, or a choice that is not allowed.
+        """
+        values: list[Any]
+        match self.space, action:
+            case GlobalCategoricalActionSpace(), GlobalCategoricalAction():
+                values = [action.index]
+            case CategoricalActionSpace(), CategoricalAction():
+                values = np.asarray(action.indices).tolist()
+            case SelectEntityActionSpace(), SelectEntityAction():
+                values = [self._position(actee) for actee in action.actees]
+            case ContinuousActionSpace(), ContinuousAction():
+                values = np.asarray(action.values).tolist()
+            case _:
+                raise SchemaError(
+                    f"action {self.name!r} needs a {self._kind()}, got "
+                    f"{'none' if action is None else type(action).__name__}"
+                )
+        self._require_legal(values)
+        return values
+
+    def _kind(self) -> str:
+        return type(self.space).__name__.removesuffix("Space")
+
+    def _position(self, actee: EntityID) -> int:
+        if actee not in self.actees:
+            raise SchemaError(
+                f"action {self.name!r} selects {actee!r}, which is not among those that can be "
+                f"selected: {list(self.actees)[:20]}"
+            )
+        return self.actees.index(actee)
+
+    def _require_legal(self, chosen: Sequence[Any] | NDArray[Any]) -> None:
+        if len(chosen) != len(self.actors):
+            raise SchemaError(
+                f"action {self.name!r} needs {len(self.actors)} values, one an actor: "
+                f"got {len(chosen)}"
+            )
+        if isinstance(self.space, ContinuousActionSpace):
+            require_in_bounds(self.name, self.space, chosen)
+            return
+        for i, choice in enumerate(chosen):
+            self._require_allowed(i, choice)
+
+    def _require_allowed(self, actor: int, choice: Any) -> None:
+        count = self.allowed.shape[1]
+        if isinstance(choice, bool | float) or not 0 <= choice < count:
+            raise SchemaError(
+                f"action {self.name!r}: actor {actor} chose {choice!r}, expected an integer "
+                f"from 0 to {count - 1}"
+            )
+        if not self.allowed[actor, choice]:
+            allowed = [self.choices[i] for i in np.flatnonzero(self.allowed[actor])]
+            raise SchemaError(
+                f"action {self.name!r}: actor {actor} chose {self.choices[int(choice)]!r}, which "
+                f"its mask forbids; allowed are {', '.join(allowed)}"
+            )
+
+
+def questions(
+    observation: Observation, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
+) -> list[Question]:
+    """What an observation asks for, in the order of the action space; absent actions left out.
+
+    Raises:
+        SchemaError: an action that is not in the space, an actor that was not observed, a mask
+            that fits nothing, or an actor without a legal choice.
+    """
+    unknown = [name for name in observation.actions if name not in action_space]
+    if unknown:
+        raise SchemaError(
+            f"action {unknown[0]!r} is not in the action space, which has "
+            f"{', '.join(action_space) or 'none'}"
+        )
+    ids = observation.entity_ids(obs_space)
+    return [
+        _question(name, space, observation, obs_space, ids)
+        for name, space in action_space.items()
+        if name in observation.actions
+    ]
+
+
+def require_in_bounds(
+    name: ActionName, space: ContinuousActionSpace, values: Sequence[Any] | NDArray[Any]
+) -> None:
+    """Checks `(num_actors, num_labels)` real numbers.
+
+    Raises:
+        SchemaError: another shape, or a value beyond its bounds or not finite.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        return
+    if array.ndim != 2 or array.shape[1] != len(space):
+        raise SchemaError(
+            f"action {name!r} needs the shape (num_actors, {len(space)}), got {array.shape}"
+        )
+    inside = (array >= np.asarray(space.low)) & (array <= np.asarray(space.high))
+    if not inside.all():
+        actor, i = (int(k) for k in np.argwhere(~inside)[0])
+        raise SchemaError(
+            f"action {name!r}: actor {actor} chose {array[actor, i]} for {space.labels[i]!r}, "
+            f"expected {space.low[i]} to {space.high[i]}"
+        )
+
+
+def _question(
+    name: ActionName,
+    space: ActionSpace,
+    observation: Observation,
+    obs_space: ObsSpace,
+    ids: Sequence[EntityID],
+) -> Question:
+    mask = observation.actions[name]
+    if not isinstance(mask, MASK_OF_SPACE[type(space)]):
+        raise SchemaError(
+            f"action {name!r} needs a {MASK_OF_SPACE[type(space)].__name__}, "
+            f"got a {type(mask).__name__}"
+        )
+    actees: list[EntityID] = []
+    actors: list[EntityID] = [None]
+    if not isinstance(mask, GlobalCategoricalActionMask):
+        actors = [ids[i] for i in observation.actor_indices(name, obs_space)]
+    if isinstance(mask, SelectEntityActionMask):
+        actees = [ids[i] for i in observation.actee_indices(name, obs_space)]
+        num_choices = len(actees)
+        if actors and not actees:
+            raise SchemaError(
+                f"action {name!r}: {len(actors)} actors have no legal choice, since no entity can "
+                "be selected: ask only when there is one"
+            )
+    else:
+        num_choices = len(space)  # type: ignore[arg-type]  # only selecting spaces have no length
+    given = getattr(mask, "mask", None)
+    shape = (len(actors), num_choices)
+    allowed = np.ones(shape, dtype=np.bool_) if given is None else as_mask(given, shape, name)
+    return Question(name, space, actors, actees, allowed)

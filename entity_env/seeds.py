@@ -1,0 +1,34 @@
+"""Seeds of episodes, derived from one seed of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_BLOCK = 64
+
+
+class EpisodeSeeds:
+    """The seeds of one environment's episodes, by number.
+
+    The seed of episode `n` depends on the seed of the run, the index of the environment and `n`
+    alone, whatever happened before. Made in blocks, since a `SeedSequence` takes 15 µs to set up.
+
+    Args:
+        seed: seed of the run, 0 or more.
+        env_id: index of the environment.
+    """
+
+    def __init__(self, seed: int, env_id: int = 0) -> None:
+        self._seed = seed
+        self._env_id = env_id
+        self._block = -1
+        self._seeds: list[int] = []
+
+    def __getitem__(self, episode: int) -> int:
+        """Seed of an episode, `0 <= seed < 2**63`."""
+        block, index = divmod(episode, _BLOCK)
+        if block != self._block:
+            sequence = np.random.SeedSequence(self._seed, spawn_key=(self._env_id, block))
+            self._seeds = (sequence.generate_state(_BLOCK, np.uint64) >> np.uint64(1)).tolist()
+            self._block = block
+        return self._seeds[index]

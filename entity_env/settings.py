@@ -1,0 +1,80 @@
+"""Settings: the keyword arguments of a game, read from text and checked against annotations."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from enum import Enum
+from typing import Any
+
+from entity_env.errors import UsageError
+
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def parse_setting(text: str, annotation: Any, where: str) -> Any:
+    """The value that `text` means for an argument of this annotation.
+
+    Understands int, float, bool, str, Enums (by member name), `Literal`, and unions of those with
+    None.
+
+    Raises:
+        UsageError: the text means no such value; `where` says whose setting it is.
+    """
+    for kind in _kinds(annotation):
+        try:
+            return _parse(text, kind)
+        except (ValueError, KeyError):
+            continue
+    raise UsageError(f"{where} needs {_show(annotation)}, got {text!r}")
+
+
+def check_setting(value: Any, annotation: Any, where: str) -> Any:
+    """Returns `value` if an argument of this annotation may have it.
+
+    Raises:
+        UsageError: it may not.
+    """
+    for kind in _kinds(annotation):
+        if typing.get_origin(kind) is typing.Literal:
+            fits = value in typing.get_args(kind)
+        elif kind is float:
+            fits = isinstance(value, float | int) and not isinstance(value, bool)
+        elif kind is int:
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        else:
+            fits = kind is Any or isinstance(value, kind)
+        if fits:
+            return value
+    raise UsageError(f"{where} needs {_show(annotation)}, got {value!r}")
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    if annotation is inspect.Parameter.empty:
+        return (Any,)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return typing.get_args(annotation)
+    return (annotation,)
+
+
+def _parse(text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) is typing.Literal:
+        return {str(value): value for value in typing.get_args(kind)}[text]
+    if kind is types.NoneType:
+        return {"none": None, "None": None}[text]
+    if kind is bool:
+        return _TRUTH[text.lower()]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind[text]
+    if kind is Any:
+        return text
+    if kind in (int, float, str):
+        return kind(text)
+    raise ValueError(text)
+
+
+def _show(annotation: Any) -> str:
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return "one of " + ", ".join(member.name for member in annotation)
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)

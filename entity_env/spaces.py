@@ -1,0 +1,149 @@
+"""What can be observed and what can be done. Names and keywords are entity-gym's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from entity_env.errors import SchemaError
+
+EntityName: TypeAlias = str
+ActionName: TypeAlias = str
+
+GLOBAL_ENTITY = "__global__"
+"""Name under which a batch holds the global features, one row an observation."""
+
+
+@dataclass(frozen=True)
+class Entity:
+    """Lists the features of one type of entity, in the order of their columns."""
+
+    features: Sequence[str]
+
+    def __post_init__(self) -> None:
+        _require_unique(self.features, "entity features")
+
+
+@dataclass(frozen=True)
+class ObsSpace:
+    """Defines what can be observed: global features and types of entities, both in order."""
+
+    global_features: Sequence[str] = ()
+    entities: Mapping[EntityName, Entity] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require_unique(self.global_features, "global features")
+        for name in self.entities:
+            _require_name(name, "entity")
+
+
+@dataclass(frozen=True)
+class CategoricalActionSpace:
+    """Lets each of several entities choose one of the labels."""
+
+    index_to_label: Sequence[str]
+
+    def __post_init__(self) -> None:
+        _require_labels(self.index_to_label)
+
+    def __len__(self) -> int:
+        return len(self.index_to_label)
+
+
+@dataclass(frozen=True)
+class GlobalCategoricalActionSpace:
+    """Lets the agent choose one of the labels, once for the whole observation."""
+
+    index_to_label: Sequence[str]
+
+    def __post_init__(self) -> None:
+        _require_labels(self.index_to_label)
+
+    def __len__(self) -> int:
+        return len(self.index_to_label)
+
+
+@dataclass(frozen=True)
+class SelectEntityActionSpace:
+    """Lets each of several entities select one other entity."""
+
+
+@dataclass(frozen=True)
+class ContinuousActionSpace:
+    """Lets each of several entities choose one real number per label.
+
+    Args:
+        low: smallest allowed value per label, finite.
+        high: largest allowed value per label, finite, above `low`.
+        labels: a name per number; `("0", "1", ...)` when left out.
+    """
+
+    low: Sequence[float]
+    high: Sequence[float]
+    labels: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not self.labels:
+            object.__setattr__(self, "labels", tuple(str(i) for i in range(len(self.low))))
+        if not len(self.low) == len(self.high) == len(self.labels) or not self.labels:
+            raise SchemaError(
+                "a continuous action needs as many low as high bounds and labels, at least one: "
+                f"got {len(self.low)} low, {len(self.high)} high, {len(self.labels)} labels"
+            )
+        for label, low, high in zip(self.labels, self.low, self.high, strict=True):
+            if not -float("inf") < low < high < float("inf"):
+                raise SchemaError(
+                    f"continuous action {label!r} needs finite bounds with low < high: "
+                    f"got low {low}, high {high}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+ActionSpace: TypeAlias = (
+    CategoricalActionSpace
+    | GlobalCategoricalActionSpace
+    | SelectEntityActionSpace
+    | ContinuousActionSpace
+)
+
+
+def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
+    """Tells whether a batch carries a `GLOBAL_ENTITY` row for every observation.
+
+    It does when there are global features, or a global action, whose actor that row is.
+    """
+    return bool(obs_space.global_features) or any(
+        isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()
+    )
+
+
+def entity_widths(
+    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
+) -> dict[EntityName, int]:
+    """Number of features of every entity type of a batch, in order, `GLOBAL_ENTITY` last if any."""
+    widths = {name: len(entity.features) for name, entity in obs_space.entities.items()}
+    if has_global_entity(obs_space, action_space):
+        widths[GLOBAL_ENTITY] = len(obs_space.global_features)
+    return widths
+
+
+def _require_name(name: str, kind: str) -> None:
+    if not name or name == GLOBAL_ENTITY:
+        raise SchemaError(f"{kind} name {name!r} is reserved: choose another name")
+
+
+def _require_unique(names: Sequence[str], kind: str) -> None:
+    if isinstance(names, str):
+        raise SchemaError(f"{kind} must be a list of names, got the single string {names!r}")
+    repeated = sorted({name for name in names if list(names).count(name) > 1})
+    if repeated:
+        raise SchemaError(f"{kind} must differ: {', '.join(repeated)} came more than once")
+
+
+def _require_labels(labels: Sequence[str]) -> None:
+    if not len(labels):
+        raise SchemaError("a categorical action needs at least one label, got none")
+    _require_unique(labels, "action labels")
