@@ -1,0 +1,103 @@
+"""Keyboard: keys one by one from a terminal, lines from anything else."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+try:
+    import termios
+    import tty
+except ImportError:  # no such terminals on this system: people answer with lines
+    _HAS_TERMIOS = False
+else:
+    _HAS_TERMIOS = True
+
+_ESCAPE: Final = "\x1b"
+_ESCAPE_WAIT_S: Final = 0.05
+"""A terminal sends an arrow key in one piece; a person needs longer for the next key."""
+_ARROWS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
+_END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, where the terminal passes them on as keys
+
+
+class Keyboard:
+    """Reads what a person types.
+
+    Args:
+        source: a terminal, or any stream of lines. Not closed by this class. A terminal is read
+            past the stream's buffer.
+    """
+
+    def __init__(self, source: TextIO) -> None:
+        self._source = source
+        self.is_terminal = _HAS_TERMIOS and source.isatty()
+        """Single keys can be read; else only lines."""
+
+    @contextmanager
+    def single_keys(self) -> Iterator[None]:
+        """Makes the terminal pass on every key at once and show none, and restores it at the end.
+
+        Ctrl-C still interrupts.
+        """
+        descriptor = self._source.fileno()
+        before = termios.tcgetattr(descriptor)
+        try:
+            # DRAIN, not the FLUSH of tty's default: keys that were typed ahead still count.
+            tty.setcbreak(descriptor, termios.TCSADRAIN)
+            yield
+        finally:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+    def key(self) -> str:
+        """Waits for one key: a character, or `up`, `down`, `left`, `right`.
+
+        Returns "" at the end of input, and for Ctrl-D. Call it within `single_keys`.
+        """
+        char = self._char()
+        if char in _END:
+            return ""
+        if char != _ESCAPE or not self._has_more():
+            return char
+        sequence = self._char()
+        if sequence not in ("[", "O"):
+            return sequence
+        sequence = self._char()
+        while sequence and not sequence[-1].isalpha() and sequence[-1] != "~":
+            sequence += self._char()
+        return _ARROWS.get(sequence, _ESCAPE)
+
+    def line(self) -> str | None:
+        """Waits for a line and returns it without its end and outer spaces; None = no more."""
+        text = self._terminal_line() if self.is_terminal else self._source.readline()
+        return text.strip() if text else None
+
+    def _terminal_line(self) -> str:
+        text = byte = self._byte()
+        while byte not in (b"", b"\n"):
+            byte = self._byte()
+            text += byte
+        return text.decode(errors="replace")
+
+    def _char(self) -> str:
+        """One character, which may take several bytes; "" at the end of input."""
+        data = b""
+        while True:
+            byte = self._byte()
+            data += byte
+            try:
+                return data.decode()
+            except UnicodeDecodeError:
+                if not byte or len(data) == 4:
+                    return data.decode(errors="replace")
+
+    def _byte(self) -> bytes:
+        try:
+            return os.read(self._source.fileno(), 1)
+        except OSError:  # the terminal itself has gone
+            return b""
+
+    def _has_more(self) -> bool:
+        return bool(select.select([self._source.fileno()], [], [], _ESCAPE_WAIT_S)[0])

@@ -1,0 +1,104 @@
+"""PolicyAgent: an agent made of one function from an observation to actions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from entity_env.action_type import ActionType
+from entity_env.agents.agent import Agent, Answered
+from entity_env.errors import ProtocolError, SchemaError
+from entity_env.game_run import AgentRun
+from entity_env.obs import Obs
+from entity_env.observation import Action, Observation
+from entity_env.question import Question, questions
+from entity_env.schema import Schema
+from entity_env.spaces import ActionName
+
+
+class PolicyAgent(Agent):
+    """An agent that decides at once, by `decide`.
+
+    Works inside `Game.run`, which binds it to the game's schema, and also when a game's `play` is
+    called with it directly.
+    """
+
+    def __init__(self) -> None:
+        self._run = AgentRun()
+        self._schema: Schema | None = None
+
+    @abstractmethod
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
+        """Chooses an action for everything that the observation asks for.
+
+        `self.questions(observation)` lists what is asked, with what is allowed.
+
+        Returns:
+            One action for each of `observation.actions`; None hangs up, so that the game leaves.
+        """
+
+    @property
+    def schema(self) -> Schema:
+        """What the game declared.
+
+        Raises:
+            ProtocolError: the agent has not been asked anything yet.
+        """
+        if self._schema is None:
+            raise ProtocolError(f"{type(self).__name__} has no game yet: hand it to Game.run")
+        return self._schema
+
+    @property
+    def seed(self) -> int:
+        return self._run.seed
+
+    def join(self, run: AgentRun) -> None:
+        self._run = run
+
+    def questions(self, observation: Observation) -> list[Question]:
+        """What an observation of this agent's game asks for."""
+        schema = self.schema
+        return questions(observation, schema.obs_space(), schema.action_space())
+
+    def act(self, obs: Obs, /, *actions: Any) -> Any:
+        run = self._run
+        if run.has_hung_up:
+            run.hang_up()
+            return None
+        kinds = run.kinds(actions)
+        self._schema = run.schema_of(obs, kinds)
+        observation = run.observe(obs, kinds, self._schema)
+        decided = self.decide(observation)
+        if decided is None:
+            run.hang_up()
+            return None
+        answers = self._answers(obs, kinds, observation, decided)
+        run.acted(observation, decided)
+        return answers[0] if len(kinds) == 1 else answers
+
+    def act_async(self, obs: Obs, /, *actions: Any) -> Any:
+        return Answered(self.act(obs, *actions))
+
+    def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
+        self._run.game_over(obs, truncated=truncated)
+
+    def _answers(
+        self,
+        obs: Obs,
+        kinds: list[ActionType[Any]],
+        observation: Observation,
+        decided: Mapping[ActionName, Action],
+    ) -> tuple[Any, ...]:
+        """What the game receives, after a check that every choice is legal."""
+        asked = {question.name: question for question in self.questions(observation)}
+        try:
+            return tuple(
+                kind.decode(
+                    asked[kind.name].chosen(decided.get(kind.name)),
+                    obs.of_class(kind.actee) if hasattr(kind, "actee") else (),
+                )
+                for kind in kinds
+            )
+        except SchemaError as error:
+            raise SchemaError(f"{type(self).__name__} answered illegally: {error}") from error

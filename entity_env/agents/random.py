@@ -1,0 +1,104 @@
+"""RandomAgent: legal choices, all equally likely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.observation import Action, Observation
+from entity_env.question import Question
+from entity_env.ragged import RaggedArray
+from entity_env.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.vec_obs import (
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecObs,
+    VecSelectEntityActionMask,
+)
+
+
+class RandomAgent(PolicyAgent):
+    """Chooses uniformly among what is allowed.
+
+    Args:
+        seed: the same seed and game make the same choices; None = a fresh one.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
+        self._rng = np.random.default_rng(seed)
+
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
+        return {
+            question.name: random_action(question, self._rng)
+            for question in self.questions(observation)
+        }
+
+
+def random_action(question: Question, rng: np.random.Generator) -> Action:
+    """A legal answer to one question, uniform over all of them."""
+    if isinstance(question.space, ContinuousActionSpace):
+        shape = (len(question.actors), len(question.space))
+        return question.action(_uniform(question.space, shape, rng))
+    return question.action([int(rng.choice(np.flatnonzero(row))) for row in question.allowed])
+
+
+def random_actions(
+    vec_obs: VecObs, action_space: Mapping[ActionName, ActionSpace], rng: np.random.Generator
+) -> dict[ActionName, NDArray[Any]]:
+    """Legal answers for a whole batch, uniform over what each actor may choose.
+
+    Returns:
+        Per action a new array with one value an actor, as in `VecActions`.
+    """
+    return {
+        name: _random_values(vec_obs.action_masks[name], space, rng)
+        for name, space in action_space.items()
+    }
+
+
+def _random_values(
+    mask: VecActionMask, space: ActionSpace, rng: np.random.Generator
+) -> NDArray[Any]:
+    num_actors = len(mask.actors.values)
+    if isinstance(space, ContinuousActionSpace):
+        return _uniform(space, (num_actors, len(space)), rng).astype(np.float32)
+    if isinstance(mask, VecSelectEntityActionMask):
+        return _random_actees(mask, rng)
+    if isinstance(mask, VecCategoricalActionMask) and mask.mask is not None:
+        return _random_allowed(mask.mask.values, rng)
+    num_choices = 0 if isinstance(space, SelectEntityActionSpace) else len(space)
+    return rng.integers(num_choices, size=num_actors)
+
+
+def _random_allowed(allowed: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Column of one True per row, uniform over them."""
+    rank = (rng.random(len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
+    return np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1)
+
+
+def _random_actees(
+    mask: VecSelectEntityActionMask, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    num_actees = mask.actees.lengths[mask.actors.row_index]
+    if mask.mask is None:
+        return (rng.random(len(num_actees)) * num_actees).astype(np.int64)
+    widest = int(num_actees.max(initial=0))
+    allowed = np.zeros((len(num_actees), widest), dtype=np.bool_)
+    allowed[np.arange(widest) < num_actees[:, None]] = mask.mask.values
+    return _random_allowed(allowed, rng)
+
+
+def _uniform(
+    space: ContinuousActionSpace, shape: tuple[int, int], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    return rng.uniform(space.low, space.high, size=shape)

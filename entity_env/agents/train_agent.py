@@ -1,0 +1,134 @@
+"""TrainAgent: hands what it is shown to whoever drives the game, and waits for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from entity_env.action_type import ActionKey, ActionType
+from entity_env.agents.agent import Agent
+from entity_env.errors import ProtocolError
+from entity_env.obs import Obs
+
+if TYPE_CHECKING:
+    from entity_env.agents.game_host import GameHost
+
+
+class TrainAgent(Agent):
+    """The game's side of a pair; `GameHost` is the other one, and makes it.
+
+    Args:
+        host: who drives the game.
+        agent_id: which of the game's agents.
+    """
+
+    def __init__(self, host: GameHost, agent_id: int) -> None:
+        self.agent_id = agent_id
+        self.obs: Obs | None = None
+        """What it has shown and not been answered yet; None = it waits for nothing."""
+        self.kinds: tuple[ActionType[Any], ...] = ()
+        """What it asked for with that."""
+        self.answer: Any = None
+        self.last_score = 0.0
+        self.is_playing = False
+        """It has observed something since its last episode ended."""
+        self.first_score = 0.0
+        self.num_steps = 0
+        """Actions answered in this episode."""
+        self.num_episodes = 0
+        """Episodes that have ended."""
+        self._host = host
+        self._suspend: Callable[[], None] = _not_started
+        self._kinds: dict[tuple[ActionKey, ...], tuple[ActionType[Any], ...]] = {}
+        self._pending: _PendingAnswer | None = None
+
+    @property
+    def seed(self) -> int:
+        return self._host.seed_of(self.num_episodes)
+
+    def act(self, obs: Obs, /, *actions: Any) -> Any:
+        if self.obs is not None:
+            raise self._asked_twice()
+        try:
+            self.kinds = self._kinds[actions]
+        except KeyError:
+            self.kinds = self._kinds_of(actions)
+        self.obs = obs
+        self._suspend()
+        return self.answer
+
+    def act_async(self, obs: Obs, /, *actions: Any) -> Any:
+        if self.obs is not None:
+            raise self._asked_twice()
+        self.kinds = self._kinds_of(actions)
+        self.obs = obs.frozen()
+        self._pending = _PendingAnswer(self)
+        return self._pending
+
+    def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
+        if self.obs is not None:
+            raise ProtocolError(
+                f"{self._host.name}: game_over for agent {self.agent_id} while its last act_async "
+                "is unanswered: call .get() first"
+            )
+        self._host.game_over(self, Obs(self.last_score) if obs is None else obs, truncated)
+
+    def give(self, answer: Any) -> None:
+        """Answers what the agent waits for; it goes on when the game is resumed."""
+        self.answer = answer
+        self.obs = None
+        self.num_steps += 1
+        if self._pending is not None:
+            self._pending.set(answer)
+            self._pending = None
+
+    def connect(self, suspend: Callable[[], None]) -> None:
+        """Forgets whatever was shown, and waits by `suspend` from now on."""
+        self._suspend = suspend
+        self.obs = None
+        self._pending = None
+        self.is_playing = False
+        self.num_steps = 0
+
+    def wait(self) -> None:
+        """Lets the driver act until this agent has been answered."""
+        self._suspend()
+
+    def _kinds_of(self, actions: tuple[ActionKey, ...]) -> tuple[ActionType[Any], ...]:
+        kinds = tuple(self._host.game.schema.action(key) for key in actions)
+        if not kinds:
+            raise ProtocolError(f"{self._host.name}: act needs at least one action to ask for")
+        self._kinds[actions] = kinds
+        return kinds
+
+    def _asked_twice(self) -> ProtocolError:
+        return ProtocolError(
+            f"{self._host.name}: agent {self.agent_id} was asked again before its last act_async "
+            "was answered: call .get() first"
+        )
+
+
+class _PendingAnswer:
+    """The answer to one `act_async`."""
+
+    def __init__(self, agent: TrainAgent) -> None:
+        self._agent: TrainAgent | None = agent
+        self._answer: Any = None
+
+    def set(self, answer: Any) -> None:
+        self._agent = None
+        self._answer = answer
+
+    def get(self) -> Any:
+        if self._agent is not None:
+            self._agent.wait()
+        return self._answer
+
+
+def _not_started() -> None:
+    raise ProtocolError("this agent's game has not been started: reset its environment first")
+
+
+def names_of(agents: Sequence[TrainAgent]) -> str:
+    """The agents' numbers, for messages."""
+    return ", ".join(str(agent.agent_id) for agent in agents) or "none"

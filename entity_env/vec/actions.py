@@ -1,0 +1,158 @@
+"""Actions of a whole batch: checked all at once, before any of them is performed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import SchemaError
+from entity_env.question import require_in_bounds
+from entity_env.ragged import RaggedArray
+from entity_env.spaces import ActionName, ActionSpace, ContinuousActionSpace
+from entity_env.vec_obs import (
+    VecActionMask,
+    VecActions,
+    VecCategoricalActionMask,
+    VecSelectEntityActionMask,
+)
+
+
+def checked_actions(
+    actions: VecActions,
+    masks: Mapping[ActionName, VecActionMask],
+    action_space: Mapping[ActionName, ActionSpace],
+    where: Callable[[int], str],
+) -> dict[ActionName, list[Any]]:
+    """The values of every action, one an actor, in the order of its mask.
+
+    Args:
+        actions: what the caller chose.
+        masks: of the batch that it chose for.
+        action_space: the spaces of all actions.
+        where: names the row of an index, for errors.
+
+    Raises:
+        SchemaError: an unknown action, another number of values, another dtype, a choice out of
+            range, or one that its mask forbids. Nothing has happened yet when it is raised.
+    """
+    unknown = [name for name in actions if name not in action_space]
+    if unknown:
+        raise SchemaError(
+            f"action {unknown[0]!r} is not in the action space, which has "
+            f"{', '.join(action_space) or 'none'}"
+        )
+    return {
+        name: _checked(name, actions.get(name), masks[name], space, where)
+        for name, space in action_space.items()
+    }
+
+
+def _checked(
+    name: ActionName,
+    given: RaggedArray[Any] | NDArray[Any] | None,
+    mask: VecActionMask,
+    space: ActionSpace,
+    where: Callable[[int], str],
+) -> list[Any]:
+    num_actors = len(mask.actors.values)
+    if given is None:
+        if num_actors:
+            first = int(np.flatnonzero(mask.actors.lengths)[0])
+            raise SchemaError(
+                f"action {name!r} is missing: {num_actors} actors wait for it, the first in "
+                f"{where(first)}"
+            )
+        return []
+    values = _flat(name, given, mask, where)
+    if isinstance(space, ContinuousActionSpace):
+        require_in_bounds(name, space, values)
+        result: list[Any] = values.tolist()
+        return result
+    _require_choices(name, values, num_actors)
+    if isinstance(mask, VecSelectEntityActionMask):
+        limits = mask.actees.lengths[mask.actors.row_index]
+    else:
+        limits = np.full(num_actors, len(space))  # type: ignore[arg-type]  # not a select action
+    legal = (values >= 0) & (values < limits)
+    _require_all(name, legal, values, mask, where, "which does not exist: there are {limit}", limits)
+    allowed = _allowed(values, mask)
+    if allowed is not None:
+        _require_all(name, allowed, values, mask, where, "which its mask forbids", limits)
+    choices: list[Any] = values.tolist()
+    return choices
+
+
+def _flat(
+    name: ActionName,
+    given: RaggedArray[Any] | NDArray[Any],
+    mask: VecActionMask,
+    where: Callable[[int], str],
+) -> NDArray[Any]:
+    """The values without their raggedness, of which there is one an actor."""
+    if isinstance(given, RaggedArray):
+        wanted = mask.actors.lengths
+        if len(given.lengths) != len(wanted):
+            raise SchemaError(
+                f"action {name!r} needs {len(wanted)} rows, one an agent: got {len(given.lengths)}"
+            )
+        wrong = np.flatnonzero(given.lengths != wanted)
+        if len(wrong):
+            row = int(wrong[0])
+            raise SchemaError(
+                f"action {name!r}: {where(row)} has {wanted[row]} actors, "
+                f"got {given.lengths[row]} values"
+            )
+        values = given.values
+    else:
+        values = np.asarray(given)
+    num_actors = len(mask.actors.values)
+    if len(values) != num_actors or values.ndim == 0:
+        raise SchemaError(
+            f"action {name!r} needs {num_actors} values, one an actor: got {len(values)}"
+        )
+    return values
+
+
+def _require_choices(name: ActionName, values: NDArray[Any], num_actors: int) -> None:
+    if values.dtype.kind not in "iu" and len(values):
+        raise SchemaError(f"action {name!r} needs integers, got {values.dtype}")
+    if values.size != num_actors:
+        raise SchemaError(
+            f"action {name!r} needs the shape ({num_actors},), one value an actor: "
+            f"got {values.shape}"
+        )
+
+
+def _allowed(values: NDArray[np.int64], mask: VecActionMask) -> NDArray[np.bool_] | None:
+    """For every actor whether its mask allows its choice, None when there is no mask."""
+    choices = values.reshape(-1)
+    if isinstance(mask, VecCategoricalActionMask) and mask.mask is not None:
+        allowed: NDArray[np.bool_] = mask.mask.values[np.arange(len(choices)), choices]
+        return allowed
+    if isinstance(mask, VecSelectEntityActionMask) and mask.mask is not None:
+        widths = mask.actees.lengths[mask.actors.row_index]
+        return np.asarray(mask.mask.values[np.cumsum(widths) - widths + choices])
+    return None
+
+
+def _require_all(
+    name: ActionName,
+    legal: NDArray[np.bool_],
+    values: NDArray[np.int64],
+    mask: VecActionMask,
+    where: Callable[[int], str],
+    why: str,
+    limits: NDArray[np.int64],
+) -> None:
+    if legal.all():
+        return
+    i = int(np.flatnonzero(~legal)[0])
+    row = int(mask.actors.row_index[i])
+    actor = i - int(mask.actors.offsets[row])
+    raise SchemaError(
+        f"action {name!r}: actor {actor} of {where(row)} chose {values[i]}, "
+        + why.format(limit=limits[i])
+    )

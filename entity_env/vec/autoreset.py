@@ -1,0 +1,11 @@
+"""What happens to an environment whose episode has ended."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
+"""`same_step`: the row shows the first observation of the next episode, and `VecObs.final` the last
+one of the old; reward and flags belong to the old. `next_step`: the row shows the last observation,
+and the next `act` ignores the action and shows the first one of the next episode. `disabled`: the
+row shows the last observation until `reset_envs` is called for that environment."""

@@ -1,0 +1,155 @@
+"""EnvironmentBatch: many `Environment`s in this process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any
+
+from entity_env.environment import Environment
+from entity_env.episode import Episode
+from entity_env.errors import SchemaError
+from entity_env.observation import Observation
+from entity_env.observation_writer import ObservationWriter
+from entity_env.question import questions
+from entity_env.seeds import EpisodeSeeds
+from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.vec.autoreset import Autoreset
+from entity_env.vec.local import LocalBatch
+from entity_env.vec_obs import VecObs
+
+
+class EnvironmentBatch(LocalBatch):
+    """Many environments of one kind; args as for `VecEnv`."""
+
+    def __init__(
+        self, make: Callable[[], Environment], num_envs: int, autoreset: Autoreset
+    ) -> None:
+        self._envs = [make() for _ in range(num_envs)]
+        for env in self._envs:
+            if not isinstance(env, Environment):
+                raise SchemaError(
+                    f"a VecEnv needs a Game, an Environment class, or a function that returns an "
+                    f"Environment: {make!r} returned a {type(env).__name__}"
+                )
+        spaces = self._envs[0].obs_space(), self._envs[0].action_space()
+        writer, final_writer = (
+            ObservationWriter(*spaces, where="env {}".format) for _ in range(2)
+        )
+        super().__init__(writer, final_writer, num_envs, 1, autoreset)
+        self._spaces = spaces
+        self._observation_writer = writer
+        self._observation_final_writer = final_writer
+        self._shown: list[Observation] = [Observation(reward=0.0)] * num_envs
+        self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
+        self._seeds = [EpisodeSeeds(0, i) for i in range(num_envs)]
+        self._ledgers = [_Ledger() for _ in range(num_envs)]
+        self._answers: list[dict[ActionName, Any]] = []
+        self._has_acted = [False] * num_envs
+
+    def obs_space(self) -> ObsSpace:
+        return self._spaces[0]
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self._spaces[1]
+
+    def seed(self, seed: int) -> None:
+        for env_id in range(self.num_envs):
+            self.seed_env(env_id, seed)
+
+    def seed_env(self, env_id: int, seed: int) -> None:
+        """Begins a new run of episodes in one environment, at its next reset."""
+        self._seeds[env_id] = EpisodeSeeds(seed, env_id)
+        self._ledgers[env_id] = _Ledger()
+
+    def is_over(self, env_id: int) -> bool:
+        return self._ledgers[env_id].is_over
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def environment(self, env_id: int) -> Environment:
+        """One of the environments."""
+        return self._envs[env_id]
+
+    def _reset_env(self, env_id: int) -> None:
+        ledger = self._ledgers[env_id]
+        ledger.begin()
+        env = self._envs[env_id]
+        seed = self._seeds[env_id][ledger.number]
+        self._shown[env_id] = env.reset(seed=seed) if self._takes_seed else env.reset()
+        self._has_acted[env_id] = False
+
+    def _act_env(self, env_id: int) -> None:
+        ledger = self._ledgers[env_id]
+        if ledger.is_over:
+            self._reset_env(env_id)
+            return
+        observation = self._envs[env_id].act(self._answers[env_id])
+        ledger.reward += observation.reward
+        ledger.length += 1
+        self._shown[env_id] = observation
+        self._has_acted[env_id] = True
+        if observation.done:
+            self._end(env_id, observation)
+
+    def _end(self, env_id: int, observation: Observation) -> None:
+        ledger = self._ledgers[env_id]
+        ledger.is_over = True
+        episode = Episode(
+            reward=ledger.reward,
+            length=ledger.length,
+            terminated=observation.terminated,
+            truncated=observation.truncated,
+            seed=self._seeds[env_id][ledger.number],
+            number=ledger.number,
+            env_id=env_id,
+            metrics=dict(observation.metrics),
+        )
+        self._ended.append((env_id, observation.reward, episode))
+        if self.autoreset == "same_step":
+            self._observation_final_writer.add(observation, ask=False)
+            self._reset_env(env_id)
+
+    def _answer(self, values: Mapping[ActionName, list[Any]], last: VecObs) -> None:
+        chosen = {name: iter(flat) for name, flat in values.items()}
+        self._answers = []
+        for env_id, observation in enumerate(self._shown):
+            if self._ledgers[env_id].is_over:
+                self._answers.append({})
+                continue
+            asked = questions(observation, *self._spaces)
+            self._answers.append(
+                {q.name: q.action(list(islice(chosen[q.name], len(q.actors)))) for q in asked}
+            )
+
+    def _collect(self, env_id: int) -> None:
+        observation = self._shown[env_id]
+        is_over = self._ledgers[env_id].is_over
+        goes_on = self._has_acted[env_id] and not is_over
+        self._rewards.append(observation.reward if goes_on else 0.0)
+        self._observation_writer.add(observation, ask=not is_over)
+        self._has_acted[env_id] = False
+
+    def _place(self, env_id: int) -> dict[str, int]:
+        ledger = self._ledgers[env_id]
+        seed = self._seeds[env_id][ledger.number]
+        return {"seed": seed, "episode": ledger.number, "step": ledger.length}
+
+
+class _Ledger:
+    """Counts the episodes of one environment."""
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.reward = 0.0
+        self.length = 0
+        self.is_over = False
+
+    def begin(self) -> None:
+        self.number += 1
+        self.reward = 0.0
+        self.length = 0
+        self.is_over = False

@@ -1,0 +1,192 @@
+"""GameBatch: many suspended games in this process, read straight from their own objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from entity_env.action_type import ActionType, GlobalCategorical
+from entity_env.agents.channel import Transport
+from entity_env.agents.game_host import GameHost, OnEnd
+from entity_env.agents.train_agent import TrainAgent
+from entity_env.episode import Episode
+from entity_env.game import Game
+from entity_env.obs import Obs
+from entity_env.obs_writer import ObsWriter
+from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.vec.autoreset import Autoreset
+from entity_env.vec.local import LocalBatch
+from entity_env.vec_obs import VecObs
+
+
+class GameBatch(LocalBatch):
+    """Many copies of one game; args as for `VecEnv`."""
+
+    def __init__(
+        self, game: Game, num_envs: int, autoreset: Autoreset, transport: Transport
+    ) -> None:
+        num_agents = game.num_agents
+        where = partial(_where, num_agents)
+        writer, final_writer = ObsWriter(game.schema, where), ObsWriter(game.schema, where)
+        super().__init__(writer, final_writer, num_envs, num_agents, autoreset)
+        self._game = game
+        self._obs_writer = writer
+        self._seed: int | None = None
+        self._waiting: list[TrainAgent] = []
+        """Agents that wait for an answer, in the order of the rows of the last batch."""
+        self._last: dict[int, tuple[Obs, Episode]] = {}
+        """Last observations of rows that are over, unless the next episode begins at once."""
+        holds = autoreset != "same_step"
+        on_end: OnEnd = partial(_keep, self._ended, self._last, num_agents)
+        if not holds:
+            on_end = partial(_write, self._ended, final_writer, num_agents)
+        self._hosts = [
+            GameHost(game, transport=transport, env_id=i, on_end=on_end, holds_at_end=holds)
+            for i in range(num_envs)
+        ]
+        self._seeds: list[int | None] = [None] * num_envs
+
+    def obs_space(self) -> ObsSpace:
+        return self._game.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self._game.action_space()
+
+    def seed(self, seed: int) -> None:
+        self._seeds = [seed] * self.num_envs
+
+    def seed_env(self, env_id: int, seed: int) -> None:
+        """Begins a new run of episodes in one environment, at its next reset."""
+        self._seeds[env_id] = seed
+
+    def is_over(self, env_id: int) -> bool:
+        return self._hosts[env_id].is_over
+
+    def close(self) -> None:
+        errors: list[Exception] = []
+        for host in self._hosts:
+            try:
+                host.close()
+            except Exception as error:  # the others are closed all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._waiting = []
+
+    def _reset_env(self, env_id: int) -> None:
+        for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
+            self._last.pop(row, None)
+        seed, self._seeds[env_id] = self._seeds[env_id], None
+        self._hosts[env_id].restart(seed)
+
+    def _act_env(self, env_id: int) -> None:
+        host = self._hosts[env_id]
+        if host.is_over:
+            self._reset_env(env_id)
+        else:
+            host.resume()
+
+    def _answer(self, values: Mapping[ActionName, list[Any]], last: VecObs) -> None:
+        answers = {name: iter(chosen) for name, chosen in values.items()}
+        counts = {
+            name: iter(mask.actors.lengths[mask.actors.lengths > 0].tolist())
+            for name, mask in last.action_masks.items()
+        }
+        for agent in self._waiting:
+            kinds = agent.kinds
+            if len(kinds) == 1 and isinstance(kinds[0], GlobalCategorical):
+                agent.give(kinds[0].choices[next(answers[kinds[0].name])])
+                continue
+            decoded = tuple(self._decode(kind, agent, answers, counts) for kind in kinds)
+            agent.give(decoded[0] if len(decoded) == 1 else decoded)
+
+    def _decode(
+        self,
+        kind: ActionType[Any],
+        agent: TrainAgent,
+        answers: Mapping[ActionName, Any],
+        counts: Mapping[ActionName, Any],
+    ) -> Any:
+        obs = agent.obs or Obs()
+        count = 1 if isinstance(kind, GlobalCategorical) else _num_actors(kind, obs)
+        chosen = list(islice(answers[kind.name], count))
+        return kind.decode(chosen, obs.of_class(kind.actee) if hasattr(kind, "actee") else ())
+
+    def _collect(self, env_id: int) -> None:
+        rewards = self._rewards
+        for agent in self._hosts[env_id].agents:
+            obs = agent.obs
+            if obs is None:
+                self._collect_idle(env_id, agent)
+                continue
+            score = obs.score
+            if agent.is_playing:
+                rewards.append(score - agent.last_score)
+            else:
+                agent.is_playing = True
+                agent.first_score = score
+                rewards.append(0.0)
+            agent.last_score = score
+            self._obs_writer.add(obs, agent.kinds)
+            self._waiting.append(agent)
+
+    def _collect_idle(self, env_id: int, agent: TrainAgent) -> None:
+        """Adds the row of an agent that waits for nothing: it is over, or not its turn."""
+        last = self._last.get(env_id * self.num_agents + agent.agent_id)
+        self._rewards.append(0.0)
+        if last is None:
+            self._obs_writer.add_empty()
+        else:
+            self._obs_writer.add(last[0], ())
+
+    def _place(self, env_id: int) -> dict[str, int]:
+        host = self._hosts[env_id]
+        steps = max(agent.num_steps for agent in host.agents)
+        return {"seed": host.seed_of(host.episode), "episode": host.episode, "step": steps}
+
+
+def _num_actors(kind: ActionType[Any], obs: Obs) -> int:
+    groups = obs.actor_groups or ()
+    return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
+
+
+def _where(num_agents: int, row: int) -> str:
+    env_id, agent_id = divmod(row, num_agents)
+    return f"env {env_id}" if num_agents == 1 else f"env {env_id}, agent {agent_id}"
+
+
+def _last_reward(agent: TrainAgent, obs: Obs) -> float:
+    return obs.score - agent.last_score if agent.is_playing else 0.0
+
+
+def _write(
+    ended: list[tuple[int, float, Episode]],
+    writer: ObsWriter,
+    num_agents: int,
+    agent: TrainAgent,
+    obs: Obs,
+    episode: Episode,
+) -> None:
+    """Writes a last observation at once: the game goes on to its next episode."""
+    row = episode.env_id * num_agents + agent.agent_id
+    writer.add(obs, ())
+    ended.append((row, _last_reward(agent, obs), episode))
+
+
+def _keep(
+    ended: list[tuple[int, float, Episode]],
+    last: dict[int, tuple[Obs, Episode]],
+    num_agents: int,
+    agent: TrainAgent,
+    obs: Obs,
+    episode: Episode,
+) -> None:
+    """Keeps a last observation, which the row shows until the environment is reset."""
+    row = episode.env_id * num_agents + agent.agent_id
+    last[row] = obs.frozen(), episode
+    ended.append((row, _last_reward(agent, obs), episode))
