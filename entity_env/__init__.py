@@ -1,54 +1,63 @@
 """entity_env: one game file in plain Python that you can play, train and ship."""
 
-from entity_env.action_type import ActionType as ActionType
-from entity_env.action_type import Categorical as Categorical
-from entity_env.action_type import Continuous as Continuous
-from entity_env.action_type import GlobalCategorical as GlobalCategorical
-from entity_env.action_type import SelectEntity as SelectEntity
+from entity_env.action_type import (
+    ActionType as ActionType,
+    Categorical as Categorical,
+    Continuous as Continuous,
+    GlobalCategorical as GlobalCategorical,
+    SelectEntity as SelectEntity,
+)
 from entity_env.entity_type import HIDDEN as HIDDEN
 from entity_env.environment import Environment as Environment
 from entity_env.episode import Episode as Episode
-from entity_env.errors import CheckpointError as CheckpointError
-from entity_env.errors import ClosedError as ClosedError
-from entity_env.errors import EntityEnvError as EntityEnvError
-from entity_env.errors import GameExit as GameExit
-from entity_env.errors import MissingExtraError as MissingExtraError
-from entity_env.errors import ProtocolError as ProtocolError
-from entity_env.errors import SchemaError as SchemaError
-from entity_env.errors import UsageError as UsageError
-from entity_env.errors import WorkerError as WorkerError
+from entity_env.errors import (
+    CheckpointError as CheckpointError,
+    ClosedError as ClosedError,
+    EntityEnvError as EntityEnvError,
+    GameExit as GameExit,
+    MissingExtraError as MissingExtraError,
+    ProtocolError as ProtocolError,
+    SchemaError as SchemaError,
+    UsageError as UsageError,
+    WorkerError as WorkerError,
+)
 from entity_env.game import Game as Game
 from entity_env.game_run import Turn as Turn
 from entity_env.obs import Obs as Obs
-from entity_env.observation import Action as Action
-from entity_env.observation import ActionMask as ActionMask
-from entity_env.observation import CategoricalAction as CategoricalAction
-from entity_env.observation import CategoricalActionMask as CategoricalActionMask
-from entity_env.observation import ContinuousAction as ContinuousAction
-from entity_env.observation import ContinuousActionMask as ContinuousActionMask
-from entity_env.observation import GlobalCategoricalAction as GlobalCategoricalAction
-from entity_env.observation import GlobalCategoricalActionMask as GlobalCategoricalActionMask
-from entity_env.observation import Observation as Observation
-from entity_env.observation import SelectEntityAction as SelectEntityAction
-from entity_env.observation import SelectEntityActionMask as SelectEntityActionMask
-from entity_env.question import Question as Question
-from entity_env.question import questions as questions
+from entity_env.observation import (
+    Action as Action,
+    ActionMask as ActionMask,
+    CategoricalAction as CategoricalAction,
+    CategoricalActionMask as CategoricalActionMask,
+    ContinuousAction as ContinuousAction,
+    ContinuousActionMask as ContinuousActionMask,
+    GlobalCategoricalAction as GlobalCategoricalAction,
+    GlobalCategoricalActionMask as GlobalCategoricalActionMask,
+    Observation as Observation,
+    SelectEntityAction as SelectEntityAction,
+    SelectEntityActionMask as SelectEntityActionMask,
+)
+from entity_env.question import Question as Question, questions as questions
 from entity_env.ragged import RaggedArray as RaggedArray
 from entity_env.schema import Schema as Schema
-from entity_env.spaces import GLOBAL_ENTITY as GLOBAL_ENTITY
-from entity_env.spaces import ActionName as ActionName
-from entity_env.spaces import ActionSpace as ActionSpace
-from entity_env.spaces import CategoricalActionSpace as CategoricalActionSpace
-from entity_env.spaces import ContinuousActionSpace as ContinuousActionSpace
-from entity_env.spaces import Entity as Entity
-from entity_env.spaces import EntityName as EntityName
-from entity_env.spaces import GlobalCategoricalActionSpace as GlobalCategoricalActionSpace
-from entity_env.spaces import ObsSpace as ObsSpace
-from entity_env.spaces import SelectEntityActionSpace as SelectEntityActionSpace
-from entity_env.vec_obs import Metric as Metric
-from entity_env.vec_obs import VecActions as VecActions
-from entity_env.vec_obs import VecCategoricalActionMask as VecCategoricalActionMask
-from entity_env.vec_obs import VecContinuousActionMask as VecContinuousActionMask
-from entity_env.vec_obs import VecEnvironment as VecEnvironment
-from entity_env.vec_obs import VecObs as VecObs
-from entity_env.vec_obs import VecSelectEntityActionMask as VecSelectEntityActionMask
+from entity_env.spaces import (
+    GLOBAL_ENTITY as GLOBAL_ENTITY,
+    ActionName as ActionName,
+    ActionSpace as ActionSpace,
+    CategoricalActionSpace as CategoricalActionSpace,
+    ContinuousActionSpace as ContinuousActionSpace,
+    Entity as Entity,
+    EntityName as EntityName,
+    GlobalCategoricalActionSpace as GlobalCategoricalActionSpace,
+    ObsSpace as ObsSpace,
+    SelectEntityActionSpace as SelectEntityActionSpace,
+)
+from entity_env.vec_obs import (
+    Metric as Metric,
+    VecActions as VecActions,
+    VecCategoricalActionMask as VecCategoricalActionMask,
+    VecContinuousActionMask as VecContinuousActionMask,
+    VecEnvironment as VecEnvironment,
+    VecObs as VecObs,
+    VecSelectEntityActionMask as VecSelectEntityActionMask,
+)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
@@ -18,6 +17,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.entity_type import resolved_hints
 from entity_env.errors import SchemaError
 from entity_env.spaces import (
     ActionName,
@@ -37,6 +37,8 @@ ActionKey: TypeAlias = "type | ActionType[Any]"
 
 class ActionType(ABC, Generic[Answer]):
     """One kind of question to an agent, with answers of type `Answer`.
+
+    Two that ask for the same are equal, so a game may write `Categorical(Move)` wherever it asks.
 
     Args:
         name: key of the action in spaces, batches and checkpoints.
@@ -58,6 +60,12 @@ class ActionType(ABC, Generic[Answer]):
             actees: for a select action the entities that could be selected, else empty.
         """
 
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
 
@@ -75,8 +83,8 @@ class GlobalCategorical(ActionType[Choice]):
     """
 
     def __init__(self, choices: type[Choice], name: str | None = None) -> None:
-        self.name = name or choices.__name__
         self.choices = _choices_of(choices)
+        self.name = name or choices.__name__
         self._space = GlobalCategoricalActionSpace(_labels_of(choices))
 
     @property
@@ -84,7 +92,8 @@ class GlobalCategorical(ActionType[Choice]):
         return self._space
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
-        return self.choices[chosen[0]]
+        choice: Choice = self.choices[chosen[0]]
+        return choice
 
 
 class Categorical(ActionType[list[Choice]]):
@@ -94,8 +103,8 @@ class Categorical(ActionType[list[Choice]]):
     """
 
     def __init__(self, choices: type[Choice], name: str | None = None) -> None:
-        self.name = name or choices.__name__
         self.choices = _choices_of(choices)
+        self.name = name or choices.__name__
         self._space = CategoricalActionSpace(_labels_of(choices))
 
     @property
@@ -113,9 +122,14 @@ class SelectEntity(ActionType[list[Choice]]):
     Args:
         actee: class of the entities that can be selected: all that the observation shows.
         name: key of the action; `Select` and the name of the class when left out.
+
+    Raises:
+        SchemaError: something that is no class.
     """
 
     def __init__(self, actee: type[Choice], name: str | None = None) -> None:
+        if not isinstance(actee, type):
+            raise SchemaError(f"SelectEntity needs the class of an entity, got {actee!r}")
         self.name = name or f"Select{actee.__name__}"
         self.actee = actee
         self._space = SelectEntityActionSpace()
@@ -155,18 +169,31 @@ class Continuous(ActionType[NDArray[np.float32]]):
         return np.array(chosen, dtype=np.float32).reshape(-1, len(self._space))
 
 
-@cache
 def action_type(key: ActionKey) -> ActionType[Any]:
-    """The `ActionType` that a game means by `key`: itself, or one global choice of a class."""
-    return key if isinstance(key, ActionType) else GlobalCategorical(key)
+    """The `ActionType` that a game means by `key`: itself, or one global choice of a class.
+
+    Raises:
+        SchemaError: a class that offers no choices, or no class at all.
+    """
+    if isinstance(key, ActionType):
+        return key
+    if not isinstance(key, type):
+        raise _no_choices(key)
+    return _global_choice(key)
+
+
+@cache
+def _global_choice(cls: type) -> ActionType[Any]:
+    return GlobalCategorical(cls)
 
 
 def _choices_of(cls: type[Choice]) -> tuple[Choice, ...]:
-    if isinstance(cls, type) and issubclass(cls, Enum):
+    if issubclass(cls, Enum):
         members: tuple[Any, ...] = tuple(cls)
         return members
     enums = _enums_of_fields(cls)
-    return tuple(cls(*values) for values in itertools.product(*enums.values()))
+    rows = itertools.product(*enums.values())
+    return tuple(cls(**dict(zip(enums, row, strict=True))) for row in rows)
 
 
 def _labels_of(cls: type) -> tuple[str, ...]:
@@ -175,19 +202,16 @@ def _labels_of(cls: type) -> tuple[str, ...]:
     enums = _enums_of_fields(cls)
     names = itertools.product(*([member.name for member in enum] for enum in enums.values()))
     return tuple(
-        ",".join(f"{field}={name}" for field, name in zip(enums, row, strict=True))
-        for row in names
+        ",".join(f"{field}={name}" for field, name in zip(enums, row, strict=True)) for row in names
     )
 
 
 def _enums_of_fields(cls: type) -> dict[str, type[Enum]]:
     """The Enum of every field of a frozen dataclass, in order."""
     params = getattr(cls, "__dataclass_params__", None)
-    if params is None or not params.frozen:
-        raise SchemaError(
-            f"an action must be an Enum, or a frozen dataclass whose fields are Enums: got {cls!r}"
-        )
-    hints = typing.get_type_hints(cls)
+    if params is None or not params.frozen or not isinstance(cls, type):
+        raise _no_choices(cls)
+    hints = resolved_hints(cls)
     enums: dict[str, type[Enum]] = {}
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
@@ -199,3 +223,9 @@ def _enums_of_fields(cls: type) -> dict[str, type[Enum]]:
     if not enums:
         raise SchemaError(f"action {cls.__name__} has no fields, so there is nothing to choose")
     return enums
+
+
+def _no_choices(key: object) -> SchemaError:
+    return SchemaError(
+        f"an action must be an Enum, or a frozen dataclass whose fields are Enums: got {key!r}"
+    )

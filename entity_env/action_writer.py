@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +46,11 @@ class EntityLayout:
     totals: NDArray[np.int64]
 
     @classmethod
-    def of(cls, features: Mapping[EntityName, RaggedArray[np.float32]]) -> EntityLayout:
-        """The layout of a batch with these features, of which there is at least one type."""
+    def of(
+        cls, features: Mapping[EntityName, RaggedArray[np.float32]], num_rows: int
+    ) -> EntityLayout:
+        """The layout of a batch of `num_rows` observations with these features."""
         names = tuple(name for name in features if name != GLOBAL_ENTITY)
-        num_rows = len(next(iter(features.values())))
         lengths = np.zeros((len(names), num_rows), dtype=np.int64)
         for i, name in enumerate(names):
             lengths[i] = features[name].lengths
@@ -116,7 +116,7 @@ class _CategoricalWriter(ActionWriter):
         super().clear()
         self._masks.clear()
 
-    def add_mask(self, mask: Any, num_actors: int) -> None:
+    def add_mask(self, mask: object, num_actors: int) -> None:
         """Sets the mask of the `num_actors` actors that were added last.
 
         Raises:
@@ -197,7 +197,7 @@ class SelectEntityWriter(ActionWriter):
         """Adds those that can be selected by their index in the observation."""
         self._actees.add_indices(row, indices)
 
-    def add_mask(self, row: int, mask: Any, num_actors: int, num_actees: int) -> None:
+    def add_mask(self, row: int, mask: object, num_actors: int, num_actees: int) -> None:
         """Completes an observation: who of its actors may select whom.
 
         Raises:
@@ -246,13 +246,19 @@ def action_writer(name: ActionName, space: ActionSpace) -> ActionWriter:
             return ContinuousWriter(name)
 
 
-def as_mask(mask: Any, shape: tuple[int, int], action: ActionName) -> NDArray[np.bool_]:
+def as_mask(mask: object, shape: tuple[int, int], action: ActionName) -> NDArray[np.bool_]:
     """Checks a mask of any dtype that holds only zeros and ones; a single row may be 1-D.
 
     Raises:
         SchemaError: another shape, other values, or a row that allows nothing.
     """
-    array = np.asarray(mask)
+    try:
+        array = np.asarray(mask)
+    except ValueError as error:  # rows of different lengths
+        raise SchemaError(
+            f"the mask of action {action!r} needs the shape (num_actors, num_choices) = {shape}: "
+            f"got {mask!r}"
+        ) from error
     if array.shape == shape[1:] and shape[0] == 1:
         array = array.reshape(shape)
     if array.shape != shape and not (array.size == 0 and shape[0] == 0):
@@ -260,12 +266,13 @@ def as_mask(mask: Any, shape: tuple[int, int], action: ActionName) -> NDArray[np
             f"the mask of action {action!r} needs the shape (num_actors, num_choices) = {shape}: "
             f"got {array.shape}"
         )
-    allowed = array.reshape(shape).astype(np.bool_)
-    if array.dtype.kind not in "biuf" or not np.array_equal(allowed, array.reshape(shape)):
+    array = array.reshape(shape)
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
         raise SchemaError(
             f"the mask of action {action!r} must hold bools (True = allowed), got {array.dtype} "
             f"with {array.reshape(-1)[:8]}"
         )
+    allowed = array.astype(np.bool_, copy=False)
     blocked = np.flatnonzero(~allowed.any(axis=1))
     if len(blocked):
         raise SchemaError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from entity_env.action_writer import ActionWriter, EntityLayout, action_writer
 from entity_env.entity_type import fits_float32
 from entity_env.episode import Episode
 from entity_env.errors import SchemaError
+from entity_env.observation import BoolMask
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import (
     GLOBAL_ENTITY,
@@ -37,10 +37,14 @@ class RowBuffer:
     Args:
         name: name of the entity type.
         features: names of its columns. A type without features has one filler column inside.
+        where: names the observation of an index, for errors.
     """
 
-    def __init__(self, name: EntityName, features: Sequence[str]) -> None:
+    def __init__(
+        self, name: EntityName, features: Sequence[str], where: Callable[[int], str]
+    ) -> None:
         self.name = name
+        self._where = where
         self.features = features
         self.width = len(features)
         self.stride = max(self.width, 1)
@@ -65,19 +69,19 @@ class RowBuffer:
         return (self._used + len(self.pending)) // self.stride
 
     def append(self, rows: NDArray[np.float32]) -> None:
-        """Adds entities as an array `(num_entities, width)`, by one copy."""
+        """Adds entities as an array `(num_entities, width)`, by one copy.
+
+        Raises:
+            SchemaError: a value that was written before is no number.
+        """
         self._pack()
         start, self._used = self._used, self._used + len(rows) * self.stride
         self._reserve()
-        if self.width:
-            self._values[start : self._used] = rows.reshape(-1)
+        self._values[start : self._used] = rows.reshape(-1) if self.width else 0.0
         self._packed.append((len(self.ends), self._used - start))
 
-    def finish(self, where: Callable[[int], str]) -> RaggedArray[np.float32]:
+    def finish(self) -> RaggedArray[np.float32]:
         """The rows of all observations: a view that is valid until `clear`.
-
-        Args:
-            where: names the observation of an index, for errors.
 
         Raises:
             SchemaError: a value that is no number, not finite, or beyond float32.
@@ -87,14 +91,11 @@ class RowBuffer:
             shift = np.zeros(len(ends) + 1, dtype=np.int64)
             np.add.at(shift, *map(np.array, zip(*self._packed, strict=True)))
             ends += np.cumsum(shift[:-1])
-        try:
-            self._pack()
-        except (struct.error, TypeError, OverflowError) as error:
-            raise self._bad_value(where) from error
+        self._pack()
         values = self._values[: self._used].reshape(-1, self.stride)
         lengths = np.diff(ends, prepend=0) // self.stride
         if not np.isfinite(values).all():
-            raise self._not_finite(values, np.cumsum(lengths), where)
+            raise self._not_finite(values, np.cumsum(lengths))
         return RaggedArray(values[:, : self.width], lengths)
 
     def _pack(self) -> None:
@@ -103,7 +104,10 @@ class RowBuffer:
             return
         start, self._used = self._used, self._used + count
         self._reserve()
-        struct.pack_into(f"{count}f", self._values, start * 4, *self.pending)
+        try:
+            struct.pack_into(f"{count}f", self._values.data, start * 4, *self.pending)
+        except (struct.error, TypeError, OverflowError) as error:
+            raise self._bad_value() from error
         self._packed.append((len(self.ends), count))
         self.pending.clear()
 
@@ -113,25 +117,24 @@ class RowBuffer:
             larger[: len(self._values)] = self._values
             self._values = larger
 
-    def _bad_value(self, where: Callable[[int], str]) -> SchemaError:
+    def _bad_value(self) -> SchemaError:
         i = next((i for i, value in enumerate(self.pending) if not fits_float32(value)), 0)
         first = self._packed[-1][0] if self._packed else 0
         row = bisect_right(self.ends, i, lo=first)
         start = self.ends[row - 1] if row > first else 0
         return SchemaError(
-            f"{where(row)}: entity {self.name}: feature {self.features[i % self.stride]!r} of row "
+            f"{self._where(row)}: entity {self.name}: "
+            f"feature {self.features[i % self.stride]!r} of row "
             f"{(i - start) // self.stride} must be a number that fits float32, "
             f"got {self.pending[i]!r}"
         )
 
-    def _not_finite(
-        self, values: NDArray[np.float32], ends: NDArray[np.int64], where: Callable[[int], str]
-    ) -> SchemaError:
+    def _not_finite(self, values: NDArray[np.float32], ends: NDArray[np.int64]) -> SchemaError:
         entity, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
         row = int(np.searchsorted(ends, entity, side="right"))
         first = int(ends[row - 1]) if row else 0
         return SchemaError(
-            f"{where(row)}: entity {self.name}: feature {self.features[column]!r} of row "
+            f"{self._where(row)}: entity {self.name}: feature {self.features[column]!r} of row "
             f"{entity - first} must be finite, got {values[entity, column]}"
         )
 
@@ -156,7 +159,7 @@ class BatchWriter:
         features = {name: entity.features for name, entity in obs_space.entities.items()}
         if GLOBAL_ENTITY in entity_widths(obs_space, action_space):
             features[GLOBAL_ENTITY] = obs_space.global_features
-        self.buffers = {name: RowBuffer(name, columns) for name, columns in features.items()}
+        self.buffers = {name: RowBuffer(name, fs, where) for name, fs in features.items()}
         self.actions: dict[ActionName, ActionWriter] = {
             name: action_writer(name, space) for name, space in action_space.items()
         }
@@ -187,13 +190,13 @@ class BatchWriter:
         """Counts the named numbers of the observation that is being written."""
         self._metrics.append(metrics)
 
-    def hide(self, name: EntityName, visible: Sequence[bool] | NDArray[Any], count: int) -> None:
+    def hide(self, name: EntityName, visible: BoolMask, count: int) -> None:
         """Says which of the `count` entities of a type are visible in the current observation.
 
         Raises:
             SchemaError: another number of flags, or of another type.
         """
-        flags = np.asarray(visible)
+        flags = np.asarray(visible) if len(visible) else np.zeros(0, dtype=np.bool_)
         if flags.shape != (count,) or flags.dtype.kind not in "biu":
             raise SchemaError(
                 f"{self.where(self.num_rows)}: visible of {name} needs {count} bools, one an "
@@ -217,8 +220,8 @@ class BatchWriter:
         Raises:
             SchemaError: a feature that is no finite number.
         """
-        features = {name: buffer.finish(self.where) for name, buffer in self.buffers.items()}
-        layout = EntityLayout.of(features)
+        features = {name: buffer.finish() for name, buffer in self.buffers.items()}
+        layout = EntityLayout.of(features, self.num_rows)
         return VecObs(
             features=features,
             visible=self._visible(features),

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, Flag
 from functools import cache
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
@@ -63,21 +63,26 @@ class EntityType:
     def writer(self, extend: Callable[[tuple[float, ...]], None]) -> Writer:
         """Compiles a function that hands the features of each entity to `extend`.
 
-        The function raises `SchemaError` for an instance of another class. Values are passed on as
-        they are: whoever packs them finds what is no number.
+        The function raises `SchemaError` for an instance of another class, and for one whose fields
+        are not there to be read (None for a nested dataclass, a tuple that is too short). Values
+        are passed on as they are: whoever packs them finds what is no number.
         """
         sources = self._sources or ("0.0",)
         code = (
             "def write(entities):\n"
-            "    for e in entities:\n"
-            "        if e.__class__ is not cls: wrong_class(e)\n"
-            f"        extend(({', '.join(sources)},))\n"
+            "    try:\n"
+            "        for e in entities:\n"
+            "            if e.__class__ is not cls: wrong_class(e)\n"
+            f"            extend(({', '.join(sources)},))\n"
+            "    except (AttributeError, LookupError, TypeError) as error:\n"
+            "        unreadable(e, error)\n"
         )
         namespace: dict[str, Any] = {
             **self._constants,
             "cls": self.cls,
             "extend": extend,
             "wrong_class": self._raise_wrong_class,
+            "unreadable": self._raise_unreadable,
         }
         exec(compile(code, f"<features of {self.name}>", "exec"), namespace)  # noqa: S102 - the names come from dataclass fields
         write: Writer = namespace["write"]
@@ -91,9 +96,11 @@ class EntityType:
         """
         values: list[float] = []
         self.writer(values.extend)(entities)
+        flat = np.empty(len(values), dtype=np.float32)
         try:
-            flat = np.array(values, dtype=np.float32)
-        except (TypeError, ValueError, OverflowError) as error:
+            # Not np.array(values), which takes None for NaN and "1" for 1.
+            struct.pack_into(f"{len(values)}f", flat.data, 0, *values)
+        except (struct.error, TypeError, OverflowError) as error:
             raise self.not_a_number(values) from error
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
@@ -112,7 +119,7 @@ class EntityType:
             )
         if rows.dtype.kind not in "fiub":
             raise SchemaError(f"rows of {self.name} need a numeric dtype: got {rows.dtype}")
-        return np.asarray(rows, dtype=np.float32)
+        return as_float32(rows)
 
     def not_a_number(self, values: Sequence[object]) -> SchemaError:
         """The error that names the first of these written values that is not a float32."""
@@ -128,6 +135,18 @@ class EntityType:
             "pass entities of different classes in calls of their own"
         )
 
+    def _raise_unreadable(self, entity: object, error: Exception) -> NoReturn:
+        raise SchemaError(
+            f"entity {self.name}: the features of {entity!r} cannot be read ({error}); "
+            "its fields must hold what their annotations say"
+        ) from error
+
+
+def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
+    """Numbers as float32; the same memory when they are already, infinite beyond its range."""
+    with np.errstate(over="ignore"):
+        return rows.astype(np.float32, copy=False)
+
 
 def fits_float32(value: object) -> bool:
     """Tells whether `value` is a number (or bool) that float32 can hold, infinities included."""
@@ -140,7 +159,6 @@ def fits_float32(value: object) -> bool:
     return True
 
 
-@cache
 def entity_type(cls: type) -> EntityType:
     """The `EntityType` of a dataclass, made once.
 
@@ -150,8 +168,20 @@ def entity_type(cls: type) -> EntityType:
     Raises:
         SchemaError: not a dataclass, or a field that cannot become numbers.
     """
-    if not dataclasses.is_dataclass(cls):
-        raise SchemaError(f"an entity must be a dataclass: decorate {cls!r} with @dataclass")
+    if not _is_dataclass(cls):
+        raise SchemaError(
+            f"an entity must be a dataclass, got {cls!r}: decorate its class with @dataclass, and "
+            "declare the class, not an instance"
+        )
+    return _made_once(cls)
+
+
+def _is_dataclass(cls: object) -> bool:
+    return isinstance(cls, type) and dataclasses.is_dataclass(cls)
+
+
+@cache
+def _made_once(cls: type) -> EntityType:
     constants: dict[str, object] = {}
     features = _features_of_class(cls, "", "e", constants, ())
     names = tuple(feature.name for feature in features)
@@ -170,7 +200,7 @@ def _features_of_class(
             f"entity {outer[0].__name__}: {prefix.rstrip('.')!r} contains its own type "
             f"{cls.__name__}; features must be of fixed number"
         )
-    hints = _hints(cls)
+    hints = resolved_hints(cls)
     features: list[_Feature] = []
     for field in dataclasses.fields(cls):
         if field.metadata.get("entity_env") == "hidden":
@@ -181,7 +211,7 @@ def _features_of_class(
 
 
 def _features_of(
-    kind: Any, name: str, source: str, constants: dict[str, object], outer: tuple[type, ...]
+    kind: object, name: str, source: str, constants: dict[str, object], outer: tuple[type, ...]
 ) -> list[_Feature]:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
@@ -189,10 +219,11 @@ def _features_of(
     if _is_number(kind):
         return [_Feature(name, source)]
     if origin is tuple and args and args[-1] is not Ellipsis:
-        parts = enumerate(args)
-        nested = (_features_of(a, f"{name}.{i}", f"{source}[{i}]", constants, outer) for i, a in parts)
-        return [feature for features in nested for feature in features]
-    if isinstance(kind, type) and issubclass(kind, Enum):
+        features: list[_Feature] = []
+        for i, part in enumerate(args):
+            features += _features_of(part, f"{name}.{i}", f"{source}[{i}]", constants, outer)
+        return features
+    if isinstance(kind, type) and issubclass(kind, Enum) and not issubclass(kind, Flag):
         return [_one_hot(member, name, source, constants) for member in kind]
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _features_of_class(kind, f"{name}.", source, constants, outer)
@@ -204,20 +235,25 @@ def _features_of(
 
 
 def _one_hot(member: Enum, name: str, source: str, constants: dict[str, object]) -> _Feature:
-    constant = f"member_{type(member).__name__}_{member.name}_{len(constants)}"
+    constant = f"member_{len(constants)}"  # a member's own name need not be an identifier
     constants[constant] = member
     return _Feature(f"{name}.is_{member.name}", f"{source} is {constant}")
 
 
-def _is_number(kind: Any) -> bool:
+def _is_number(kind: object) -> bool:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return all(_is_number(part) for part in typing.get_args(kind))
     return kind in (int, float, bool) or (
-        isinstance(kind, type) and issubclass(kind, np.number | np.bool_)
+        isinstance(kind, type) and issubclass(kind, np.integer | np.floating | np.bool_)
     )
 
 
-def _hints(cls: type) -> dict[str, Any]:
+def resolved_hints(cls: type) -> dict[str, Any]:
+    """The types of a class's fields, by name.
+
+    Raises:
+        SchemaError: an annotation that names nothing known.
+    """
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
@@ -227,5 +263,5 @@ def _hints(cls: type) -> dict[str, Any]:
         ) from error
 
 
-def _show(kind: Any) -> str:
+def _show(kind: object) -> str:
     return kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)

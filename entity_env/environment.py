@@ -60,9 +60,7 @@ class Environment(ABC):
         """Like `reset`, but with only the entities and features that `obs_filter` names."""
         return filter_observation(self.reset(), self.obs_space(), obs_filter)
 
-    def act_filter(
-        self, actions: Mapping[ActionName, Action], obs_filter: ObsSpace
-    ) -> Observation:
+    def act_filter(self, actions: Mapping[ActionName, Action], obs_filter: ObsSpace) -> Observation:
         """Like `act`, but with only the entities and features that `obs_filter` names."""
         return filter_observation(self.act(actions), self.obs_space(), obs_filter)
 
@@ -84,8 +82,8 @@ def filter_observation(
         columns = _columns(wanted.features, obs_space.entities[name].features, f"entity {name!r}")
         if name in observation.features:
             rows = observation.features[name]
-            width = len(obs_space.entities[name].features)
-            features[name] = np.asarray(rows, dtype=np.float32).reshape(-1, width)[:, columns]
+            shape = (len(rows), len(obs_space.entities[name].features))
+            features[name] = np.asarray(rows, dtype=np.float32).reshape(shape)[:, columns]
     columns = _columns(obs_filter.global_features, obs_space.global_features, "the globals")
     return Observation(
         reward=observation.reward,

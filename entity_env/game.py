@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from entity_env.action_type import ActionKey
 from entity_env.episode import Episode
-from entity_env.errors import ProtocolError, SchemaError, UsageError
+from entity_env.errors import GameExit, ProtocolError, SchemaError, UsageError
 from entity_env.game_run import AgentRun, Watch
 from entity_env.schema import Schema
 from entity_env.seeds import EpisodeSeeds
@@ -68,7 +68,7 @@ class Game:
         """What can be done."""
         return self.schema.action_space()
 
-    def with_settings(self, **settings: Any) -> Game:
+    def with_settings(self, **settings: object) -> Game:
         """The same game with other values for some keyword arguments of `play`.
 
         Strings are read as the annotation of the argument says, so that they may come from a
@@ -93,7 +93,7 @@ class Game:
         seed: int = 0,
         episodes: int = 1,
         watch: Watch | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> list[Episode]:
         """Plays a number of episodes in this thread.
 
@@ -109,9 +109,12 @@ class Game:
 
         Raises:
             UsageError: another number of agents, or a wrong setting.
-            ProtocolError: `play` returned in the middle of an episode without `game_over`.
+            ProtocolError: `play` returned in the middle of an episode without `game_over`, or it
+                goes on although its agents answer None.
         """
         game = self.with_settings(**settings) if settings else self
+        if episodes < 1:
+            raise UsageError(f"{game.name}: episodes must be at least 1, got {episodes}")
         if len(agents) != game.num_agents:
             raise UsageError(f"{game.name} is for {game.num_agents} agents, got {len(agents)}")
         runs = [AgentRun(game.schema, i, episodes, seed, watch) for i in range(len(agents))]
@@ -120,13 +123,18 @@ class Game:
         seeds = EpisodeSeeds(seed)
         while not any(run.has_hung_up for run in runs):
             before = len(runs[0].episodes)
-            game.start(agents, seeds[before])
+            try:
+                game.start(agents, seeds[before])
+            except GameExit:
+                raise ProtocolError(
+                    f"{game.name}: play goes on asking after act gave None: it must return then"
+                ) from None
             unfinished = [run.agent_id for run in runs if run.is_playing and not run.has_hung_up]
             if unfinished or (before == len(runs[0].episodes) and not runs[0].has_hung_up):
                 raise no_game_over(game.name, unfinished or [0])
         return [episode for run in runs for episode in run.episodes]
 
-    def _checked(self, name: str, value: Any) -> Any:
+    def _checked(self, name: str, value: object) -> object:
         if name not in self.parameters:
             known = ", ".join(self.parameters) or "none"
             raise UsageError(f"{self.name} has no setting {name!r}; it has {known}")
@@ -156,11 +164,25 @@ def _name_of(play: Callable[..., None]) -> str:
 
 
 def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(play, eval_str=True).parameters
+    parameters = inspect.signature(play).parameters
     if "seed" not in parameters:
         raise SchemaError(f"{name}: play must take a keyword argument seed: play(agent, *, seed)")
     return {
-        key: parameter
+        key: parameter.replace(annotation=_evaluated(parameter.annotation, play, f"{name}: {key}"))
         for key, parameter in parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and key != "seed"
     }
+
+
+def _evaluated(annotation: object, play: Callable[..., None], where: str) -> object:
+    """The annotation of one setting; others, of `Agent` say, may be there for type checkers only."""
+    if not isinstance(annotation, str):
+        return annotation
+    function = inspect.unwrap(play)
+    names = getattr(function, "__globals__", None) or type(function).__call__.__globals__
+    try:
+        return eval(annotation, dict(names))
+    except NameError as error:
+        raise SchemaError(
+            f"{where}: the annotation {annotation!r} names {error.name!r}, which its module lacks"
+        ) from error

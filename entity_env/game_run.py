@@ -1,4 +1,4 @@
-"""AgentRun: the ledger that an agent keeps while a game is played: score, steps, episodes, watchers."""
+"""AgentRun: what is counted while an agent plays a game: score, steps, episodes; and watchers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 
 from entity_env.action_type import ActionKey, ActionType, action_type
 from entity_env.episode import Episode
-from entity_env.errors import GameExit
-from entity_env.obs import Obs, class_of
+from entity_env.errors import GameExit, ProtocolError
+from entity_env.obs import Obs, class_of, class_of_globals
 from entity_env.observation import Action, Observation
 from entity_env.observe import observe
 from entity_env.schema import Schema
@@ -98,7 +98,14 @@ class AgentRun:
             raise GameExit
 
     def kinds(self, actions: Sequence[ActionKey]) -> list[ActionType[Any]]:
-        """The declared actions that a game means."""
+        """The declared actions that a game means.
+
+        Raises:
+            ProtocolError: none at all.
+            SchemaError: one that was not declared.
+        """
+        if not actions:
+            raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
         if self._schema is None:
             return [action_type(key) for key in actions]
         return [self._schema.action(key) for key in actions]
@@ -108,10 +115,10 @@ class AgentRun:
         if self._schema is not None:
             return self._schema
         shown = [cls for cls in map(class_of, obs.groups) if cls is not None]
-        actees = [kind.actee for kind in kinds if hasattr(kind, "actee")]
-        features = obs.global_features
+        named = list(dict.fromkeys([*kinds, *obs.actions_named]))
+        actees = [kind.actee for kind in named if hasattr(kind, "actee")]
         return Schema(
-            dict.fromkeys([*shown, *actees]), kinds, None if features is None else type(features)
+            dict.fromkeys([*shown, *actees]), named, class_of_globals(obs.global_features)
         )
 
     def observe(self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema) -> Observation:
@@ -133,6 +140,8 @@ class AgentRun:
         if self.has_hung_up and not self.is_playing:
             return
         final = Obs(self._last_score) if obs is None else obs
+        if self._first_score is None:  # never asked in this episode: it earned nothing
+            self._first_score = self._last_score = final.score
         schema = self.schema_of(final, ())
         observation = observe(
             final,
@@ -142,9 +151,8 @@ class AgentRun:
             terminated=not truncated,
             truncated=truncated,
         )
-        first = final.score if self._first_score is None else self._first_score
         episode = Episode(
-            reward=final.score - first,
+            reward=final.score - self._first_score,
             length=self.num_steps,
             terminated=not truncated,
             truncated=truncated,

@@ -26,7 +26,10 @@ class Rows(Sequence[Any]):
     __slots__ = ("cls", "entities", "values")
 
     def __init__(
-        self, cls: type, values: NDArray[np.float32], entities: Sequence[object] | None = None
+        self,
+        cls: type,
+        values: NDArray[np.float32],
+        entities: Sequence[object] | NDArray[np.float32] | None = None,
     ) -> None:
         self.cls = cls
         self.values = values
@@ -35,7 +38,7 @@ class Rows(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - rows or the game's own objects
         return self.entities[index]
 
 
@@ -71,9 +74,7 @@ class Obs:
         self.hidden: list[tuple[type, BoolMask]] | None = None
         self.metrics: dict[str, float] | None = None
 
-    def entities(
-        self, entities: Collection[Any] | NDArray[Any], of: type | None = None
-    ) -> Obs:
+    def entities(self, entities: Collection[Any] | NDArray[Any], of: type | None = None) -> Obs:
         """Shows entities of one class.
 
         Args:
@@ -82,7 +83,7 @@ class Obs:
                 are the features of that class.
         """
         if entities.__class__ is list or entities.__class__ is tuple:
-            self.groups.append(entities)  # type: ignore[arg-type]  # just checked
+            self.groups.append(entities)
         else:
             self.groups.append(_group(entities, of))
         return self
@@ -141,6 +142,13 @@ class Obs:
         return self
 
     @property
+    def actions_named(self) -> Iterator[ActionType[Any]]:
+        """The actions that masks and actors are meant for."""
+        yield from self.masks or ()
+        for _, actions in self.actor_groups or ():
+            yield from actions
+
+    @property
     def is_blank(self) -> bool:
         """Nothing is shown but a score, as `game_over(Obs(score))` may do."""
         return not self.groups and self.global_features is None
@@ -157,12 +165,12 @@ class Obs:
         """
         copy = Obs(self.score)
         copy.groups = [_frozen(group) for group in self.groups]
-        copy.actor_groups = self.actor_groups
+        copy.actor_groups = self.actor_groups and list(self.actor_groups)
         if self.global_features is not None:
             copy.global_features = _frozen((self.global_features,))
         copy.masks = self.masks and {kind: np.array(mask) for kind, mask in self.masks.items()}
         copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
-        copy.metrics = self.metrics
+        copy.metrics = self.metrics and dict(self.metrics)
         return copy
 
 
@@ -173,12 +181,17 @@ def class_of(group: Group) -> type | None:
     return group[0].__class__ if group else None
 
 
+def class_of_globals(features: object) -> type | None:
+    """The class of the global features of an observation, None when there are none."""
+    if features is None:
+        return None
+    return features.cls if isinstance(features, Rows) else type(features)
+
+
 def _group(entities: Collection[Any] | NDArray[Any], of: type | None) -> Group:
     if isinstance(entities, np.ndarray):
         if of is None:
-            raise SchemaError(
-                "an array of entities needs its class: obs.entities(rows, of=Food)"
-            )
+            raise SchemaError("an array of entities needs its class: obs.entities(rows, of=Food)")
         return Rows(of, entity_type(of).rows(entities))
     if isinstance(entities, Iterator) or not isinstance(entities, Collection):
         raise SchemaError(

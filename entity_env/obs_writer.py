@@ -16,7 +16,7 @@ from entity_env.action_writer import (
 from entity_env.batch_writer import BatchWriter, RowBuffer
 from entity_env.entity_type import EntityType, Writer
 from entity_env.errors import SchemaError
-from entity_env.obs import Group, Obs, Rows, class_of
+from entity_env.obs import Group, Obs, Rows, class_of, class_of_globals
 from entity_env.schema import Schema
 from entity_env.spaces import GLOBAL_ENTITY
 
@@ -51,6 +51,8 @@ class ObsWriter(BatchWriter):
             SchemaError: an entity or action that was not declared, or a mask that fits nothing.
         """
         if not actions and obs.is_blank:
+            if obs.metrics is not None:
+                self.add_metrics(obs.metrics)
             self.add_empty()
             return
         if obs.actor_groups is None and obs.masks is None:
@@ -65,7 +67,7 @@ class ObsWriter(BatchWriter):
                 self._ask_whole_observation(action)
         else:
             self._add_with_actors(obs, actions)
-        if self._globals is not None:
+        if self._globals is not None or obs.global_features is not None:
             self._add_globals(obs)
         if obs.hidden is not None:
             self._add_hidden(obs)
@@ -87,13 +89,11 @@ class ObsWriter(BatchWriter):
     def _ask_whole_observation(self, action: ActionType[Any]) -> None:
         writer = self.actions[action.name]
         if not isinstance(writer, GlobalCategoricalWriter):
-            raise SchemaError(
-                f"{self.schema.game}: {action!r} asks every actor, but the observation marks "
-                "none: show them with obs.actors(...) instead of obs.entities(...)"
-            )
+            raise self.schema.no_actors(action)
         writer.add(self.num_rows)
 
     def _add_with_actors(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
+        self.schema.require_declared(obs.actions_named)
         before = [buffer.num_entities for buffer in self._type_buffers]
         actors: list[tuple[tuple[ActionType[Any], ...], int, int, int]] = []
         roles = dict(obs.actor_groups or ())
@@ -101,7 +101,9 @@ class ObsWriter(BatchWriter):
             cls = class_of(group)
             if cls is None:
                 continue
-            index = self.schema.index_of.get(cls, -1)
+            index = self.schema.index_of.get(cls)
+            if index is None:
+                raise self.schema.undeclared(cls)
             first = self._type_buffers[index].num_entities
             self._add_group(group)
             if i in roles:
@@ -142,6 +144,7 @@ class ObsWriter(BatchWriter):
 
     def _add_globals(self, obs: Obs) -> None:
         features = obs.global_features
+        self.schema.require_globals(class_of_globals(features))
         buffer = self._globals
         if buffer is None:
             return
@@ -149,11 +152,6 @@ class ObsWriter(BatchWriter):
             buffer.pending.append(0.0)
         elif isinstance(features, Rows):
             buffer.append(features.values)
-        elif features is None:
-            raise SchemaError(
-                f"{self.schema.game}: the game declared global features, but an observation has "
-                "none: add obs.globals(...)"
-            )
         else:
             self._write_globals((features,))
 

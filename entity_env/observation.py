@@ -215,6 +215,11 @@ class Observation:
         """The episode has ended, by its rules or by a cut."""
         return self.terminated or self.truncated
 
+    @property
+    def is_blank(self) -> bool:
+        """Shows neither entities nor global features, as the last one of an episode may do."""
+        return not len(self.features) and not len(self.global_features)
+
     def num_entities(self, entity: EntityName) -> int:
         """Number of entities of one type in this observation."""
         return len(self.features[entity]) if entity in self.features else 0
@@ -298,7 +303,17 @@ class Observation:
     def _indices_of_ids(
         self, action: ActionName, role: str, ids: Sequence[EntityID], obs_space: ObsSpace
     ) -> NDArray[np.int64]:
-        index_of = {entity_id: i for i, entity_id in enumerate(self.entity_ids(obs_space))}
+        present = self.entity_ids(obs_space)
+        try:
+            index_of = {entity_id: i for i, entity_id in enumerate(present)}
+        except TypeError as error:
+            raise SchemaError(f"ids of entities must be hashable: {error}") from error
+        if len(index_of) != len(present):
+            repeated = next(x for i, x in enumerate(present) if index_of[x] != i)
+            raise SchemaError(
+                f"the id {repeated!r} belongs to more than one entity: "
+                "ids must differ over all types"
+            )
         missing = [entity_id for entity_id in ids if entity_id not in index_of]
         if missing:
             raise SchemaError(
@@ -311,6 +326,12 @@ class Observation:
 def _features_of(
     entities: Mapping[EntityName, Features | tuple[Features, Sequence[EntityID]] | None],
 ) -> dict[EntityName, Features]:
+    for name, value in entities.items():
+        if isinstance(value, tuple) and len(value) != 2:
+            raise SchemaError(
+                f"entity {name!r}: a tuple means (features, ids), got {len(value)} items: "
+                "pass rows as a list or an array"
+            )
     return {
         name: value[0] if isinstance(value, tuple) else value
         for name, value in entities.items()

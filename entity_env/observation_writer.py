@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from entity_env.action_writer import (
     SelectEntityWriter,
 )
 from entity_env.batch_writer import BatchWriter, RowBuffer
+from entity_env.entity_type import as_float32
 from entity_env.errors import SchemaError
 from entity_env.observation import (
     ActionMask,
@@ -26,7 +27,6 @@ from entity_env.observation import (
     SelectEntityActionMask,
 )
 from entity_env.spaces import GLOBAL_ENTITY, ActionName
-
 
 _SMALL = 64
 """Arrays of fewer numbers are cheaper to hand over as a list than to copy as a slice."""
@@ -42,6 +42,10 @@ class ObservationWriter(BatchWriter):
             SchemaError: an unknown entity, a wrong width, an actor that is not observed, or a mask
                 that fits nothing.
         """
+        if not ask and observation.is_blank:
+            self.add_metrics(observation.metrics)
+            self.add_empty()
+            return
         for name in observation.features:
             if name not in self.buffers or name == GLOBAL_ENTITY:
                 raise self._error(
@@ -52,8 +56,7 @@ class ObservationWriter(BatchWriter):
             rows = observation.features.get(name)
             if rows is not None and len(rows):
                 self._add_rows(self.buffers[name], rows)
-        if GLOBAL_ENTITY in self.buffers:
-            self._add_globals(observation)
+        self._add_globals(observation)
         if ask:
             self._add_actions(observation)
         for name, visible in observation.visible.items():
@@ -70,16 +73,16 @@ class ObservationWriter(BatchWriter):
             if rows.size < _SMALL and buffer.width:
                 buffer.pending.extend(rows.ravel().tolist())
             else:
-                buffer.append(np.asarray(rows, dtype=np.float32))
+                buffer.append(as_float32(rows))
             return
         width = buffer.width
         for i, row in enumerate(rows):
-            if len(row) != width:
+            if _length_of(row) != width:
                 raise self._error(
-                    f"entity {buffer.name}: row {i} has {len(row)} features, expected {width}: "
-                    f"{', '.join(buffer.features)}"
+                    f"entity {buffer.name}: row {i} is {row!r}, expected a sequence of {width} "
+                    f"features: {', '.join(buffer.features)}"
                 )
-            buffer.pending.extend(row or (0.0,))
+            buffer.pending.extend(row if width else (0.0,))
 
     def _require_rows(self, buffer: RowBuffer, rows: NDArray[Any]) -> None:
         if rows.ndim != 2 or rows.shape[1] != buffer.width or rows.dtype.kind not in "fiub":
@@ -89,14 +92,15 @@ class ObservationWriter(BatchWriter):
             )
 
     def _add_globals(self, observation: Observation) -> None:
-        buffer = self.buffers[GLOBAL_ENTITY]
-        values: Sequence[float] = np.asarray(observation.global_features).reshape(-1).tolist()
-        if len(values) != buffer.width:
+        names = self.obs_space.global_features
+        values = observation.global_features
+        if len(values) != len(names):
             raise self._error(
-                f"{len(values)} global features, expected {buffer.width}: "
-                f"{', '.join(buffer.features)}"
+                f"{len(values)} global features, expected {len(names)}: {', '.join(names)}"
             )
-        buffer.pending.extend(values or (0.0,))
+        buffer = self.buffers.get(GLOBAL_ENTITY)
+        if buffer is not None:
+            buffer.pending.extend(values if len(names) else (0.0,))
 
     def _add_actions(self, observation: Observation) -> None:
         for name, mask in observation.actions.items():
@@ -132,3 +136,7 @@ class ObservationWriter(BatchWriter):
 
     def _error(self, message: str) -> SchemaError:
         return SchemaError(f"{self.where(self.num_rows)}: {message}")
+
+
+def _length_of(row: object) -> int | None:
+    return len(row) if isinstance(row, Sized) else None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from entity_env.action_type import ActionType, Categorical, GlobalCategorical, SelectEntity
 from entity_env.entity_type import entity_type
 from entity_env.errors import SchemaError
-from entity_env.obs import Group, Obs, Rows, class_of
+from entity_env.obs import Group, Obs, Rows, class_of, class_of_globals
 from entity_env.observation import (
     ActionMask,
     BoolMask,
@@ -49,6 +49,7 @@ def observe(
         SchemaError: an entity that was not declared, a feature that is no finite number, or an
             action that asks actors where none are marked.
     """
+    schema.require_declared(obs.actions_named)
     features: dict[EntityName, list[NDArray[np.float32]]] = {}
     ids: dict[EntityName, list[EntityID]] = {}
     first = 0
@@ -85,19 +86,17 @@ def _finite(name: EntityName, cls: type, group: Group) -> NDArray[np.float32]:
     return rows
 
 
-def _globals(
-    obs: Obs, schema: Schema, actions: Sequence[ActionType[Any]]
-) -> NDArray[np.float32]:
-    if schema.globals is None or (obs.is_blank and not actions):
+def _globals(obs: Obs, schema: Schema, actions: Sequence[ActionType[Any]]) -> NDArray[np.float32]:
+    if obs.is_blank and not actions:
         return np.zeros(0, dtype=np.float32)
-    if obs.global_features is None:
-        raise SchemaError(
-            f"{schema.game}: the game declared global features, but an observation has none: "
-            "add obs.globals(...)"
-        )
+    schema.require_globals(class_of_globals(obs.global_features))
+    if schema.globals is None:
+        return np.zeros(0, dtype=np.float32)
     if isinstance(obs.global_features, Rows):
-        return obs.global_features.values[0]
-    return _finite(schema.globals.name, schema.globals.cls, (obs.global_features,))[0]
+        group: Group = obs.global_features
+    else:
+        group = (obs.global_features,)
+    return _finite(schema.globals.name, schema.globals.cls, group).reshape(-1)
 
 
 def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
@@ -105,10 +104,7 @@ def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
     if isinstance(kind, GlobalCategorical):
         return GlobalCategoricalActionMask(mask)
     if obs.actor_groups is None:
-        raise SchemaError(
-            f"{schema.game}: {kind!r} asks every actor, but the observation marks none: "
-            "show them with obs.actors(...) instead of obs.entities(...)"
-        )
+        raise schema.no_actors(kind)
     actors = _actor_ids(kind, obs)
     if isinstance(kind, SelectEntity):
         name = schema.entity(kind.actee).name
@@ -117,6 +113,8 @@ def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
         )
     if isinstance(kind, Categorical):
         return CategoricalActionMask(actor_ids=actors, mask=mask)
+    if mask is not None:
+        raise SchemaError(f"{schema.game}: {kind!r} takes no mask")
     return ContinuousActionMask(actor_ids=actors)
 
 

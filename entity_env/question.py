@@ -89,7 +89,8 @@ class Question:
             case SelectEntityActionSpace():
                 return SelectEntityAction(self.actors, [self.actees[int(i)] for i in chosen])
             case ContinuousActionSpace():
-                return ContinuousAction(self.actors, np.asarray(chosen, dtype=np.float32))
+                values = np.asarray(chosen, dtype=np.float32).reshape(-1, len(self.space))
+                return ContinuousAction(self.actors, values)
 
     def chosen(self, action: Action | None) -> list[Any]:
         """The values of an action, one an actor, as in `VecActions`.
@@ -102,16 +103,17 @@ class Question:
             case GlobalCategoricalActionSpace(), GlobalCategoricalAction():
                 values = [action.index]
             case CategoricalActionSpace(), CategoricalAction():
-                values = np.asarray(action.indices).tolist()
+                values = np.atleast_1d(action.indices).tolist()
             case SelectEntityActionSpace(), SelectEntityAction():
                 values = [self._position(actee) for actee in action.actees]
             case ContinuousActionSpace(), ContinuousAction():
-                values = np.asarray(action.values).tolist()
+                values = np.atleast_1d(action.values).tolist()
             case _:
                 raise SchemaError(
                     f"action {self.name!r} needs a {self._kind()}, got "
                     f"{'none' if action is None else type(action).__name__}"
                 )
+        self._require_same_actors(action)
         self._require_legal(values)
         return values
 
@@ -126,6 +128,14 @@ class Question:
             )
         return self.actees.index(actee)
 
+    def _require_same_actors(self, action: Action) -> None:
+        actors = getattr(action, "actors", self.actors)
+        if actors is not self.actors and list(actors) != list(self.actors):
+            raise SchemaError(
+                f"action {self.name!r} was asked of the actors {list(self.actors)[:20]}, in this "
+                f"order: got actions of {list(actors)[:20]}"
+            )
+
     def _require_legal(self, chosen: Sequence[Any] | NDArray[Any]) -> None:
         if len(chosen) != len(self.actors):
             raise SchemaError(
@@ -138,15 +148,15 @@ class Question:
         for i, choice in enumerate(chosen):
             self._require_allowed(i, choice)
 
-    def _require_allowed(self, actor: int, choice: Any) -> None:
+    def _require_allowed(self, actor: int, choice: int) -> None:
         count = self.allowed.shape[1]
-        if isinstance(choice, bool | float) or not 0 <= choice < count:
+        if not _is_index(choice) or not 0 <= choice < count:
             raise SchemaError(
                 f"action {self.name!r}: actor {actor} chose {choice!r}, expected an integer "
                 f"from 0 to {count - 1}"
             )
         if not self.allowed[actor, choice]:
-            allowed = [self.choices[i] for i in np.flatnonzero(self.allowed[actor])]
+            allowed = [self.choices[int(i)] for i in np.flatnonzero(self.allowed[actor])]
             raise SchemaError(
                 f"action {self.name!r}: actor {actor} chose {self.choices[int(choice)]!r}, which "
                 f"its mask forbids; allowed are {', '.join(allowed)}"
@@ -184,20 +194,30 @@ def require_in_bounds(
     Raises:
         SchemaError: another shape, or a value beyond its bounds or not finite.
     """
-    array = np.asarray(values, dtype=np.float64)
-    if array.size == 0:
+    if not len(values):
         return
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"action {name!r} needs numbers, got {values!r}") from error
     if array.ndim != 2 or array.shape[1] != len(space):
         raise SchemaError(
             f"action {name!r} needs the shape (num_actors, {len(space)}), got {array.shape}"
         )
-    inside = (array >= np.asarray(space.low)) & (array <= np.asarray(space.high))
+    # A float32 that was clipped to a bound may lie beyond it by half a unit in the last place.
+    low = np.minimum(space.low, np.asarray(space.low, dtype=np.float32))
+    high = np.maximum(space.high, np.asarray(space.high, dtype=np.float32))
+    inside = (array >= low) & (array <= high)
     if not inside.all():
         actor, i = (int(k) for k in np.argwhere(~inside)[0])
         raise SchemaError(
             f"action {name!r}: actor {actor} chose {array[actor, i]} for {space.labels[i]!r}, "
             f"expected {space.low[i]} to {space.high[i]}"
         )
+
+
+def _is_index(choice: object) -> bool:
+    return isinstance(choice, int | np.integer) and not isinstance(choice, bool)
 
 
 def _question(

@@ -32,7 +32,9 @@ class RaggedArray(Generic[Scalar]):
 
     def __init__(self, values: NDArray[Scalar], lengths: ArrayLike) -> None:
         counts = np.asarray(lengths)
-        if counts.ndim != 1 or (counts.size and (counts.dtype.kind not in "iu" or counts.min() < 0)):
+        if counts.ndim != 1 or (
+            counts.size and (counts.dtype.kind not in "iu" or counts.min() < 0)
+        ):
             raise SchemaError(
                 "lengths must be one-dimensional integers and none of them negative: "
                 f"got shape {counts.shape}, {counts.dtype}"

@@ -39,9 +39,12 @@ class Schema:
         game: str = "game",
     ) -> None:
         self.game = game
+        _require_several(entities, f"{game}: entities")
+        _require_several(actions, f"{game}: actions")
         self.entities: tuple[EntityType, ...] = tuple(entity_type(cls) for cls in entities)
-        self.globals: EntityType | None = global_features and entity_type(global_features)
+        self.globals = None if global_features is None else entity_type(global_features)
         self.actions: dict[ActionKey, ActionType[Any]] = {key: action_type(key) for key in actions}
+        self._kinds = frozenset(self.actions.values())
         self.index_of: dict[type, int] = {kind.cls: i for i, kind in enumerate(self.entities)}
         _require_distinct((kind.name for kind in self.entities), f"{game}: entities")
         _require_distinct((kind.name for kind in self.actions.values()), f"{game}: actions")
@@ -96,11 +99,61 @@ class Schema:
             f"declared are {declared}: add it to Game(entities=...)"
         )
 
+    def no_actors(self, kind: ActionType[Any]) -> SchemaError:
+        """The error for an observation that asks actors and marks none."""
+        return SchemaError(
+            f"{self.game}: {kind!r} asks every actor, but the observation marks none: "
+            "show them with obs.actors(...) instead of obs.entities(...)"
+        )
+
+    def require_declared(self, kinds: Iterable[ActionType[Any]]) -> None:
+        """Checks that masks and actors are meant for declared actions.
+
+        Raises:
+            SchemaError: one of them was never declared, so it would have no effect.
+        """
+        for kind in kinds:
+            if kind not in self._kinds:
+                raise SchemaError(
+                    f"{self.game}: an observation has a mask or actors for {kind!r}, which was not "
+                    f"declared; declared are {', '.join(map(repr, self._kinds)) or 'none'}"
+                )
+
+    def require_globals(self, cls: type | None) -> None:
+        """Checks the class of an observation's global features, None when it has none.
+
+        Raises:
+            SchemaError: another class than the declared one.
+        """
+        if cls is (self.globals and self.globals.cls):
+            return
+        if self.globals is None:
+            name = getattr(cls, "__name__", "")
+            raise SchemaError(
+                f"{self.game}: an observation has the global features {name}, which were not "
+                f"declared: add Game(global_features={name})"
+            )
+        if cls is None:
+            raise SchemaError(
+                f"{self.game}: the game declared the global features {self.globals.name}, but an "
+                f"observation has none: add obs.globals({self.globals.name}(...))"
+            )
+        raise SchemaError(
+            f"{self.game}: an observation has the global features {cls.__name__}, expected "
+            f"{self.globals.name}, which the game declared"
+        )
+
     def _require_selectable(self) -> None:
         for kind in self.actions.values():
             actee = getattr(kind, "actee", None)
             if actee is not None and actee not in self.index_of:
                 raise self.undeclared(actee)
+
+
+def _require_several(classes: object, what: str) -> None:
+    if isinstance(classes, type | ActionType):
+        alone = _show(classes)
+        raise SchemaError(f"{what} must be a tuple, got {alone} alone: write ({alone},)")
 
 
 def _require_distinct(names: Iterable[str], what: str) -> None:

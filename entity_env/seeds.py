@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from entity_env.errors import UsageError
+
 _BLOCK = 64
 
 
@@ -16,9 +18,14 @@ class EpisodeSeeds:
     Args:
         seed: seed of the run, 0 or more.
         env_id: index of the environment.
+
+    Raises:
+        UsageError: a seed that is no integer, or negative.
     """
 
     def __init__(self, seed: int, env_id: int = 0) -> None:
+        if not _is_seed(seed):
+            raise UsageError(f"a seed must be an integer, 0 or more: got {seed!r}")
         self._seed = seed
         self._env_id = env_id
         self._block = -1
@@ -32,3 +39,7 @@ class EpisodeSeeds:
             self._seeds = (sequence.generate_state(_BLOCK, np.uint64) >> np.uint64(1)).tolist()
             self._block = block
         return self._seeds[index]
+
+
+def _is_seed(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0

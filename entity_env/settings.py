@@ -13,7 +13,7 @@ from entity_env.errors import UsageError
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def parse_setting(text: str, annotation: Any, where: str) -> Any:
+def parse_setting(text: str, annotation: object, where: str) -> object:
     """The value that `text` means for an argument of this annotation.
 
     Understands int, float, bool, str, Enums (by member name), `Literal`, and unions of those with
@@ -30,7 +30,7 @@ def parse_setting(text: str, annotation: Any, where: str) -> Any:
     raise UsageError(f"{where} needs {_show(annotation)}, got {text!r}")
 
 
-def check_setting(value: Any, annotation: Any, where: str) -> Any:
+def check_setting(value: object, annotation: object, where: str) -> object:
     """Returns `value` if an argument of this annotation may have it.
 
     Raises:
@@ -44,13 +44,13 @@ def check_setting(value: Any, annotation: Any, where: str) -> Any:
         elif kind is int:
             fits = isinstance(value, int) and not isinstance(value, bool)
         else:
-            fits = kind is Any or isinstance(value, kind)
+            fits = kind is Any or isinstance(value, typing.get_origin(kind) or kind)
         if fits:
             return value
     raise UsageError(f"{where} needs {_show(annotation)}, got {value!r}")
 
 
-def _kinds(annotation: Any) -> tuple[Any, ...]:
+def _kinds(annotation: object) -> tuple[Any, ...]:
     if annotation is inspect.Parameter.empty:
         return (Any,)
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
@@ -58,7 +58,7 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
-def _parse(text: str, kind: Any) -> Any:
+def _parse(text: str, kind: object) -> object:
     if typing.get_origin(kind) is typing.Literal:
         return {str(value): value for value in typing.get_args(kind)}[text]
     if kind is types.NoneType:
@@ -74,7 +74,7 @@ def _parse(text: str, kind: Any) -> Any:
     raise ValueError(text)
 
 
-def _show(annotation: Any) -> str:
+def _show(annotation: object) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return "one of " + ", ".join(member.name for member in annotation)
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)

@@ -46,6 +46,8 @@ class Agent(ABC):
     Write an agent of your own as a `PolicyAgent`, which needs one method.
     """
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def seed(self) -> int:
@@ -128,7 +130,6 @@ class Agent(ABC):
 
     def close(self) -> None:
         """Releases what the agent holds (a terminal, a network); may be called twice."""
-
 
     def join(self, run: AgentRun) -> None:
         """Begins to play a game under the ledger `run`; called by `Game.run`.

@@ -52,6 +52,9 @@ class Channel(Protocol):
             ProtocolError: the game swallows `GameExit`; it is given up, suspended for good.
         """
 
+    def ready_again(self) -> None:
+        """Tells that the game has been unwound, and `target` begins anew on the same stack."""
+
     def close(self) -> None:
         """Unwinds the game, so that its `finally` blocks run; may be called twice.
 

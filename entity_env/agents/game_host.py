@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from entity_env.agents.channel import Channel, Transport, make_channel
-from entity_env.agents.train_agent import TrainAgent, names_of
-from entity_env.errors import ClosedError, GameExit, ProtocolError
+from entity_env.agents.train_agent import TrainAgent
 from entity_env.episode import Episode
+from entity_env.errors import ClosedError, GameExit, ProtocolError
 from entity_env.game import Game, no_game_over
 from entity_env.obs import Obs
 from entity_env.seeds import EpisodeSeeds
@@ -36,6 +36,23 @@ class GameHost:
             than go on to the first observation of the next one.
     """
 
+    __slots__ = (
+        "_channel",
+        "_holds_at_end",
+        "_is_restarting",
+        "_num_idle",
+        "_on_end",
+        "_seeds",
+        "_transport",
+        "agents",
+        "env_id",
+        "game",
+        "is_closed",
+        "is_over",
+        "name",
+        "resume",
+    )
+
     def __init__(
         self,
         game: Game,
@@ -52,6 +69,9 @@ class GameHost:
         self.is_over = False
         """All agents' episodes have ended, and the game waits for the next `resume`."""
         self.is_closed = False
+        self.resume: Callable[[], None] = self._not_started
+        """Runs the game until an agent waits, or until `is_over` if the host holds at the end. The
+        channel's own method, since a call more would be felt at a million steps a second."""
         self._on_end = on_end
         self._holds_at_end = holds_at_end
         self._transport: Transport = transport
@@ -102,24 +122,11 @@ class GameHost:
         elif seed is not None or not self.is_over:
             self._is_restarting = True
             self._channel.throw()
-            self._require_waiting()
+            self.require_waiting()
             return
-        self.resume()
-
-    def resume(self) -> None:
-        """Runs the game until an agent waits, or until `is_over` if the host holds at the end.
-
-        Raises:
-            ProtocolError: the game ended an episode without `game_over`, or never asks anything.
-            ClosedError: the game is not running.
-        """
-        if self._channel is None:
-            raise ClosedError(f"{self.name} is not being played: reset it first")
         self.is_over = False
-        self._num_idle = 0
-        self._channel.resume()
-        if self._channel.is_finished:
-            self._require_waiting()
+        self.resume()
+        self.require_waiting()
 
     def close(self) -> None:
         """Unwinds the game, so that its `finally` blocks run; may be called twice.
@@ -129,6 +136,7 @@ class GameHost:
         """
         self.is_closed = True
         channel, self._channel = self._channel, None
+        self.resume = self._not_started
         if channel is not None:
             channel.close()
 
@@ -147,6 +155,8 @@ class GameHost:
             metrics=obs.metrics or {},
         )
         self._on_end(agent, obs, episode)
+        if agent.num_steps:
+            self._num_idle = 0
         agent.num_episodes += 1
         agent.num_steps = 0
         agent.is_playing = False
@@ -154,28 +164,27 @@ class GameHost:
             self.is_over = True
             agent.wait()
 
-    def require_answered(self, answered: Sequence[TrainAgent]) -> None:
-        """Checks that exactly the waiting agents were answered.
+    def require_waiting(self) -> None:
+        """Checks that the game waits for an agent, or is over.
 
         Raises:
-            ProtocolError: the game could never proceed.
+            ProtocolError: it does not: it was unwound, or its thread has ended.
         """
-        waiting = self.waiting
-        if list(answered) != waiting:
+        if not (self.is_over or self.waiting):
             raise ProtocolError(
-                f"{self.name}: agents {names_of(waiting)} wait for an action, answers came for "
-                f"{names_of(answered)}: answer exactly those that wait"
+                f"{self.name}: the game stopped without asking any agent; it was unwound by "
+                "something else than close, or the thread that ran it has ended"
             )
 
-    def _require_waiting(self) -> None:
-        if not (self.is_over or self.waiting):
-            raise ProtocolError(f"{self.name}: the game stopped without asking any agent")
+    def _not_started(self) -> None:
+        raise ClosedError(f"{self.name} is not being played: reset it first")
 
     def _connect(self) -> None:
         self.is_over = False
         self._num_idle = 0
         channel = self._channel
         if channel is not None:
+            self.resume = channel.resume
             for agent in self.agents:
                 agent.connect(channel.suspend)
 
@@ -205,5 +214,3 @@ class GameHost:
                 f"{self.name}: play returned {_MAX_IDLE_EPISODES} times in a row without asking "
                 "any agent, so there is nothing to train"
             )
-
-

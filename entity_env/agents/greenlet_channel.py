@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextvars
-import logging
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import greenlet
+from greenlet import getcurrent
 
 from entity_env.agents.channel import MAX_SWALLOWED_EXITS
 from entity_env.errors import ClosedError, GameExit, ProtocolError
 
-_logger = logging.getLogger(__name__)
+_modules: Final = sys.modules
 
 _given_up: Final[list[greenlet.greenlet]] = []
 """Games that swallow every exit. They are kept alive: collecting one would throw into it again."""
@@ -31,36 +31,49 @@ class GreenletChannel:
         name: what errors call it.
     """
 
+    # Ten thousand suspended games live in cache misses: slots save 1 µs of 4 a round trip there.
+    __slots__ = (
+        "_driver",
+        "_greenlet",
+        "_is_exiting",
+        "_name",
+        "_num_swallowed",
+        "_target",
+        "_thread_id",
+        "is_finished",
+    )
+
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self._name = name
         self._target = target
         self._greenlet = greenlet.greenlet(self._run)
         # A greenlet starts with an empty context; games should see the variables of their maker.
         self._greenlet.gr_context = contextvars.copy_context()
+        self._driver: greenlet.greenlet | None = None
         self._thread_id = threading.get_ident()
         self._is_exiting = False
         self._num_swallowed = 0
         self.is_finished = False
 
     def resume(self) -> None:
-        game = self._greenlet
         if self.is_finished:
             raise ClosedError(f"{self._name} is finished: nothing is left to resume")
-        driver = greenlet.getcurrent()
         try:
-            # Whoever resumes gets the control back: an environment may be stepped by another one.
-            if game.parent is not driver:
-                game.parent = driver
-            _switch(game)
+            driver = getcurrent()
+            if driver is not self._driver:
+                self._set_driver(driver)
+            if "torch" in _modules and _torch_mode_is_changed():
+                _switch_in_default_mode(self._greenlet)
+            else:
+                self._greenlet.switch()
         except (greenlet.error, ValueError) as error:
-            self._explain(error)
+            self._explain_thread(error)
             raise
-        if game.dead and not self.is_finished:
-            self._explain(None)
 
     def suspend(self) -> None:
         game = self._greenlet
-        if greenlet.getcurrent() is not game:
+        driver = self._driver
+        if getcurrent() is not game or driver is None:
             raise ProtocolError(
                 f"{self._name}: an agent was asked from outside its game's own call stack (another "
                 'thread, or after the game ended); a game with threads needs transport="thread", '
@@ -68,16 +81,17 @@ class GreenletChannel:
             )
         if self._is_exiting:
             self._swallowed()
-        _switch(game.parent)
+        if "torch" in _modules and _torch_mode_is_changed():
+            _switch_in_default_mode(driver)
+        else:
+            driver.switch()
 
     def throw(self) -> None:
         game = self._greenlet
         self._require_own_thread()
         self._is_exiting = True
         self._num_swallowed = 0
-        driver = greenlet.getcurrent()
-        if game.parent is not driver:
-            game.parent = driver
+        self._set_driver(getcurrent())
         game.throw(GameExit())
         if self._num_swallowed > MAX_SWALLOWED_EXITS:
             _given_up.append(game)
@@ -115,14 +129,15 @@ class GreenletChannel:
         if threading.get_ident() != self._thread_id:
             raise self._other_thread()
 
-    def _explain(self, error: Exception | None) -> None:
+    def _set_driver(self, driver: greenlet.greenlet) -> None:
+        """Whoever resumes gets the control back: an environment may be stepped by another one."""
+        self._greenlet.parent = driver
+        self._driver = driver
+
+    def _explain_thread(self, error: Exception) -> None:
         """Raises what a greenlet's own error means, if the thread is to blame."""
         if threading.get_ident() != self._thread_id:
             raise self._other_thread() from error
-        if error is None:
-            raise ProtocolError(
-                f"{self._name}: the thread that ran the game has ended, and the game with it"
-            )
 
     def _other_thread(self) -> ProtocolError:
         return ProtocolError(
@@ -132,16 +147,17 @@ class GreenletChannel:
         )
 
 
-def _switch(target: Any) -> None:
+def _torch_mode_is_changed() -> bool:
+    torch = _modules["torch"]
+    return not torch.is_grad_enabled() or bool(torch.is_inference_mode_enabled())
+
+
+def _switch_in_default_mode(target: greenlet.greenlet) -> None:
     """Switches to `target` with torch in its default mode.
 
     torch keeps grad and inference mode per thread, so one side's `with torch.no_grad()` would leak
     into the other, and two games leaving theirs in another order would disable gradients for good.
     Each side steps out of its own mode before a switch, and back into it afterwards.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or (torch.is_grad_enabled() and not torch.is_inference_mode_enabled()):
+    with _modules["torch"].inference_mode(False):
         target.switch()
-    else:
-        with torch.inference_mode(False):
-            target.switch()

@@ -61,7 +61,7 @@ class PolicyAgent(Agent):
         schema = self.schema
         return questions(observation, schema.obs_space(), schema.action_space())
 
-    def act(self, obs: Obs, /, *actions: Any) -> Any:
+    def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         run = self._run
         if run.has_hung_up:
             run.hang_up()
@@ -77,7 +77,7 @@ class PolicyAgent(Agent):
         run.acted(observation, decided)
         return answers[0] if len(kinds) == 1 else answers
 
-    def act_async(self, obs: Obs, /, *actions: Any) -> Any:
+    def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         return Answered(self.act(obs, *actions))
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:

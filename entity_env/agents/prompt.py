@@ -15,9 +15,6 @@ _DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
 _COMPASS: Final = {"north": "up", "south": "down", "west": "left", "east": "right"}
 _ARROWS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→"}
 _QUIT: Final = "q"
-_SPARE_KEYS: Final = "1234567890abcdefghijklmnoprstuvwxyz"
-_MAX_KEYS: Final = 12
-"""More labels than this are numbered: nobody remembers their keys."""
 
 
 class HungUp(Exception):
@@ -156,23 +153,22 @@ class Prompt:
 def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
     """The allowed ones of some labels, each with a key that does not depend on what is allowed.
 
-    Labels that name directions get the arrow keys and w, a, s, d; others a letter of their
-    own; when there are many, all are numbered.
+    Labels that name directions get the arrow keys and w, a, s, d. The others get their initials
+    when those are all different, else numbers.
     """
-    if len(labels) > _MAX_KEYS:
-        return numbered_choices(labels, allowed)
     directions = _directions(labels)
+    others = [label for i, label in enumerate(labels) if i not in directions]
     taken = {_QUIT, *(_DIRECTIONS[name] for name in directions.values())}
+    initials = {label[:1].lower() for label in others}
+    has_initials = len(initials) == len(others) and not initials & taken
     choices = []
-    for index, label in enumerate(labels):
+    for index in allowed:
         if index in directions:
             keys: tuple[str, ...] = (directions[index], _DIRECTIONS[directions[index]])
         else:
-            own = [char for char in label.lower() if char in _SPARE_KEYS]
-            keys = (next(key for key in [*own, *_SPARE_KEYS] if key not in taken),)
-            taken.add(keys[0])
-        choices.append(Choice(index, label, keys))
-    return [choices[index] for index in allowed]
+            keys = (labels[index][0].lower() if has_initials else str(index + 1),)
+        choices.append(Choice(index, labels[index], keys))
+    return choices
 
 
 def numbered_choices(texts: Sequence[str], allowed: Sequence[int]) -> list[Choice]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.observation import Action, Observation
 from entity_env.question import Question
-from entity_env.ragged import RaggedArray
 from entity_env.spaces import (
     ActionName,
     ActionSpace,
@@ -83,16 +82,14 @@ def _random_values(
 def _random_allowed(allowed: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
     """Column of one True per row, uniform over them."""
     rank = (rng.random(len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
-    return np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1)
+    return np.asarray(np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1))
 
 
-def _random_actees(
-    mask: VecSelectEntityActionMask, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _random_actees(mask: VecSelectEntityActionMask, rng: np.random.Generator) -> NDArray[np.int64]:
     num_actees = mask.actees.lengths[mask.actors.row_index]
     if mask.mask is None:
         return (rng.random(len(num_actees)) * num_actees).astype(np.int64)
-    widest = int(num_actees.max(initial=0))
+    widest = int(num_actees.max(initial=1))
     allowed = np.zeros((len(num_actees), widest), dtype=np.bool_)
     allowed[np.arange(widest) < num_actees[:, None]] = mask.mask.values
     return _random_allowed(allowed, rng)

@@ -22,6 +22,22 @@ class TrainAgent(Agent):
         agent_id: which of the game's agents.
     """
 
+    __slots__ = (
+        "_host",
+        "_kinds",
+        "_pending",
+        "_suspend",
+        "agent_id",
+        "answer",
+        "first_score",
+        "is_playing",
+        "kinds",
+        "last_score",
+        "num_episodes",
+        "num_steps",
+        "obs",
+    )
+
     def __init__(self, host: GameHost, agent_id: int) -> None:
         self.agent_id = agent_id
         self.obs: Obs | None = None
@@ -46,7 +62,7 @@ class TrainAgent(Agent):
     def seed(self) -> int:
         return self._host.seed_of(self.num_episodes)
 
-    def act(self, obs: Obs, /, *actions: Any) -> Any:
+    def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         if self.obs is not None:
             raise self._asked_twice()
         try:
@@ -57,7 +73,7 @@ class TrainAgent(Agent):
         self._suspend()
         return self.answer
 
-    def act_async(self, obs: Obs, /, *actions: Any) -> Any:
+    def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         if self.obs is not None:
             raise self._asked_twice()
         self.kinds = self._kinds_of(actions)
@@ -73,7 +89,7 @@ class TrainAgent(Agent):
             )
         self._host.game_over(self, Obs(self.last_score) if obs is None else obs, truncated)
 
-    def give(self, answer: Any) -> None:
+    def give(self, answer: object) -> None:
         """Answers what the agent waits for; it goes on when the game is resumed."""
         self.answer = answer
         self.obs = None
@@ -113,13 +129,13 @@ class _PendingAnswer:
 
     def __init__(self, agent: TrainAgent) -> None:
         self._agent: TrainAgent | None = agent
-        self._answer: Any = None
+        self._answer: object = None
 
-    def set(self, answer: Any) -> None:
+    def set(self, answer: object) -> None:
         self._agent = None
         self._answer = answer
 
-    def get(self) -> Any:
+    def get(self) -> object:
         if self._agent is not None:
             self._agent.wait()
         return self._answer

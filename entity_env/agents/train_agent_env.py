@@ -110,7 +110,9 @@ class TrainAgentEnv(Environment):
         agents = self._host.agents
         if len(actions) != len(agents):
             raise ProtocolError(f"{self._host.name}: {len(agents)} agents, {len(actions)} answers")
-        answered = [agent for agent, given in zip(agents, actions, strict=True) if given is not None]
+        answered = [
+            agent for agent, given in zip(agents, actions, strict=True) if given is not None
+        ]
         if answered != self._host.waiting:
             raise ProtocolError(
                 f"{self._host.name}: agents {names_of(self._host.waiting)} wait for an action, "
@@ -121,6 +123,7 @@ class TrainAgentEnv(Environment):
             agent.give(answer)
         self._ends.ended.clear()
         self._host.resume()
+        self._host.require_waiting()
         self._observations = [self._observe(agent) for agent in agents]
         return self._observations
 

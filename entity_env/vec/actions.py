@@ -77,7 +77,7 @@ def _checked(
     else:
         limits = np.full(num_actors, len(space))  # type: ignore[arg-type]  # not a select action
     legal = (values >= 0) & (values < limits)
-    _require_all(name, legal, values, mask, where, "which does not exist: there are {limit}", limits)
+    _require_all(name, legal, values, mask, where, "expected 0 to {last}", limits)
     allowed = _allowed(values, mask)
     if allowed is not None:
         _require_all(name, allowed, values, mask, where, "which its mask forbids", limits)
@@ -154,5 +154,5 @@ def _require_all(
     actor = i - int(mask.actors.offsets[row])
     raise SchemaError(
         f"action {name!r}: actor {actor} of {where(row)} chose {values[i]}, "
-        + why.format(limit=limits[i])
+        + why.format(last=limits[i] - 1)
     )

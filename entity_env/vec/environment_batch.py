@@ -34,9 +34,7 @@ class EnvironmentBatch(LocalBatch):
                     f"Environment: {make!r} returned a {type(env).__name__}"
                 )
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
-        writer, final_writer = (
-            ObservationWriter(*spaces, where="env {}".format) for _ in range(2)
-        )
+        writer, final_writer = (ObservationWriter(*spaces, where="env {}".format) for _ in range(2))
         super().__init__(writer, final_writer, num_envs, 1, autoreset)
         self._spaces = spaces
         self._observation_writer = writer

@@ -111,7 +111,7 @@ class GameBatch(LocalBatch):
         agent: TrainAgent,
         answers: Mapping[ActionName, Any],
         counts: Mapping[ActionName, Any],
-    ) -> Any:
+    ) -> object:
         obs = agent.obs or Obs()
         count = 1 if isinstance(kind, GlobalCategorical) else _num_actors(kind, obs)
         chosen = list(islice(answers[kind.name], count))
@@ -137,6 +137,7 @@ class GameBatch(LocalBatch):
 
     def _collect_idle(self, env_id: int, agent: TrainAgent) -> None:
         """Adds the row of an agent that waits for nothing: it is over, or not its turn."""
+        self._hosts[env_id].require_waiting()
         last = self._last.get(env_id * self.num_agents + agent.agent_id)
         self._rewards.append(0.0)
         if last is None:

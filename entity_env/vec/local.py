@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NoReturn
 
@@ -160,7 +160,7 @@ class LocalBatch(ABC):
             episodes=[episode for _, _, episode in self._ended],
         )
 
-    def _guard(self, env_id: int, step: Any) -> None:
+    def _guard(self, env_id: int, step: Callable[[int], None]) -> None:
         try:
             step(env_id)
         except Exception as error:

@@ -23,8 +23,8 @@ def picture(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:
     for i, (name, entity) in enumerate(obs_space.entities.items()):
         features = list(entity.features)
         if "x" in features and "y" in features:
-            cells = batch.features[name][row][:, [features.index("x"), features.index("y")]]
-            layers.append((_colour(i, len(obs_space.entities)), np.rint(cells).astype(np.int64)))
+            xy = batch.features[name][row][:, [features.index("x"), features.index("y")]]
+            layers.append((_colour(i, len(obs_space.entities)), np.rint(xy).astype(np.int64)))
     cells = np.concatenate([cells for _, cells in layers] or [np.zeros((0, 2), dtype=np.int64)])
     low = np.minimum(cells.min(axis=0, initial=0), 0)
     size = cells.max(axis=0, initial=0) - low + 1

@@ -64,7 +64,7 @@ class VecEnv:
         if num_envs < 1:
             raise UsageError(f"num_envs must be at least 1, got {num_envs}")
         if num_workers != 0:
-            raise UsageError(f"num_workers must be 0, which runs in this process: got {num_workers}")
+            raise UsageError(f"num_workers must be 0, in this process: got {num_workers}")
         if isinstance(source, Game):
             self._batch: GameBatch | EnvironmentBatch = GameBatch(
                 source, num_envs, autoreset, transport
@@ -168,7 +168,9 @@ class VecEnv:
         self._waiting_s += perf_counter() - self._returned_at
         return self._returned(self._batch.act(values, last))
 
-    def reset_envs(self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None) -> VecObs:
+    def reset_envs(
+        self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
+    ) -> VecObs:
         """Begins a new episode in the chosen environments, with autoreset disabled.
 
         All others show once more what they showed last, with a reward of 0.
