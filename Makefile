@@ -16,6 +16,8 @@ CODE = $(patsubst %/,%,$(sort $(dir $(wildcard $(addsuffix /*.py,entity_env test
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+BENCHMARKS = $(filter-out %/__init__.py %/common.py,$(wildcard benchmarks/*.py))
+
 .PHONY: help venv demo test test-all check lint types wheel format coverage bench clean
 
 help:  ## list the targets
@@ -63,7 +65,7 @@ coverage: $(STAMP)  ## run all tests and report the lines that none of them reac
 	$(BIN)/coverage report
 
 bench: $(STAMP)  ## run every benchmark
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for script in $(BENCHMARKS); do $(BIN)/python "$$script"; done
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

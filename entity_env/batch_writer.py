@@ -74,7 +74,7 @@ class RowBuffer:
         Raises:
             SchemaError: a value that was written before is no number.
         """
-        self._pack()
+        self.pack()
         start, self._used = self._used, self._used + len(rows) * self.stride
         self._reserve()
         self._values[start : self._used] = rows.reshape(-1) if self.width else 0.0
@@ -91,14 +91,15 @@ class RowBuffer:
             shift = np.zeros(len(ends) + 1, dtype=np.int64)
             np.add.at(shift, *map(np.array, zip(*self._packed, strict=True)))
             ends += np.cumsum(shift[:-1])
-        self._pack()
+        self.pack()
         values = self._values[: self._used].reshape(-1, self.stride)
         lengths = np.diff(ends, prepend=0) // self.stride
         if not np.isfinite(values).all():
             raise self._not_finite(values, np.cumsum(lengths))
         return RaggedArray(values[:, : self.width], lengths)
 
-    def _pack(self) -> None:
+    def pack(self) -> None:
+        """Turns the pending numbers into float32 rows."""
         count = len(self.pending)
         if not count:
             return

@@ -1,0 +1,75 @@
+"""What every benchmark shares: medians, the machine, and how figures are printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+def median(measure: Callable[[], float], rounds: int = 5) -> float:
+    """Median of several measurements."""
+    return statistics.median(measure() for _ in range(rounds))
+
+
+def interleaved(measures: Mapping[str, Callable[[], float]], rounds: int = 5) -> dict[str, float]:
+    """Median of each measurement, taken in turns so that a noisy moment hits all of them."""
+    samples: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(rounds):
+        for name, measure in measures.items():
+            samples[name].append(measure())
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def rounds_and_json(description: str) -> tuple[int, bool]:
+    """The command line that all benchmarks have: `--rounds N` and `--json`."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=7, help="measurements, of which the median")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
+    arguments = parser.parse_args()
+    return max(arguments.rounds, 5), bool(arguments.json)
+
+
+def report(
+    title: str, figures: Mapping[str, float], packages: Sequence[str], as_json: bool
+) -> None:
+    """Prints figures as a table, or as one JSON object with machine and versions."""
+    machine = {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+    }
+    versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
+    if as_json:
+        print(json.dumps({"machine": machine, "versions": versions, "figures": dict(figures)}))
+        return
+    table = Table("figure", "median", title=title)
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}")
+    console = Console()
+    console.print(table)
+    console.print(f"{machine['processor']}, {machine['cores']} cores; {versions}", style="dim")
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
