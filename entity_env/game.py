@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from entity_env.action_type import ActionKey
@@ -121,7 +123,7 @@ class Game:
         for agent, run in zip(agents, runs, strict=True):
             agent.join(run)
         seeds = EpisodeSeeds(seed)
-        while not any(run.has_hung_up for run in runs):
+        while True:
             before = len(runs[0].episodes)
             try:
                 game.start(agents, seeds[before])
@@ -129,8 +131,10 @@ class Game:
                 raise ProtocolError(
                     f"{game.name}: play goes on asking after act gave None: it must return then"
                 ) from None
-            unfinished = [run.agent_id for run in runs if run.is_playing and not run.has_hung_up]
-            if unfinished or (before == len(runs[0].episodes) and not runs[0].has_hung_up):
+            if any(run.has_hung_up for run in runs):
+                break  # in the middle of an episode, if one of several agents did
+            unfinished = [run.agent_id for run in runs if run.is_playing]
+            if unfinished or before == len(runs[0].episodes):
                 raise no_game_over(game.name, unfinished or [0])
         return [episode for run in runs for episode in run.episodes]
 
@@ -175,11 +179,11 @@ def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Pa
 
 
 def _evaluated(annotation: object, play: Callable[..., None], where: str) -> object:
-    """The annotation of one setting; others, of `Agent` say, may be there for type checkers only."""
+    """The annotation of a setting; that of `agent` may name what only type checkers import."""
     if not isinstance(annotation, str):
         return annotation
-    function = inspect.unwrap(play)
-    names = getattr(function, "__globals__", None) or type(function).__call__.__globals__
+    function = inspect.unwrap(play.func if isinstance(play, partial) else play)
+    names = vars(sys.modules[function.__module__])
     try:
         return eval(annotation, dict(names))
     except NameError as error:

@@ -27,6 +27,7 @@ class PolicyAgent(Agent):
     def __init__(self) -> None:
         self._run = AgentRun()
         self._schema: Schema | None = None
+        self._asked: tuple[Observation | None, list[Question]] = (None, [])
 
     @abstractmethod
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
@@ -58,8 +59,11 @@ class PolicyAgent(Agent):
 
     def questions(self, observation: Observation) -> list[Question]:
         """What an observation of this agent's game asks for."""
-        schema = self.schema
-        return questions(observation, schema.obs_space(), schema.action_space())
+        if self._asked[0] is not observation:
+            schema = self.schema
+            asked = questions(observation, schema.obs_space(), schema.action_space())
+            self._asked = observation, asked
+        return self._asked[1]
 
     def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         run = self._run

@@ -1,0 +1,85 @@
+"""Cherry pick: choose the good cherries, one after another, and leave the bad ones.
+
+Entities and features:
+    Picker: no features; the actor.
+    Cherry: quality, its part of the reward. Those of the good ones add up to 1, those of the bad
+        ones to -1.
+Actions:
+    SelectCherry: the picker takes one of the cherries that are left.
+Reward:
+    the quality of the cherry: 1 for an episode of all good ones.
+Ends when:
+    as many cherries were taken as there were good ones.
+Cut when:
+    never.
+Example:
+    >>> from entity_env.agents import RandomAgent
+    >>> from entity_env.games import cherry_pick
+    >>> [episode] = cherry_pick.run(RandomAgent(seed=1), num_good=3)
+    >>> episode.length, episode.reward < 1
+    (3, True)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from entity_env import Game, Obs, SelectEntity, UsageError
+from entity_env.agents import Agent
+
+
+@dataclass(slots=True)
+class Picker:
+    """Who takes the cherries."""
+
+
+@dataclass(slots=True, eq=False)
+class Cherry:
+    """A cherry, good or bad: its quality is above or below 0."""
+
+    quality: float
+
+
+PICK: Final = SelectEntity(Cherry)
+
+
+def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> None:
+    """Plays one episode.
+
+    Args:
+        agent: who picks.
+        seed: the qualities and the order of the cherries follow from it.
+        num_good: good cherries, 1 or more.
+        num_bad: bad cherries, 1 or more.
+
+    Raises:
+        UsageError: too few cherries.
+    """
+    if min(num_good, num_bad) < 1:
+        raise UsageError(
+            f"cherry_pick: num_good and num_bad must be at least 1, got {num_good} and {num_bad}"
+        )
+    rng = Random(seed)
+    cherries = _cherries(num_good, 1, rng) + _cherries(num_bad, -1, rng)
+    rng.shuffle(cherries)
+    picker = Picker()
+    score = 0.0
+    for _ in range(num_good):
+        picked = agent.act(Obs(score).actors([picker]).entities(cherries), PICK)
+        if picked is None:
+            return
+        [cherry] = picked
+        cherries.remove(cherry)
+        score += cherry.quality
+    agent.game_over(Obs(score).actors([picker]).entities(cherries))
+
+
+def _cherries(count: int, total: float, rng: Random) -> list[Cherry]:
+    """Makes cherries whose qualities add up to `total`."""
+    weights = [rng.uniform(0.1, 1) for _ in range(count)]
+    return [Cherry(total * weight / sum(weights)) for weight in weights]
+
+
+cherry_pick = Game(play, entities=(Picker, Cherry), actions=(PICK,))

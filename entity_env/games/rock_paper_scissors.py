@@ -1,0 +1,99 @@
+"""Rock, paper, scissors: two agents throw at once, each with a strength that the other cannot see.
+
+Entities and features:
+    Player: strength.is_ROCK, strength.is_PAPER, strength.is_SCISSORS, the throw that counts double
+        when this agent wins with it; dealt anew every round.
+    Opponent: the same for the other agent. Hidden from the policy, but not from the value
+        function, unless `cheat` is set.
+Actions:
+    Throw: ROCK, PAPER or SCISSORS, one choice for the whole observation.
+Reward:
+    for a win 1, or 2 when the throw was the winner's strength; the other agent loses as much.
+Ends when:
+    num_rounds rounds were played.
+Cut when:
+    never.
+Example:
+    >>> from entity_env.agents import RandomAgent
+    >>> from entity_env.games import rock_paper_scissors
+    >>> one, other = rock_paper_scissors.run(RandomAgent(seed=1), RandomAgent(seed=2))
+    >>> one.reward + other.reward
+    0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from entity_env import Game, Obs, UsageError
+from entity_env.agents import Agent
+
+
+class Throw(Enum):
+    """What a hand shows; each beats the one before it, and the first the last."""
+
+    ROCK = 0
+    PAPER = 1
+    SCISSORS = 2
+
+    def beats(self, other: Throw) -> bool:
+        """Tells whether this throw wins against another."""
+        return (self.value - other.value) % 3 == 1
+
+
+@dataclass(slots=True)
+class Player:
+    """The agent that observes."""
+
+    strength: Throw
+
+
+@dataclass(slots=True)
+class Opponent:
+    """The other agent."""
+
+    strength: Throw
+
+
+def play(agents: Sequence[Agent], *, seed: int, num_rounds: int = 5, cheat: bool = False) -> None:
+    """Plays one episode.
+
+    Args:
+        agents: the two who throw.
+        seed: the strengths follow from it.
+        num_rounds: throws of each agent, 1 or more.
+        cheat: shows the strength of the opponent.
+
+    Raises:
+        UsageError: no round.
+    """
+    if num_rounds < 1:
+        raise UsageError(f"rock_paper_scissors: num_rounds must be at least 1, got {num_rounds}")
+    rng = Random(seed)
+    score = 0  # of the first agent; the other one has as much less
+    for _ in range(num_rounds):
+        mine, theirs = rng.choices(list(Throw), k=2)
+        both = (
+            agents[0].act_async(_observe(score, mine, theirs, cheat), Throw),
+            agents[1].act_async(_observe(-score, theirs, mine, cheat), Throw),
+        )
+        my_throw, their_throw = (pending.get() for pending in both)
+        if my_throw is None or their_throw is None:
+            return
+        if my_throw.beats(their_throw):
+            score += 2 if my_throw is mine else 1
+        elif their_throw.beats(my_throw):
+            score -= 2 if their_throw is theirs else 1
+    agents[0].game_over(Obs(score))
+    agents[1].game_over(Obs(-score))
+
+
+def _observe(score: int, mine: Throw, theirs: Throw, cheat: bool) -> Obs:
+    obs = Obs(score).entities([Player(mine)]).entities([Opponent(theirs)])
+    return obs.visible(Opponent, [cheat])
+
+
+rock_paper_scissors = Game(play, entities=(Player, Opponent), actions=(Throw,), num_agents=2)
