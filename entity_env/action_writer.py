@@ -3,60 +3,42 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.errors import SchemaError
-from entity_env.ragged import RaggedArray
+from entity_env.frame import ActionSlots, Frame, FrameMemory, Slot
 from entity_env.spaces import (
-    GLOBAL_ENTITY,
     ActionName,
     ActionSpace,
     CategoricalActionSpace,
     ContinuousActionSpace,
-    EntityName,
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.vec_obs import (
-    VecActionMask,
-    VecCategoricalActionMask,
-    VecContinuousActionMask,
-    VecSelectEntityActionMask,
-)
 
 
-@dataclass(frozen=True)
 class EntityLayout:
     """Where the entities of each type lie within each observation of a batch.
 
     Args:
-        names: entity types in order, without the global one.
-        offsets: `(num_types, num_rows)` index of a type's first entity in the observation.
-        starts: `(num_types, num_rows)` index of the same entity in the rows of that type.
-        totals: `(num_rows,)` number of entities, the global one not counted.
+        lengths: `(num_types, num_rows)` number of entities, without the global type.
     """
 
-    names: tuple[EntityName, ...]
-    offsets: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    totals: NDArray[np.int64]
+    def __init__(self, lengths: NDArray[np.int64]) -> None:
+        self._lengths = lengths
 
-    @classmethod
-    def of(
-        cls, features: Mapping[EntityName, RaggedArray[np.float32]], num_rows: int
-    ) -> EntityLayout:
-        """The layout of a batch of `num_rows` observations with these features."""
-        names = tuple(name for name in features if name != GLOBAL_ENTITY)
-        lengths = np.zeros((len(names), num_rows), dtype=np.int64)
-        for i, name in enumerate(names):
-            lengths[i] = features[name].lengths
-        offsets = np.cumsum(lengths, axis=0) - lengths
-        starts = np.cumsum(lengths, axis=1) - lengths
-        return cls(names, offsets, starts, lengths.sum(axis=0))
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """`(num_types, num_rows)` index of a type's first entity in the observation."""
+        return np.asarray(np.cumsum(self._lengths, axis=0) - self._lengths)
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """`(num_types, num_rows)` index of the same entity in the rows of that type."""
+        return np.asarray(np.cumsum(self._lengths, axis=1) - self._lengths)
 
 
 class ActionWriter(ABC):
@@ -89,21 +71,40 @@ class ActionWriter(ABC):
         self.num_actors += len(indices)
 
     @abstractmethod
-    def finish(self, layout: EntityLayout) -> VecActionMask:
-        """The masks of the whole batch."""
+    def write(
+        self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
+    ) -> None:
+        """Writes who acts over the whole batch, and the masks if there are any.
 
-    def _actors(self, layout: EntityLayout) -> RaggedArray[np.int64]:
-        num_rows = len(layout.totals)
+        Args:
+            where: where this action lies in the frame.
+            entities: of the same batch.
+            frame: is completed by this action.
+            memory: where arrays are written.
+        """
+
+    def _write_actors(
+        self,
+        slot: Slot,
+        lengths: NDArray[np.int64],
+        entities: EntityLayout,
+        frame: Frame,
+        memory: FrameMemory,
+    ) -> None:
+        lengths[:] = 0
+        if not self.num_actors:
+            return
+        out = frame.slots[slot.index] = memory.allocate(slot, self.num_actors)
         if self._indices:
             rows, indices = zip(*self._indices, strict=True)
-            return _ragged(np.array(rows), list(indices), num_rows)
-        if not self._groups:
-            return RaggedArray(np.zeros(0, np.int64), np.zeros(num_rows, np.int64))
+            np.add.at(lengths, np.array(rows), [len(index) for index in indices])
+            np.concatenate(indices, out=out)
+            return
         row, kind, first, count = np.array(self._groups, dtype=np.int64).T
-        base = first - layout.starts[kind, row] + layout.offsets[kind, row]
-        steps = np.arange(self.num_actors) - np.repeat(np.cumsum(count) - count, count)
-        lengths = np.bincount(row, weights=count, minlength=num_rows).astype(np.int64)
-        return RaggedArray(np.repeat(base, count) + steps, lengths)
+        np.add.at(lengths, row, count)
+        base = first - entities.starts[kind, row] + entities.offsets[kind, row]
+        base -= np.cumsum(count) - count
+        np.add(np.repeat(base, count), np.arange(self.num_actors), out=out)
 
 
 class _CategoricalWriter(ActionWriter):
@@ -127,17 +128,17 @@ class _CategoricalWriter(ActionWriter):
         allowed = as_mask(mask, (num_actors, self.num_choices), self.name)
         self._masks.append((self.num_actors - num_actors, allowed))
 
-    def finish(self, layout: EntityLayout) -> VecCategoricalActionMask:
-        actors = self._actors(layout)
-        return VecCategoricalActionMask(actors, self._mask(actors.lengths))
-
-    def _mask(self, lengths: NDArray[np.int64]) -> RaggedArray[np.bool_] | None:
+    def write(
+        self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
+    ) -> None:
+        self._write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
         if not self._masks:
-            return None
-        allowed = np.ones((self.num_actors, self.num_choices), dtype=np.bool_)
+            return
+        flat = frame.slots[where.mask.index] = memory.allocate(where.mask, self.num_actors)
+        allowed = flat.reshape(self.num_actors, self.num_choices)
+        allowed[:] = True
         for first, mask in self._masks:
             allowed[first : first + len(mask)] = mask
-        return RaggedArray(allowed, lengths)
 
 
 class GlobalCategoricalWriter(_CategoricalWriter):
@@ -156,11 +157,17 @@ class GlobalCategoricalWriter(_CategoricalWriter):
         self._rows.append(row)
         self.num_actors += 1
 
-    def _actors(self, layout: EntityLayout) -> RaggedArray[np.int64]:
-        rows = np.array(self._rows, dtype=np.int64)
-        lengths = np.zeros(len(layout.totals), dtype=np.int64)
-        lengths[rows] = 1
-        return RaggedArray(layout.totals[rows], lengths)
+    def _write_actors(
+        self,
+        slot: Slot,
+        lengths: NDArray[np.int64],
+        entities: EntityLayout,
+        frame: Frame,
+        memory: FrameMemory,
+    ) -> None:
+        lengths[:] = self.num_actors == len(lengths)
+        if self.num_actors < len(lengths):
+            lengths[self._rows] = 1
 
 
 class CategoricalWriter(_CategoricalWriter):
@@ -170,8 +177,10 @@ class CategoricalWriter(_CategoricalWriter):
 class ContinuousWriter(ActionWriter):
     """Gathers an action of real numbers."""
 
-    def finish(self, layout: EntityLayout) -> VecContinuousActionMask:
-        return VecContinuousActionMask(self._actors(layout))
+    def write(
+        self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
+    ) -> None:
+        self._write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
 
 
 class SelectEntityWriter(ActionWriter):
@@ -181,13 +190,11 @@ class SelectEntityWriter(ActionWriter):
         super().__init__(name)
         self._actees = ActeeWriter(name)
         self._masks: list[tuple[int, NDArray[np.bool_]]] = []
-        self._shapes: list[tuple[int, int]] = []
 
     def clear(self) -> None:
         super().clear()
         self._actees.clear()
         self._masks.clear()
-        self._shapes.clear()
 
     def add_actees(self, row: int, type_index: int, first: int, count: int) -> None:
         """Adds entities of one type as those that can be selected in an observation."""
@@ -208,29 +215,39 @@ class SelectEntityWriter(ActionWriter):
                 f"action {self.name!r}: {num_actors} actors have no legal choice, since no entity "
                 "can be selected: ask only when there is one"
             )
-        self._shapes.append((row, num_actors * num_actees))
         if mask is not None:
             allowed = as_mask(mask, (num_actors, num_actees), self.name)
             self._masks.append((row, allowed.reshape(-1)))
 
-    def finish(self, layout: EntityLayout) -> VecSelectEntityActionMask:
-        actees = self._actees.finish(layout).actors
-        return VecSelectEntityActionMask(self._actors(layout), actees, self._mask(layout))
-
-    def _mask(self, layout: EntityLayout) -> RaggedArray[np.bool_] | None:
+    def write(
+        self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
+    ) -> None:
+        actee_lengths = frame.lengths[where.actee_row]
+        self._write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
+        self._actees.write_actees(where.actees, actee_lengths, entities, frame, memory)
         if not self._masks:
-            return None
-        lengths = np.zeros(len(layout.totals), dtype=np.int64)
-        for row, size in self._shapes:
-            lengths[row] = size
-        allowed = RaggedArray(np.ones(int(lengths.sum()), dtype=np.bool_), lengths)
+            return
+        sizes = frame.lengths[where.row] * actee_lengths
+        starts = np.cumsum(sizes) - sizes
+        allowed = frame.slots[where.mask.index] = memory.allocate(where.mask, int(sizes.sum()))
+        allowed[:] = True
         for row, mask in self._masks:
-            allowed[row][:] = mask
-        return allowed
+            allowed[starts[row] : starts[row] + len(mask)] = mask
 
 
 class ActeeWriter(ContinuousWriter):
     """Gathers the entities that can be selected: entities per observation, as actors are."""
+
+    def write_actees(
+        self,
+        slot: Slot,
+        lengths: NDArray[np.int64],
+        entities: EntityLayout,
+        frame: Frame,
+        memory: FrameMemory,
+    ) -> None:
+        """Writes them, and how many there are in each observation."""
+        self._write_actors(slot, lengths, entities, frame, memory)
 
 
 def action_writer(name: ActionName, space: ActionSpace) -> ActionWriter:
@@ -280,11 +297,3 @@ def as_mask(mask: object, shape: tuple[int, int], action: ActionName) -> NDArray
             "allow at least one, or do not ask that actor"
         )
     return allowed
-
-
-def _ragged(
-    rows: NDArray[np.int64], indices: list[NDArray[np.int64]], num_rows: int
-) -> RaggedArray[np.int64]:
-    lengths = np.zeros(num_rows, dtype=np.int64)
-    np.add.at(lengths, rows, [len(index) for index in indices])
-    return RaggedArray(np.concatenate(indices), lengths)

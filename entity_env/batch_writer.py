@@ -18,16 +18,9 @@ from entity_env.action_writer import ActionWriter, EntityLayout, action_writer
 from entity_env.entity_type import fits_float32
 from entity_env.episode import Episode
 from entity_env.errors import SchemaError
+from entity_env.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
 from entity_env.observation import BoolMask
-from entity_env.ragged import RaggedArray
-from entity_env.spaces import (
-    GLOBAL_ENTITY,
-    ActionName,
-    ActionSpace,
-    EntityName,
-    ObsSpace,
-    entity_widths,
-)
+from entity_env.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
 from entity_env.vec_obs import Metric, VecObs
 
 
@@ -80,23 +73,30 @@ class RowBuffer:
         self._values[start : self._used] = rows.reshape(-1) if self.width else 0.0
         self._packed.append((len(self.ends), self._used - start))
 
-    def finish(self) -> RaggedArray[np.float32]:
-        """The rows of all observations: a view that is valid until `clear`.
-
-        Raises:
-            SchemaError: a value that is no number, not finite, or beyond float32.
-        """
-        ends = np.array(self.ends, dtype=np.int64)
+    def write_ends(self, ends: NDArray[np.int64]) -> None:
+        """Writes for each observation how many numbers there were when it was complete."""
+        ends[:] = self.ends
         if self._packed:
             shift = np.zeros(len(ends) + 1, dtype=np.int64)
             np.add.at(shift, *map(np.array, zip(*self._packed, strict=True)))
             ends += np.cumsum(shift[:-1])
-        self.pack()
-        values = self._values[: self._used].reshape(-1, self.stride)
-        lengths = np.diff(ends, prepend=0) // self.stride
+
+    def write_values(self, memory: FrameMemory, slot: Slot) -> NDArray[np.float32] | None:
+        """Writes the rows of all observations where they will be read.
+
+        Raises:
+            SchemaError: a value that is no number, not finite, or beyond float32.
+        """
+        if not self.width:
+            return None
+        count = len(self.pending)
+        values: NDArray[np.float32] = memory.allocate(slot, (self._used + count) // self.stride)
+        if self._used:
+            values[: self._used] = self._values[: self._used]
+        self._pack_into(values, self._used)
         if not np.isfinite(values).all():
-            raise self._not_finite(values, np.cumsum(lengths))
-        return RaggedArray(values[:, : self.width], lengths)
+            raise self._not_finite(values)
+        return values
 
     def pack(self) -> None:
         """Turns the pending numbers into float32 rows."""
@@ -105,12 +105,15 @@ class RowBuffer:
             return
         start, self._used = self._used, self._used + count
         self._reserve()
-        try:
-            struct.pack_into(f"{count}f", self._values.data, start * 4, *self.pending)
-        except (struct.error, TypeError, OverflowError) as error:
-            raise self._bad_value() from error
+        self._pack_into(self._values, start)
         self._packed.append((len(self.ends), count))
         self.pending.clear()
+
+    def _pack_into(self, values: NDArray[np.float32], start: int) -> None:
+        try:
+            struct.pack_into(f"{len(self.pending)}f", values.data, start * 4, *self.pending)
+        except (struct.error, TypeError, OverflowError) as error:
+            raise self._bad_value() from error
 
     def _reserve(self) -> None:
         if self._used > len(self._values):
@@ -130,13 +133,15 @@ class RowBuffer:
             f"got {self.pending[i]!r}"
         )
 
-    def _not_finite(self, values: NDArray[np.float32], ends: NDArray[np.int64]) -> SchemaError:
-        entity, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
-        row = int(np.searchsorted(ends, entity, side="right"))
-        first = int(ends[row - 1]) if row else 0
+    def _not_finite(self, flat: NDArray[np.float32]) -> SchemaError:
+        ends = np.empty(len(self.ends), dtype=np.int64)
+        self.write_ends(ends)
+        first = int(np.flatnonzero(~np.isfinite(flat))[0])
+        row = int(np.searchsorted(ends, first, side="right"))
+        entity, column = divmod(first - (int(ends[row - 1]) if row else 0), self.stride)
         return SchemaError(
             f"{self._where(row)}: entity {self.name}: feature {self.features[column]!r} of row "
-            f"{entity - first} must be finite, got {values[entity, column]}"
+            f"{entity} must be finite, got {flat[first]}"
         )
 
 
@@ -157,13 +162,17 @@ class BatchWriter:
         self.obs_space = obs_space
         self.where = where
         self.num_rows = 0
+        self.layout = FrameLayout(obs_space, action_space)
         features = {name: entity.features for name, entity in obs_space.entities.items()}
-        if GLOBAL_ENTITY in entity_widths(obs_space, action_space):
+        if GLOBAL_ENTITY in self.layout.entities:
             features[GLOBAL_ENTITY] = obs_space.global_features
+        strides = [max(len(columns), 1) for columns in features.values()]
+        self._strides = np.array(strides, dtype=np.int64)[:, None]
         self.buffers = {name: RowBuffer(name, fs, where) for name, fs in features.items()}
         self.actions: dict[ActionName, ActionWriter] = {
             name: action_writer(name, space) for name, space in action_space.items()
         }
+        self._memory = LocalMemory()
         self._metrics: list[Mapping[str, float]] = []
         self._hidden: list[tuple[int, EntityName, NDArray[np.bool_]]] = []
 
@@ -221,34 +230,63 @@ class BatchWriter:
         Raises:
             SchemaError: a feature that is no finite number.
         """
-        features = {name: buffer.finish() for name, buffer in self.buffers.items()}
-        layout = EntityLayout.of(features, self.num_rows)
+        frame = self.write(self._memory)
         return VecObs(
-            features=features,
-            visible=self._visible(features),
-            action_masks={name: a.finish(layout) for name, a in self.actions.items()},
+            features=frame.features(),
+            visible=frame.visible(),
+            action_masks=frame.action_masks(),
             reward=reward,
             terminated=terminated,
             truncated=truncated,
             env_id=env_id,
             agent_id=agent_id,
             final=final,
-            metrics=self._merged_metrics(),
+            metrics=self.metrics(),
             episodes=episodes,
         )
 
-    def _visible(
-        self, features: Mapping[EntityName, RaggedArray[np.float32]]
-    ) -> dict[EntityName, RaggedArray[np.bool_]]:
-        visible: dict[EntityName, RaggedArray[np.bool_]] = {}
-        for row, name, flags in self._hidden:
-            if name not in visible:
-                shown = np.ones(len(features[name].values), dtype=np.bool_)
-                visible[name] = RaggedArray(shown, features[name].lengths)
-            visible[name][row][:] = flags
-        return visible
+    def write(self, memory: FrameMemory) -> Frame:
+        """Writes the arrays of all rows since `clear`.
 
-    def _merged_metrics(self) -> dict[str, Metric]:
+        Args:
+            memory: where they are written; they stay valid until it is used again.
+
+        Raises:
+            SchemaError: a feature that is no finite number.
+        """
+        layout = self.layout
+        lengths = memory.lengths(layout, self.num_rows)
+        frame = Frame(layout, lengths, [None] * len(layout.slots))
+        self._write_entities(frame, memory)
+        self._write_visible(frame, memory)
+        entities = EntityLayout(lengths[: layout.num_local_types])
+        for name, action in self.actions.items():
+            action.write(layout.actions[name], entities, frame, memory)
+        return frame
+
+    def _write_entities(self, frame: Frame, memory: FrameMemory) -> None:
+        counts = frame.lengths[: self.layout.num_types]
+        for name, where in self.layout.entities.items():
+            buffer = self.buffers[name]
+            buffer.write_ends(counts[where.row])
+            frame.slots[where.values.index] = buffer.write_values(memory, where.values)
+        counts[:, 1:] -= counts[:, :-1].copy()
+        counts //= self._strides
+
+    def _write_visible(self, frame: Frame, memory: FrameMemory) -> None:
+        for row, name, flags in self._hidden:
+            where = self.layout.entities[name]
+            lengths = frame.lengths[where.row]
+            shown = frame.slots[where.visible.index]
+            if shown is None:
+                shown = memory.allocate(where.visible, int(lengths.sum()))
+                shown[:] = True
+                frame.slots[where.visible.index] = shown
+            first = int(lengths[:row].sum())
+            shown[first : first + len(flags)] = flags
+
+    def metrics(self) -> dict[str, Metric]:
+        """The named numbers of all rows since `clear`."""
         merged: dict[str, Metric] = {}
         for metrics in self._metrics:
             for name, value in metrics.items():
