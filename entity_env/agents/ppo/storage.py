@@ -1,0 +1,188 @@
+"""The observations and actions of a rollout, flat, so that any minibatch is a few gathers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.ppo.growing import GrowingRagged, Scalar
+from entity_env.agents.rogue_net.layout import ObsBatch
+from entity_env.errors import SchemaError
+from entity_env.ragged import RaggedArray
+from entity_env.spaces import ActionName, EntityName
+from entity_env.vec_obs import (
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecObs,
+    VecSelectEntityActionMask,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """Decisions by index: what was observed, and what was done."""
+
+    obs: ObsBatch
+    actions: dict[ActionName, NDArray[np.int64]]
+
+
+class EntityStorage:
+    """Keeps the entities of rows: features, and what was hidden."""
+
+    def __init__(self) -> None:
+        self._features: dict[EntityName, GrowingRagged[np.float32]] = defaultdict(GrowingRagged)
+        self._visible: dict[EntityName, GrowingRagged[np.bool_]] = defaultdict(GrowingRagged)
+        self._hiding: set[EntityName] = set()
+
+    def clear(self) -> None:
+        """Forgets all rows."""
+        for name, features in self._features.items():
+            features.clear()
+            self._visible[name].clear()
+        self._hiding.clear()
+
+    def add(self, obs: VecObs, rows: NDArray[np.int64] | None) -> None:
+        """Copies the rows of that index, or all."""
+        for name, features in obs.features.items():
+            self._features[name].extend(_select(features, rows))
+            visible = obs.visible.get(name)
+            if visible is None:
+                everything = np.ones(len(features.values), dtype=np.bool_)
+                visible = RaggedArray(everything, features.lengths)
+            else:
+                self._hiding.add(name)
+            self._visible[name].extend(_select(visible, rows))
+
+    def freeze(self) -> ObsBatch:
+        """All rows so far, as views that are valid until the next `add` or `clear`."""
+        return ObsBatch(
+            features={name: each.ragged for name, each in self._features.items()},
+            visible={name: self._visible[name].ragged for name in sorted(self._hiding)},
+            action_masks={},
+        )
+
+
+class _ActionStorage:
+    """Keeps who acted how, for one action."""
+
+    def __init__(self) -> None:
+        self._actors = GrowingRagged[np.int64]()
+        self._actees = GrowingRagged[np.int64]()
+        self._allowed = GrowingRagged[np.bool_]()
+        self._chosen = GrowingRagged[np.int64]()
+        self._selects = self._is_masked = False
+
+    def clear(self) -> None:
+        for each in (self._actors, self._actees, self._chosen):
+            each.clear()
+        self._allowed.clear()
+        self._is_masked = False
+
+    def add(
+        self,
+        mask: VecActionMask,
+        chosen: NDArray[np.int64],
+        num_choices: int,
+        rows: NDArray[np.int64] | None,
+    ) -> None:
+        if isinstance(mask, VecContinuousActionMask):
+            raise SchemaError("continuous actions cannot be learnt yet")
+        allowed = mask.mask
+        if isinstance(mask, VecSelectEntityActionMask):
+            self._selects = True
+            self._actees.extend(_select(mask.actees, rows))
+            lengths = mask.actors.lengths * mask.actees.lengths
+            shape: tuple[int, ...] = (int(lengths.sum()),)
+        else:
+            lengths = mask.actors.lengths
+            shape = (len(mask.actors.values), num_choices)
+        self._is_masked |= allowed is not None
+        if allowed is None:
+            allowed = RaggedArray(np.ones(shape, dtype=np.bool_), lengths)
+        self._actors.extend(_select(mask.actors, rows))
+        self._allowed.extend(_select(allowed, rows))
+        self._chosen.extend(_select(RaggedArray(chosen, mask.actors.lengths), rows))
+
+    def freeze(self) -> tuple[VecActionMask, RaggedArray[np.int64]]:
+        allowed = self._allowed.ragged if self._is_masked else None
+        actors = self._actors.ragged
+        if self._selects:
+            mask: VecActionMask = VecSelectEntityActionMask(actors, self._actees.ragged, allowed)
+        else:
+            mask = VecCategoricalActionMask(actors, allowed)
+        return mask, self._chosen.ragged
+
+
+class DecisionStorage:
+    """Keeps decisions of a rollout, one after another, and gives any of them back.
+
+    Args:
+        num_choices: number of labels of each action; 0 for select actions.
+    """
+
+    def __init__(self, num_choices: Mapping[ActionName, int]) -> None:
+        self._num_choices = dict(num_choices)
+        self._entities = EntityStorage()
+        self._actions = {name: _ActionStorage() for name in num_choices}
+
+    def clear(self) -> None:
+        """Forgets all decisions; their memory is used again."""
+        self._entities.clear()
+        for each in self._actions.values():
+            each.clear()
+
+    def add(
+        self,
+        obs: VecObs,
+        actions: Mapping[ActionName, NDArray[np.int64]],
+        rows: NDArray[np.int64] | None,
+    ) -> None:
+        """Copies the decisions of some rows, or of all."""
+        self._entities.add(obs, rows)
+        for name, storage in self._actions.items():
+            storage.add(obs.action_masks[name], actions[name], self._num_choices[name], rows)
+
+    def freeze(self) -> FrozenDecisions:
+        """All decisions so far, as views that are valid until the next `add` or `clear`."""
+        frozen = {name: storage.freeze() for name, storage in self._actions.items()}
+        entities = self._entities.freeze()
+        masks = {name: mask for name, (mask, _) in frozen.items()}
+        chosen = {name: actions for name, (_, actions) in frozen.items()}
+        return FrozenDecisions(ObsBatch(entities.features, entities.visible, masks), chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenDecisions:
+    """All decisions of a rollout."""
+
+    obs: ObsBatch
+    actions: Mapping[ActionName, RaggedArray[np.int64]]
+
+    def gather(self, mb_inds: NDArray[np.int64]) -> StoredBatch:
+        """The decisions of that index, in that order, as copies."""
+        obs = ObsBatch(
+            features={name: values[mb_inds] for name, values in self.obs.features.items()},
+            visible={name: values[mb_inds] for name, values in self.obs.visible.items()},
+            action_masks={
+                name: _gather_mask(mask, mb_inds) for name, mask in self.obs.action_masks.items()
+            },
+        )
+        return StoredBatch(obs, {name: a[mb_inds].values for name, a in self.actions.items()})
+
+
+def _gather_mask(mask: VecActionMask, mb_inds: NDArray[np.int64]) -> VecActionMask:
+    if isinstance(mask, VecContinuousActionMask):
+        return VecContinuousActionMask(mask.actors[mb_inds])
+    allowed = None if mask.mask is None else mask.mask[mb_inds]
+    if isinstance(mask, VecSelectEntityActionMask):
+        return VecSelectEntityActionMask(mask.actors[mb_inds], mask.actees[mb_inds], allowed)
+    return VecCategoricalActionMask(mask.actors[mb_inds], allowed)
+
+
+def _select(sequences: RaggedArray[Scalar], rows: NDArray[np.int64] | None) -> RaggedArray[Scalar]:
+    return sequences if rows is None else sequences[rows]

@@ -1,0 +1,233 @@
+"""Proximal policy optimization, to be read from top to bottom."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.episode_meter import EpisodeMeter
+from entity_env.agents.ppo.interrupt import HeldInterrupt
+from entity_env.agents.ppo.progress import Losses, TrainProgress, TrainResult
+from entity_env.agents.ppo.rollout import Collector
+from entity_env.agents.ppo.saving import Learner, load_learner, save_learner
+from entity_env.agents.ppo.tensorboard import CurveWriter
+from entity_env.agents.ppo.update import learn, make_batch
+from entity_env.agents.rogue_net.checkpoint_folder import SUBFOLDER
+from entity_env.agents.rogue_net.torch_checkpoint import load_checkpoint
+from entity_env.agents.rogue_net.torch_net import RogueNet
+from entity_env.errors import CheckpointError, UsageError
+from entity_env.space_json import differences
+from entity_env.vec_obs import VecEnvironment, VecObs
+
+
+def train(
+    vec: VecEnvironment,
+    config: PPOConfig | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool | str | Path = False,
+    on_update: Callable[[TrainProgress], None] | None = None,
+) -> TrainResult:
+    """Trains a RogueNet on environments.
+
+    The same settings, environments and number of threads give the same network on a CPU. Ctrl-C
+    ends the run at the next step, after a checkpoint; a second Ctrl-C ends it at once.
+
+    Args:
+        vec: the environments, resetting themselves in the step in which they end (`VecEnv` with
+            autoreset "same_step"). They are reset here, and closed by whoever made them.
+        config: the settings.
+        out: folder for the checkpoint (`out/checkpoint`) and the curves; None writes nothing.
+        resume: True goes on from the checkpoint in `out`, a path from that checkpoint. Network,
+            optimizer, random states and counters go on where they were. Environments cannot be
+            saved: they begin new episodes, with seeds that were not used before.
+        on_update: is called after every update; what it raises ends the run.
+
+    Raises:
+        CheckpointError: there is nothing to resume from, or it is of another game or size.
+        ProtocolError: environments that no trainer can learn from.
+        UsageError: `resume=True` without `out`.
+    """
+    config = config or PPOConfig()
+    with _threads(config.num_threads):
+        return _train(vec, config, out, resume, on_update)
+
+
+def _train(
+    vec: VecEnvironment,
+    config: PPOConfig,
+    out: str | Path | None,
+    resume: bool | str | Path,
+    on_update: Callable[[TrainProgress], None] | None,
+) -> TrainResult:
+    run = _Run(vec, config, Path(out) if out is not None else None)
+    if resume:
+        run.resume(_resume_path(resume, out))
+    is_interrupted = False
+    with HeldInterrupt() as interrupt, CurveWriter(run.curves) as writer:
+        try:
+            collector = run.begin()
+            while run.learner.step < config.total_steps:
+                progress = run.update(collector, interrupt.check)
+                writer.write(progress, run.meter.metrics)
+                if on_update is not None:
+                    on_update(progress)
+                run.save_if_due()
+                interrupt.check()
+        except KeyboardInterrupt:
+            is_interrupted = True
+        run.save()
+    return TrainResult(run.learner.net, run.progress, is_interrupted, run.folder)
+
+
+class _Run:
+    """One call of `train`.
+
+    Args:
+        vec: the environments.
+        config: the settings.
+        out: folder of the run, or None.
+    """
+
+    def __init__(self, vec: VecEnvironment, config: PPOConfig, out: Path | None) -> None:
+        self.vec = vec
+        self.config = config
+        self.folder = out / SUBFOLDER if out is not None else None
+        self.curves = out / "tensorboard" if out is not None else None
+        self.learner = new_learner(vec, config)
+        self.meter = EpisodeMeter(config.episode_window)
+        self.progress = TrainProgress(step=0, total=config.total_steps)
+        self._started = self._saved = time.monotonic()
+        self._elapsed_before = 0.0
+        self._episodes_before = 0
+        self._recent: deque[tuple[float, int]] = deque(maxlen=20)
+
+    def resume(self, path: Path) -> None:
+        """Goes on from a checkpoint."""
+        checkpoint, net = load_checkpoint(path), self.learner.net
+        theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
+        differing = differences(theirs, (net.obs_space, net.action_space))
+        if checkpoint.net.config != net.config:
+            differing.append(f"its network is {checkpoint.net.config}, asked for {net.config}")
+        if differing:
+            raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}")
+        load_learner(checkpoint, self.learner)
+        self._elapsed_before = self.learner.elapsed_s
+        self._episodes_before = self.learner.num_episodes
+        self.progress = self._progress(Losses(), 0.0, 0.0)
+
+    def begin(self) -> Collector:
+        """Resets the environments."""
+        learner, seed = self.learner, self.config.seed
+        if learner.update:
+            sequence = np.random.SeedSequence((seed, learner.update))
+            seed = int(sequence.generate_state(1, np.uint32)[0])
+        next_obs = self.vec.reset(seed=seed)
+        if not learner.net.has_statistics:
+            learner.net.update_statistics(next_obs)
+        self._recent.append((time.monotonic(), learner.step))
+        return Collector(self.vec, learner.net, learner.generator, next_obs)
+
+    def update(self, collector: Collector, check: Callable[[], None]) -> TrainProgress:
+        """Plays one rollout and learns from it."""
+
+        def after_step(obs: VecObs) -> None:
+            self.meter.add(obs)
+            check()
+
+        config, learner = self.config, self.learner
+        left = 1 - learner.step / config.total_steps
+        learning_rate = config.learning_rate * (left if config.anneal_learning_rate else 1)
+        ent_coef = config.ent_coef * (left if config.anneal_entropy else 1)
+        learner.optimizer.param_groups[0]["lr"] = learning_rate
+        steps_left = math.ceil((config.total_steps - learner.step) / self.vec.num_rows)
+
+        self.meter.start_rollout()
+        rollout = collector.collect(min(config.num_steps, steps_left), after_step)
+        batch = make_batch(rollout, config)
+        losses = learn(learner.net, learner.optimizer, batch, config, ent_coef, learner.rng)
+        # Only now, so that the policy which learnt is the one that played. The first rollout was
+        # normalized by its first observations alone, which would be counted twice: start anew.
+        learner.net.update_statistics(rollout.decisions.obs, restart=learner.update == 0)
+
+        learner.step += len(rollout.steps)
+        learner.update += 1
+        self.progress = self._progress(losses, learning_rate, ent_coef)
+        return self.progress
+
+    def save_if_due(self) -> None:
+        """Writes a checkpoint if the last one is old."""
+        if time.monotonic() - self._saved >= self.config.checkpoint_interval_s:
+            self.save()
+
+    def save(self) -> None:
+        """Writes a checkpoint."""
+        if self.folder is not None:
+            save_learner(self.folder, self.learner, self.config)
+        self._saved = time.monotonic()
+
+    def _progress(self, losses: Losses, learning_rate: float, ent_coef: float) -> TrainProgress:
+        learner, now = self.learner, time.monotonic()
+        learner.elapsed_s = self._elapsed_before + now - self._started
+        learner.num_episodes = self._episodes_before + self.meter.num_episodes
+        since, step = self._recent[0] if self._recent else (self._started, learner.step)
+        self._recent.append((now, learner.step))
+        steps_per_s = (learner.step - step) / max(now - since, 1e-9)
+        steps_left = max(0, self.config.total_steps - learner.step)
+        return TrainProgress(
+            step=learner.step,
+            total=self.config.total_steps,
+            update=learner.update,
+            steps_per_s=steps_per_s,
+            mean_reward=self.meter.mean_reward,
+            mean_length=self.meter.mean_length,
+            num_episodes=learner.num_episodes,
+            losses=losses,
+            learning_rate=learning_rate,
+            ent_coef=ent_coef,
+            elapsed_s=learner.elapsed_s,
+            eta_s=steps_left / steps_per_s if steps_per_s else float("inf"),
+            metrics={name: metric.mean for name, metric in self.meter.metrics.items()},
+        )
+
+
+def new_learner(vec: VecEnvironment, config: PPOConfig) -> Learner:
+    """An untrained network and its optimizer; torch's own random state stays as it is."""
+    device = torch.device(config.device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        net = RogueNet(vec.obs_space(), vec.action_space(), config.net).to(device)
+    return Learner(
+        net=net,
+        optimizer=torch.optim.Adam(net.parameters(), eps=1e-5, fused=True),
+        generator=torch.Generator(device).manual_seed(config.seed),
+        rng=np.random.default_rng(config.seed),
+    )
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Lets torch compute with that many threads, and as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _resume_path(resume: Literal[True] | str | Path, out: str | Path | None) -> Path:
+    if resume is not True:
+        return Path(resume)
+    if out is None:
+        raise UsageError("resume=True goes on from the checkpoint in `out`: name that folder")
+    return Path(out)

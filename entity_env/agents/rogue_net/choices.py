@@ -1,0 +1,127 @@
+"""Who may choose what in a batch, as index arrays that a network reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.layout import Layout
+from entity_env.errors import SchemaError
+from entity_env.ragged import RaggedArray
+from entity_env.spaces import ActionName
+from entity_env.vec_obs import (
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecSelectEntityActionMask,
+)
+
+Int: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Actees:
+    """Whom the actors of a select action may select, padded to `max_actees` an observation.
+
+    Args:
+        packed: `(num_actees,)` packed index of every entity that can be selected.
+        slots: `(num_actees,)` its place among `num_rows * max_actees`.
+        actor_slots: `(num_actors,)` each actor's place among `num_rows * max_actors`.
+        num_rows, max_actors, max_actees: the padded shape.
+    """
+
+    packed: Int
+    slots: Int
+    actor_slots: Int
+    num_rows: int
+    max_actors: int
+    max_actees: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Who performs one action in a batch, and what each may choose.
+
+    Args:
+        packed: `(num_actors,)` packed index of every actor.
+        rows: `(num_actors,)` the observation that it belongs to.
+        allowed: `(num_actors, num_choices)` bool; None allows everything.
+        actees: for a select action; its choices are places in the list of actees.
+    """
+
+    packed: Int
+    rows: Int
+    allowed: NDArray[np.bool_] | None
+    actees: Actees | None = None
+
+
+def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Choices:
+    """Looks up the actors of one action.
+
+    Raises:
+        SchemaError: an actor has nothing to choose from, an index is out of range, or the action
+            is continuous.
+    """
+    if isinstance(mask, VecContinuousActionMask):
+        raise SchemaError(f"action {action!r} is continuous: RogueNet chooses labels and entities")
+    packed = layout.packed_index(mask.actors, f"actors of action {action!r}")
+    rows = mask.actors.row_index
+    if isinstance(mask, VecCategoricalActionMask):
+        allowed = None if mask.mask is None else mask.mask.values
+        choices = Choices(packed, rows, allowed)
+    else:
+        actees = _find_actees(action, mask, layout)
+        choices = Choices(packed, rows, _allowed_actees(mask, actees.max_actees), actees)
+    _require_a_choice(action, choices)
+    return choices
+
+
+def _find_actees(action: ActionName, mask: VecSelectEntityActionMask, layout: Layout) -> Actees:
+    max_actors = int(mask.actors.lengths.max(initial=0))
+    max_actees = int(mask.actees.lengths.max(initial=0))
+    return Actees(
+        packed=layout.packed_index(mask.actees, f"actees of action {action!r}"),
+        slots=mask.actees.row_index * max_actees + _place_in_row(mask.actees),
+        actor_slots=mask.actors.row_index * max_actors + _place_in_row(mask.actors),
+        num_rows=len(mask.actors),
+        max_actors=max_actors,
+        max_actees=max_actees,
+    )
+
+
+def _place_in_row(entities: RaggedArray[np.int64]) -> Int:
+    place: Int = np.arange(len(entities.values)) - entities.offsets[entities.row_index]
+    return place
+
+
+def _allowed_actees(mask: VecSelectEntityActionMask, max_actees: int) -> NDArray[np.bool_] | None:
+    rows = mask.actors.row_index
+    lengths = mask.actees.lengths[rows]
+    if mask.mask is None and (lengths == max_actees).all():
+        return None
+    column = np.arange(max_actees)
+    allowed: NDArray[np.bool_] = column < lengths[:, None]
+    if mask.mask is not None and len(mask.mask.values):
+        first = mask.mask.offsets[rows] + _place_in_row(mask.actors) * lengths
+        flat = np.minimum(first[:, None] + column, len(mask.mask.values) - 1)
+        allowed &= mask.mask.values[flat]
+    return allowed
+
+
+def _require_a_choice(action: ActionName, choices: Choices) -> None:
+    stuck: NDArray[np.bool_]
+    if choices.allowed is None:
+        stuck = np.full(
+            len(choices.rows), choices.actees is not None and not choices.actees.slots.size
+        )
+    else:
+        stuck = np.logical_not(choices.allowed.any(axis=1))
+    if stuck.any():
+        row = choices.rows[int(stuck.argmax())]
+        raise SchemaError(
+            f"action {action!r}: an actor in row {row} has nothing to choose from; "
+            "allow it at least one choice, or leave it out of the actors"
+        )

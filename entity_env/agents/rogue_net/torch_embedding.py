@@ -1,0 +1,64 @@
+"""One vector for every entity: each type has its own embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from entity_env.agents.rogue_net.torch_input_norm import InputNorm
+from entity_env.agents.rogue_net.torch_named_modules import NamedModules
+from entity_env.spaces import EntityName
+
+
+class FeaturelessEmbedding(nn.Module):
+    """One learned vector for all entities of a type that has no features."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.randn(1, d_model))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`(num_entities, 0)` to `(num_entities, d_model)`."""
+        return self.embedding.expand(len(features), -1)
+
+
+class EntityEmbedding(nn.Module):
+    """Embeds the entities of each type: normalize, linear, ReLU, layer norm.
+
+    Args:
+        widths: number of features of each type, own and global ones, in order.
+        d_model: length of the vectors.
+    """
+
+    def __init__(self, widths: Mapping[EntityName, int], d_model: int) -> None:
+        super().__init__()
+        self.embeddings = NamedModules(
+            {
+                name: nn.Sequential(
+                    InputNorm(width), nn.Linear(width, d_model), nn.ReLU(), nn.LayerNorm(d_model)
+                )
+                if width
+                else FeaturelessEmbedding(d_model)
+                for name, width in widths.items()
+            }
+        )
+
+    def forward(self, features: Mapping[EntityName, Tensor]) -> Tensor:
+        """Embeds `(num_entities, num_features)` a type to one packed matrix, type after type."""
+        return torch.cat([module(features[name]) for name, module in self.embeddings.items()])
+
+    def update_statistics(
+        self, features: Mapping[EntityName, Tensor], *, restart: bool = False
+    ) -> None:
+        """Counts the features of a batch into the input statistics."""
+        for name, module in self.embeddings.items():
+            if isinstance(module, nn.Sequential) and isinstance(module[0], InputNorm):
+                module[0].update(features[name], restart=restart)
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether any batch was counted yet."""
+        norms = [module for module in self.modules() if isinstance(module, InputNorm)]
+        return any(bool(norm.count > 0) for norm in norms)

@@ -1,0 +1,58 @@
+"""Normalizes features by the mean and standard deviation of all that were seen in training."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+CLIP = 5.0
+"""Normalized features are cut at this many standard deviations."""
+
+
+class InputNorm(nn.Module):
+    """Shifts and scales every feature by running statistics, and cuts what is far out.
+
+    The statistics change only in `update`, never in `forward`.
+
+    Buffers: `count` (a scalar), `mean` and `squares_sum` (`(num_features,)`, the sum of squared
+    distances from the mean), all float32.
+    """
+
+    count: Tensor
+    mean: Tensor
+    squares_sum: Tensor
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.tensor(0.0))
+        self.register_buffer("mean", torch.zeros(num_features))
+        self.register_buffer("squares_sum", torch.zeros(num_features))
+
+    @torch.no_grad()
+    def update(self, features: Tensor, *, restart: bool = False) -> None:
+        """Counts a batch `(num_entities, num_features)`; `restart` forgets all before it.
+
+        Merges the moments of two sets as in Chan, Golub & LeVeque, "Updating Formulae and a
+        Pairwise Algorithm for Computing Sample Variances" (1979).
+        """
+        if restart:
+            for buffer in (self.count, self.mean, self.squares_sum):
+                buffer.zero_()
+        if not len(features):
+            return
+        batch = features.double()
+        mean = batch.mean(dim=0)
+        squares = (batch - mean).square().sum(dim=0)
+        old_count = self.count.double()
+        count = old_count + len(batch)
+        delta = mean - self.mean.double()
+        self.mean.add_(delta * (len(batch) / count))
+        self.squares_sum.add_(squares + delta.square() * (old_count * len(batch) / count))
+        self.count.copy_(count)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Normalizes `(num_entities, num_features)`; raw but cut before two rows were counted."""
+        if self.count > 1:
+            deviation = torch.sqrt(self.squares_sum / (self.count - 1))
+            features = (features - self.mean) / deviation.masked_fill(deviation == 0, 1.0)
+        return features.clamp(-CLIP, CLIP)

@@ -1,0 +1,130 @@
+"""A transformer over the entities of each observation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.layout import Layout
+from entity_env.agents.rogue_net.torch_slots import from_slots, to_slots
+from entity_env.agents.rogue_net.torch_tensors import as_tensor
+
+HIDDEN = -1e9
+"""Added to the logit of what an entity must not attend to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A `Layout` as tensors, for attention.
+
+    Args:
+        slots: `(num_entities,)` int64 slot of each packed entity.
+        source: `(num_padded * max_length,)` int64 packed entity of each slot.
+        num_padded, max_length: shape of the slots.
+        bias: `(num_padded * n_head, max_length, max_length)` float32, key before query: 0 or
+            `HIDDEN`; None = nothing is hidden.
+    """
+
+    slots: Tensor
+    source: Tensor
+    num_padded: int
+    max_length: int
+    bias: Tensor | None
+
+
+def slots_of(layout: Layout, n_head: int, device: torch.device) -> Slots:
+    """Turns a layout into tensors, once for all blocks."""
+    bias: Tensor | None = None
+    if layout.hidden is not None:
+        shape = (layout.num_padded, n_head, layout.max_length, layout.max_length)
+        hidden = as_tensor(layout.hidden, device).unsqueeze(1)
+        zeros = torch.zeros((), device=device)
+        bias = zeros.masked_fill(hidden, HIDDEN).expand(shape).flatten(0, 1).contiguous()
+    return Slots(
+        slots=as_tensor(layout.slots, device),
+        source=as_tensor(layout.source, device),
+        num_padded=layout.num_padded,
+        max_length=layout.max_length,
+        bias=bias,
+    )
+
+
+class Attention(nn.Module):
+    """Lets every entity attend to the entities of its observation."""
+
+    def __init__(self, config: RogueNetConfig) -> None:
+        super().__init__()
+        self.key = nn.Linear(config.d_model, config.d_model)
+        self.query = nn.Linear(config.d_model, config.d_model)
+        self.value = nn.Linear(config.d_model, config.d_model)
+        self.proj = nn.Linear(config.d_model, config.d_model)
+        self.n_head = config.n_head
+
+    def forward(self, x: Tensor, slots: Slots) -> Tensor:
+        """`(num_entities, d_model)` to the same, packed."""
+        parts = (self.query, self.key, self.value)
+        weight = torch.cat([part.weight for part in parts])
+        bias = torch.cat([part.bias for part in parts])
+        qkv = to_slots(functional.linear(x, weight, bias), slots.slots, slots.source)
+        shape = (slots.num_padded, slots.max_length, 3, self.n_head, -1)
+        # (3, num_padded * n_head, max_length, d_head): what the batched products need
+        q, k, v = qkv.view(shape).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous().unbind()
+        y = self._mix(q, k, v, slots.bias)
+        y = y.view(slots.num_padded, self.n_head, slots.max_length, -1).transpose(1, 2)
+        y = y.reshape(slots.num_padded * slots.max_length, -1)
+        projected: Tensor = self.proj(from_slots(y, slots.slots))
+        return projected
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        # Keys before queries, and the softmax over keys along dimension 1: over a short last
+        # dimension torch's CPU softmax is not vectorized and took as long as both products.
+        scale = 1.0 / math.sqrt(q.shape[-1])
+        if bias is None:
+            logits = torch.bmm(k, q.transpose(1, 2)) * scale
+        else:
+            logits = torch.baddbmm(bias, k, q.transpose(1, 2), alpha=scale)
+        return torch.bmm(torch.softmax(logits, dim=1).transpose(1, 2), v)
+
+
+class Block(nn.Module):
+    """Adds attention, then a perceptron, each on normalized input."""
+
+    def __init__(self, config: RogueNetConfig) -> None:
+        super().__init__()
+        self.ln1 = nn.LayerNorm(config.d_model)
+        self.ln2 = nn.LayerNorm(config.d_model)
+        self.attn = Attention(config)
+        self.mlp = nn.Sequential(
+            nn.Linear(config.d_model, 4 * config.d_model),
+            nn.GELU(),
+            nn.Linear(4 * config.d_model, config.d_model),
+        )
+
+    def forward(self, x: Tensor, slots: Slots) -> Tensor:
+        """`(num_entities, d_model)` to the same, packed."""
+        x = x + self.attn(self.ln1(x), slots)
+        x = x + self.mlp(self.ln2(x))
+        return x
+
+
+class Transformer(nn.Module):
+    """Runs the blocks one after another; no normalization at the end."""
+
+    def __init__(self, config: RogueNetConfig) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, x: Tensor, slots: Slots) -> Tensor:
+        """`(num_entities, d_model)` to the same, packed."""
+        for block in self.blocks:
+            x = block(x, slots)
+        return x

@@ -1,0 +1,211 @@
+"""Checkpoints come back as they were, survive a kill at any moment, and say what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from entity_env.agents.rogue_net import (
+    RogueNet,
+    RogueNetConfig,
+    checkpoint_folder,
+    load_checkpoint,
+    save_checkpoint,
+)
+from entity_env.errors import CheckpointError
+from tests.rogue_net_fixtures import FIXTURES, batch_of
+
+FIXTURE = FIXTURES[0]
+
+
+def _net(seed: int = 0) -> RogueNet:
+    torch.manual_seed(seed)
+    return RogueNet(FIXTURE.obs_space, FIXTURE.action_space, RogueNetConfig(d_model=16))
+
+
+def _is(net: RogueNet, other: RogueNet) -> bool:
+    state = other.state_dict()
+    return all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    for fixture in FIXTURES:
+        net, path = fixture.net(), tmp_path / "runs" / fixture.name
+        save_checkpoint(path, net, training={"step": 3}, optimizer={"a.b": torch.arange(3)})
+        loaded = load_checkpoint(path)
+        assert _is(loaded.net, net)
+        assert loaded.net.config == net.config
+        assert loaded.net.obs_space == net.obs_space
+        assert loaded.net.action_space == net.action_space
+        assert list(loaded.net.obs_space.entities) == list(net.obs_space.entities)
+        assert loaded.training == {"step": 3}
+        assert loaded.optimizer["a.b"].tolist() == [0, 1, 2]
+        batch = batch_of(fixture, fixture.cases())
+        np.testing.assert_array_equal(loaded.net.values(batch), net.values(batch))
+
+
+def test_a_run_s_folder_will_do_and_nothing_else_is_left(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "checkpoint", _net())
+    save_checkpoint(tmp_path / "checkpoint", _net(1))
+    assert _is(load_checkpoint(tmp_path).net, _net(1))
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+    assert {path.name for path in (tmp_path / "checkpoint").iterdir()} == {
+        "config.json",
+        "model.safetensors",
+    }
+
+
+class Kill(BaseException):
+    """The process ends here."""
+
+
+def _killed_at(monkeypatch: pytest.MonkeyPatch, call: int, after: bool) -> Callable[[], int]:
+    """Kills at the n-th operation on files, before or after it took place."""
+    count = 0
+
+    def dying(operation: Callable[..., object]) -> Callable[..., object]:
+        def run(*args: object, **kwargs: object) -> object:
+            nonlocal count
+            count += 1
+            if count == call and not after:
+                raise Kill
+            result = operation(*args, **kwargs)
+            if count == call:
+                raise Kill
+            return result
+
+        return run
+
+    monkeypatch.setattr(Path, "rename", dying(Path.rename))
+    monkeypatch.setattr(Path, "mkdir", dying(Path.mkdir))
+    monkeypatch.setattr(os, "fsync", dying(os.fsync))
+    monkeypatch.setattr(shutil, "rmtree", dying(shutil.rmtree))
+    return lambda: count
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_at_any_moment_leaves_a_checkpoint(tmp_path: Path, after: bool) -> None:
+    """Also a second kill while saving again, and then a save that succeeds."""
+    call = 0
+    while True:
+        call += 1
+        path = tmp_path / f"{call}"
+        save_checkpoint(path, _net(0), optimizer={"x": torch.zeros(1)})
+        for seed in (1, 2):
+            with pytest.MonkeyPatch.context() as patch:
+                made = _killed_at(patch, call, after)
+                try:
+                    save_checkpoint(path, _net(seed), optimizer={"x": torch.zeros(1)})
+                except Kill:
+                    pass
+                else:
+                    assert call > made() > 5
+                    return
+            net = load_checkpoint(path).net
+            assert any(_is(net, _net(previous)) for previous in range(seed + 1))
+        save_checkpoint(path, _net(3))
+        assert _is(load_checkpoint(path).net, _net(3))
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "checkpoint"
+    save_checkpoint(path, _net(0))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_checkpoint(path, _net(1))
+    assert _is(load_checkpoint(path).net, _net(0))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_truncated_files_are_told(tmp_path: Path, name: str, share: float) -> None:
+    save_checkpoint(tmp_path / "c", _net(), optimizer={"x": torch.zeros(100)})
+    file = tmp_path / "c" / name
+    file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
+    with pytest.raises(CheckpointError, match=f"cannot read .*{name}"):
+        load_checkpoint(tmp_path / "c")
+
+
+def test_missing_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no checkpoint at .*nowhere.*is no folder"):
+        load_checkpoint(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="holds none"):
+        load_checkpoint(tmp_path)
+    save_checkpoint(tmp_path / "c", _net())
+    (tmp_path / "c" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"cannot read .*model\.safetensors.*copy the whole"):
+        load_checkpoint(tmp_path / "c")
+
+
+def _edit(path: Path, change: Callable[[dict[str, object]], None]) -> None:
+    data = json.loads((path / "config.json").read_text())
+    change(data)
+    (path / "config.json").write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "no checkpoint of ours"),
+        ({"version": 99}, "version 99 of the format, expected 1"),
+        ({"version": None}, "version None"),
+        ({"net": {"d_model": 16}}, '"net" needs d_model, d_qk, n_head, n_layer; got d_model'),
+        ({"net": 3}, '"net" needs'),
+        (
+            {"net": {"d_model": 15, "n_layer": 2, "n_head": 2, "d_qk": 16}},
+            "d_model must be a multiple of n_head",
+        ),
+        ({"net": {"d_model": "16", "n_layer": 2, "n_head": 2, "d_qk": 16}}, "must be an integer"),
+        ({"spaces": {}}, "need a list under"),
+        ({"spaces": {"global_features": [], "entities": [], "actions": []}}, "no entity"),
+        ({"training": []}, 'an object under "training"'),
+    ],
+)
+def test_other_descriptions_are_told(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    save_checkpoint(tmp_path / "c", _net())
+    _edit(tmp_path / "c", lambda data: data.update(change))
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(tmp_path / "c")
+
+
+def test_tensors_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    save_checkpoint(path, _net())
+    _edit(path, lambda data: data.update(net={"d_model": 8, "n_layer": 2, "n_head": 2, "d_qk": 16}))
+    with pytest.raises(CheckpointError, match=r"has shape \(.*16.*expected \(.*and \d+ more"):
+        load_checkpoint(path)
+    save_checkpoint(path, _net())
+    tensors = safetensors.torch.load_file(path / "model.safetensors")
+    tensors["extra"] = tensors.pop("auxiliary_heads.value.bias")
+    tensors["auxiliary_heads.value.weight"] = tensors["auxiliary_heads.value.weight"].double()
+    safetensors.torch.save_file(tensors, path / "model.safetensors")
+    with pytest.raises(CheckpointError) as error:
+        load_checkpoint(path)
+    assert "auxiliary_heads.value.bias is missing" in str(error.value)
+    assert "extra belongs to no part of the network" in str(error.value)
+    assert "of torch.float64, expected (1, 16) of torch.float32" in str(error.value)
+
+
+def test_no_pickle(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "c", _net(), optimizer={"x": torch.zeros(1)})
+    for path in (tmp_path / "c").iterdir():
+        assert path.suffix in {".json", ".safetensors"}
+    torch.save({"a": torch.zeros(1)}, tmp_path / "c" / checkpoint_folder.MODEL)
+    with pytest.raises(CheckpointError, match="cannot read"):
+        load_checkpoint(tmp_path / "c")
