@@ -1,0 +1,1 @@
+"""Benchmarks: one question a script; see docs/benchmarks.md."""

@@ -2,8 +2,8 @@
 
 Nanoseconds an entity of 4 fields, from a list of dataclasses (100 of them) and from a numpy array
 (5,000), into the float32 rows of a batch; beside `np.array([[e.x, ...] for e in entities])`, which
-is what people write by hand. With floats in the fields, and with two ints, a float and a bool, whose
-conversion to float costs both ways the same.
+is what people write by hand. With floats in the fields, and with two ints, a float and a bool,
+which cost more to convert either way.
 """
 
 from __future__ import annotations

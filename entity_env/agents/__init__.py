@@ -2,6 +2,8 @@
 
 from entity_env.agents.agent import Agent as Agent, Pending as Pending
 from entity_env.agents.channel import Transport as Transport
+from entity_env.agents.human import HumanAgent as HumanAgent
+from entity_env.agents.load import load_agent as load_agent
 from entity_env.agents.policy_agent import PolicyAgent as PolicyAgent
 from entity_env.agents.random import (
     RandomAgent as RandomAgent,

@@ -33,7 +33,8 @@ class Channel(Protocol):
         What the game raises comes out here, with the game's own frames.
 
         Raises:
-            ProtocolError: called from a thread that this transport cannot be driven from.
+            ProtocolError: called from a thread that this transport cannot be driven from; nothing
+                has happened then.
             ClosedError: the game is finished.
         """
 
@@ -49,7 +50,8 @@ class Channel(Protocol):
         """Raises `GameExit` where the game waits, and runs it until it waits again or is finished.
 
         Raises:
-            ProtocolError: the game swallows `GameExit`; it is given up, suspended for good.
+            ProtocolError: the game swallows `GameExit`; it is given up, suspended for good. Or as
+                `resume`.
         """
 
     def ready_again(self) -> None:
@@ -74,12 +76,23 @@ def make_channel(transport: Transport, target: Callable[[], None], name: str) ->
     Raises:
         UsageError: another transport.
     """
+    require_transport(transport)
     if transport == "greenlet":
         from entity_env.agents.greenlet_channel import GreenletChannel
 
         return GreenletChannel(target, name)
-    if transport == "thread":
-        from entity_env.agents.thread_channel import ThreadChannel
+    from entity_env.agents.thread_channel import ThreadChannel
 
-        return ThreadChannel(target, name)
-    raise UsageError(f"transport must be one of {get_args(Transport)}, got {transport!r}")
+    return ThreadChannel(target, name)
+
+
+def require_transport(transport: str) -> None:
+    """Checks the name of a transport.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    if transport not in get_args(Transport):
+        raise UsageError(
+            f"transport must be one of {', '.join(get_args(Transport))}, got {transport!r}"
+        )

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.observation import EntityID, Observation
-from entity_env.spaces import EntityName, ObsSpace
+from entity_env.observation import (
+    Action,
+    CategoricalAction,
+    ContinuousAction,
+    EntityID,
+    GlobalCategoricalAction,
+    Observation,
+    SelectEntityAction,
+)
+from entity_env.spaces import ActionName, EntityName, ObsSpace
 
-_ONE_HOT = ".is_"
+_ONE_HOT: Final = ".is_"
+_MAX_ACTORS: Final = 8
 
 
 class SeenEntity(NamedTuple):
@@ -35,7 +44,9 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
 
 def describe_number(value: float) -> str:
     """A feature or reward, with no more digits than it needs."""
-    return str(int(value)) if float(value).is_integer() else f"{value:.3g}"
+    if float(value).is_integer():
+        return str(int(value))
+    return f"{value:.1f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np.float64]) -> str:
@@ -70,3 +81,36 @@ def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
     if observation.reward:
         lines.append(f"reward {observation.reward:+g}")
     return "\n".join(lines)
+
+
+def describe_actions(
+    actions: Mapping[ActionName, Action], observation: Observation, obs_space: ObsSpace
+) -> str:
+    """What was done, as `UP`, or `UP, LEFT` by several actors; "" for nothing.
+
+    `UP 93%` tells how probable an agent thought its one choice, if it says so.
+    """
+    words = {
+        name: _describe_action(action, observation, obs_space) for name, action in actions.items()
+    }
+    if len(words) == 1:
+        return next(iter(words.values()))
+    return "; ".join(f"{name} {text}" for name, text in words.items())
+
+
+def _describe_action(action: Action, observation: Observation, obs_space: ObsSpace) -> str:
+    match action:
+        case GlobalCategoricalAction():
+            sure = "" if action.probs is None else f" {action.probs[action.index]:.0%}"
+            chosen = [action.label + sure]
+        case CategoricalAction():
+            chosen = action.labels
+        case SelectEntityAction():
+            seen = seen_entities(observation, obs_space)
+            entities = {entity.id: describe_entity(entity, obs_space) for entity in seen}
+            chosen = [entities[actee] for actee in action.actees]
+        case ContinuousAction():
+            rows = np.asarray(action.values).tolist()
+            chosen = [" ".join(map(describe_number, row)) for row in rows]
+    more = [f"and {len(chosen) - _MAX_ACTORS} more"] if len(chosen) > _MAX_ACTORS else []
+    return ", ".join([*chosen[:_MAX_ACTORS], *more])

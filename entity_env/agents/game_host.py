@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from entity_env.agents.channel import Channel, Transport, make_channel
+from entity_env.agents.channel import Channel, Transport, make_channel, require_transport
 from entity_env.agents.train_agent import TrainAgent
 from entity_env.episode import Episode
 from entity_env.errors import ClosedError, GameExit, ProtocolError
@@ -37,11 +37,12 @@ class GameHost:
     """
 
     __slots__ = (
+        "_begun",
         "_channel",
         "_holds_at_end",
-        "_is_restarting",
         "_num_idle",
         "_on_end",
+        "_restarting",
         "_seeds",
         "_transport",
         "agents",
@@ -62,6 +63,7 @@ class GameHost:
         on_end: OnEnd,
         holds_at_end: bool = False,
     ) -> None:
+        require_transport(transport)
         self.game = game
         self.name = f"{game.name} (env {env_id})"
         self.env_id = env_id
@@ -77,8 +79,12 @@ class GameHost:
         self._transport: Transport = transport
         self._channel: Channel | None = None
         self._seeds = EpisodeSeeds(0, env_id)
-        self._is_restarting = False
+        self._begun = -1
+        """Number of the episode that `play` was last called for."""
+        self._restarting: tuple[EpisodeSeeds, int] | None = None
+        """What the game begins anew with, once it has been unwound."""
         self._num_idle = 0
+        """Episodes that ended in a row without a question."""
 
     @property
     def waiting(self) -> list[TrainAgent]:
@@ -86,14 +92,15 @@ class GameHost:
         return [agent for agent in self.agents if agent.obs is not None]
 
     @property
-    def is_playing(self) -> bool:
-        """An agent is in the middle of an episode."""
-        return any(agent.is_playing for agent in self.agents)
-
-    @property
     def episode(self) -> int:
         """Number of the episode that is being played, from 0."""
-        return max(agent.num_episodes for agent in self.agents)
+        playing = [a.num_episodes for a in self.agents if a.is_playing or a.obs is not None]
+        return max(playing or [agent.num_episodes for agent in self.agents])
+
+    @property
+    def is_leaving(self) -> bool:
+        """The game is being unwound."""
+        return self.is_closed or self._restarting is not None
 
     def seed_of(self, episode: int) -> int:
         """Seed of an episode of this run."""
@@ -111,34 +118,28 @@ class GameHost:
         """
         if self.is_closed:
             raise ClosedError(f"{self.name} is closed: make a new environment")
-        if seed is not None:
-            self._seeds = EpisodeSeeds(seed, self.env_id)
-        number = 0 if seed is not None else self.episode + self.is_playing
-        for agent in self.agents:
-            agent.num_episodes = number
-        if self._channel is None or self._channel.is_finished:
-            self._channel = make_channel(self._transport, self._play_on, self.name)
-            self._connect()
-        elif seed is not None or not self.is_over:
-            self._is_restarting = True
-            self._channel.throw()
-            self.require_waiting()
-            return
-        self.is_over = False
-        self.resume()
+        if (
+            self.is_over
+            and seed is None
+            and not (self._channel is None or self._channel.is_finished)
+        ):
+            self.resume()  # it goes on to its next episode by itself
+        else:
+            self._begin_anew(seed)
         self.require_waiting()
 
     def close(self) -> None:
         """Unwinds the game, so that its `finally` blocks run; may be called twice.
 
         Raises:
-            ProtocolError: the game refuses to leave; everything else is released all the same.
+            ProtocolError: the game refuses to leave, and is given up; or another thread must close
+                it, which it can still do.
         """
         self.is_closed = True
-        channel, self._channel = self._channel, None
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = None
         self.resume = self._not_started
-        if channel is not None:
-            channel.close()
 
     def game_over(self, agent: TrainAgent, obs: Obs, truncated: bool) -> None:
         """Called by the game, through an agent."""
@@ -152,16 +153,22 @@ class GameHost:
             number=agent.num_episodes,
             env_id=self.env_id,
             agent_id=agent.agent_id,
-            metrics=obs.metrics or {},
+            metrics=dict(obs.metrics or {}),
         )
         self._on_end(agent, obs, episode)
-        if agent.num_steps:
-            self._num_idle = 0
+        self._require_questions(agent)
         agent.num_episodes += 1
         agent.num_steps = 0
         agent.is_playing = False
-        if self._holds_at_end and not self.is_playing:
-            self.is_over = True
+        if self._holds_at_end:
+            agent.is_over = True
+            if all(other.is_over for other in self.agents):
+                self._hold()
+
+    def ignore(self, agent: TrainAgent) -> None:
+        """Called instead of `game_over` while the game is unwound, by a `finally` block say."""
+        self._num_idle += 1
+        if self._num_idle > _MAX_IDLE_EPISODES:
             agent.wait()
 
     def require_waiting(self) -> None:
@@ -173,44 +180,86 @@ class GameHost:
         if not (self.is_over or self.waiting):
             raise ProtocolError(
                 f"{self.name}: the game stopped without asking any agent; it was unwound by "
-                "something else than close, or the thread that ran it has ended"
+                "something else than close"
             )
 
     def _not_started(self) -> None:
         raise ClosedError(f"{self.name} is not being played: reset it first")
 
-    def _connect(self) -> None:
-        self.is_over = False
-        self._num_idle = 0
-        channel = self._channel
-        if channel is not None:
-            self.resume = channel.resume
-            for agent in self.agents:
-                agent.connect(channel.suspend)
+    def _begin_anew(self, seed: int | None) -> None:
+        """Unwinds the game if there is one, and calls `play`, with the next episode or seed."""
+        seeds, number = self._seeds, self._next_episode()
+        if seed is not None:
+            seeds, number = EpisodeSeeds(seed, self.env_id), 0
+        self._restarting = seeds, number
+        try:
+            if self._channel is None or self._channel.is_finished:
+                self._channel = make_channel(self._transport, self._play_on, self.name)
+                self.resume = self._channel.resume
+                self.resume()
+            else:
+                self._channel.throw()
+        finally:
+            self._restarting = None
+
+    def _next_episode(self) -> int:
+        """The first one that has not begun, if only to fail before its first question."""
+        return max(self._begun + 1, *(a.num_episodes + a.is_playing for a in self.agents))
 
     def _play_on(self) -> None:
         """Plays one episode after the other; runs on the game's own stack."""
-        while True:
+        while not self.is_closed:
+            if self._restarting is not None:
+                self._connect(*self._restarting)
             try:
-                self.game.start(self.agents, self._seeds[self.episode])
+                self._play()
             except GameExit:
-                if not self._is_restarting:
+                if not self.is_leaving:
                     return
-                self._is_restarting = False
-                if self._channel is not None:
-                    self._channel.ready_again()
-                self._connect()
-                continue
-            self._require_over()
 
-    def _require_over(self) -> None:
-        """Checks that `play` returned between two episodes, and does not just return for ever."""
+    def _connect(self, seeds: EpisodeSeeds, episode: int) -> None:
+        self._restarting = None
+        self._seeds = seeds
+        self._num_idle = 0
+        self.is_over = False
+        channel = self._channel
+        if channel is not None:
+            channel.ready_again()
+            for agent in self.agents:
+                agent.connect(channel.suspend, episode)
+
+    def _play(self) -> None:
+        """Calls `play` once."""
+        number = max(agent.num_episodes for agent in self.agents)
+        for agent in self.agents:  # also those that took no part in the last episode
+            agent.num_episodes = number
+        self._begun = number
+        self.game.start(self.agents, self._seeds[number])
+        if not self.is_leaving:
+            self._require_over(number)
+            if any(agent.is_over for agent in self.agents):
+                self._hold()
+
+    def _hold(self) -> None:
+        """Waits at the end of an episode until the driver wants the next one."""
+        self.is_over = True
+        self.agents[0].wait()
+        self.is_over = False
+        self._num_idle = 0
+        for agent in self.agents:
+            agent.is_over = False
+
+    def _require_over(self, number: int) -> None:
+        """Checks that `play` returned after the end of an episode of every agent that took part."""
         unfinished = [a.agent_id for a in self.agents if a.is_playing or a.obs is not None]
-        if unfinished:
-            raise no_game_over(self.game.name, unfinished)
-        self._num_idle += 1
+        if unfinished or all(agent.num_episodes == number for agent in self.agents):
+            raise no_game_over(self.game.name, unfinished or [0])
+
+    def _require_questions(self, agent: TrainAgent) -> None:
+        """Checks that a game does not just end episodes for ever, without anything to train."""
+        self._num_idle = 0 if agent.num_steps else self._num_idle + 1
         if self._num_idle > _MAX_IDLE_EPISODES:
             raise ProtocolError(
-                f"{self.name}: play returned {_MAX_IDLE_EPISODES} times in a row without asking "
-                "any agent, so there is nothing to train"
+                f"{self.name}: {_MAX_IDLE_EPISODES} episodes in a row ended without asking any "
+                "agent, so there is nothing to train"
             )

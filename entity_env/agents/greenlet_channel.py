@@ -6,6 +6,7 @@ import contextvars
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import greenlet
@@ -24,7 +25,7 @@ class GreenletChannel:
     """Runs a game in a greenlet; see `Channel`.
 
     Costs 0.4 µs a round trip and 6 kB a suspended game (`benchmarks/inversion.py`). Bound to the
-    thread that resumes it first.
+    thread that makes it.
 
     Args:
         target: the game.
@@ -39,7 +40,7 @@ class GreenletChannel:
         "_name",
         "_num_swallowed",
         "_target",
-        "_thread_id",
+        "_thread",
         "is_finished",
     )
 
@@ -50,7 +51,9 @@ class GreenletChannel:
         # A greenlet starts with an empty context; games should see the variables of their maker.
         self._greenlet.gr_context = contextvars.copy_context()
         self._driver: greenlet.greenlet | None = None
-        self._thread_id = threading.get_ident()
+        # Not its number, which the next thread may get: greenlet crashes when one is thrown into
+        # after its own thread has ended.
+        self._thread = threading.current_thread()
         self._is_exiting = False
         self._num_swallowed = 0
         self.is_finished = False
@@ -58,16 +61,16 @@ class GreenletChannel:
     def resume(self) -> None:
         if self.is_finished:
             raise ClosedError(f"{self._name} is finished: nothing is left to resume")
+        driver = getcurrent()
+        if driver is not self._driver:
+            self._set_driver(driver)
         try:
-            driver = getcurrent()
-            if driver is not self._driver:
-                self._set_driver(driver)
             if "torch" in _modules and _torch_mode_is_changed():
-                _switch_in_default_mode(self._greenlet)
+                _call_in_default_mode(self._greenlet.switch)
             else:
                 self._greenlet.switch()
-        except (greenlet.error, ValueError) as error:
-            self._explain_thread(error)
+        except RuntimeError as error:
+            _explain_asyncio(error)
             raise
 
     def suspend(self) -> None:
@@ -82,19 +85,25 @@ class GreenletChannel:
         if self._is_exiting:
             self._swallowed()
         if "torch" in _modules and _torch_mode_is_changed():
-            _switch_in_default_mode(driver)
+            _call_in_default_mode(driver.switch)
         else:
             driver.switch()
 
     def throw(self) -> None:
-        game = self._greenlet
-        self._require_own_thread()
+        self._set_driver(getcurrent())
         self._is_exiting = True
         self._num_swallowed = 0
-        self._set_driver(getcurrent())
-        game.throw(GameExit())
+        throw = partial(self._greenlet.throw, GameExit())
+        try:
+            if "torch" in _modules and _torch_mode_is_changed():
+                _call_in_default_mode(throw)
+            else:
+                throw()
+        except RuntimeError as error:  # a game that begins anew
+            _explain_asyncio(error)
+            raise
         if self._num_swallowed > MAX_SWALLOWED_EXITS:
-            _given_up.append(game)
+            _given_up.append(self._greenlet)
             self.is_finished = True
             raise ProtocolError(
                 f"{self._name}: the game swallows GameExit and goes on asking, so it cannot be "
@@ -102,16 +111,11 @@ class GreenletChannel:
             )
 
     def close(self) -> None:
-        if self.is_finished:
-            return
-        if not self._greenlet:  # never started: nothing to unwind
-            self.is_finished = True
-            return
-        self.throw()
+        if not self.is_finished and self._driver is not None:  # else there is nothing to unwind
+            self.throw()
         self.is_finished = True
 
     def ready_again(self) -> None:
-        """Tells that the game has been unwound and `target` begins anew on the same stack."""
         self._is_exiting = False
 
     def _run(self) -> None:
@@ -119,31 +123,34 @@ class GreenletChannel:
             self._target()
         finally:
             self.is_finished = True
+            if "torch" in _modules and _torch_mode_is_changed():
+                # A game that says torch.set_grad_enabled(False) means itself, not its driver.
+                _modules["torch"].set_grad_enabled(True)
 
     def _swallowed(self) -> None:
         self._num_swallowed += 1
         if self._num_swallowed <= MAX_SWALLOWED_EXITS:
             raise GameExit
 
-    def _require_own_thread(self) -> None:
-        if threading.get_ident() != self._thread_id:
-            raise self._other_thread()
-
     def _set_driver(self, driver: greenlet.greenlet) -> None:
         """Whoever resumes gets the control back: an environment may be stepped by another one."""
+        if threading.current_thread() is not self._thread:
+            raise self._other_thread()
         self._greenlet.parent = driver
         self._driver = driver
 
-    def _explain_thread(self, error: Exception) -> None:
-        """Raises what a greenlet's own error means, if the thread is to blame."""
-        if threading.get_ident() != self._thread_id:
-            raise self._other_thread() from error
-
     def _other_thread(self) -> ProtocolError:
+        if self._thread.is_alive():
+            return ProtocolError(
+                f"{self._name}: a game on the greenlet transport can only be stepped and closed by "
+                f"the thread that reset it ({self._thread.name}), this is "
+                f'{threading.current_thread().name}; step it there, or choose transport="thread"'
+            )
+        self.is_finished = True
         return ProtocolError(
-            f"{self._name}: a game on the greenlet transport can only be stepped and closed by the "
-            f"thread that made it ({self._thread_id}), this is {threading.get_ident()}; step it "
-            'there, or choose transport="thread"'
+            f"{self._name}: the thread that played this game ({self._thread.name}) has ended, and "
+            "on the greenlet transport the game with it: its finally blocks never run; close it in "
+            'its own thread, or choose transport="thread"'
         )
 
 
@@ -152,12 +159,20 @@ def _torch_mode_is_changed() -> bool:
     return not torch.is_grad_enabled() or bool(torch.is_inference_mode_enabled())
 
 
-def _switch_in_default_mode(target: greenlet.greenlet) -> None:
-    """Switches to `target` with torch in its default mode.
+def _call_in_default_mode(switch: Callable[[], object]) -> None:
+    """Switches to another greenlet with torch in its default mode.
 
     torch keeps grad and inference mode per thread, so one side's `with torch.no_grad()` would leak
     into the other, and two games leaving theirs in another order would disable gradients for good.
     Each side steps out of its own mode before a switch, and back into it afterwards.
     """
     with _modules["torch"].inference_mode(False):
-        target.switch()
+        switch()
+
+
+def _explain_asyncio(error: RuntimeError) -> None:
+    if "event loop" in str(error):
+        error.add_note(
+            "on the greenlet transport all games share one thread, which can run only one event "
+            'loop at a time: choose transport="thread" for games that use asyncio'
+        )

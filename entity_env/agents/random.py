@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.observation import Action, Observation
-from entity_env.question import Question
+from entity_env.question import random_action as random_action
 from entity_env.spaces import (
     ActionName,
     ActionSpace,
@@ -41,14 +41,6 @@ class RandomAgent(PolicyAgent):
             question.name: random_action(question, self._rng)
             for question in self.questions(observation)
         }
-
-
-def random_action(question: Question, rng: np.random.Generator) -> Action:
-    """A legal answer to one question, uniform over all of them."""
-    if isinstance(question.space, ContinuousActionSpace):
-        shape = (len(question.actors), len(question.space))
-        return question.action(_uniform(question.space, shape, rng))
-    return question.action([int(rng.choice(np.flatnonzero(row))) for row in question.allowed])
 
 
 def random_actions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 from entity_env.agents.channel import MAX_SWALLOWED_EXITS
 from entity_env.errors import ClosedError, GameExit, ProtocolError
@@ -26,8 +27,11 @@ class ThreadChannel:
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self._name = name
         self._target = target
-        self._go = threading.Semaphore(0)
-        self._done = threading.Semaphore(0)
+        # Plain locks, taken by one side and released by the other: half the cost of semaphores.
+        self._go = threading.Lock()
+        self._done = threading.Lock()
+        self._go.acquire()
+        self._done.acquire()
         self._error: BaseException | None = None
         self._context = contextvars.copy_context()
         self._thread: threading.Thread | None = None
@@ -43,9 +47,7 @@ class ThreadChannel:
             raise ProtocolError(f"{self._name}: the game is still running: it was interrupted")
         self._is_running = True
         if self._thread is None:
-            # Daemonic, so that a game stuck in a foreign call cannot keep the process alive.
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            self._start()
         else:
             self._go.release()
         self._wait()
@@ -66,12 +68,10 @@ class ThreadChannel:
             raise GameExit
 
     def throw(self) -> None:
-        if self._is_running and not self._done.acquire(timeout=_CLOSE_TIMEOUT_S):
-            self.is_finished = True
-            raise ProtocolError(
-                f"{self._name}: the game has not asked its agent for {_CLOSE_TIMEOUT_S:g} s, so it "
-                "cannot be closed; its thread is left to end with the process"
-            )
+        if self._is_running:  # the driver was interrupted while it waited
+            self._wait(_CLOSE_TIMEOUT_S)
+            if self.is_finished:
+                return
         self._is_exiting = self._is_running = True
         self._num_swallowed = 0
         self._go.release()
@@ -89,18 +89,40 @@ class ThreadChannel:
         self.is_finished = True
 
     def ready_again(self) -> None:
-        """Tells that the game has been unwound and `target` begins anew on the same stack."""
         self._is_exiting = False
 
-    def _wait(self) -> None:
-        """Waits until the game hands over, and raises what it raised."""
-        self._done.acquire()
+    def _start(self) -> None:
+        # Daemonic, so that a game stuck in a foreign call cannot keep the process alive.
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.is_finished = True
+            error.add_note('the system starts no more threads: choose transport="greenlet"')
+            raise
+
+    def _wait(self, timeout_s: float = -1) -> None:
+        """Waits until the game hands over, and raises what it raised; -1 = as long as it takes."""
+        if not self._done.acquire(timeout=timeout_s):
+            self._give_up()
         self._is_running = False
         if self.is_finished and self._thread is not None:
             self._thread.join()
         error, self._error = self._error, None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # whose traceback refers to this frame
+
+    def _give_up(self) -> NoReturn:
+        """Leaves a game that is stuck to itself: it is told to leave when it asks again."""
+        self.is_finished = self._is_exiting = True
+        self._go.release()  # it may be just about to wait
+        raise ProtocolError(
+            f"{self._name}: the game has not asked its agent for {_CLOSE_TIMEOUT_S:g} s, so it "
+            "cannot be closed; its thread is left to end with the process"
+        )
 
     def _run(self) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from entity_env.action_type import ActionKey, ActionType
 from entity_env.agents.agent import Agent
@@ -30,6 +30,7 @@ class TrainAgent(Agent):
         "agent_id",
         "answer",
         "first_score",
+        "is_over",
         "is_playing",
         "kinds",
         "last_score",
@@ -48,6 +49,8 @@ class TrainAgent(Agent):
         self.last_score = 0.0
         self.is_playing = False
         """It has observed something since its last episode ended."""
+        self.is_over = False
+        """Its episode has ended, and the next one has not begun: its host waits for the others."""
         self.first_score = 0.0
         self.num_steps = 0
         """Actions answered in this episode."""
@@ -63,30 +66,34 @@ class TrainAgent(Agent):
         return self._host.seed_of(self.num_episodes)
 
     def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
-        if self.obs is not None:
-            raise self._asked_twice()
+        if self.obs is not None or self.is_over:
+            self._refuse("asked")
         try:
             self.kinds = self._kinds[actions]
-        except KeyError:
+        except (KeyError, TypeError):  # or not even hashable
             self.kinds = self._kinds_of(actions)
         self.obs = obs
-        self._suspend()
+        try:
+            self._suspend()
+        except BaseException:
+            self.obs = None  # unwound, or asked from another thread: nobody will answer this
+            raise
         return self.answer
 
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
-        if self.obs is not None:
-            raise self._asked_twice()
+        if self.obs is not None or self.is_over:
+            self._refuse("asked")
         self.kinds = self._kinds_of(actions)
         self.obs = obs.frozen()
         self._pending = _PendingAnswer(self)
         return self._pending
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
-        if self.obs is not None:
-            raise ProtocolError(
-                f"{self._host.name}: game_over for agent {self.agent_id} while its last act_async "
-                "is unanswered: call .get() first"
-            )
+        if self._host.is_leaving:
+            self._host.ignore(self)
+            return
+        if self.obs is not None or self.is_over:
+            self._refuse("told game_over")
         self._host.game_over(self, Obs(self.last_score) if obs is None else obs, truncated)
 
     def give(self, answer: object) -> None:
@@ -98,13 +105,15 @@ class TrainAgent(Agent):
             self._pending.set(answer)
             self._pending = None
 
-    def connect(self, suspend: Callable[[], None]) -> None:
-        """Forgets whatever was shown, and waits by `suspend` from now on."""
+    def connect(self, suspend: Callable[[], None], episode: int) -> None:
+        """Forgets whatever was shown; waits by `suspend` from now on, before this episode."""
         self._suspend = suspend
         self.obs = None
         self._pending = None
         self.is_playing = False
+        self.is_over = False
         self.num_steps = 0
+        self.num_episodes = episode
 
     def wait(self) -> None:
         """Lets the driver act until this agent has been answered."""
@@ -117,11 +126,17 @@ class TrainAgent(Agent):
         self._kinds[actions] = kinds
         return kinds
 
-    def _asked_twice(self) -> ProtocolError:
-        return ProtocolError(
-            f"{self._host.name}: agent {self.agent_id} was asked again before its last act_async "
-            "was answered: call .get() first"
-        )
+    def _refuse(self, what: str) -> NoReturn:
+        """Raises why the agent cannot be asked, or told of an end, now."""
+        if self._host.is_leaving:
+            self._suspend()  # raises GameExit once more; after many times it never returns
+        who = f"{self._host.name}: agent {self.agent_id} was {what}"
+        if self.is_over:
+            raise ProtocolError(
+                f"{who} after its game_over, while other agents still play: only with autoreset "
+                '"same_step" can it begin its next episode before they end theirs'
+            )
+        raise ProtocolError(f"{who} before its last act_async was answered: call .get() first")
 
 
 class _PendingAnswer:

@@ -11,12 +11,13 @@ from entity_env.agents.game_host import GameHost
 from entity_env.agents.train_agent import TrainAgent, names_of
 from entity_env.environment import Environment
 from entity_env.episode import Episode
-from entity_env.errors import ClosedError, ProtocolError
+from entity_env.errors import ClosedError, ProtocolError, SchemaError
 from entity_env.game import Game
 from entity_env.obs import Obs
 from entity_env.observation import Action, Observation
 from entity_env.observe import observe
 from entity_env.question import questions
+from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 
 
@@ -37,6 +38,7 @@ class TrainAgentEnv(Environment):
     def __init__(
         self, game: Game, *, transport: Transport = "greenlet", seed: int = 0, env_id: int = 0
     ) -> None:
+        EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
         self._ends = _Ends(game)
         self._host = GameHost(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
@@ -52,6 +54,11 @@ class TrainAgentEnv(Environment):
         """Summaries of the episodes that ended in the last step, one an agent."""
         return [episode for _, episode in self._ends.ended.values()]
 
+    @property
+    def is_over(self) -> bool:
+        """The episodes of all agents have ended: `reset` begins the next ones."""
+        return self._host.is_over
+
     def obs_space(self) -> ObsSpace:
         return self._game.obs_space()
 
@@ -61,12 +68,15 @@ class TrainAgentEnv(Environment):
     def reset(self, *, seed: int | None = None) -> Observation:
         """Begins a new episode; a game in the middle of one is unwound first.
 
+        The observation is `done` when the game ends the episode without asking anything.
+
         Args:
             seed: begins a new run with this seed; None goes on to the next episode of the run.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: the game is for several agents, or cannot be unwound.
+            ProtocolError: the game is for several agents, cannot be unwound, or must be reset by
+                another thread.
         """
         self._require_one_agent("reset_all")
         return self.reset_all(seed=seed)[0]
@@ -77,7 +87,10 @@ class TrainAgentEnv(Environment):
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, or after an observation that was `done`.
-            SchemaError: an action that is missing, of another kind, or not allowed.
+            SchemaError: an action that is missing, of another kind, not allowed, or not asked for.
+                Nothing has happened then.
+
+        What the game itself raises comes out as it is; call `reset` then.
         """
         self._require_one_agent("act_all")
         return self.act_all([actions])[0]
@@ -86,13 +99,14 @@ class TrainAgentEnv(Environment):
         """Like `reset`, with one observation per agent; that of an agent which is not asked for
         anything holds no entities and no actions."""
         self._require_open()
-        seed, self._seed = (self._seed if seed is None else seed), None
+        seed = self._seed if seed is None else seed
+        if seed is not None:
+            EpisodeSeeds(seed)  # refuses a bad one before anything happens
+        self._seed = None
         self._ends.ended.clear()
         self._observations = []
         self._host.restart(seed)
-        self._ends.ended.clear()
-        self._observations = [self._observe(agent) for agent in self._host.agents]
-        return self._observations
+        return self._observe_all()
 
     def act_all(self, actions: Sequence[Mapping[ActionName, Action] | None]) -> list[Observation]:
         """Like `act`, with one mapping per agent; None for those that are not asked for anything.
@@ -101,7 +115,7 @@ class TrainAgentEnv(Environment):
             ClosedError: after `close`.
             ProtocolError: before `reset_all`, after the end of the episode, or answers for other
                 agents than those that wait: the game could never proceed.
-            SchemaError: an action that is missing, of another kind, or not allowed.
+            SchemaError: as `act`.
         """
         self._require_open()
         if not self._observations or self._host.is_over:
@@ -122,15 +136,23 @@ class TrainAgentEnv(Environment):
         for agent, answer in zip(answered, answers, strict=True):
             agent.give(answer)
         self._ends.ended.clear()
+        self._observations = []  # until there are new ones: after an error, only reset helps
         self._host.resume()
         self._host.require_waiting()
-        self._observations = [self._observe(agent) for agent in agents]
-        return self._observations
+        return self._observe_all()
 
     def close(self) -> None:
-        """Unwinds the game, so that its `finally` blocks run; may be called twice."""
-        self._finalizer.detach()
+        """Unwinds the game, so that its `finally` blocks run; may be called twice.
+
+        Raises:
+            ProtocolError: the game refuses to leave, or another thread must close it.
+        """
         self._host.close()
+        self._finalizer.detach()
+
+    def _observe_all(self) -> list[Observation]:
+        self._observations = [self._observe(agent) for agent in self._host.agents]
+        return self._observations
 
     def _observe(self, agent: TrainAgent) -> Observation:
         if agent.agent_id in self._ends.ended:
@@ -152,6 +174,12 @@ class TrainAgentEnv(Environment):
                 self._observations[agent.agent_id], self.obs_space(), self.action_space()
             )
         }
+        unasked = [name for name in actions if name not in asked]
+        if unasked:
+            raise SchemaError(
+                f"{self._host.name}: action {unasked[0]!r} was not asked for; "
+                f"asked for are {', '.join(asked)}"
+            )
         answers = tuple(
             kind.decode(
                 asked[kind.name].chosen(actions.get(kind.name)),

@@ -202,7 +202,7 @@ class _Run:
 
 def new_learner(vec: VecEnvironment, config: PPOConfig) -> Learner:
     """An untrained network and its optimizer; torch's own random state stays as it is."""
-    device = torch.device(config.device)
+    device = _device(config.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         net = RogueNet(vec.obs_space(), vec.action_space(), config.net).to(device)
@@ -231,3 +231,15 @@ def _resume_path(resume: Literal[True] | str | Path, out: str | Path | None) -> 
     if out is None:
         raise UsageError("resume=True goes on from the checkpoint in `out`: name that folder")
     return Path(out)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(
+            f"device must be one that torch can use here, got {name!r}: {reason}"
+        ) from error
+    return device

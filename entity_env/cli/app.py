@@ -1,0 +1,89 @@
+"""The program `entity-env`: its commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from entity_env.cli.bench import bench
+from entity_env.cli.doctor import doctor
+from entity_env.cli.evaluate import evaluate
+from entity_env.cli.failures import GameFailed
+from entity_env.cli.list_games import list_games
+from entity_env.cli.play import play
+from entity_env.cli.train import train
+from entity_env.errors import EntityEnvError
+
+_INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+
+
+class _Program(click.Group):
+    """Reports whatever a user did wrong in one line on stderr, with exit code 2."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: object,
+    ) -> NoReturn:
+        """Runs a command line and exits the process."""
+        raise SystemExit(self._run(args, prog_name, complete_var, windows_expand_args, extra))
+
+    def _run(
+        self,
+        args: Sequence[str] | None,
+        prog_name: str | None,
+        complete_var: str | None,
+        windows_expand_args: bool,
+        extra: Mapping[str, Any],
+    ) -> int:
+        try:
+            code = super().main(
+                args,
+                prog_name,
+                complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+            return code if isinstance(code, int) else 0
+        except click.ClickException as error:
+            return _refuse(error.format_message())
+        except EntityEnvError as error:
+            return _refuse(str(error))
+        except GameFailed as error:
+            click.echo(error.trace, err=True, nl=False)
+            return 1
+        except (click.Abort, KeyboardInterrupt):
+            return _INTERRUPTED
+
+
+@click.group(
+    cls=_Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="entity-env", prog_name="entity-env")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Play, train and evaluate games that own their loop.
+
+    GAME is the name of a game (see `entity-env games`) or a file of yours: my_game.py, or
+    my_game.py:name when it holds several.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def _refuse(message: str) -> int:
+    click.echo(f"entity-env: {' '.join(message.split())}", err=True)
+    return 2
+
+
+for command in (list_games, play, train, evaluate, bench, doctor):
+    main.add_command(command)

@@ -1,0 +1,166 @@
+"""`entity-env train`: trains an agent for a game, with its progress in view."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from rich.console import Console
+
+from entity_env.agents.ppo import PPOConfig, TrainResult
+from entity_env.agents.rogue_net import RogueNetConfig
+from entity_env.agents.rogue_net.checkpoint_folder import find_checkpoint, read_header
+from entity_env.cli.failures import failures_of
+from entity_env.cli.find import find_game
+from entity_env.cli.options import game_argument, set_option
+from entity_env.cli.train_display import TrainDisplay
+from entity_env.errors import CheckpointError, UsageError
+from entity_env.game import Game
+from entity_env.vec import VecEnv
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_PPO_OPTIONS: Final = {
+    "seed": "Makes the run repeat itself.",
+    "learning_rate": "Step size of Adam at the start; falls to 0.",
+    "num_steps": "Steps of every copy between two updates.",
+    "minibatch_size": "Decisions in one step of the optimizer.",
+    "update_epochs": "How often each rollout is learnt from.",
+    "gamma": "Discount of the reward, a decision.",
+    "gae_lambda": "Weight of longer returns in the advantage.",
+    "ent_coef": "Reward for entropy at the start; falls to 0.",
+}
+_NET_OPTIONS: Final = {
+    "d_model": "Numbers that describe an entity in the network.",
+    "n_layer": "Blocks of the network.",
+    "n_head": "Attention heads in each block.",
+}
+_DEFAULTS: Final = PPOConfig()
+_NUM_ENVS: Final = 64
+
+
+def _training_options(command: _Command) -> _Command:
+    """Adds an option for each of the main settings; one that is not given is None."""
+    for config, texts in ((_DEFAULTS.net, _NET_OPTIONS), (_DEFAULTS, _PPO_OPTIONS)):
+        for name, text in reversed(texts.items()):
+            default = getattr(config, name)
+            option = click.option(
+                f"--{name.replace('_', '-')}", type=type(default), help=f"{text}  [{default}]"
+            )
+            command = option(command)
+    return command
+
+
+@click.command()
+@game_argument
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    help=f"Decisions to learn from.  [{_DEFAULTS.total_steps:,}]",
+)
+@click.option(
+    "--num-envs",
+    type=click.IntRange(min=1),
+    default=_NUM_ENVS,
+    show_default=True,
+    help="Copies of the game.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the checkpoint and the curves.  [runs/GAME]",
+)
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
+@click.option("--device", help="Where torch computes.  [cpu]")
+@click.option("--num-threads", type=click.IntRange(min=1), help="Threads that torch computes with.")
+@_training_options
+@set_option
+def train(
+    game: str,
+    steps: int | None,
+    num_envs: int,
+    out: Path | None,
+    resume: bool,
+    settings: Sequence[str],
+    **options: object,
+) -> None:
+    """Train an agent for a game.
+
+    Ctrl-C saves and stops; --resume goes on with the same settings. Curves are written for
+    TensorBoard.
+    """
+    chosen = find_game(game, settings)
+    out = Path("runs", chosen.name) if out is None else out
+    config = _config(_start(out) if resume else {}, {"total_steps": steps, **options})
+    if not resume:
+        _require_unused(out)
+    result = _train(chosen, num_envs, config, out, resume)
+    game_words = [game, *(word for setting in settings for word in ("--set", setting))]
+    copies = [] if num_envs == _NUM_ENVS else ["--num-envs", str(num_envs)]
+    train_words = [*game_words, *copies, "--out", str(out), "--resume"]
+    _report(result, shlex.join(train_words), shlex.join([*game_words, "--agent", str(out)]), out)
+
+
+def _train(game: Game, num_envs: int, config: PPOConfig, out: Path, resume: bool) -> TrainResult:
+    with TrainDisplay(f"training {game.name}", Console()) as display:
+        from entity_env.agents.ppo import train as train_ppo  # here: it takes torch a second
+
+        with failures_of(game), VecEnv(game, num_envs) as vec:
+            return train_ppo(vec, config, out=out, resume=resume, on_update=display)
+
+
+def _start(out: Path) -> Mapping[str, object]:
+    """The settings of the run whose checkpoint is in `out`.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    config = read_header(find_checkpoint(out)).training.get("config", {})
+    return config if isinstance(config, dict) else {}
+
+
+def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
+    """The settings of a run: those it starts from, changed by those that were given.
+
+    Raises:
+        UsageError: a setting that cannot work.
+    """
+    changed = {name: value for name, value in given.items() if value is not None}
+    sizes = {name: changed.pop(name) for name in _NET_OPTIONS if name in changed}
+    config = PPOConfig.from_json(start)
+    net: RogueNetConfig = replace(config.net, **sizes)
+    return replace(config, net=net, **changed)
+
+
+def _require_unused(out: Path) -> None:
+    """Checks that no training run would be overwritten.
+
+    Raises:
+        UsageError: there is a checkpoint in `out`.
+    """
+    try:
+        found = find_checkpoint(out)
+    except CheckpointError:
+        return
+    raise UsageError(
+        f"{found} holds a trained agent: go on training it with --resume, or choose another --out"
+    )
+
+
+def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -> None:
+    progress = result.progress
+    play = f"play: entity-env play {play_words}"
+    if result.is_interrupted:
+        resume = f"resume: entity-env train {train_words}"
+        click.echo(f"saved at step {progress.step:,}; {resume}; {play}")
+        return
+    click.echo(
+        f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, "
+        f"mean episode reward {progress.mean_reward:.3f}, saved in {out}"
+    )
+    click.echo(play)
+    click.echo(f"curves: tensorboard --logdir {shlex.quote(str(out))}")

@@ -1,0 +1,133 @@
+"""TrainDisplay: how a training run goes, live on a terminal, line by line elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from entity_env.agents.ppo import TrainProgress
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_CURVE_WIDTH: Final = 50
+_LINE_INTERVAL_S: Final = 5.0
+
+
+class TrainDisplay:
+    """Shows progress: hand it to `train` as `on_update`, inside a `with` block.
+
+    Args:
+        title: what is being trained.
+        console: where to show it.
+        clock: seconds, for the pace of the lines.
+    """
+
+    def __init__(
+        self, title: str, console: Console, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._title = title
+        self._console = console
+        self._clock = clock
+        self._rewards: list[float] = []
+        self._next_line_s = -math.inf
+        self._live = Live(
+            Text(f"{title}: starting", style="dim"), console=console, refresh_per_second=8
+        )
+
+    def __enter__(self) -> TrainDisplay:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def __call__(self, progress: TrainProgress) -> None:
+        """Shows where the run stands."""
+        if math.isfinite(progress.mean_reward):
+            self._rewards.append(progress.mean_reward)
+        if self._console.is_terminal:
+            self._live.update(self._frame(progress))
+        elif self._clock() >= self._next_line_s or progress.step >= progress.total:
+            self._next_line_s = self._clock() + _LINE_INTERVAL_S
+            self._console.print(_line(progress), soft_wrap=True, highlight=False)
+
+    def _frame(self, progress: TrainProgress) -> RenderableType:
+        done = progress.step / progress.total
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            Text(self._title, style="bold"),
+            ProgressBar(total=1.0, completed=done, width=30),
+            f"{done:4.0%}",
+            f"{progress.step:,} of {progress.total:,} steps",
+        )
+        losses = progress.losses
+        figures = Table.grid(padding=(0, 2))
+        for justify in ("left", "right") * 3:
+            figures.add_column(justify=justify, no_wrap=True)
+        for row in (
+            ("steps/s", f"{progress.steps_per_s:,.0f}", "policy loss", losses.policy_loss),
+            ("episode reward", progress.mean_reward, "value loss", losses.value_loss),
+            ("episode length", progress.mean_length, "entropy", losses.entropy),
+            ("episodes", f"{progress.num_episodes:,}", "approx kl", losses.approx_kl),
+            ("time left", _duration(progress.eta_s), "explained var", losses.explained_variance),
+        ):
+            figures.add_row(*(x if isinstance(x, str) else _number(x) for x in row))
+        if self._console.options.ascii_only:
+            return Group(head, Text(), figures)
+        curve = Text.assemble(("reward  ", "dim"), (sparkline(self._rewards), "bright_green"))
+        return Group(head, Text(), figures, Text(), curve)
+
+
+def sparkline(values: Sequence[float], width: int = _CURVE_WIDTH) -> str:
+    """A curve of bars: the mean of each of at most `width` stretches, lowest to highest."""
+    if not values:
+        return ""
+    count = min(width, len(values))
+    edges = [i * len(values) // count for i in range(count + 1)]
+    means = [sum(values[low:high]) / (high - low) for low, high in itertools.pairwise(edges)]
+    low, span = min(means), max(means) - min(means)
+    return "".join(_BARS[round((mean - low) / span * 7) if span else 0] for mean in means)
+
+
+def _line(progress: TrainProgress) -> str:
+    losses = progress.losses
+    parts = (
+        f"step {progress.step:,} of {progress.total:,}",
+        f"{progress.steps_per_s:,.0f} steps/s",
+        f"reward {_number(progress.mean_reward)}",
+        f"length {_number(progress.mean_length)}",
+        f"policy loss {_number(losses.policy_loss)}",
+        f"value loss {_number(losses.value_loss)}",
+        f"entropy {_number(losses.entropy)}",
+        f"{_duration(progress.eta_s)} left",
+    )
+    return "  ".join(parts)
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3f}"
+
+
+def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,1 @@
+"""Neighbours: one file for each library that entity_env meets."""

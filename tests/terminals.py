@@ -1,0 +1,60 @@
+"""A terminal without a person: what a test types into it, and what a program shows on it."""
+
+import os
+import pty
+import select
+import termios
+from types import TracebackType
+from typing import Any
+
+
+class Terminal:
+    """A pseudo terminal whose other end a program, or an object under test, reads and writes."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = pty.openpty()
+        self.source = os.fdopen(os.dup(self.theirs), encoding="utf-8")
+        self.out = os.fdopen(os.dup(self.theirs), "w", encoding="utf-8")
+        self._mode = termios.tcgetattr(self.theirs)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.source.close()
+        self.out.close()
+        os.close(self.theirs)
+        os.close(self._ours)
+
+    @property
+    def is_restored(self) -> bool:
+        """The terminal is in the mode in which it began."""
+        return self.mode == self._mode
+
+    @property
+    def mode(self) -> list[Any]:
+        return termios.tcgetattr(self.theirs)
+
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def shown(self) -> str:
+        """What came since the last call, without waiting."""
+        text = b""
+        while select.select([self._ours], [], [], 0)[0]:
+            text += os.read(self._ours, 4096)
+        return text.decode()
+
+    def wait_for(self, text: str, limit_s: float = 30) -> str:
+        """Reads until `text` was shown; returns all that came."""
+        seen = ""
+        while text not in seen:
+            if not select.select([self._ours], [], [], limit_s)[0]:
+                raise TimeoutError(f"waited for {text!r}, saw {seen!r}")
+            seen += os.read(self._ours, 4096).decode(errors="replace")
+        return seen

@@ -1,0 +1,258 @@
+"""The commands that need no torch: what they print, and one line for whatever is wrong."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from entity_env.agents import RandomAgent
+from entity_env.cli import main
+from entity_env.games import GAMES, snake
+from tests.terminals import Terminal
+
+PROGRAM = Path(sys.executable).with_name("entity-env")
+BROKEN = """
+from enum import Enum
+from entity_env import Game, Obs
+
+class Move(Enum):
+    LEFT = 0
+
+def step(score):
+    return 1 / score
+
+def play(agent, *, seed: int) -> None:
+    agent.act(Obs(), Move)
+    step(0)
+
+broken = Game(play, entities=(), actions=(Move,))
+"""
+
+
+def run(*args: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, args, input=typed)
+
+
+def run_program(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *args], text=True, capture_output=True, check=False)
+
+
+def test_help_is_shown_without_a_command() -> None:
+    for args in ([], ["--help"], ["-h"]):
+        result = run(*args)
+        assert result.exit_code == 0
+        assert "my_game.py" in result.stdout
+        assert all(name in result.stdout for name in ("games", "play", "train", "eval", "doctor"))
+
+
+def test_games_lists_all_with_their_settings() -> None:
+    result = run("games")
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in GAMES)
+    assert "board_size: int = 10" in result.stdout
+    assert "cheat: bool = False" in result.stdout
+    assert "one snake on a" in result.stdout
+
+
+def test_play_draws_and_reports() -> None:
+    result = run("play", "snake", "--seed", "1", "--set", "board_size=5")
+    assert result.exit_code == 0
+    assert "│ · · · · · │" in result.stdout
+    assert re.search(r"episode 1: reward \d+, \d+ steps, over\nseed 1\n$", result.stdout)
+
+
+def test_play_repeats_itself_with_the_seed_that_it_names() -> None:
+    first = run("play", "snake", "--no-render", "--episodes", "3")
+    seed = first.stdout.split()[-1]
+    again = run("play", "snake", "--no-render", "--episodes", "3", "--seed", seed)
+    assert again.stdout == first.stdout
+    assert first.stdout.count("episode") == 3
+
+
+def test_play_names_the_agents_of_a_game_for_several() -> None:
+    result = run("play", "tic_tac_toe", "--agent", "random", "--no-render", "--seed", "1")
+    assert "episode 1, agent 0: reward" in result.stdout
+    assert "episode 1, agent 1: reward" in result.stdout
+
+
+def test_a_person_plays_and_leaves() -> None:
+    result = run("play", "snake", "--agent", "human", "--seed", "2", typed="q\n")
+    assert result.exit_code == 0
+    assert "w UP" in result.stdout
+    assert result.stdout.endswith("left before the end\nseed 2\n")
+
+
+def test_a_person_leaves_a_game_for_two() -> None:
+    result = run("play", "rock_paper_scissors", "--agent", "human", typed="r\nq\n")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_person_plays_without_a_picture() -> None:
+    typed = "r\np\ns\nr\nr\n"
+    result = run(
+        "play", "rock_paper_scissors", "--agent", "human", "--no-render", "--seed", "1", typed=typed
+    )
+    assert "Player strength=" in result.stdout
+    assert "Opponent" not in result.stdout
+    assert "episode 1, agent 0: reward" in result.stdout
+
+
+def test_eval_reports_figures() -> None:
+    result = run("eval", "snake", "--episodes", "20", "--json", "--seed", "3")
+    figures = json.loads(result.stdout)
+    rewards = [e.reward for e in snake.run(RandomAgent(3), seed=3, episodes=20)]
+    mean = sum(rewards) / 20
+    deviation = (sum((reward - mean) ** 2 for reward in rewards) / 19) ** 0.5
+    assert set(figures) == {"mean_reward", "std_reward", "ci95", "mean_length", "episodes"}
+    assert figures["mean_reward"] == pytest.approx(mean)
+    assert figures["std_reward"] == pytest.approx(deviation)
+    assert figures["ci95"] == pytest.approx(1.96 * deviation / 20**0.5, rel=1e-3)
+    assert figures["episodes"] == 20
+    assert result.stderr == ""
+
+
+def test_eval_of_one_episode_has_no_deviation() -> None:
+    figures = json.loads(run("eval", "snake", "--episodes", "1", "--json").stdout)
+    assert (figures["std_reward"], figures["ci95"]) == (0, 0)
+
+
+def test_eval_reports_every_agent() -> None:
+    result = run("eval", "rock_paper_scissors", "--episodes", "3", "--json")
+    figures = json.loads(result.stdout)
+    assert figures["mean_reward"] == figures["agents"][0]["mean_reward"]
+    assert figures["agents"][0]["mean_reward"] == -figures["agents"][1]["mean_reward"]
+    table = run("eval", "rock_paper_scissors", "--episodes", "3").stdout
+    assert table.count("random") == 2
+    assert "mean reward" in table
+
+
+def test_bench_measures_both_ways() -> None:
+    result = run("bench", "snake", "--seconds", "0.01", "--num-envs", "2")
+    assert result.exit_code == 0
+    assert result.stdout.count("steps/s") == 2
+
+
+def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        if package == "numba":
+            raise PackageNotFoundError
+        return "1.2.3"
+
+    monkeypatch.setattr("entity_env.cli.doctor.version", version)
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert re.search(r"^numpy +1\.2\.3$", result.stdout, re.M)
+    assert re.search(r"^suspending +works$", result.stdout, re.M)
+    assert "torch 1.2.3" in result.stdout
+    assert "numba missing: pip install 'entity-env[fast]'" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["plya", "snake"], "plya"),
+        (["play"], "GAME"),
+        (["play", "snaek"], "did you mean snake?"),
+        (["play", "nowhere.py"], "no file nowhere.py"),
+        (["play", "snake", "--agent", "randm"], "did you mean random?"),
+        (["play", "snake", "--agent", "no/such/run"], "no/such/run"),
+        (
+            ["play", "snake", "--agent", "random", "--agent", "random"],
+            "snake is for 1 agent, got 2",
+        ),
+        (["play", "snake", "--set", "board_size=1"], "board_size must be at least 2, got 1"),
+        (["play", "snake", "--set", "size=6"], "snake has no setting 'size'; it has board_size"),
+        (["play", "snake", "--fsp", "3"], "--fsp"),
+        (["play", "snake", "--fps", "0"], "--fps"),
+        (["play", "snake", "--seed", "-1"], "--seed"),
+        (["eval", "snake", "--episodes", "many"], "many"),
+        (["eval", "snake", "--agent", "human"], "entity-env play --agent human"),
+        (["bench", "snake", "--set", "board_size=0"], "board_size must be at least 2"),
+        (["train", "snaek"], "did you mean snake?"),
+        (["train", "snake", "--steps", "0"], "--steps"),
+        (["train", "snake", "--gamma", "2", "--out", "unused"], "gamma must be between 0 and 1"),
+        (["train", "snake", "--resume", "--out", "unused"], "no checkpoint at unused"),
+    ],
+)
+def test_one_line_says_what_is_wrong(args: Sequence[str], message: str) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("entity-env: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("command", ["play", "eval", "bench"])
+def test_a_bug_in_a_game_is_shown_from_its_own_frames_on(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "broken_game.py"
+    file.write_text(BROKEN)
+    result = run(command, str(file))
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "{file}", line 13, in play'
+    assert "ZeroDivisionError" in result.stderr
+    assert "entity_env" not in result.stderr.replace(str(tmp_path), "")
+
+
+def test_a_breach_of_the_contract_is_shown_where_the_game_breaks_it(tmp_path: Path) -> None:
+    file = tmp_path / "undeclared_game.py"
+    file.write_text(BROKEN.replace("actions=(Move,)", "actions=()"))
+    result = run("play", str(file))
+    assert result.exit_code == 1
+    assert "agent.act(Obs(), Move)" in result.stderr
+    assert "asked for the action Move, which was not declared" in result.stderr
+
+
+def test_the_program_itself_exits_as_it_should() -> None:
+    played = run_program("play", "snake", "--no-render", "--seed", "1")
+    assert (played.returncode, played.stderr) == (0, "")
+    refused = run_program("play", "snaek")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert refused.stderr == "entity-env: no game 'snaek'; did you mean snake?\n"
+
+
+def test_the_command_line_loads_no_torch() -> None:
+    script = (
+        "import sys, entity_env.cli\n"
+        "try: entity_env.cli.main(['eval', 'snake', '--episodes', '1'])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], text=True, stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(("keys", "code"), [("\x1b[Aq", 0), ("\x03", 0)])
+def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: int) -> None:
+    with Terminal() as terminal:
+        process = subprocess.Popen(
+            [PROGRAM, "play", "snake", "--agent", "human", "--seed", "1"],
+            stdin=terminal.theirs,
+            stdout=terminal.theirs,
+            stderr=terminal.theirs,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "30"},
+        )
+        try:
+            assert "↑ UP" in terminal.wait_for("q quit")
+            if keys == "\x03":
+                process.send_signal(signal.SIGINT)
+            else:
+                terminal.type(keys)
+            terminal.wait_for("seed 1")
+            assert process.wait() == code
+        finally:
+            process.kill()
+            process.wait()
+        assert terminal.is_restored

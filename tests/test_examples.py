@@ -1,0 +1,68 @@
+"""The examples do what they say, in little."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from entity_env.agents import RandomAgent
+from entity_env.cli import main
+from examples import demo, my_game
+
+GAME = Path(my_game.__file__)
+SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+
+
+def test_the_game_counts_what_it_catches() -> None:
+    episodes = my_game.catch.run(RandomAgent(seed=1), episodes=20, num_apples=5)
+    assert {episode.length for episode in episodes} == {5 * 7}
+    assert 0 < sum(episode.reward for episode in episodes) < 20 * 5
+
+
+def test_the_game_is_short_enough_to_be_read() -> None:
+    code = [line for line in GAME.read_text().splitlines() if line.strip()]
+    assert len(code) < 50
+
+
+def test_the_game_is_played_trained_and_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> str:
+        result = CliRunner().invoke(main, args)
+        assert (result.exit_code, result.stderr) == (0, "")
+        return result.stdout
+
+    assert "● Basket ×1" in run("play", str(GAME), "--seed", "1")
+    run("train", str(GAME), "--steps", "64", "--out", "runs/catch", *SMALL)
+    assert "runs/catch" in run("eval", str(GAME), "--agent", "runs/catch", "--episodes", "2")
+    shipped = subprocess.run([sys.executable, GAME], text=True, capture_output=True, check=True)
+    assert re.fullmatch(r"The basket caught \d+ apples\.\n", shipped.stdout)
+
+
+def test_the_demo_trains_compares_and_plays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "EVAL_EPISODES", 3)
+    for _ in range(2):  # the second time over what the first one left
+        demo.main(tmp_path / "demo", steps=1024)
+    shown = capsys.readouterr().out
+    assert "$ entity-env train snake --steps=1024" in shown
+    assert "step 1,024 of 1,024" in shown
+    assert "random agent" in shown
+    assert "trained agent" in shown
+    assert "● Head ×1" in shown
+    assert (tmp_path / "demo" / "checkpoint" / "config.json").exists()
+
+
+def test_the_demo_ends_with_the_first_command_that_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        demo.command("play", "snaek")
+    assert error.value.code == 2
+    assert "did you mean snake?" in capsys.readouterr().err
