@@ -7,12 +7,14 @@ from entity_env.action_type import (
     GlobalCategorical as GlobalCategorical,
     SelectEntity as SelectEntity,
 )
+from entity_env.check import check_env as check_env, check_game as check_game
 from entity_env.entity_type import HIDDEN as HIDDEN
 from entity_env.environment import Environment as Environment
 from entity_env.episode import Episode as Episode
 from entity_env.errors import (
     CheckpointError as CheckpointError,
     ClosedError as ClosedError,
+    ContractError as ContractError,
     EntityEnvError as EntityEnvError,
     GameExit as GameExit,
     MissingExtraError as MissingExtraError,

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from enum import Enum
+from enum import Enum, EnumType
 from functools import cache
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -188,8 +188,9 @@ def _global_choice(cls: type) -> ActionType[Any]:
 
 
 def _choices_of(cls: type[Choice]) -> tuple[Choice, ...]:
-    if issubclass(cls, Enum):
-        members: tuple[Any, ...] = tuple(cls)
+    choices: object = cls
+    if isinstance(choices, EnumType):
+        members: tuple[Any, ...] = tuple(choices)
         return members
     enums = _enums_of_fields(cls)
     rows = itertools.product(*enums.values())
@@ -208,8 +209,9 @@ def _labels_of(cls: type) -> tuple[str, ...]:
 
 def _enums_of_fields(cls: type) -> dict[str, type[Enum]]:
     """The Enum of every field of a frozen dataclass, in order."""
-    params = getattr(cls, "__dataclass_params__", None)
-    if params is None or not params.frozen or not isinstance(cls, type):
+    given: object = cls
+    params = getattr(given, "__dataclass_params__", None) if isinstance(given, type) else None
+    if params is None or not params.frozen:
         raise _no_choices(cls)
     hints = resolved_hints(cls)
     enums: dict[str, type[Enum]] = {}

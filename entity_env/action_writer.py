@@ -284,12 +284,13 @@ def as_mask(mask: object, shape: tuple[int, int], action: ActionName) -> NDArray
             f"got {array.shape}"
         )
     array = array.reshape(shape)
-    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+    kind = array.dtype.kind
+    if kind != "b" and (kind not in "iuf" or not ((array == 0) | (array == 1)).all()):
         raise SchemaError(
             f"the mask of action {action!r} must hold bools (True = allowed), got {array.dtype} "
             f"with {array.reshape(-1)[:8]}"
         )
-    allowed = array.astype(np.bool_, copy=False)
+    allowed = array.astype(np.bool_)
     blocked = np.flatnonzero(~allowed.any(axis=1))
     if len(blocked):
         raise SchemaError(

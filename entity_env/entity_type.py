@@ -191,9 +191,6 @@ def _made_once(cls: type) -> EntityType:
     constants: dict[str, object] = {}
     features = _features_of_class(cls, "", "e", constants, ())
     names = tuple(feature.name for feature in features)
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise SchemaError(f"entity {cls.__name__}: two features are called {repeated[0]!r}")
     sources = tuple(feature.source for feature in features)
     return EntityType(cls, cls.__name__, names, sources, constants)
 

@@ -42,7 +42,8 @@ class Environment(ABC):
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
         """Performs the actions that the last observation asked for and returns the next one.
 
-        After an observation that was `done`, `reset` must be called first.
+        After an observation that was `done`, `reset` must be called first: an environment raises
+        `ProtocolError` then, or returns another observation that is `done`.
         """
 
     def render(self) -> NDArray[np.uint8]:

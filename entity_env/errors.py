@@ -1,14 +1,14 @@
 """The errors of entity_env, and whose fault each one is.
 
 EntityEnvError
-├── SchemaError        something does not fit what was declared          (the game's author)
-│   └── ContractError  `check_env` or `check_game` found breaches, and lists them all
-├── ProtocolError      calls in an order that can never work             (the caller)
-├── ClosedError        something was used after it was closed            (the caller)
-├── WorkerError        a game raised, hung, or its process died          (the game)
-├── CheckpointError    a checkpoint is unreadable, or of another game    (the file)
-├── UsageError         a name, path or setting that does not exist       (the user)
-└── MissingExtraError  an optional package is not installed              (the installation)
+├── SchemaError        a type, observation or action does not fit what was declared: the game's
+│   └── ContractError  author; `check_env` and `check_game` list all that they find
+├── ProtocolError      calls in an order that can never work: the caller
+├── ClosedError        something was used after it was closed: the caller
+├── WorkerError        a game raised, hung, or its process died: the game, or the machine
+├── CheckpointError    a checkpoint cannot be read, or belongs to another game: the file
+├── UsageError         a name, path or setting that the user typed does not exist: the user
+└── MissingExtraError  an optional package is not installed: the installation
 
 A message says what was expected, what came, where, and how to mend it.
 `GameExit` is not an error: it unwinds a suspended game when its driver closes it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -183,7 +182,7 @@ def _evaluated(annotation: object, play: Callable[..., None], where: str) -> obj
     if not isinstance(annotation, str):
         return annotation
     function = inspect.unwrap(play.func if isinstance(play, partial) else play)
-    names = vars(sys.modules[function.__module__])
+    names = getattr(function, "__globals__", None) or type(function).__call__.__globals__
     try:
         return eval(annotation, dict(names))
     except NameError as error:

@@ -186,6 +186,14 @@ def questions(
     ]
 
 
+def random_action(question: Question, rng: np.random.Generator) -> Action:
+    """A legal answer to one question, uniform over all of them."""
+    if isinstance(question.space, ContinuousActionSpace):
+        shape = (len(question.actors), len(question.space))
+        return question.action(rng.uniform(question.space.low, question.space.high, size=shape))
+    return question.action([int(rng.choice(np.flatnonzero(row))) for row in question.allowed])
+
+
 def require_in_bounds(
     name: ActionName, space: ContinuousActionSpace, values: Sequence[Any] | NDArray[Any]
 ) -> None:

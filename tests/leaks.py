@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -34,11 +35,13 @@ def holdings() -> Holdings:
 
 def leaked_since(before: Holdings, grace_s: float = GRACE_S) -> list[str]:
     """Describe, a line each, what came after `before` and outlives `grace_s` seconds."""
-    if _newcomers(before):
+    found = _newcomers(before)
+    if found:
         gc.collect()  # multiprocessing's locks have no close(): their semaphores go with the object
     deadline = time.monotonic() + grace_s
-    while (found := _newcomers(before)) and time.monotonic() < deadline:
+    while found and time.monotonic() < deadline:
         time.sleep(0.01)  # a grandchild's end cannot be waited for, only looked for
+        found = _newcomers(before)
     return found
 
 
@@ -54,8 +57,9 @@ def _newcomers(before: Holdings) -> list[str]:
 
 def processes_of_this_run() -> set[int]:
     """Return our descendants and marked orphans, less the helpers of multiprocessing."""
-    parents = {int(path.name): _parent(path) for path in PROC.glob("[0-9]*")}
-    found = {pid for pid in parents if _descends(pid, parents) or _is_marked(pid)}
+    stats = {int(name): _stat(name) for name in os.listdir(PROC) if name.isdecimal()}
+    parents = {pid: parent for pid, (parent, _) in stats.items()}
+    found = {pid for pid in parents if _descends(pid, parents) or _is_marked(pid, stats[pid][1])}
     return {pid for pid in found - {os.getpid()} if not _is_helper(pid, parents)}
 
 
@@ -65,7 +69,9 @@ def _descends(pid: int, parents: dict[int, int]) -> bool:
     return pid == os.getpid()
 
 
-def _is_marked(pid: int) -> bool:
+@cache
+def _is_marked(pid: int, start: str) -> bool:
+    # Looked up once a process: this is half of what taking stock costs, and that is twice a test.
     return f"{MARK}={os.getpid()}\0" in _read(PROC / str(pid) / "environ")
 
 
@@ -87,10 +93,11 @@ def _foreign(segments: AbstractSet[str], ours: AbstractSet[int]) -> set[str]:
     return {name for name in segments if f"{SHARED_MEMORY / name}\n" in maps}
 
 
-def _parent(process: Path) -> int:
+def _stat(pid: str) -> tuple[int, str]:
+    """Return the parent of a process, and when it was started."""
     # "pid (name) state parent ...", where the name may hold spaces and parentheses.
-    fields = _read(process / "stat").rpartition(")")[2].split()
-    return int(fields[1]) if fields else 0
+    fields = _read(f"{PROC}/{pid}/stat").rpartition(")")[2].split()
+    return (int(fields[1]), fields[19]) if fields else (0, "")
 
 
 def _command(pid: int) -> str:
@@ -99,9 +106,10 @@ def _command(pid: int) -> str:
     )
 
 
-def _read(path: Path) -> str:
+def _read(path: Path | str) -> str:
     """Read a file of /proc; one that is gone or not ours to read is empty."""
     try:
-        return path.read_text(errors="replace")
+        with open(path, "rb", buffering=0) as file:
+            return file.read().decode(errors="replace")
     except OSError:
         return ""

@@ -16,7 +16,7 @@ from entity_env.game import Game
 from entity_env.obs import Obs
 from entity_env.observation import Action, Observation
 from entity_env.observe import observe
-from entity_env.question import questions
+from entity_env.question import Question, questions
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 
@@ -46,6 +46,8 @@ class TrainAgentEnv(Environment):
         self._game = game
         self._seed: int | None = seed
         self._observations: list[Observation] = []
+        self._asked: list[dict[ActionName, Question]] = [{} for _ in range(game.num_agents)]
+        """What each agent was asked by its last observation."""
         # A suspended game is never collected by itself: its owner has to throw it out.
         self._finalizer = weakref.finalize(self, self._host.close)
 
@@ -164,16 +166,15 @@ class TrainAgentEnv(Environment):
             agent.is_playing = True
             agent.first_score = agent.last_score = score
         reward, agent.last_score = score - agent.last_score, score
-        return observe(agent.obs, agent.kinds, self._game.schema, reward=reward)
+        observation = observe(agent.obs, agent.kinds, self._game.schema, reward=reward)
+        # Now rather than when it is answered, so that a mask that fits nothing is found at once.
+        asked = questions(observation, self.obs_space(), self.action_space())
+        self._asked[agent.agent_id] = {question.name: question for question in asked}
+        return observation
 
     def _decode(self, agent: TrainAgent, actions: Mapping[ActionName, Action]) -> object:
         obs = agent.obs or Obs()
-        asked = {
-            question.name: question
-            for question in questions(
-                self._observations[agent.agent_id], self.obs_space(), self.action_space()
-            )
-        }
+        asked = self._asked[agent.agent_id]
         unasked = [name for name in actions if name not in asked]
         if unasked:
             raise SchemaError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,11 @@ def checked_actions(
         SchemaError: an unknown action, another number of values, another dtype, a choice out of
             range, or one that its mask forbids. Nothing has happened yet when it is raised.
     """
+    if not isinstance(actions, Mapping):
+        raise SchemaError(
+            f"actions must be a mapping from the name of each action to its values, one an actor: "
+            f"got a {type(actions).__name__}"
+        )
     unknown = [name for name in actions if name not in action_space]
     if unknown:
         raise SchemaError(
@@ -68,7 +74,7 @@ def _checked(
         return []
     values = _flat(name, given, mask, where)
     if isinstance(space, ContinuousActionSpace):
-        require_in_bounds(name, space, values)
+        _require_in_bounds(name, space, values, mask, where)
         result: list[Any] = values.tolist()
         return result
     _require_choices(name, values, num_actors)
@@ -107,34 +113,64 @@ def _flat(
             )
         values = given.values
     else:
-        values = np.asarray(given)
+        values = _as_array(name, given)
     num_actors = len(mask.actors.values)
-    if len(values) != num_actors or values.ndim == 0:
-        raise SchemaError(
-            f"action {name!r} needs {num_actors} values, one an actor: got {len(values)}"
-        )
+    if values.ndim == 0 or len(values) != num_actors:
+        came = "a single number" if values.ndim == 0 else str(len(values))
+        raise SchemaError(f"action {name!r} needs {num_actors} values, one an actor: got {came}")
     return values
+
+
+def _as_array(name: ActionName, given: object) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors elsewhere
+        raise SchemaError(f"action {name!r} needs an array of values: {error}") from error
 
 
 def _require_choices(name: ActionName, values: NDArray[Any], num_actors: int) -> None:
     if values.dtype.kind not in "iu" and len(values):
         raise SchemaError(f"action {name!r} needs integers, got {values.dtype}")
-    if values.size != num_actors:
+    if values.shape != (num_actors,) and values.size:
         raise SchemaError(
             f"action {name!r} needs the shape ({num_actors},), one value an actor: "
             f"got {values.shape}"
         )
 
 
+def _require_in_bounds(
+    name: ActionName,
+    space: ContinuousActionSpace,
+    values: NDArray[Any],
+    mask: VecActionMask,
+    where: Callable[[int], str],
+) -> None:
+    try:
+        require_in_bounds(name, space, values)
+    except SchemaError:
+        if values.shape == (len(values), len(space)) and values.dtype.kind in "fiub":
+            for row, (first, last) in enumerate(pairwise(mask.actors.offsets.tolist())):
+                _require_in_bounds_at(where(row), name, space, values[first:last])
+        raise
+
+
+def _require_in_bounds_at(
+    place: str, name: ActionName, space: ContinuousActionSpace, values: NDArray[Any]
+) -> None:
+    try:
+        require_in_bounds(name, space, values)
+    except SchemaError as error:
+        raise SchemaError(f"{place}: {error}") from None
+
+
 def _allowed(values: NDArray[np.int64], mask: VecActionMask) -> NDArray[np.bool_] | None:
     """For every actor whether its mask allows its choice, None when there is no mask."""
-    choices = values.reshape(-1)
     if isinstance(mask, VecCategoricalActionMask) and mask.mask is not None:
-        allowed: NDArray[np.bool_] = mask.mask.values[np.arange(len(choices)), choices]
+        allowed: NDArray[np.bool_] = mask.mask.values[np.arange(len(values)), values]
         return allowed
     if isinstance(mask, VecSelectEntityActionMask) and mask.mask is not None:
         widths = mask.actees.lengths[mask.actors.row_index]
-        return np.asarray(mask.mask.values[np.cumsum(widths) - widths + choices])
+        return np.asarray(mask.mask.values[np.cumsum(widths) - widths + values])
     return None
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from entity_env.environment import Environment
 from entity_env.episode import Episode
-from entity_env.errors import SchemaError
+from entity_env.errors import ProtocolError, SchemaError
 from entity_env.observation import Observation
 from entity_env.observation_writer import ObservationWriter
 from entity_env.question import questions
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.local import LocalBatch
-from entity_env.vec_obs import VecObs
+from entity_env.vec.local import EndedEpisode, LocalBatch, where_of_end, where_of_row
+
+_MAX_IDLE_EPISODES: Final = 1000
 
 
 class EnvironmentBatch(LocalBatch):
@@ -26,16 +28,18 @@ class EnvironmentBatch(LocalBatch):
     def __init__(
         self, make: Callable[[], Environment], num_envs: int, autoreset: Autoreset
     ) -> None:
-        self._envs = [make() for _ in range(num_envs)]
-        for env in self._envs:
-            if not isinstance(env, Environment):
-                raise SchemaError(
-                    f"a VecEnv needs a Game, an Environment class, or a function that returns an "
-                    f"Environment: {make!r} returned a {type(env).__name__}"
-                )
+        self._envs: list[Environment] = []
+        try:
+            for _ in range(num_envs):
+                self._envs.append(_made_by(make))
+        except BaseException:
+            self.close()
+            raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
-        writer, final_writer = (ObservationWriter(*spaces, where="env {}".format) for _ in range(2))
-        super().__init__(writer, final_writer, num_envs, 1, autoreset)
+        ended: list[EndedEpisode] = []
+        writer = ObservationWriter(*spaces, where=partial(where_of_row, 1))
+        final_writer = ObservationWriter(*spaces, where=partial(where_of_end, 1, ended))
+        super().__init__(writer, final_writer, num_envs, 1, autoreset, ended)
         self._spaces = spaces
         self._observation_writer = writer
         self._observation_final_writer = final_writer
@@ -65,20 +69,32 @@ class EnvironmentBatch(LocalBatch):
         return self._ledgers[env_id].is_over
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        self._close_all(env.close for env in self._envs)
 
     def environment(self, env_id: int) -> Environment:
         """One of the environments."""
         return self._envs[env_id]
 
     def _reset_env(self, env_id: int) -> None:
+        for _ in range(_MAX_IDLE_EPISODES):
+            self._begin_episode(env_id)
+            if self.autoreset != "same_step" or not self._ledgers[env_id].is_over:
+                return
+        raise ProtocolError(
+            f"env {env_id}: {_MAX_IDLE_EPISODES} episodes in a row were over before the first "
+            "action, so there is nothing to train"
+        )
+
+    def _begin_episode(self, env_id: int) -> None:
         ledger = self._ledgers[env_id]
         ledger.begin()
         env = self._envs[env_id]
         seed = self._seeds[env_id][ledger.number]
-        self._shown[env_id] = env.reset(seed=seed) if self._takes_seed else env.reset()
+        observation = env.reset(seed=seed) if self._takes_seed else env.reset()
+        self._shown[env_id] = observation
         self._has_acted[env_id] = False
+        if observation.done:
+            self._end(env_id, observation, reward=0.0)
 
     def _act_env(self, env_id: int) -> None:
         ledger = self._ledgers[env_id]
@@ -91,9 +107,11 @@ class EnvironmentBatch(LocalBatch):
         self._shown[env_id] = observation
         self._has_acted[env_id] = True
         if observation.done:
-            self._end(env_id, observation)
+            self._end(env_id, observation, observation.reward)
+            if self.autoreset == "same_step":
+                self._reset_env(env_id)
 
-    def _end(self, env_id: int, observation: Observation) -> None:
+    def _end(self, env_id: int, observation: Observation, reward: float) -> None:
         ledger = self._ledgers[env_id]
         ledger.is_over = True
         episode = Episode(
@@ -106,12 +124,11 @@ class EnvironmentBatch(LocalBatch):
             env_id=env_id,
             metrics=dict(observation.metrics),
         )
-        self._ended.append((env_id, observation.reward, episode))
+        self._ended.append((env_id, reward, episode))
         if self.autoreset == "same_step":
             self._observation_final_writer.add(observation, ask=False)
-            self._reset_env(env_id)
 
-    def _answer(self, values: Mapping[ActionName, list[Any]], last: VecObs) -> None:
+    def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
         chosen = {name: iter(flat) for name, flat in values.items()}
         self._answers = []
         for env_id, observation in enumerate(self._shown):
@@ -131,10 +148,25 @@ class EnvironmentBatch(LocalBatch):
         self._observation_writer.add(observation, ask=not is_over)
         self._has_acted[env_id] = False
 
+    def _shown_end(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
+        if self.is_over(env_id):
+            observation = self._shown[env_id]
+            yield env_id, observation.terminated, observation.truncated
+
     def _place(self, env_id: int) -> dict[str, int]:
         ledger = self._ledgers[env_id]
         seed = self._seeds[env_id][ledger.number]
         return {"seed": seed, "episode": ledger.number, "step": ledger.length}
+
+
+def _made_by(make: Callable[[], Environment]) -> Environment:
+    env: object = make()
+    if not isinstance(env, Environment):
+        raise SchemaError(
+            f"a VecEnv needs a Game, an Environment class, or a function that returns an "
+            f"Environment: {make!r} returned a {type(env).__name__}"
+        )
+    return env
 
 
 class _Ledger:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,8 +17,7 @@ from entity_env.obs import Obs
 from entity_env.obs_writer import ObsWriter
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.local import LocalBatch
-from entity_env.vec_obs import VecObs
+from entity_env.vec.local import EndedEpisode, LocalBatch, where_of_end, where_of_row
 
 
 class GameBatch(LocalBatch):
@@ -28,16 +27,17 @@ class GameBatch(LocalBatch):
         self, game: Game, num_envs: int, autoreset: Autoreset, transport: Transport
     ) -> None:
         num_agents = game.num_agents
-        where = partial(_where, num_agents)
-        writer, final_writer = ObsWriter(game.schema, where), ObsWriter(game.schema, where)
-        super().__init__(writer, final_writer, num_envs, num_agents, autoreset)
+        ended: list[EndedEpisode] = []
+        writer = ObsWriter(game.schema, partial(where_of_row, num_agents))
+        final_writer = ObsWriter(game.schema, partial(where_of_end, num_agents, ended))
+        super().__init__(writer, final_writer, num_envs, num_agents, autoreset, ended)
         self._game = game
         self._obs_writer = writer
         self._seed: int | None = None
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an answer, in the order of the rows of the last batch."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
-        """Last observations of rows that are over, unless the next episode begins at once."""
+        """Last observations that the last batch shows, unless the next episode begins at once."""
         holds = autoreset != "same_step"
         on_end: OnEnd = partial(_keep, self._ended, self._last, num_agents)
         if not holds:
@@ -65,14 +65,7 @@ class GameBatch(LocalBatch):
         return self._hosts[env_id].is_over
 
     def close(self) -> None:
-        errors: list[Exception] = []
-        for host in self._hosts:
-            try:
-                host.close()
-            except Exception as error:  # the others are closed all the same
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        self._close_all(host.close for host in self._hosts)
 
     def _begin(self) -> None:
         super()._begin()
@@ -91,31 +84,16 @@ class GameBatch(LocalBatch):
         else:
             host.resume()
 
-    def _answer(self, values: Mapping[ActionName, list[Any]], last: VecObs) -> None:
+    def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
+        self._last.clear()
         answers = {name: iter(chosen) for name, chosen in values.items()}
-        counts = {
-            name: iter(mask.actors.lengths[mask.actors.lengths > 0].tolist())
-            for name, mask in last.action_masks.items()
-        }
         for agent in self._waiting:
             kinds = agent.kinds
             if len(kinds) == 1 and isinstance(kinds[0], GlobalCategorical):
                 agent.give(kinds[0].choices[next(answers[kinds[0].name])])
                 continue
-            decoded = tuple(self._decode(kind, agent, answers, counts) for kind in kinds)
+            decoded = tuple(_decode(kind, agent.obs or Obs(), answers) for kind in kinds)
             agent.give(decoded[0] if len(decoded) == 1 else decoded)
-
-    def _decode(
-        self,
-        kind: ActionType[Any],
-        agent: TrainAgent,
-        answers: Mapping[ActionName, Any],
-        counts: Mapping[ActionName, Any],
-    ) -> object:
-        obs = agent.obs or Obs()
-        count = 1 if isinstance(kind, GlobalCategorical) else _num_actors(kind, obs)
-        chosen = list(islice(answers[kind.name], count))
-        return kind.decode(chosen, obs.of_class(kind.actee) if hasattr(kind, "actee") else ())
 
     def _collect(self, env_id: int) -> None:
         rewards = self._rewards
@@ -145,10 +123,23 @@ class GameBatch(LocalBatch):
         else:
             self._obs_writer.add(last[0], ())
 
+    def _shown_end(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
+        for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
+            if row in self._last:
+                _, episode = self._last[row]
+                yield row, episode.terminated, episode.truncated
+
     def _place(self, env_id: int) -> dict[str, int]:
         host = self._hosts[env_id]
         steps = max(agent.num_steps for agent in host.agents)
         return {"seed": host.seed_of(host.episode), "episode": host.episode, "step": steps}
+
+
+def _decode(kind: ActionType[Any], obs: Obs, answers: Mapping[ActionName, Iterator[Any]]) -> object:
+    """What a game receives for one of its questions, of the values that are left."""
+    count = 1 if isinstance(kind, GlobalCategorical) else _num_actors(kind, obs)
+    chosen = list(islice(answers[kind.name], count))
+    return kind.decode(chosen, obs.of_class(kind.actee) if hasattr(kind, "actee") else ())
 
 
 def _num_actors(kind: ActionType[Any], obs: Obs) -> int:
@@ -156,17 +147,12 @@ def _num_actors(kind: ActionType[Any], obs: Obs) -> int:
     return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
 
 
-def _where(num_agents: int, row: int) -> str:
-    env_id, agent_id = divmod(row, num_agents)
-    return f"env {env_id}" if num_agents == 1 else f"env {env_id}, agent {agent_id}"
-
-
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:
     return obs.score - agent.last_score if agent.is_playing else 0.0
 
 
 def _write(
-    ended: list[tuple[int, float, Episode]],
+    ended: list[EndedEpisode],
     writer: ObsWriter,
     num_agents: int,
     agent: TrainAgent,
@@ -175,12 +161,12 @@ def _write(
 ) -> None:
     """Writes a last observation at once: the game goes on to its next episode."""
     row = episode.env_id * num_agents + agent.agent_id
-    writer.add(obs, ())
     ended.append((row, _last_reward(agent, obs), episode))
+    writer.add(obs, ())
 
 
 def _keep(
-    ended: list[tuple[int, float, Episode]],
+    ended: list[EndedEpisode],
     last: dict[int, tuple[Obs, Episode]],
     num_agents: int,
     agent: TrainAgent,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from entity_env.batch_writer import BatchWriter
 from entity_env.episode import Episode
-from entity_env.errors import EntityEnvError, WorkerError
+from entity_env.errors import EntityEnvError, SchemaError, WorkerError
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec_obs import Metric, VecObs
+
+EndedEpisode: TypeAlias = tuple[int, float, Episode]
+"""Row, last reward and summary of an episode that ended."""
 
 
 class LocalBatch(ABC):
@@ -27,6 +30,7 @@ class LocalBatch(ABC):
         num_envs: how many environments.
         num_agents: rows of each.
         autoreset: what happens to ended episodes.
+        ended: gathers row, last reward and summary of every episode that ends in a step.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class LocalBatch(ABC):
         num_envs: int,
         num_agents: int,
         autoreset: Autoreset,
+        ended: list[EndedEpisode],
     ) -> None:
         self.num_envs = num_envs
         self.num_agents = num_agents
@@ -46,8 +51,7 @@ class LocalBatch(ABC):
         self._writer = writer
         self._final_writer = final_writer
         self._rewards: list[float] = []
-        self._ended: list[tuple[int, float, Episode]] = []
-        """Row, last reward and summary of every episode that ended in this step."""
+        self._ended = ended
         rows = np.arange(num_envs * num_agents)
         self._env_id, self._agent_id = np.divmod(rows, num_agents)
 
@@ -80,12 +84,16 @@ class LocalBatch(ABC):
         """Lets one environment go on to its next observation."""
 
     @abstractmethod
-    def _answer(self, values: Mapping[ActionName, list[Any]], last: VecObs) -> None:
+    def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
         """Hands every actor of the last batch its value."""
 
     @abstractmethod
     def _collect(self, env_id: int) -> None:
         """Adds the rows of one environment, and their rewards."""
+
+    @abstractmethod
+    def _shown_end(self, env_id: int) -> Iterable[tuple[int, bool, bool]]:
+        """Row and flags of each last observation that an environment shows again."""
 
     @abstractmethod
     def _place(self, env_id: int) -> dict[str, int]:
@@ -96,16 +104,23 @@ class LocalBatch(ABC):
         chosen = set(env_ids)
         self._begin()
         begin = perf_counter()
+        shown: list[tuple[int, bool, bool]] = []
         for env_id in range(self.num_envs):
             if env_id in chosen:
                 self._guard(env_id, self._reset_env)
-            self._collect(env_id)
-        return self._finish(begin)
+            else:
+                shown += self._shown_end(env_id)
+            self._guard(env_id, self._collect)
+        batch = self._finish(begin)
+        for row, terminated, truncated in shown:
+            batch.terminated[row] = terminated
+            batch.truncated[row] = truncated
+        return batch
 
-    def act(self, values: Mapping[ActionName, list[Any]], last: VecObs) -> VecObs:
-        """Performs one action per actor of `last`, and returns the next batch."""
+    def act(self, values: Mapping[ActionName, list[Any]]) -> VecObs:
+        """Performs one action per actor of the last batch, and returns the next one."""
         begin = perf_counter()
-        self._answer(values, last)
+        self._answer(values)
         self._begin()
         step, collect = self._act_env, self._collect
         env_id = 0
@@ -132,6 +147,10 @@ class LocalBatch(ABC):
             reward[row] += last_reward
             terminated[row] |= episode.terminated
             truncated[row] |= episode.truncated
+        if not np.isfinite(reward).all():
+            row = int(np.flatnonzero(~np.isfinite(reward))[0])
+            where = where_of_row(self.num_agents, row)
+            raise SchemaError(f"{where}: the score, or reward, must be finite: got {reward[row]}")
         final = self._final() if self._final_writer.num_rows else None
         batch = self._writer.finish(
             reward,
@@ -160,6 +179,17 @@ class LocalBatch(ABC):
             episodes=[episode for _, _, episode in self._ended],
         )
 
+    def _close_all(self, ends: Iterable[Callable[[], None]]) -> None:
+        """Closes all environments, whatever goes wrong in some, and raises the first error."""
+        errors: list[Exception] = []
+        for end in ends:
+            try:
+                end()
+            except Exception as error:  # the others are closed all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
     def _guard(self, env_id: int, step: Callable[[int], None]) -> None:
         try:
             step(env_id)
@@ -176,6 +206,17 @@ class LocalBatch(ABC):
         text = "".join(traceback.format_exception(error)).rstrip()
         message = f"the game raised {type(error).__name__}: {error}"
         raise WorkerError(message, env_id=env_id, **place, game_traceback=text) from error
+
+
+def where_of_row(num_agents: int, row: int) -> str:
+    """Names the environment and agent of a row."""
+    env_id, agent_id = divmod(row, num_agents)
+    return f"env {env_id}" if num_agents == 1 else f"env {env_id}, agent {agent_id}"
+
+
+def where_of_end(num_agents: int, ended: Sequence[EndedEpisode], index: int) -> str:
+    """Names the environment and agent of a last observation, by its index among those."""
+    return where_of_row(num_agents, ended[index][0])
 
 
 def _merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:

@@ -17,7 +17,7 @@ def picture(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:
     """Draws one row of a batch, `(height, width, 3)` uint8, 16 pixels a cell, y upwards.
 
     Types of entities without features x and y are left out; each of the others has a colour of its
-    own. Coordinates are rounded and shifted so that the smallest is at the edge.
+    own. Coordinates are rounded, and shifted so that none is negative.
     """
     layers = []
     for i, (name, entity) in enumerate(obs_space.entities.items()):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channel import Transport
+from entity_env.agents.channel import Transport, require_transport
 from entity_env.environment import Environment
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 from entity_env.game import Game
+from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.actions import checked_actions
 from entity_env.vec.autoreset import Autoreset
@@ -60,11 +61,11 @@ class VecEnv:
         transport: Transport = "greenlet",
     ) -> None:
         _require_choice("autoreset", autoreset, get_args(Autoreset))
-        _require_choice("transport", transport, get_args(Transport))
-        if num_envs < 1:
-            raise UsageError(f"num_envs must be at least 1, got {num_envs}")
+        require_transport(transport)
+        _require_count("num_envs", num_envs)
         if num_workers != 0:
             raise UsageError(f"num_workers must be 0, in this process: got {num_workers}")
+        EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
         if isinstance(source, Game):
             self._batch: GameBatch | EnvironmentBatch = GameBatch(
                 source, num_envs, autoreset, transport
@@ -82,7 +83,7 @@ class VecEnv:
         self.autoreset = autoreset
         self._seed: int | None = seed
         self._last: VecObs | None = None
-        self._sent: VecActions | None = None
+        self._sent: dict[ActionName, list[Any]] | None = None
         self._is_closed = False
         self._num_steps = 0
         self._waiting_s = 0.0
@@ -106,12 +107,15 @@ class VecEnv:
 
         Raises:
             ClosedError: after `close`.
-            WorkerError: a game raised.
+            UsageError: a seed that is no integer, or negative.
+            WorkerError: a game raised; `reset` again goes on to the next episodes.
         """
         self._require_open()
-        seed, self._seed = (self._seed if seed is None else seed), None
+        seed = self._seed if seed is None else seed
         if seed is not None:
+            EpisodeSeeds(seed)  # refuses a bad one before anything happens
             self._batch.seed(seed)
+        self._seed = None
         self._last = None
         self._sent = None
         return self._returned(self._batch.reset(range(self.num_envs)))
@@ -141,8 +145,8 @@ class VecEnv:
         last = self._require_ready()
         if self._sent is not None:
             raise ProtocolError("actions were sent already: call recv before the next send")
-        checked_actions(actions, last.action_masks, self.action_space(), self._where)
-        self._sent = actions
+        masks = last.action_masks
+        self._sent = checked_actions(actions, masks, self.action_space(), self._where)
 
     def recv(self, min_envs: int | None = None) -> VecObs:
         """The second half of `act`: returns the next batch.
@@ -156,24 +160,26 @@ class VecEnv:
             ProtocolError: without `send`.
             WorkerError: a game raised; `reset` begins anew.
         """
-        last = self._require_ready()
+        self._require_reset()
         if self._sent is None:
             raise ProtocolError("no actions were sent: call send before recv")
         if min_envs is not None and not 1 <= min_envs <= self.num_envs:
             raise UsageError(f"min_envs must be from 1 to {self.num_envs}, got {min_envs}")
-        actions, self._sent = self._sent, None
-        values = checked_actions(actions, last.action_masks, self.action_space(), self._where)
+        values, self._sent = self._sent, None
         # Until the next batch is complete there is none to act on: after an error, only reset is.
         self._last = None
         self._waiting_s += perf_counter() - self._returned_at
-        return self._returned(self._batch.act(values, last))
+        batch = self._returned(self._batch.act(values))
+        self._num_steps += 1
+        return batch
 
     def reset_envs(
         self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
     ) -> VecObs:
         """Begins a new episode in the chosen environments, with autoreset disabled.
 
-        All others show once more what they showed last, with a reward of 0.
+        All others show once more what they showed last, with the same flags, but a reward of 0 and
+        nothing in `episodes`.
 
         Args:
             mask: `(num_envs,)` bool, True = reset.
@@ -198,6 +204,7 @@ class VecEnv:
             )
         env_ids = np.flatnonzero(chosen).tolist()
         if seed is not None:
+            EpisodeSeeds(seed)
             for env_id in env_ids:
                 self._batch.seed_env(env_id, seed)
         self._last = None
@@ -236,11 +243,17 @@ class VecEnv:
         )
 
     def close(self) -> None:
-        """Ends every game, so that their `finally` blocks run; may be called twice."""
+        """Ends every game, so that their `finally` blocks run; may be called twice.
+
+        Raises:
+            ProtocolError: a game refuses to leave, or another thread must close it. All others are
+                closed all the same.
+        """
         self._is_closed = True
         self._last = None
-        if self._finalizer.detach() is not None:
+        if self._finalizer.alive:
             self._batch.close()
+            self._finalizer.detach()
 
     def __len__(self) -> int:
         return self.num_rows
@@ -253,7 +266,6 @@ class VecEnv:
 
     def _returned(self, batch: VecObs) -> VecObs:
         self._last = batch
-        self._num_steps += 1
         self._returned_at = perf_counter()
         return batch
 
@@ -281,6 +293,11 @@ class VecEnv:
                     "them before act"
                 )
         return last
+
+
+def _require_count(name: str, value: object) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{name} must be an integer, 1 or more: got {value!r}")
 
 
 def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:

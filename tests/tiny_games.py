@@ -1,0 +1,240 @@
+"""Tiny games whose every episode follows from its seed and the answers: any mistake in carrying an
+observation or an answer changes all that comes after."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from entity_env import HIDDEN, Categorical, Continuous, Game, Obs, SelectEntity
+from entity_env.agents import Agent
+
+Play: TypeAlias = Callable[..., None]
+
+
+class Move(Enum):
+    LEFT = 0
+    STAY = 1
+    RIGHT = 2
+
+
+class Turn(Enum):
+    BACK = 0
+    ON = 1
+
+
+@dataclass(slots=True)
+class Dot:
+    """The only entity of games that need no other."""
+
+    x: float
+
+
+@dataclass(slots=True)
+class Cat:
+    x: float
+    y: int
+
+
+@dataclass(slots=True, eq=False)
+class Dog:
+    turn: Turn
+    number: int = field(metadata=HIDDEN)
+
+
+@dataclass(slots=True)
+class Ghost:
+    """No features."""
+
+
+@dataclass(slots=True)
+class Weather:
+    wind: float
+
+
+EACH = Categorical(Turn)
+PICK = SelectEntity(Dog)
+STEER = Continuous("steer", low=(-1.0, 0.0), high=(1.0, 2.0), labels=("wheel", "gas"))
+
+
+def dots_game(play: Play, num_agents: int = 1) -> Game:
+    """A game that shows dots and asks for a `Move`."""
+    return Game(play, entities=(Dot,), actions=(Move,), num_agents=num_agents)
+
+
+def ask(agent: Agent, score: float = 0.0, x: float = 0.0) -> Move | None:
+    """Shows a dot and asks for a `Move`."""
+    return agent.act(Obs(score).entities([Dot(x)]), Move)
+
+
+def play_count(agent: Agent, *, seed: int, length: int = 3) -> None:
+    """Asks `length` times; the score counts the answers, the dot shows them."""
+    for i in range(length):
+        if ask(agent, score=i, x=i) is None:
+            return
+    agent.game_over(Obs(length).entities([Dot(length)]))
+
+
+count = dots_game(play_count)
+
+
+def _look(rng: Random, score: float) -> tuple[Obs, list[Dog]]:
+    """A random observation."""
+    cats = [Cat(rng.random(), rng.randrange(9)) for _ in range(rng.randrange(4))]
+    dogs = [Dog(rng.choice(list(Turn)), i) for i in range(rng.randrange(4))]
+    obs = Obs(score).globals(Weather(rng.random()))
+    if rng.random() < 0.5:
+        obs.entities(cats)
+    else:
+        obs.entities(np.array([[cat.x, cat.y] for cat in cats]).reshape(-1, 2), of=Cat)
+    if rng.random() < 0.3:
+        obs.visible(Cat, [rng.random() < 0.5 for _ in cats])
+    if rng.random() < 0.3:
+        obs.metric("cats", len(cats))
+    show_dogs = obs.actors if rng.random() < 0.5 else obs.entities
+    show_dogs(dogs)
+    ghosts = [Ghost() for _ in range(rng.randrange(3))]
+    obs.actors(ghosts, *rng.choice([(), (EACH,), (EACH, STEER)]))
+    return obs, dogs
+
+
+def _questions(rng: Random, obs: Obs, dogs: Sequence[Dog]) -> list[Any]:
+    """What to ask with a random observation; masks some of it."""
+    asked = rng.sample([Move, EACH, STEER, PICK][: 4 if dogs else 3], k=rng.randint(1, 3))
+    if Move in asked and rng.random() < 0.5:
+        obs.mask(Move, _allowed(rng, len(Move)))
+    turning = sum(len(obs.groups[i]) for i, _ in obs.actor_groups or ())
+    if EACH in asked and turning and rng.random() < 0.5:
+        obs.mask(EACH, [_allowed(rng, len(Turn)) for _ in range(turning)])
+    picking = sum(len(obs.groups[i]) for i, performs in obs.actor_groups or () if not performs)
+    if PICK in asked and picking and rng.random() < 0.5:
+        obs.mask(PICK, [_allowed(rng, len(dogs)) for _ in range(picking)])
+    return asked
+
+
+def _allowed(rng: Random, count: int) -> list[bool]:
+    allowed = [rng.random() < 0.5 for _ in range(count)]
+    allowed[rng.randrange(count)] = True
+    return allowed
+
+
+def _worth(answers: object) -> float:
+    """A number that differs for different answers."""
+    if isinstance(answers, Enum):
+        return float(answers.value)
+    if isinstance(answers, Dog):
+        return float(answers.number)
+    if isinstance(answers, np.ndarray):
+        return round(16 * float(answers.sum())) / 16  # sums of such are exact in any order
+    parts: Any = answers  # a tuple of answers to several questions, or a list of one an actor
+    return sum((i * _worth(part) for i, part in enumerate(parts, 1)), 0.0)
+
+
+def _end(agent: Agent, rng: Random, score: float) -> None:
+    """One of the ways in which an episode can end."""
+    match rng.randrange(4):
+        case 0:
+            agent.game_over()
+        case 1:
+            agent.game_over(Obs(score).metric("ends", rng.randrange(5)))
+        case 2:
+            agent.game_over(_look(rng, score)[0])
+        case _:
+            agent.game_over(_look(rng, score)[0], truncated=True)
+
+
+def play_chaos(agent: Agent, *, seed: int, loops: bool = False) -> None:
+    """Shows and asks anything; some episodes end before the first question."""
+    act: Any = agent.act
+    while True:
+        rng = Random(seed)
+        score = rng.randrange(16) / 16
+        for _ in range(rng.choice([0, 1, 2, 3, 6])):
+            obs, dogs = _look(rng, score)
+            answers = act(obs, *_questions(rng, obs, dogs))
+            if answers is None:
+                return
+            score += _worth(answers)
+        _end(agent, rng, score)
+        if not loops:
+            return
+        seed = agent.seed
+
+
+def play_together(agents: Sequence[Agent], *, seed: int, loops: bool = False) -> None:
+    """Asks several agents at once; each leaves when its time has come, some at once."""
+    while True:
+        rng = Random(seed)
+        scores = [rng.randrange(16) / 16 for _ in agents]
+        left = [rng.randrange(4) for _ in agents]
+        while True:
+            for i, agent in enumerate(agents):
+                if left[i] == 0:
+                    _end(agent, rng, scores[i])
+                left[i] -= 1
+            asked = [i for i in range(len(agents)) if left[i] >= 0]
+            if not asked:
+                break
+            pending = []
+            for i in asked:
+                obs, dogs = _look(rng, scores[i])
+                act_async: Any = agents[i].act_async
+                pending.append((i, act_async(obs, *_questions(rng, obs, dogs))))
+                for dog in dogs:
+                    dog.turn = Turn.ON  # too late: what was shown is a copy
+            rng.shuffle(pending)
+            for i, answer in pending:
+                answers = answer.get()
+                if answers is None:
+                    return
+                scores[i] += _worth(answers)
+        if not loops:
+            return
+        seed = agents[0].seed
+
+
+def play_in_turn(agents: Sequence[Agent], *, seed: int) -> None:
+    """Asks one agent after another; the last one ends later than the others."""
+    rng = Random(seed)
+    scores = [0.0] * len(agents)
+    for turn in range(rng.randint(1, 7)):
+        i = turn % len(agents)
+        obs, dogs = _look(rng, scores[i])
+        act: Any = agents[i].act
+        answers = act(obs, *_questions(rng, obs, dogs))
+        if answers is None:
+            return
+        scores[rng.randrange(len(agents))] += _worth(answers)
+    for agent, score in zip(agents[:-1], scores, strict=False):
+        _end(agent, rng, score)
+    while agents[-1].act(Obs(scores[-1]).globals(Weather(0.0)), Move) is Move.STAY:
+        scores[-1] += 1
+    _end(agents[-1], rng, scores[-1])
+
+
+def _chaos_game(play: Play, num_agents: int = 1) -> Game:
+    return Game(
+        play,
+        entities=(Cat, Dog, Ghost),
+        actions=(Move, EACH, PICK, STEER),
+        global_features=Weather,
+        num_agents=num_agents,
+    )
+
+
+chaos = _chaos_game(play_chaos)
+together = _chaos_game(play_together, num_agents=3)
+in_turn = _chaos_game(play_in_turn, num_agents=2)
+
+TINY_GAMES = {
+    "count": count,
+    "chaos": chaos,
+    "chaos_forever": chaos.with_settings(loops=True),
+    "together": together,
+    "together_forever": together.with_settings(loops=True),
+    "in_turn": in_turn,
+}
+"""Games for one agent or several, that return after an episode or go on for ever."""
