@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
+from numpy.typing import NDArray
 
 from entity_env.errors import UsageError
 
-_BLOCK = 64
+_BLOCK: Final = 64
+_NO_SEEDS: Final[NDArray[np.uint64]] = np.zeros(0, dtype=np.uint64)
 
 
 class EpisodeSeeds:
@@ -29,16 +33,16 @@ class EpisodeSeeds:
         self._seed = seed
         self._env_id = env_id
         self._block = -1
-        self._seeds: list[int] = []
+        self._seeds = _NO_SEEDS
 
     def __getitem__(self, episode: int) -> int:
         """Seed of an episode, `0 <= seed < 2**63`."""
         block, index = divmod(episode, _BLOCK)
         if block != self._block:
             sequence = np.random.SeedSequence(self._seed, spawn_key=(self._env_id, block))
-            self._seeds = (sequence.generate_state(_BLOCK, np.uint64) >> np.uint64(1)).tolist()
+            self._seeds = sequence.generate_state(_BLOCK, np.uint64) >> np.uint64(1)
             self._block = block
-        return self._seeds[index]
+        return int(self._seeds[index])
 
 
 def _is_seed(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Actions of a batch are checked before any is performed: env and action are named, nothing is lost."""
+"""Actions of a batch: all are checked before any is performed, and env and action are named."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -196,7 +196,8 @@ class TestAccepted:
         vec.act({**good(), "steer": np.array([[-1, 0], [1, 2], [1, 0]], np.float32)})
 
     def test_float64(self, vec: VecEnv) -> None:
-        vec.act({**good(), "steer": np.zeros((3, 2))})
+        actions: Any = {**good(), "steer": np.zeros((3, 2), np.float64)}
+        assert vec.act(actions).reward.tolist() == [1, 1, 1]
 
     def test_actions_are_taken_when_they_are_sent(self, vec: VecEnv) -> None:
         actions = good()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from entity_env.action_type import ActionKey, ActionType
+from entity_env.action_type import ActionType
 from entity_env.agents.agent import Agent
 from entity_env.errors import ProtocolError
 from entity_env.obs import Obs
@@ -23,8 +23,8 @@ class TrainAgent(Agent):
     """
 
     __slots__ = (
+        "_asked",
         "_host",
-        "_kinds",
         "_pending",
         "_suspend",
         "agent_id",
@@ -58,7 +58,7 @@ class TrainAgent(Agent):
         """Episodes that have ended."""
         self._host = host
         self._suspend: Callable[[], None] = _not_started
-        self._kinds: dict[tuple[ActionKey, ...], tuple[ActionType[Any], ...]] = {}
+        self._asked = host.game.schema.asked
         self._pending: _PendingAnswer | None = None
 
     @property
@@ -69,9 +69,9 @@ class TrainAgent(Agent):
         if self.obs is not None or self.is_over:
             self._refuse("asked")
         try:
-            self.kinds = self._kinds[actions]
+            self.kinds = self._asked[actions]
         except (KeyError, TypeError):  # or not even hashable
-            self.kinds = self._kinds_of(actions)
+            self.kinds = self._host.game.schema.questions(actions)
         self.obs = obs
         try:
             self._suspend()
@@ -83,7 +83,7 @@ class TrainAgent(Agent):
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         if self.obs is not None or self.is_over:
             self._refuse("asked")
-        self.kinds = self._kinds_of(actions)
+        self.kinds = self._host.game.schema.questions(actions)
         self.obs = obs.frozen()
         self._pending = _PendingAnswer(self)
         return self._pending
@@ -118,13 +118,6 @@ class TrainAgent(Agent):
     def wait(self) -> None:
         """Lets the driver act until this agent has been answered."""
         self._suspend()
-
-    def _kinds_of(self, actions: tuple[ActionKey, ...]) -> tuple[ActionType[Any], ...]:
-        kinds = tuple(self._host.game.schema.action(key) for key in actions)
-        if not kinds:
-            raise ProtocolError(f"{self._host.name}: act needs at least one action to ask for")
-        self._kinds[actions] = kinds
-        return kinds
 
     def _refuse(self, what: str) -> NoReturn:
         """Raises why the agent cannot be asked, or told of an end, now."""
