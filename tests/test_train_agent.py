@@ -93,7 +93,7 @@ class TestAct:
             act: Any = agent.act
             act(show())
 
-        with pytest.raises(ProtocolError, match=r"\(env 0\): act needs at least one action"):
+        with pytest.raises(SchemaError, match="act needs at least one action"):
             driven(play).reset()
 
     @pytest.mark.parametrize("action", [Turn, EACH, [Move], 3])

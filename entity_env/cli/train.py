@@ -40,7 +40,7 @@ _NET_OPTIONS: Final = {
     "n_head": "Attention heads in each block.",
 }
 _DEFAULTS: Final = PPOConfig()
-_NUM_ENVS: Final = 64
+_NUM_ENVS: Final = 128
 
 
 def _training_options(command: _Command) -> _Command:
