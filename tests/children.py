@@ -2,6 +2,7 @@
 
 import multiprocessing as mp
 import os
+import select
 import signal
 from multiprocessing.connection import Connection
 from random import Random
@@ -58,8 +59,8 @@ def fork_and_hang(bell: Doorbell) -> None:
     bell.wait(WAIT_S)
     is_child = os.fork() == 0
     if is_child:
-        bell.wait(WAIT_S)
-        bell.wait(WAIT_S)  # until the parent has closed its end
+        while not bell.is_peer_gone():
+            select.select([bell._socket], [], [])
         os._exit(0)
     bell.ring()
     signal.pause()
@@ -69,9 +70,8 @@ def start_a_worker(start_method: str) -> None:
     """Is a parent that will be killed: prints a line when its worker has answered."""
     block = SharedBlock.create(NUM_BYTES)
     ours, theirs = Doorbell.pair(block, 0)
-    context = mp.get_context(start_method)
-    process = context.Process(target=answer, args=(theirs, 1, 0))
-    process.start()
+    mp.set_start_method(start_method)
+    mp.Process(target=answer, args=(theirs, 1, 0)).start()
     theirs.close()
     ours.ring()
     os.write(1, ours.wait(WAIT_S).name.encode() + b"\n")

@@ -18,6 +18,7 @@ from entity_env.agents.channel import (
     make_channel,
     require_transport,
 )
+from entity_env.agents.thread_channel import ThreadChannel
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
@@ -285,8 +286,6 @@ def test_a_game_that_swallows_every_exit_is_given_up(start: Start) -> None:
 
 def release(channel: Channel) -> None:
     """Lets a thread that was given up go on for good, so that it ends before the test does."""
-    from entity_env.agents.thread_channel import ThreadChannel
-
     if isinstance(channel, ThreadChannel):
         thread = channel._thread
         assert thread is not None

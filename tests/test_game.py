@@ -13,6 +13,7 @@ import pytest
 from entity_env import Game, Obs, ProtocolError, SchemaError, Turn, UsageError
 from entity_env.agents import RandomAgent
 from entity_env.seeds import EpisodeSeeds
+from entity_env.vec import VecEnv
 from tests.strategies import Move, untyped
 
 if TYPE_CHECKING:
@@ -259,3 +260,15 @@ def test_a_game_that_breaks_the_rules_is_stopped(
 ) -> None:
     with pytest.raises(error, match=message):
         run(play)
+
+
+def test_a_setting_without_a_default_must_be_given() -> None:
+    def play(agent: Agent, *, seed: int, size: int) -> None:
+        agent.game_over(Obs(size))
+
+    game = Game(play, entities=(), actions=(Move,), name="sized")
+    with pytest.raises(UsageError, match="sized: setting 'size' has no default"):
+        game.run(RandomAgent(1))
+    with pytest.raises(UsageError, match="with_settings"):
+        VecEnv(game, 1)
+    assert game.run(RandomAgent(1), size=3)[0].seed >= 0

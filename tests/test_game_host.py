@@ -1,6 +1,7 @@
 """The driver's side: a host begins, resumes and ends a game, and counts its episodes."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Protocol, get_args
 
 import pytest
@@ -11,6 +12,7 @@ from entity_env.agents.channel import Transport
 from entity_env.agents.game_host import GameHost
 from entity_env.agents.train_agent import TrainAgent
 from entity_env.seeds import EpisodeSeeds
+from tests.test_greenlet_channel import in_thread
 from tests.tiny_games import Move, Play, ask, dots_game
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
@@ -180,6 +182,19 @@ class TestRestart:
         assert len(plays) == 2
         host.close()  # ends the game, rather than begin it anew once more
         assert len(plays) == 2
+
+    def test_refused_in_another_thread_changes_nothing(self) -> None:
+        plays = Plays(length=2)
+        host = Host(plays.play, 1, "greenlet", holds=True)
+        host.restart(0)
+        host.step()
+        for seed in (None, 5):
+            assert isinstance(in_thread(partial(host.restart, seed)), ProtocolError)
+        host.step()
+        assert [(e.number, e.length) for e in host.ended] == [(0, 2)]
+        host.restart()
+        assert plays == [seed_of(0), seed_of(1)]
+        host.close()
 
     def test_of_a_game_that_leaves_without_a_word(self, make: MakeHost) -> None:
         plays: list[int] = []

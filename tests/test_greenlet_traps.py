@@ -11,8 +11,10 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from greenlet import GreenletExit
 
 from entity_env import (
+    GameExit,
     GlobalCategoricalAction,
     Obs,
     ProtocolError,
@@ -21,6 +23,8 @@ from entity_env import (
 )
 from entity_env.agents import Agent, TrainAgentEnv
 from entity_env.agents.channel import Transport
+from entity_env.agents.thread_channel import ThreadChannel
+from entity_env.agents.train_agent import TrainAgent
 from entity_env.vec import VecEnv
 from tests.test_greenlet_channel import in_thread
 from tests.tiny_games import Dot, Move, Play, ask, dots_game
@@ -417,7 +421,7 @@ class TestSwallowedExit:
 
         env = env_of(play, transport)
         env.reset()
-        channel = env._host._channel
+        channel = channel_of(env._host.agents[0])
         with pytest.raises(ProtocolError, match="swallows GameExit"):
             getattr(env, call)()
         stop.set()
@@ -443,7 +447,7 @@ class TestSwallowedExit:
 
         env = TrainAgentEnv(dots_game(play, num_agents=2), transport=transport)
         env.reset_all()
-        channel = env._host._channel
+        channel = channel_of(env._host.agents[0])
         with pytest.raises(ProtocolError, match="swallows GameExit"):
             env.close()
         stop.set()
@@ -462,7 +466,7 @@ class TestSwallowedExit:
 
         env = env_of(play, transport)
         assert env.reset().done
-        channel = env._host._channel
+        channel = channel_of(env._host.agents[0])
         with pytest.raises(ProtocolError, match="swallows GameExit"):
             env.close()
         stop.set()
@@ -472,10 +476,12 @@ class TestSwallowedExit:
     def test_in_one_game_of_many_does_not_keep_the_others(self, transport: Transport) -> None:
         stop = threading.Event()
         ends: list[int] = []
+        channels: list[object] = []
 
         def play(agent: Agent, *, seed: int) -> None:
             number = len(ends)
             ends.append(0)
+            channels.append(channel_of(agent))
             while not stop.is_set():
                 try:
                     ask(agent)
@@ -486,13 +492,12 @@ class TestSwallowedExit:
 
         vec = VecEnv(dots_game(play), 3, transport=transport)
         vec.reset()
-        channel = vec._batch._hosts[1]._channel  # type: ignore[union-attr]  # of games
         with pytest.raises(ProtocolError, match="swallows GameExit"):
             vec.close()
         assert ends == [1, 0, 1]
         vec.close()
         stop.set()
-        let_go(channel)
+        let_go(channels[1])
 
     @each_transport
     def test_but_leaving_is_fine(self, transport: Transport) -> None:
@@ -509,10 +514,15 @@ class TestSwallowedExit:
         env.close()
 
 
+def channel_of(agent: Agent) -> object:
+    """What an agent waits by."""
+    assert isinstance(agent, TrainAgent)
+    channel: object = getattr(agent._suspend, "__self__", None)
+    return channel
+
+
 def let_go(channel: object) -> None:
     """Lets a thread that was given up go on, so that it ends before the test does."""
-    from entity_env.agents.thread_channel import ThreadChannel
-
     if isinstance(channel, ThreadChannel):
         thread = channel._thread
         assert thread is not None
@@ -680,12 +690,11 @@ def test_an_unknown_transport_is_refused_at_once() -> None:
             make()
 
 
-def test_a_game_that_leaves_its_greenlet_is_reported() -> None:
+@pytest.mark.parametrize("leave", [GreenletExit, GameExit])
+def test_a_game_that_leaves_its_greenlet_is_reported(leave: type[BaseException]) -> None:
     def play(agent: Agent, *, seed: int) -> None:
-        from greenlet import GreenletExit
-
         ask(agent)
-        raise GreenletExit
+        raise leave
 
     env = env_of(play)
     env.reset()

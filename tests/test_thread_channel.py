@@ -125,6 +125,29 @@ class TestInterrupted:
         game.thread.join()
         assert game.notes == ["asks", "finally"]
 
+    def test_between_the_end_of_the_wait_and_its_record(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The game has handed over, but the driver does not know: it is told to leave anyway."""
+        monkeypatch.setattr(thread_channel, "_CLOSE_TIMEOUT_S", 0.01)
+        notes: list[str] = []
+        threads: list[threading.Thread] = []
+
+        def play() -> None:
+            threads.append(threading.current_thread())
+            try:
+                channel.suspend()
+            finally:
+                notes.append("finally")
+
+        channel = ThreadChannel(play, "the game")
+        channel.resume()
+        channel._is_running = True
+        with pytest.raises(ProtocolError, match="has not asked"):
+            channel.close()
+        threads[0].join()
+        assert notes == ["finally"]
+
 
 def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:

@@ -5,30 +5,32 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from entity_env.vec import Autoreset, VecEnv, VecStatistics
+from entity_env.vec import Autoreset, VecEnv, VecStatistics, WorkerStatistics
 from tests.executors import SteppedGame
 from tests.tiny_games import count
 
 STAY = {"Move": np.ones(3, np.int64)}
 
 
+def counts(told: VecStatistics) -> tuple[int, int, int, int]:
+    return told.num_steps, told.num_env_steps, told.num_episodes, told.num_restarts
+
+
 @pytest.mark.parametrize("of", ["games", "environments"])
 def test_counts_add_up(of: str) -> None:
     source = count if of == "games" else lambda: SteppedGame(count, "greenlet")
     with VecEnv(source, 3) as vec:
-        assert vec.statistics() == VecStatistics(0, 0, 0, 0.0, 0.0, 0.0, 0)
+        assert counts(vec.statistics()) == (0, 0, 0, 0)
         episodes = 0
-        vec.reset()
+        vec.reset()  # is no step
         for _ in range(7):
             episodes += len(vec.act(STAY).episodes)
         vec.reset()
         vec.send(STAY)
         episodes += len(vec.recv().episodes)
-        told = vec.statistics()
-        assert told.num_steps == 8
-        assert told.num_env_steps == 24
-        assert told.num_episodes == episodes == 6
-        assert told.num_restarts == 0
+        assert episodes == 6
+        assert counts(vec.statistics()) == (8, 24, 6, 0)
+        assert sum(worker.num_envs for worker in vec.statistics().workers) == 3
 
 
 def test_times_add_up() -> None:
@@ -39,7 +41,10 @@ def test_times_add_up() -> None:
             vec.act(STAY)
         elapsed = perf_counter() - begin
         told = vec.statistics()
-        parts = told.games_s, told.packing_s, told.waiting_s
+        assert told.games_s > 0
+        assert told.packing_s > 0
+        assert told.games_s + told.packing_s <= elapsed
+        parts = told.transport_s, told.waiting_s, told.caller_s
         assert all(part > 0 for part in parts)
         assert sum(parts) <= elapsed
 
@@ -51,8 +56,24 @@ def test_episodes_count_in_every_mode(autoreset: Autoreset) -> None:
             vec.reset()
             for _ in range(3):
                 vec.act({"Move": np.ones(1, np.int64)})
-        assert vec.statistics().num_episodes == 2
-        assert vec.statistics().num_steps == 6
+        assert counts(vec.statistics()) == (6, 6, 2, 0)
+
+
+def worker(num_restarts: int = 0) -> WorkerStatistics:
+    return WorkerStatistics(
+        num_envs=32,
+        num_steps=1000,
+        games_s=1.5,
+        packing_s=0.25,
+        waiting_s=0.5,
+        num_restarts=num_restarts,
+        num_bytes=4096,
+    )
+
+
+def test_what_workers_spend_adds_up() -> None:
+    told = VecStatistics(1000, 64000, 1200, 0.5, 3.0, 1.5, [worker(1), worker(2)])
+    assert (told.games_s, told.packing_s, told.num_restarts) == (3.0, 0.5, 3)
 
 
 def test_in_words() -> None:
@@ -60,10 +81,12 @@ def test_in_words() -> None:
         num_steps=1000,
         num_env_steps=64000,
         num_episodes=1200,
-        games_s=3.0,
-        packing_s=0.5,
-        waiting_s=1.5,
-        num_restarts=0,
+        transport_s=0.5,
+        waiting_s=3.0,
+        caller_s=1.5,
+        workers=[WorkerStatistics(32, 1000, 2.5, 0.1, 1.0, num, 65536) for num in (0, 2)],
     )
-    assert str(told) == "64,000 env steps, 1,200 episodes: games 60 %, packing 10 %, caller 30 %"
-    assert str(VecStatistics(0, 0, 0, 0, 0, 0, 0)).startswith("0 env steps, 0 episodes")
+    shares = "waiting for games 60 %, transport 10 %, caller 30 %"
+    assert str(told) == f"64,000 env steps, 1,200 episodes: {shares}, 2 restarts"
+    assert (told.games_s, told.packing_s) == (5.0, 0.2)
+    assert str(VecStatistics(0, 0, 0, 0, 0, 0, [])).startswith("0 env steps, 0 episodes")

@@ -1,5 +1,9 @@
 """Many environments at once."""
 
 from entity_env.vec.autoreset import Autoreset as Autoreset
-from entity_env.vec.statistics import VecStatistics as VecStatistics
+from entity_env.vec.local import OnError as OnError
+from entity_env.vec.statistics import (
+    VecStatistics as VecStatistics,
+    WorkerStatistics as WorkerStatistics,
+)
 from entity_env.vec.vec_env import VecEnv as VecEnv

@@ -26,7 +26,7 @@ def checked_actions(
     masks: Mapping[ActionName, VecActionMask],
     action_space: Mapping[ActionName, ActionSpace],
     where: Callable[[int], str],
-) -> dict[ActionName, list[Any]]:
+) -> dict[ActionName, NDArray[Any]]:
     """The values of every action, one an actor, in the order of its mask.
 
     Args:
@@ -62,7 +62,7 @@ def _checked(
     mask: VecActionMask,
     space: ActionSpace,
     where: Callable[[int], str],
-) -> list[Any]:
+) -> NDArray[Any]:
     num_actors = len(mask.actors.values)
     if given is None:
         if num_actors:
@@ -71,12 +71,11 @@ def _checked(
                 f"action {name!r} is missing: {num_actors} actors wait for it, the first in "
                 f"{where(first)}"
             )
-        return []
+        return np.zeros(0, dtype=np.int64)
     values = _flat(name, given, mask, where)
     if isinstance(space, ContinuousActionSpace):
         _require_in_bounds(name, space, values, mask, where)
-        result: list[Any] = values.tolist()
-        return result
+        return values
     _require_choices(name, values, num_actors)
     if isinstance(mask, VecSelectEntityActionMask):
         limits = mask.actees.lengths[mask.actors.row_index]
@@ -87,8 +86,7 @@ def _checked(
     allowed = _allowed(values, mask)
     if allowed is not None:
         _require_all(name, allowed, values, mask, where, "which its mask forbids", limits)
-    choices: list[Any] = values.tolist()
-    return choices
+    return values
 
 
 def _flat(

@@ -17,7 +17,8 @@ from entity_env.question import questions
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.local import EndedEpisode, LocalBatch, where_of_end, where_of_row
+from entity_env.vec.batch_step import Ended
+from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_end, where_of_row
 
 _MAX_IDLE_EPISODES: Final = 1000
 
@@ -26,7 +27,12 @@ class EnvironmentBatch(LocalBatch):
     """Many environments of one kind; args as for `VecEnv`."""
 
     def __init__(
-        self, make: Callable[[], Environment], num_envs: int, autoreset: Autoreset
+        self,
+        make: Callable[[], Environment],
+        num_envs: int,
+        autoreset: Autoreset,
+        on_error: OnError = "raise",
+        first_env: int = 0,
     ) -> None:
         self._envs: list[Environment] = []
         try:
@@ -36,16 +42,16 @@ class EnvironmentBatch(LocalBatch):
             self.close()
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
-        ended: list[EndedEpisode] = []
-        writer = ObservationWriter(*spaces, where=partial(where_of_row, 1))
-        final_writer = ObservationWriter(*spaces, where=partial(where_of_end, 1, ended))
-        super().__init__(writer, final_writer, num_envs, 1, autoreset, ended)
+        ended: list[Ended] = []
+        writer = ObservationWriter(*spaces, where=partial(where_of_row, 1, first_env))
+        final_writer = ObservationWriter(*spaces, where=partial(where_of_end, 1, first_env, ended))
+        super().__init__(writer, final_writer, num_envs, 1, autoreset, on_error, first_env, ended)
         self._spaces = spaces
         self._observation_writer = writer
         self._observation_final_writer = final_writer
         self._shown: list[Observation] = [Observation(reward=0.0)] * num_envs
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
-        self._seeds = [EpisodeSeeds(0, i) for i in range(num_envs)]
+        self._seeds = [EpisodeSeeds(0, first_env + i) for i in range(num_envs)]
         self._ledgers = [_Ledger() for _ in range(num_envs)]
         self._answers: list[dict[ActionName, Any]] = []
         self._has_acted = [False] * num_envs
@@ -56,14 +62,9 @@ class EnvironmentBatch(LocalBatch):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return self._spaces[1]
 
-    def seed(self, seed: int) -> None:
-        for env_id in range(self.num_envs):
-            self.seed_env(env_id, seed)
-
-    def seed_env(self, env_id: int, seed: int) -> None:
-        """Begins a new run of episodes in one environment, at its next reset."""
-        self._seeds[env_id] = EpisodeSeeds(seed, env_id)
-        self._ledgers[env_id] = _Ledger()
+    def seed_env(self, env_id: int, seed: int, number: int = 0) -> None:
+        self._seeds[env_id] = EpisodeSeeds(seed, self.first_env + env_id)
+        self._ledgers[env_id] = _Ledger(number)
 
     def is_over(self, env_id: int) -> bool:
         return self._ledgers[env_id].is_over
@@ -121,10 +122,10 @@ class EnvironmentBatch(LocalBatch):
             truncated=observation.truncated,
             seed=self._seeds[env_id][ledger.number],
             number=ledger.number,
-            env_id=env_id,
+            env_id=self.first_env + env_id,
             metrics=dict(observation.metrics),
         )
-        self._ended.append((env_id, reward, episode))
+        self._ended.append(Ended(env_id, reward, episode))
         if self.autoreset == "same_step":
             self._observation_final_writer.add(observation, ask=False)
 
@@ -153,6 +154,19 @@ class EnvironmentBatch(LocalBatch):
             observation = self._shown[env_id]
             yield env_id, observation.terminated, observation.truncated
 
+    def _lose(self, env_id: int) -> Iterator[Episode]:
+        ledger = self._ledgers[env_id]
+        yield Episode(
+            reward=ledger.reward,
+            length=ledger.length,
+            terminated=False,
+            truncated=True,
+            seed=self._seeds[env_id][ledger.number],
+            number=ledger.number,
+            env_id=self.first_env + env_id,
+            metrics={ERROR_METRIC: 1.0},
+        )
+
     def _place(self, env_id: int) -> dict[str, int]:
         ledger = self._ledgers[env_id]
         seed = self._seeds[env_id][ledger.number]
@@ -172,8 +186,8 @@ def _made_by(make: Callable[[], Environment]) -> Environment:
 class _Ledger:
     """Counts the episodes of one environment."""
 
-    def __init__(self) -> None:
-        self.number = -1
+    def __init__(self, first: int = 0) -> None:
+        self.number = first - 1
         self.reward = 0.0
         self.length = 0
         self.is_over = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,36 +17,51 @@ from entity_env.obs import Obs
 from entity_env.obs_writer import ObsWriter
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.local import EndedEpisode, LocalBatch, where_of_end, where_of_row
+from entity_env.vec.batch_step import Ended
+from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_end, where_of_row
 
 
 class GameBatch(LocalBatch):
     """Many copies of one game; args as for `VecEnv`."""
 
     def __init__(
-        self, game: Game, num_envs: int, autoreset: Autoreset, transport: Transport
+        self,
+        game: Game,
+        num_envs: int,
+        autoreset: Autoreset,
+        transport: Transport,
+        on_error: OnError = "raise",
+        first_env: int = 0,
     ) -> None:
         num_agents = game.num_agents
-        ended: list[EndedEpisode] = []
-        writer = ObsWriter(game.schema, partial(where_of_row, num_agents))
-        final_writer = ObsWriter(game.schema, partial(where_of_end, num_agents, ended))
-        super().__init__(writer, final_writer, num_envs, num_agents, autoreset, ended)
+        ended: list[Ended] = []
+        writer = ObsWriter(game.schema, partial(where_of_row, num_agents, first_env))
+        final_writer = ObsWriter(game.schema, partial(where_of_end, num_agents, first_env, ended))
+        super().__init__(
+            writer, final_writer, num_envs, num_agents, autoreset, on_error, first_env, ended
+        )
         self._game = game
         self._obs_writer = writer
-        self._seed: int | None = None
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an answer, in the order of the rows of the last batch."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
         """Last observations that the last batch shows, unless the next episode begins at once."""
         holds = autoreset != "same_step"
-        on_end: OnEnd = partial(_keep, self._ended, self._last, num_agents)
+        row_of = partial(_row_of, first_env, num_agents)
+        on_end: OnEnd = partial(_keep, self._ended, self._last, row_of)
         if not holds:
-            on_end = partial(_write, self._ended, final_writer, num_agents)
+            on_end = partial(_write, self._ended, final_writer, row_of)
         self._hosts = [
-            GameHost(game, transport=transport, env_id=i, on_end=on_end, holds_at_end=holds)
+            GameHost(
+                game,
+                transport=transport,
+                env_id=first_env + i,
+                on_end=on_end,
+                holds_at_end=holds,
+            )
             for i in range(num_envs)
         ]
-        self._seeds: list[int | None] = [None] * num_envs
+        self._seeds: list[tuple[int, int] | None] = [None] * num_envs
 
     def obs_space(self) -> ObsSpace:
         return self._game.obs_space()
@@ -54,12 +69,8 @@ class GameBatch(LocalBatch):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return self._game.action_space()
 
-    def seed(self, seed: int) -> None:
-        self._seeds = [seed] * self.num_envs
-
-    def seed_env(self, env_id: int, seed: int) -> None:
-        """Begins a new run of episodes in one environment, at its next reset."""
-        self._seeds[env_id] = seed
+    def seed_env(self, env_id: int, seed: int, number: int = 0) -> None:
+        self._seeds[env_id] = seed, number
 
     def is_over(self, env_id: int) -> bool:
         return self._hosts[env_id].is_over
@@ -75,7 +86,7 @@ class GameBatch(LocalBatch):
         for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
             self._last.pop(row, None)
         seed, self._seeds[env_id] = self._seeds[env_id], None
-        self._hosts[env_id].restart(seed)
+        self._hosts[env_id].restart(*(seed or ()))
 
     def _act_env(self, env_id: int) -> None:
         host = self._hosts[env_id]
@@ -129,6 +140,22 @@ class GameBatch(LocalBatch):
                 _, episode = self._last[row]
                 yield row, episode.terminated, episode.truncated
 
+    def _lose(self, env_id: int) -> Iterator[Episode]:
+        host = self._hosts[env_id]
+        for agent in host.agents:
+            if agent.is_playing:
+                yield Episode(
+                    reward=agent.last_score - agent.first_score,
+                    length=agent.num_steps,
+                    terminated=False,
+                    truncated=True,
+                    seed=host.seed_of(agent.num_episodes),
+                    number=agent.num_episodes,
+                    env_id=host.env_id,
+                    agent_id=agent.agent_id,
+                    metrics={ERROR_METRIC: 1.0},
+                )
+
     def _place(self, env_id: int) -> dict[str, int]:
         host = self._hosts[env_id]
         steps = max(agent.num_steps for agent in host.agents)
@@ -151,29 +178,32 @@ def _last_reward(agent: TrainAgent, obs: Obs) -> float:
     return obs.score - agent.last_score if agent.is_playing else 0.0
 
 
+def _row_of(first_env: int, num_agents: int, episode: Episode) -> int:
+    return (episode.env_id - first_env) * num_agents + episode.agent_id
+
+
 def _write(
-    ended: list[EndedEpisode],
+    ended: list[Ended],
     writer: ObsWriter,
-    num_agents: int,
+    row_of: Callable[[Episode], int],
     agent: TrainAgent,
     obs: Obs,
     episode: Episode,
 ) -> None:
     """Writes a last observation at once: the game goes on to its next episode."""
-    row = episode.env_id * num_agents + agent.agent_id
-    ended.append((row, _last_reward(agent, obs), episode))
+    ended.append(Ended(row_of(episode), _last_reward(agent, obs), episode))
     writer.add(obs, ())
 
 
 def _keep(
-    ended: list[EndedEpisode],
+    ended: list[Ended],
     last: dict[int, tuple[Obs, Episode]],
-    num_agents: int,
+    row_of: Callable[[Episode], int],
     agent: TrainAgent,
     obs: Obs,
     episode: Episode,
 ) -> None:
     """Keeps a last observation, which the row shows until the environment is reset."""
-    row = episode.env_id * num_agents + agent.agent_id
+    row = row_of(episode)
     last[row] = obs.frozen(), episode
-    ended.append((row, _last_reward(agent, obs), episode))
+    ended.append(Ended(row, _last_reward(agent, obs), episode))

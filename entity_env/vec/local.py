@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from time import perf_counter
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
 from entity_env.batch_writer import BatchWriter
 from entity_env.episode import Episode
 from entity_env.errors import EntityEnvError, SchemaError, WorkerError
+from entity_env.frame import FrameLayout
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec_obs import Metric, VecObs
+from entity_env.vec.batch_step import BatchStep, Ended, StepMemory, merge_metrics
 
-EndedEpisode: TypeAlias = tuple[int, float, Episode]
-"""Row, last reward and summary of an episode that ended."""
+OnError: TypeAlias = Literal["raise", "restart"]
+"""What happens when a game raises, hangs, or its process dies: the call that waits for it raises,
+or the environment begins its next episode, and the one that failed counts as truncated."""
+
+ERROR_METRIC: Final = "error"
+"""Metric of an episode that ended by a failure: 1."""
+
+_MAX_RESTARTS: Final = 10
+"""An environment that fails so often in a row, without a step in between, is not restarted."""
 
 
 class LocalBatch(ABC):
     """Steps environments in this process; what the kinds of source have in common.
+
+    Environments are known by their index in this batch; only what leaves it, episodes, seeds and
+    messages, counts from `first_env`.
 
     Args:
         writer: gathers the rows of a step.
@@ -30,7 +41,9 @@ class LocalBatch(ABC):
         num_envs: how many environments.
         num_agents: rows of each.
         autoreset: what happens to ended episodes.
-        ended: gathers row, last reward and summary of every episode that ends in a step.
+        on_error: what happens when a game raises.
+        first_env: index of the first of them among those of all batches.
+        ended: gathers every episode that ends in a step.
     """
 
     def __init__(
@@ -40,20 +53,31 @@ class LocalBatch(ABC):
         num_envs: int,
         num_agents: int,
         autoreset: Autoreset,
-        ended: list[EndedEpisode],
+        on_error: OnError,
+        first_env: int,
+        ended: list[Ended],
     ) -> None:
         self.num_envs = num_envs
         self.num_agents = num_agents
         self.autoreset = autoreset
+        self.first_env = first_env
         self.games_s = 0.0
         self.packing_s = 0.0
-        self.num_episodes = 0
+        self.num_restarts = 0
+        self.current: MutableSequence[int] | memoryview = [0]
+        """Its first element is the index of the environment that is being stepped."""
+        self._on_error = on_error
         self._writer = writer
         self._final_writer = final_writer
         self._rewards: list[float] = []
         self._ended = ended
-        rows = np.arange(num_envs * num_agents)
-        self._env_id, self._agent_id = np.divmod(rows, num_agents)
+        self._lost: list[Ended] = []
+        """Those whose last observation was lost with their environment."""
+
+    @property
+    def layout(self) -> FrameLayout:
+        """Of every step."""
+        return self._writer.layout
 
     @abstractmethod
     def obs_space(self) -> ObsSpace:
@@ -64,8 +88,14 @@ class LocalBatch(ABC):
         """What can be done."""
 
     @abstractmethod
-    def seed(self, seed: int) -> None:
-        """Begins a new run of episodes in every environment, at their next reset."""
+    def seed_env(self, env_id: int, seed: int, number: int = 0) -> None:
+        """Begins a new run of episodes in one environment, at its next reset.
+
+        Args:
+            env_id: which.
+            seed: of the run.
+            number: of the first episode.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -99,85 +129,126 @@ class LocalBatch(ABC):
     def _place(self, env_id: int) -> dict[str, int]:
         """Seed, episode and step of one environment, for errors."""
 
-    def reset(self, env_ids: Sequence[int]) -> VecObs:
-        """Begins a new episode in some environments; all others show what they showed last."""
+    @abstractmethod
+    def _lose(self, env_id: int) -> Iterable[Episode]:
+        """The episodes of one environment that are cut by its failure."""
+
+    def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
+        """Begins a new episode in some environments; all others show what they showed last.
+
+        Args:
+            env_ids: which.
+            memory: where the step is written.
+        """
         chosen = set(env_ids)
         self._begin()
         begin = perf_counter()
         shown: list[tuple[int, bool, bool]] = []
         for env_id in range(self.num_envs):
+            self.current[0] = env_id
             if env_id in chosen:
                 self._guard(env_id, self._reset_env)
             else:
                 shown += self._shown_end(env_id)
             self._guard(env_id, self._collect)
-        batch = self._finish(begin)
+        step = self._finish(begin, memory)
         for row, terminated, truncated in shown:
-            batch.terminated[row] = terminated
-            batch.truncated[row] = truncated
-        return batch
+            step.terminated[row] = terminated
+            step.truncated[row] = truncated
+        return step
 
-    def act(self, values: Mapping[ActionName, list[Any]]) -> VecObs:
-        """Performs one action per actor of the last batch, and returns the next one."""
+    def act(self, values: Mapping[ActionName, list[Any]], memory: StepMemory) -> BatchStep:
+        """Performs one action per actor of the last batch, and shows the next one.
+
+        Args:
+            values: per action one value an actor.
+            memory: where the step is written.
+        """
         begin = perf_counter()
         self._answer(values)
         self._begin()
-        step, collect = self._act_env, self._collect
         env_id = 0
-        try:
-            for env_id in range(self.num_envs):
-                step(env_id)
-                collect(env_id)
-        except Exception as error:
+        while env_id < self.num_envs:
+            try:
+                self._act_from(env_id)
+                break
+            except Exception as error:
+                env_id = self.current[0]
+                self._recover(env_id, error)
+                self._guard(env_id, self._collect)
+                env_id += 1
+        return self._finish(begin, memory)
+
+    def _act_from(self, first: int) -> None:
+        """Steps all environments from one on."""
+        step, collect, current = self._act_env, self._collect, self.current
+        for env_id in range(first, self.num_envs):
+            current[0] = env_id
+            step(env_id)
+            collect(env_id)
+
+    def _recover(self, env_id: int, error: Exception) -> None:
+        """Begins the next episode of an environment that failed, or raises what it failed of."""
+        if self._on_error == "raise" or len(self._rewards) != env_id * self.num_agents:
             self._explain(env_id, error)
-        return self._finish(begin)
+        for episode in self._lose(env_id):
+            row = env_id * self.num_agents + episode.agent_id
+            self._lost.append(Ended(row, 0.0, episode))
+        for _ in range(_MAX_RESTARTS):
+            self.num_restarts += 1
+            try:
+                self._reset_env(env_id)
+                return
+            except Exception as again:
+                error = again
+        self._explain(env_id, error)
 
     def _begin(self) -> None:
         self._writer.clear()
         self._final_writer.clear()
         self._rewards.clear()
         self._ended.clear()
+        self._lost.clear()
 
-    def _finish(self, begin: float) -> VecObs:
+    def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
         middle = perf_counter()
-        reward = np.array(self._rewards, dtype=np.float32)
-        terminated = np.zeros(len(reward), dtype=np.bool_)
-        truncated = np.zeros(len(reward), dtype=np.bool_)
-        for row, last_reward, episode in self._ended:
-            reward[row] += last_reward
-            terminated[row] |= episode.terminated
-            truncated[row] |= episode.truncated
-        if not np.isfinite(reward).all():
-            row = int(np.flatnonzero(~np.isfinite(reward))[0])
-            where = where_of_row(self.num_agents, row)
-            raise SchemaError(f"{where}: the score, or reward, must be finite: got {reward[row]}")
-        final = self._final() if self._final_writer.num_rows else None
-        batch = self._writer.finish(
-            reward,
-            terminated,
-            truncated,
-            self._env_id,
-            self._agent_id,
-            final=final,
-            episodes=[episode for _, _, episode in self._ended],
+        step = BatchStep(
+            frame=self._writer.write(memory.rows),
+            reward=memory.reward,
+            terminated=memory.terminated,
+            truncated=memory.truncated,
+            is_over=memory.is_over,
+            final=self._final_writer.write(memory.final) if self._final_writer.num_rows else None,
+            ended=list(self._ended),
+            lost=list(self._lost),
+            metrics=self._writer.metrics(),
         )
-        if final is not None:
-            _merge_metrics(batch.metrics, final.metrics)
-        self.num_episodes += len(batch.episodes)
+        merge_metrics(step.metrics, self._final_writer.metrics())
+        self._write_rewards(step)
+        step.is_over[:] = self._are_over()
         self.games_s += middle - begin
         self.packing_s += perf_counter() - middle
-        return batch
+        return step
 
-    def _final(self) -> VecObs:
-        rows = np.array([row for row, _, _ in self._ended], dtype=np.int64)
-        return self._final_writer.finish(
-            np.array([reward for _, reward, _ in self._ended], dtype=np.float32),
-            np.array([episode.terminated for _, _, episode in self._ended]),
-            np.array([episode.truncated for _, _, episode in self._ended]),
-            self._env_id[rows],
-            self._agent_id[rows],
-            episodes=[episode for _, _, episode in self._ended],
-        )
+    def _write_rewards(self, step: BatchStep) -> None:
+        reward = step.reward
+        reward[:] = self._rewards
+        step.terminated[:] = False
+        step.truncated[:] = False
+        for row, last_reward, episode in (*step.ended, *step.lost):
+            reward[row] += last_reward
+            step.terminated[row] |= episode.terminated
+            step.truncated[row] |= episode.truncated
+        if not np.isfinite(reward).all():
+            row = int(np.flatnonzero(~np.isfinite(reward))[0])
+            where = where_of_row(self.num_agents, self.first_env, row)
+            raise SchemaError(f"{where}: the score, or reward, must be finite: got {reward[row]}")
+
+    def _are_over(self) -> bool | list[bool]:
+        """For every environment whether it shows the end of an episode."""
+        if self.autoreset == "same_step":
+            return False
+        return [self.is_over(env_id) for env_id in range(self.num_envs)]
 
     def _close_all(self, ends: Iterable[Callable[[], None]]) -> None:
         """Closes all environments, whatever goes wrong in some, and raises the first error."""
@@ -199,6 +270,7 @@ class LocalBatch(ABC):
     def _explain(self, env_id: int, error: Exception) -> NoReturn:
         """Raises what went wrong in one environment, with its place."""
         place = self._place(env_id)
+        env_id += self.first_env
         if isinstance(error, EntityEnvError):
             where = ", ".join(f"{name} {value}" for name, value in place.items())
             error.add_note(f"in env {env_id}, {where}")
@@ -208,21 +280,13 @@ class LocalBatch(ABC):
         raise WorkerError(message, env_id=env_id, **place, game_traceback=text) from error
 
 
-def where_of_row(num_agents: int, row: int) -> str:
+def where_of_row(num_agents: int, first_env: int, row: int) -> str:
     """Names the environment and agent of a row."""
     env_id, agent_id = divmod(row, num_agents)
+    env_id += first_env
     return f"env {env_id}" if num_agents == 1 else f"env {env_id}, agent {agent_id}"
 
 
-def where_of_end(num_agents: int, ended: Sequence[EndedEpisode], index: int) -> str:
+def where_of_end(num_agents: int, first_env: int, ended: Sequence[Ended], index: int) -> str:
     """Names the environment and agent of a last observation, by its index among those."""
-    return where_of_row(num_agents, ended[index][0])
-
-
-def _merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
-    for name, metric in more.items():
-        sums = into.setdefault(name, Metric())
-        sums.count += metric.count
-        sums.sum += metric.sum
-        sums.min = min(sums.min, metric.min)
-        sums.max = max(sums.max, metric.max)
+    return where_of_row(num_agents, first_env, ended[index].row)

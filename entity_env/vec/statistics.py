@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """Totals of one worker, or of this process when there are none; times in seconds.
+
+    Args:
+        num_envs: environments that it steps.
+        num_steps: how often it stepped all of them.
+        games_s: spent in the games, reading what they show included.
+        packing_s: spent on making batches of what was read.
+        waiting_s: spent waiting for actions.
+        num_restarts: environments that were begun anew after a failure.
+        num_bytes: shared memory that it writes its steps into.
+    """
+
+    num_envs: int
+    num_steps: int
+    games_s: float
+    packing_s: float
+    waiting_s: float
+    num_restarts: int
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,22 +37,43 @@ class VecStatistics:
         num_steps: calls of `act` (or `recv`) that returned a batch.
         num_env_steps: environments stepped, over all of them.
         num_episodes: episodes that ended.
-        games_s: spent in the games, reading what they show included.
-        packing_s: spent on making batches of what was read.
-        waiting_s: spent by the caller between one batch and the next actions.
-        num_restarts: environments that were restarted after a failure.
+        transport_s: spent by `act` itself on checking, handing over and gathering.
+        waiting_s: spent by `act` on waiting for the games.
+        caller_s: spent by the caller between one batch and the next actions.
+        workers: one for each worker, or one for this process.
     """
 
     num_steps: int
     num_env_steps: int
     num_episodes: int
-    games_s: float
-    packing_s: float
+    transport_s: float
     waiting_s: float
-    num_restarts: int
+    caller_s: float
+    workers: Sequence[WorkerStatistics]
+
+    @property
+    def games_s(self) -> float:
+        """Spent in the games, over all workers."""
+        return sum(worker.games_s for worker in self.workers)
+
+    @property
+    def packing_s(self) -> float:
+        """Spent on making batches, over all workers."""
+        return sum(worker.packing_s for worker in self.workers)
+
+    @property
+    def num_restarts(self) -> int:
+        """Environments that were begun anew after a failure, over all workers."""
+        return sum(worker.num_restarts for worker in self.workers)
 
     def __str__(self) -> str:
-        total = max(self.games_s + self.packing_s + self.waiting_s, 1e-9)
-        parts = {"games": self.games_s, "packing": self.packing_s, "caller": self.waiting_s}
+        total = max(self.transport_s + self.waiting_s + self.caller_s, 1e-9)
+        parts = {
+            "waiting for games": self.waiting_s,
+            "transport": self.transport_s,
+            "caller": self.caller_s,
+        }
         shares = ", ".join(f"{name} {100 * part / total:.0f} %" for name, part in parts.items())
-        return f"{self.num_env_steps:,} env steps, {self.num_episodes:,} episodes: {shares}"
+        restarts = f", {self.num_restarts} restarts" if self.num_restarts else ""
+        counts = f"{self.num_env_steps:,} env steps, {self.num_episodes:,} episodes"
+        return f"{counts}: {shares}{restarts}"

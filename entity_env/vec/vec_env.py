@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeAlias, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.channel import Transport, require_transport
-from entity_env.environment import Environment
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
-from entity_env.game import Game
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.actions import checked_actions
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.environment_batch import EnvironmentBatch
-from entity_env.vec.game_batch import GameBatch
+from entity_env.vec.backend import Backend, InProcess, Source, make_batch
+from entity_env.vec.batch_step import BatchStep, row_of
+from entity_env.vec.local import OnError
 from entity_env.vec.picture import picture
 from entity_env.vec.statistics import VecStatistics
 from entity_env.vec_obs import VecActions, VecObs
-
-Source: TypeAlias = Game | Callable[[], Environment]
-"""A game, an `Environment` class, or a function that returns a new `Environment`."""
 
 
 class VecEnv:
@@ -36,18 +33,25 @@ class VecEnv:
     Args:
         source: what to run.
         num_envs: how many copies.
-        num_workers: 0 = in this process.
+        num_workers: processes that share the work, each with its share of the environments;
+            0 = in this process.
         seed: seed of the run: the seed of every episode follows from it, the index of the
             environment and the number of the episode.
         autoreset: what happens to ended episodes; see `Autoreset`.
         transport: how games wait for their actions; see `entity_env.agents.Transport`.
+        on_error: what happens when a game raises, hangs or dies; see `OnError`.
+        step_timeout_s: seconds that a step of a worker may take before it counts as hanging;
+            None = for ever. Without workers there is nobody who could notice.
+        start_method: how workers are started, "forkserver" or "spawn"; None = the first that
+            there is. Whatever can be sent by cloudpickle can be run, lambdas too.
 
     Raises:
         UsageError: a number or mode that makes no sense.
         SchemaError: `source` is nothing that can be run.
+        WorkerError: a worker could not be started.
 
-    Arrays of a `VecObs` are views that stay valid until the next call that returns one. With the
-    greenlet transport, the thread that resets a `VecEnv` must step and close it.
+    Arrays of a `VecObs` are views that stay valid until the next call that returns one. Without
+    workers, the thread that resets games on the greenlet transport must step and close them.
     """
 
     def __init__(
@@ -59,45 +63,51 @@ class VecEnv:
         seed: int = 0,
         autoreset: Autoreset = "same_step",
         transport: Transport = "greenlet",
+        on_error: OnError = "raise",
+        step_timeout_s: float | None = None,
+        start_method: str | None = None,
     ) -> None:
         _require_choice("autoreset", autoreset, get_args(Autoreset))
+        _require_choice("on_error", on_error, get_args(OnError))
         require_transport(transport)
-        _require_count("num_envs", num_envs)
-        if num_workers != 0:
-            raise UsageError(f"num_workers must be 0, in this process: got {num_workers}")
+        _require_count("num_envs", num_envs, 1)
+        _require_count("num_workers", num_workers, 0)
         EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
-        if isinstance(source, Game):
-            self._batch: GameBatch | EnvironmentBatch = GameBatch(
-                source, num_envs, autoreset, transport
+        if num_workers > num_envs:
+            raise UsageError(
+                f"num_workers must be at most num_envs, got {num_workers} for {num_envs}"
             )
-        elif callable(source):
-            self._batch = EnvironmentBatch(source, num_envs, autoreset)
-        else:
-            raise SchemaError(
-                f"a VecEnv needs a Game, an Environment class, or a function that returns an "
-                f"Environment: got {source!r}"
-            )
+        self._backend: Backend = InProcess(
+            make_batch(source, num_envs, autoreset, transport, on_error)
+        )
         self.num_envs = num_envs
-        self.num_agents = self._batch.num_agents
+        self.num_workers = num_workers
+        self.num_agents = self._backend.num_agents
         self.num_rows = num_envs * self.num_agents
         self.autoreset = autoreset
+        self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), self.num_agents)
         self._seed: int | None = seed
-        self._last: VecObs | None = None
-        self._sent: dict[ActionName, list[Any]] | None = None
+        self._open: list[_Delivered] = []
+        """Batches that were returned and not answered yet."""
+        self._answered: dict[int, _Delivered] = {}
+        """The batch that each busy group showed last, in the order of `send`."""
+        self._is_over = np.zeros(num_envs, dtype=np.bool_)
         self._is_closed = False
         self._num_steps = 0
-        self._waiting_s = 0.0
-        self._returned_at = perf_counter()
+        self._num_env_steps = 0
+        self._num_episodes = 0
+        self._transport_s = self._waiting_s = self._caller_s = 0.0
+        self._clock = perf_counter()
         # Suspended games are not collected by themselves: their owner has to throw them out.
-        self._finalizer = weakref.finalize(self, self._batch.close)
+        self._finalizer = weakref.finalize(self, self._backend.close)
 
     def obs_space(self) -> ObsSpace:
         """What can be observed."""
-        return self._batch.obs_space()
+        return self._backend.obs_space()
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         """What can be done."""
-        return self._batch.action_space()
+        return self._backend.action_space()
 
     def reset(self, seed: int | None = None) -> VecObs:
         """Begins a new episode in every environment, whatever its state.
@@ -114,11 +124,9 @@ class VecEnv:
         seed = self._seed if seed is None else seed
         if seed is not None:
             EpisodeSeeds(seed)  # refuses a bad one before anything happens
-            self._batch.seed(seed)
+        self._drain()
         self._seed = None
-        self._last = None
-        self._sent = None
-        return self._returned(self._batch.reset(range(self.num_envs)))
+        return self._reset(range(self.num_envs), seed)
 
     def act(self, actions: VecActions) -> VecObs:
         """Gives every actor of the last batch its action and returns the next batch.
@@ -129,49 +137,87 @@ class VecEnv:
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, or while an environment is over and autoreset disabled.
+            ProtocolError: before `reset`; while an environment is over and autoreset disabled; or
+                when some environments are under way, or were received apart from others.
             SchemaError: actions that do not fit; nothing has happened then, and a right call works.
             WorkerError: a game raised; `reset` begins anew.
         """
+        self._require_open()
+        if self._open and (self._answered or len(self._open) > 1):
+            raise ProtocolError(
+                "act answers all environments at once, but some were sent or received apart: "
+                "go on with send and recv, or reset"
+            )
         self.send(actions)
         return self.recv()
 
-    def send(self, actions: VecActions) -> None:
-        """The first half of `act`: hands over the actions.
-
-        Raises:
-            ClosedError, ProtocolError, SchemaError: as `act`.
-        """
-        last = self._require_ready()
-        if self._sent is not None:
-            raise ProtocolError("actions were sent already: call recv before the next send")
-        masks = last.action_masks
-        self._sent = checked_actions(actions, masks, self.action_space(), self._where)
-
-    def recv(self, min_envs: int | None = None) -> VecObs:
-        """The second half of `act`: returns the next batch.
+    def send(self, actions: VecActions, env_ids: NDArray[np.int64] | None = None) -> None:
+        """Gives every actor of one batch its action, and returns at once.
 
         Args:
-            min_envs: the smallest number of environments to wait for; in this process all of them
-                come at once.
+            actions: as in `act`, for the rows of that batch.
+            env_ids: the environments of the batch that is answered, as in its `env_id`; the last
+                one that `recv` returned when left out.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: without `send`.
+            ProtocolError: no such batch waits for actions, or an environment of it is over and
+                autoreset disabled.
+            SchemaError: actions that do not fit; nothing has happened then, and a right call works.
+        """
+        self._begin_call()
+        batch = self._answerable(env_ids)
+        obs = batch.obs
+        values = checked_actions(actions, obs.action_masks, self.action_space(), batch.where)
+        self._open.remove(batch)
+        if len(batch.groups) == 1:
+            self._backend.start_act(batch.groups[0], values)
+        else:
+            for group, first, last in batch.bounds():
+                share = {
+                    name: chosen[offsets[first] : offsets[last]]
+                    for name, chosen in values.items()
+                    for offsets in (obs.action_masks[name].actors.offsets,)
+                }
+                self._backend.start_act(group, share)
+        for group in batch.groups:
+            self._answered[group] = batch
+        self._end_call()
+
+    def recv(self, min_envs: int | None = None) -> VecObs:
+        """Waits for environments whose actions were sent, and returns those that are ready.
+
+        The first to be sent come first, and all that are ready come, so that none waits for ever.
+        Environments of one worker are ready together.
+
+        Args:
+            min_envs: how many to wait for at least; all that were sent when left out.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: none were sent.
+            UsageError: more than were sent.
             WorkerError: a game raised; `reset` begins anew.
         """
-        self._require_reset()
-        if self._sent is None:
+        self._require_open()
+        if not self._answered:
+            self._require_reset()
             raise ProtocolError("no actions were sent: call send before recv")
-        if min_envs is not None and not 1 <= min_envs <= self.num_envs:
-            raise UsageError(f"min_envs must be from 1 to {self.num_envs}, got {min_envs}")
-        values, self._sent = self._sent, None
-        # Until the next batch is complete there is none to act on: after an error, only reset is.
-        self._last = None
-        self._waiting_s += perf_counter() - self._returned_at
-        batch = self._returned(self._batch.act(values))
+        busy = list(self._answered)
+        num_busy = sum(len(self._backend.groups[group]) for group in busy)
+        if min_envs is not None and not 1 <= min_envs <= num_busy:
+            raise UsageError(f"min_envs must be from 1 to {num_busy}, got {min_envs}")
+        self._begin_call()
+        try:
+            groups = sorted(self._wait(busy, min_envs or num_busy))
+            step = self._backend.collect(groups)
+        except BaseException:
+            self._forget()
+            raise
+        previous = {group: self._answered.pop(group) for group in groups}
         self._num_steps += 1
-        return batch
+        self._num_env_steps += sum(len(self._backend.groups[group]) for group in groups)
+        return self._deliver(groups, step, previous)
 
     def reset_envs(
         self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
@@ -187,7 +233,8 @@ class VecEnv:
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, or with autoreset on.
+            ProtocolError: before `reset`, while some environments are under way, or with autoreset
+                on.
             SchemaError: a mask of another shape or dtype.
             WorkerError: a game raised; `reset` begins anew.
         """
@@ -196,20 +243,17 @@ class VecEnv:
                 f'reset_envs needs autoreset="disabled", this VecEnv has {self.autoreset!r}'
             )
         self._require_reset()
+        if self._answered:
+            raise ProtocolError("some environments are under way: call recv before reset_envs")
         chosen = np.asarray(mask)
         if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
             raise SchemaError(
                 f"mask needs the shape ({self.num_envs},) and bools: got {chosen.shape} "
                 f"{chosen.dtype}"
             )
-        env_ids = np.flatnonzero(chosen).tolist()
         if seed is not None:
             EpisodeSeeds(seed)
-            for env_id in env_ids:
-                self._batch.seed_env(env_id, seed)
-        self._last = None
-        self._sent = None
-        return self._returned(self._batch.reset(env_ids))
+        return self._reset(np.flatnonzero(chosen).tolist(), seed)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Draws one environment as `(height, width, 3)` uint8.
@@ -219,27 +263,32 @@ class VecEnv:
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`.
+            ProtocolError: before `reset`, or while the environment is under way.
             UsageError: no such environment.
             NotImplementedError: an `Environment` that cannot be drawn.
         """
-        last = self._require_reset()
+        self._require_reset()
         if not 0 <= env_id < self.num_envs:
             raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}, got {env_id}")
-        if isinstance(self._batch, EnvironmentBatch):
-            return self._batch.environment(env_id).render()
-        return picture(last, self.obs_space(), env_id * self.num_agents)
+        for batch in self._open:
+            rows = np.flatnonzero(batch.obs.env_id == env_id)
+            if len(rows):
+                drawn = self._backend.render(env_id)
+                return (
+                    picture(batch.obs, self.obs_space(), int(rows[0])) if drawn is None else drawn
+                )
+        raise ProtocolError(f"env {env_id} is under way: call recv before render")
 
     def statistics(self) -> VecStatistics:
         """Where the time went so far."""
         return VecStatistics(
             num_steps=self._num_steps,
-            num_env_steps=self._num_steps * self.num_envs,
-            num_episodes=self._batch.num_episodes,
-            games_s=self._batch.games_s,
-            packing_s=self._batch.packing_s,
+            num_env_steps=self._num_env_steps,
+            num_episodes=self._num_episodes,
+            transport_s=self._transport_s,
             waiting_s=self._waiting_s,
-            num_restarts=0,
+            caller_s=self._caller_s,
+            workers=self._backend.statistics(),
         )
 
     def close(self) -> None:
@@ -250,9 +299,9 @@ class VecEnv:
                 closed all the same.
         """
         self._is_closed = True
-        self._last = None
+        self._forget()
         if self._finalizer.alive:
-            self._batch.close()
+            self._backend.close()
             self._finalizer.detach()
 
     def __len__(self) -> int:
@@ -264,40 +313,160 @@ class VecEnv:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _returned(self, batch: VecObs) -> VecObs:
-        self._last = batch
-        self._returned_at = perf_counter()
-        return batch
+    def _reset(self, env_ids: Sequence[int], seed: int | None) -> VecObs:
+        self._clock = perf_counter()
+        self._forget()
+        groups = range(len(self._backend.groups))
+        chosen = np.asarray(env_ids, dtype=np.int64)
+        for group in groups:
+            envs = self._backend.groups[group]
+            mine = chosen[(chosen >= envs.start) & (chosen < envs.stop)]
+            self._backend.start_reset(group, mine.tolist(), seed)
+        self._wait(groups, self.num_envs)
+        return self._deliver(list(groups), self._backend.collect(groups), {})
 
-    def _where(self, row: int) -> str:
-        env_id, agent_id = divmod(row, self.num_agents)
-        return f"env {env_id}" if self.num_agents == 1 else f"env {env_id}, agent {agent_id}"
+    def _deliver(
+        self, groups: list[int], step: BatchStep, previous: Mapping[int, _Delivered]
+    ) -> VecObs:
+        """Makes the batch that some groups show, and remembers that it waits for actions."""
+        envs = [self._backend.groups[group] for group in groups]
+        env_id, agent_id = self._env_id, self._agent_id
+        if len(groups) < len(self._backend.groups):
+            rows = np.concatenate([np.arange(e.start, e.stop) for e in envs])
+            env_id = np.repeat(rows, self.num_agents)
+            agent_id = np.tile(np.arange(self.num_agents), len(rows))
+        lost = _lost_rows(step, env_id, agent_id, previous) if step.lost else None
+        obs = step.vec_obs(env_id, agent_id, lost)
+        self._is_over[env_id[:: self.num_agents]] = step.is_over
+        self._num_episodes += len(obs.episodes)
+        self._open.append(_Delivered(groups, envs, obs, self.num_agents))
+        self._end_call()
+        return obs
 
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("this VecEnv is closed: make a new one")
+    def _wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
+        """Waits for groups, and takes the time."""
+        begin = perf_counter()
+        ready = self._backend.wait(groups, min_envs)
+        waited = perf_counter() - begin
+        self._waiting_s += waited
+        self._transport_s -= waited
+        return ready
 
-    def _require_reset(self) -> VecObs:
+    def _begin_call(self) -> None:
+        """Takes the time that the caller has had."""
+        now = perf_counter()
+        self._caller_s += now - self._clock
+        self._clock = now
+
+    def _end_call(self) -> None:
+        """Takes the time of a call, of which `_wait` has taken back what it waited."""
+        now = perf_counter()
+        self._transport_s += now - self._clock
+        self._clock = now
+
+    def _answerable(self, env_ids: NDArray[np.int64] | None) -> _Delivered:
+        """The batch that actions are for."""
         self._require_open()
-        if self._last is None:
-            raise ProtocolError("nothing is being played: call reset first")
-        return self._last
-
-    def _require_ready(self) -> VecObs:
-        last = self._require_reset()
+        if not self._open:
+            if self._answered:
+                raise ProtocolError("actions were sent already: call recv before the next send")
+            self._require_reset()
+        if env_ids is None:
+            batch = self._open[-1]
+        else:
+            wanted = set(np.asarray(env_ids).tolist())
+            found = [b for b in self._open if b.env_ids() == wanted]
+            if not found:
+                raise ProtocolError(
+                    "actions must answer exactly the environments of one batch that recv returned; "
+                    f"got {len(wanted)} environments that no batch shows together"
+                )
+            batch = found[0]
         if self.autoreset == "disabled":
-            over = [i for i in range(self.num_envs) if self._batch.is_over(i)]
+            over = [i for envs in batch.envs for i in envs if self._is_over[i]]
             if over:
                 raise ProtocolError(
                     f"the episodes of environments {over[:20]} have ended: call reset_envs for "
                     "them before act"
                 )
-        return last
+        return batch
+
+    def _drain(self) -> None:
+        """Waits for whatever is under way, and drops it."""
+        busy = list(self._answered)
+        self._forget()
+        if busy:
+            num_envs = sum(len(self._backend.groups[group]) for group in busy)
+            self._backend.collect(self._backend.wait(busy, num_envs))
+
+    def _forget(self) -> None:
+        self._open.clear()
+        self._answered.clear()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("this VecEnv is closed: make a new one")
+
+    def _require_reset(self) -> None:
+        self._require_open()
+        if not (self._open or self._answered):
+            raise ProtocolError("nothing is being played: call reset first")
 
 
-def _require_count(name: str, value: object) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{name} must be an integer, 1 or more: got {value!r}")
+@dataclass(eq=False)
+class _Delivered:
+    """A batch that was returned.
+
+    Args:
+        groups: which it shows, in order.
+        envs: the environments of each.
+        obs: the batch.
+        num_agents: rows an environment.
+    """
+
+    groups: list[int]
+    envs: list[range]
+    obs: VecObs
+    num_agents: int
+
+    def bounds(self) -> Iterator[tuple[int, int, int]]:
+        """Every group with its first row and the one behind its last."""
+        first = 0
+        for group, envs in zip(self.groups, self.envs, strict=True):
+            last = first + len(envs) * self.num_agents
+            yield group, first, last
+            first = last
+
+    def env_ids(self) -> set[int]:
+        """Whom it shows."""
+        return {env_id for envs in self.envs for env_id in envs}
+
+    def where(self, row: int) -> str:
+        """Names a row."""
+        env_id, agent_id = int(self.obs.env_id[row]), int(self.obs.agent_id[row])
+        return f"env {env_id}" if self.num_agents == 1 else f"env {env_id}, agent {agent_id}"
+
+
+def _lost_rows(
+    step: BatchStep,
+    env_id: NDArray[np.int64],
+    agent_id: NDArray[np.int64],
+    previous: Mapping[int, _Delivered],
+) -> list[VecObs]:
+    """For every lost episode the batch of one row that showed it last."""
+    rows: list[VecObs] = []
+    batches = list({id(batch): batch.obs for batch in previous.values()}.values())
+    for row, _, _ in step.lost:
+        for obs in batches:
+            found = np.flatnonzero((obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row]))
+            if len(found):
+                rows.append(row_of(obs, int(found[0])))
+    return rows
+
+
+def _require_count(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{name} must be an integer, {least} or more: got {value!r}")
 
 
 def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:

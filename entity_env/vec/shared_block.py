@@ -1,0 +1,289 @@
+"""SharedBlock: memory that several processes see.
+
+Where the memory comes from, the first that there is:
+
+- `memfd_create` (Linux): no name that could be left behind, and no bound by /dev/shm.
+- `SharedMemory` (macOS, other POSIX): its name is removed before anybody uses it and its pages are
+  reserved, because where /dev/shm is too small the first write would kill the process with SIGBUS.
+- a named mapping (Windows): gone with the last process that has it open.
+
+On POSIX a block is nothing but a file descriptor, so a killed process leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import struct
+import sys
+import weakref
+from collections.abc import Callable
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.shared_memory import SharedMemory
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import ClosedError, ProtocolError, WorkerError
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+_Handle: TypeAlias = int | str
+"""A file descriptor, or on Windows the name of a mapping."""
+
+
+class _DupFd(Protocol):
+    """What carries a file descriptor to a process that is being started."""
+
+    def detach(self) -> int:
+        """The descriptor, in the other process."""
+
+
+_SIZE: Final = struct.Struct("<q")
+_SHM_FOLDER: Final = "/dev/shm"
+
+
+class SharedBlock:
+    """Memory that this process shares with those it hands the block to; zero at first.
+
+    A block reaches a process in one of two ways: as an argument of a `multiprocessing.Process` that
+    is started with spawn or forkserver, or later with `send` and `receive`. Each process closes its
+    own; the memory is freed with the last of them. Views outlive `close`: they keep the memory
+    mapped in their own process.
+
+    Attributes:
+        num_bytes: its size.
+    """
+
+    def __init__(self, handle: _Handle, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        self._handle = handle
+        # Owned by this object alone, so that views decide when the memory is unmapped.
+        self._memory: mmap.mmap | None = None
+        release: Callable[..., object] = _do_nothing if isinstance(handle, str) else os.close
+        self._release = weakref.finalize(self, release, handle)
+        try:
+            self._memory = _map(handle, num_bytes)
+        except OSError as error:
+            self._release()
+            raise machine_error(f"map {_mebibytes(num_bytes)} of shared memory", error) from error
+
+    @classmethod
+    def create(cls, num_bytes: int) -> SharedBlock:
+        """A new block of zeros.
+
+        Raises:
+            ValueError: `num_bytes` is not positive.
+            WorkerError: the machine lacks memory or file descriptors; says how to mend it.
+        """
+        if num_bytes <= 0:
+            raise ValueError(f"num_bytes must be positive, got {num_bytes}")
+        try:
+            handle = _new_handle(num_bytes)
+        except OSError as error:
+            raise machine_error(f"get {_mebibytes(num_bytes)} of shared memory", error) from error
+        return cls(handle, num_bytes)
+
+    @property
+    def is_closed(self) -> bool:
+        """`close` has been called."""
+        return self._memory is None
+
+    @property
+    def buffer(self) -> memoryview:
+        """All of the memory, as writable bytes.
+
+        Raises:
+            ClosedError: after `close`.
+        """
+        return memoryview(self._mapped())
+
+    def array(self, offset: int, count: int, dtype: type[Scalar]) -> NDArray[Scalar]:
+        """Elements of the memory, as a writable array of shape (count,); nothing is copied.
+
+        Args:
+            offset: in bytes, from the beginning of the block; a multiple of the element's size.
+            count: how many elements.
+            dtype: their type.
+
+        Raises:
+            ValueError: the elements are not inside the block, or not aligned.
+            ClosedError: after `close`.
+        """
+        memory = self._mapped()
+        size = np.dtype(dtype).itemsize
+        end = offset + count * size
+        if offset < 0 or count < 0 or end > self.num_bytes or offset % size:
+            raise ValueError(
+                f"{count} elements of {size} bytes from byte {offset} on must lie within "
+                f"{self.num_bytes} bytes, and begin at a multiple of {size}"
+            )
+        return np.frombuffer(memory, dtype, count, offset)
+
+    def send(self, connection: Connection) -> None:
+        """Hands the block to the process at the other end, which calls `receive`.
+
+        The connection must be one of a duplex `Pipe`, with nothing else under way in it. Keep the
+        block open until the other process has told that it received it.
+
+        Raises:
+            OSError: the other process is gone.
+            ClosedError: after `close`.
+        """
+        self._mapped()
+        name = self._handle if isinstance(self._handle, str) else ""
+        connection.send_bytes(_SIZE.pack(self.num_bytes) + name.encode())
+        if isinstance(self._handle, int):
+            reduction.send_handle(connection, self._handle, None)
+
+    @classmethod
+    def receive(cls, connection: Connection) -> SharedBlock:
+        """Waits for the block that the process at the other end hands over with `send`.
+
+        Raises:
+            EOFError, OSError: the other process is gone.
+            WorkerError: this process lacks memory or file descriptors.
+        """
+        message = connection.recv_bytes()
+        (num_bytes,) = _SIZE.unpack_from(message)
+        if name := message[_SIZE.size :].decode():
+            return cls(name, num_bytes)
+        try:
+            return cls(reduction.recv_handle(connection), num_bytes)
+        except RuntimeError as error:  # the descriptor came, but there was no room for it
+            full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            raise machine_error("receive shared memory", full) from error
+
+    def close(self) -> None:
+        """Lets go of the memory in this process; may be called twice."""
+        self._memory = None
+        self._release()
+
+    def __reduce__(self) -> tuple[Callable[..., SharedBlock], tuple[object, int]]:
+        self._mapped()
+        if get_spawning_popen() is None:
+            raise ProtocolError(
+                "a SharedBlock can be pickled only as an argument of a process that is being "
+                "started; hand it to a running one with send() and receive()"
+            )
+        handle = self._handle
+        carrier = handle if isinstance(handle, str) else reduction.DupFd(handle)
+        return _attach, (carrier, self.num_bytes)
+
+    def _mapped(self) -> mmap.mmap:
+        if self._memory is None:
+            raise ClosedError("the shared memory is closed")
+        return self._memory
+
+
+def machine_error(what: str, error: OSError) -> WorkerError:
+    """Says what the machine could not do for the workers, and how to mend it.
+
+    Args:
+        what: what was tried, as in "cannot …".
+        error: why it failed.
+    """
+    return WorkerError(f"cannot {what}: {error.strerror or error}{_remedy(error.errno)}")
+
+
+def _remedy(number: int | None) -> str:
+    if number in (errno.EMFILE, errno.ENFILE):
+        return f"; {_file_limit()}: raise it with `ulimit -n`, or use fewer workers"
+    if number == errno.ENOMEM:
+        return "; use fewer environments"
+    if number == errno.ENOSPC and os.path.isdir(_SHM_FOLDER):
+        stat = os.statvfs(_SHM_FOLDER)
+        free, total = (n * stat.f_frsize for n in (stat.f_bavail, stat.f_blocks))
+        return (
+            f"; {_SHM_FOLDER} has {_mebibytes(free)} free of {_mebibytes(total)}: make it larger "
+            "(`docker run --shm-size=2g`, `mount -o remount,size=2g /dev/shm`), or use fewer "
+            "environments"
+        )
+    return ""
+
+
+def _file_limit() -> str:
+    if sys.platform == "win32":
+        return "there are too many open files"
+    import resource
+
+    return f"this process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} files open"
+
+
+def _mebibytes(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.1f} MiB"
+
+
+def _attach(carrier: str | _DupFd, num_bytes: int) -> SharedBlock:
+    """The other half of pickling."""
+    return SharedBlock(carrier if isinstance(carrier, str) else carrier.detach(), num_bytes)
+
+
+def _do_nothing(_: object) -> None:
+    """Releases a name: Windows does that."""
+
+
+def _map(handle: _Handle, num_bytes: int) -> mmap.mmap:
+    if isinstance(handle, str):
+        return _map_name(handle, num_bytes)
+    return mmap.mmap(handle, num_bytes)
+
+
+def _map_name(name: str, num_bytes: int) -> mmap.mmap:
+    if sys.platform == "win32":
+        return mmap.mmap(-1, num_bytes, tagname=name)
+    raise NotImplementedError("mappings have names on Windows alone")
+
+
+def _new_memfd(num_bytes: int) -> int:
+    """A file without a name, in memory."""
+    try:
+        fd = os.memfd_create("entity_env")
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM, errno.EACCES):  # a sandbox forbids it
+            return _new_shm(num_bytes)
+        raise
+    try:
+        os.ftruncate(fd, num_bytes)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _new_shm(num_bytes: int) -> int:
+    """A segment of shared memory whose pages are reserved and whose name is gone already.
+
+    Because the name is gone, nobody attaches by name, and multiprocessing's resource tracker, which
+    would remove it under others or warn of a leak, has nothing to track.
+    """
+    segment = SharedMemory(create=True, size=num_bytes)
+    try:
+        fd = os.dup(segment._fd)  # type: ignore[attr-defined]  # it has no public name
+    finally:
+        segment.close()
+        segment.unlink()
+    try:
+        if hasattr(os, "posix_fallocate"):  # macOS lacks it, and has no /dev/shm to run out of
+            os.posix_fallocate(fd, 0, num_bytes)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _new_name(num_bytes: int) -> str:
+    """A name for a mapping that nobody else uses; Windows makes the mapping on first use."""
+    return f"entity_env-{os.getpid()}-{os.urandom(8).hex()}"
+
+
+def _first_there_is() -> Callable[[int], _Handle]:
+    if sys.platform == "win32":
+        return _new_name
+    return _new_memfd if hasattr(os, "memfd_create") else _new_shm
+
+
+_new_handle = _first_there_is()
