@@ -82,6 +82,7 @@ class WorkerError(EntityEnvError, RuntimeError):
     """A game raised, hung, or the process that ran it died.
 
     Attributes:
+        reason: what happened, without the place.
         env_id: index of the environment, or None when a whole worker is meant.
         worker: index of the worker process, or None when the game ran in this process.
         seed: seed of the episode, or None when no episode had begun.
@@ -101,6 +102,7 @@ class WorkerError(EntityEnvError, RuntimeError):
         step: int | None = None,
         game_traceback: str = "",
     ) -> None:
+        self.reason = message
         self.env_id = env_id
         self.worker = worker
         self.seed = seed

@@ -119,8 +119,7 @@ class FrameMemory(Protocol):
 class LocalMemory:
     """Memory of this process, used again for every batch.
 
-    An array that was given out is overwritten by the next batch. Every array is filled before the
-    next one is allocated.
+    An array that was given out is overwritten by the next batch.
     """
 
     def __init__(self) -> None:

@@ -83,6 +83,19 @@ class Game:
         game.settings = {**self.settings, **{k: self._checked(k, v) for k, v in settings.items()}}
         return game
 
+    def require_settings(self) -> None:
+        """Checks that every setting without a default has a value.
+
+        Raises:
+            UsageError: one has none.
+        """
+        for name, parameter in self.parameters.items():
+            if parameter.default is parameter.empty and name not in self.settings:
+                raise UsageError(
+                    f"{self.name}: setting {name!r} has no default: give it a value, "
+                    f"with_settings({name}=...) or --set {name}=..."
+                )
+
     def start(self, agents: Sequence[Agent], seed: int) -> None:
         """Calls `play` once with these agents and this seed."""
         first = agents[0] if self.num_agents == 1 else list(agents)
@@ -116,6 +129,7 @@ class Game:
         game = self.with_settings(**settings) if settings else self
         if episodes < 1:
             raise UsageError(f"{game.name}: episodes must be at least 1, got {episodes}")
+        game.require_settings()
         if len(agents) != game.num_agents:
             raise UsageError(f"{game.name} is for {game.num_agents} agents, got {len(agents)}")
         runs = [AgentRun(game.schema, i, episodes, seed, watch) for i in range(len(agents))]

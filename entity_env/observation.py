@@ -16,7 +16,7 @@ EntityID: TypeAlias = Hashable
 Features: TypeAlias = NDArray[np.floating] | NDArray[np.integer] | Sequence[Sequence[float]]
 """`(num_entities, num_features)`: an array of any numeric dtype, or a sequence of rows."""
 BoolMask: TypeAlias = (
-    NDArray[np.bool_] | NDArray[np.integer] | Sequence[bool] | Sequence[Sequence[bool]]
+    NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
 )
 """True (or 1) = allowed. Any numpy dtype that holds only zeros and ones will do."""
 

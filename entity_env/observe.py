@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ def observe(
             action that asks actors where none are marked.
     """
     schema.require_declared(obs.actions_named)
+    if not math.isfinite(reward):
+        raise SchemaError(f"{schema.game}: the score must be finite, the reward is {reward}")
     features: dict[EntityName, list[NDArray[np.float32]]] = {}
     ids: dict[EntityName, list[EntityID]] = {}
     first = 0

@@ -64,6 +64,7 @@ class GameHost:
         holds_at_end: bool = False,
     ) -> None:
         require_transport(transport)
+        game.require_settings()
         self.game = game
         self.name = f"{game.name} (env {env_id})"
         self.env_id = env_id
@@ -106,11 +107,12 @@ class GameHost:
         """Seed of an episode of this run."""
         return self._seeds[episode]
 
-    def restart(self, seed: int | None = None) -> None:
+    def restart(self, seed: int | None = None, number: int = 0) -> None:
         """Unwinds whatever is being played, and plays anew until the game waits.
 
         Args:
             seed: begins a new run of episodes with this seed; None goes on to the next episode.
+            number: of the first episode of a new run.
 
         Raises:
             ClosedError: after `close`.
@@ -125,7 +127,7 @@ class GameHost:
         ):
             self.resume()  # it goes on to its next episode by itself
         else:
-            self._begin_anew(seed)
+            self._begin_anew(seed, number)
         self.require_waiting()
 
     def close(self) -> None:
@@ -186,11 +188,11 @@ class GameHost:
     def _not_started(self) -> None:
         raise ClosedError(f"{self.name} is not being played: reset it first")
 
-    def _begin_anew(self, seed: int | None) -> None:
+    def _begin_anew(self, seed: int | None, first: int) -> None:
         """Unwinds the game if there is one, and calls `play`, with the next episode or seed."""
         seeds, number = self._seeds, self._next_episode()
         if seed is not None:
-            seeds, number = EpisodeSeeds(seed, self.env_id), 0
+            seeds, number = EpisodeSeeds(seed, self.env_id), first
         self._restarting = seeds, number
         try:
             if self._channel is None or self._channel.is_finished:
