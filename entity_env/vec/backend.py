@@ -154,14 +154,23 @@ def make_batch(
     Raises:
         SchemaError: `source` is nothing that can be run.
     """
+    require_source(source)
     if isinstance(source, Game):
         return GameBatch(source, num_envs, autoreset, transport, on_error, first_env)
-    if callable(source):
-        return EnvironmentBatch(source, num_envs, autoreset, on_error, first_env)
-    raise SchemaError(
-        f"a VecEnv needs a Game, an Environment class, or a function that returns an Environment: "
-        f"got {source!r}"
-    )
+    return EnvironmentBatch(source, num_envs, autoreset, on_error, first_env)
+
+
+def require_source(source: object) -> None:
+    """Checks that something can be run.
+
+    Raises:
+        SchemaError: it cannot.
+    """
+    if not isinstance(source, Game) and not callable(source):
+        raise SchemaError(
+            "a VecEnv needs a Game, an Environment class, or a function that returns an "
+            f"Environment: got {source!r}"
+        )
 
 
 def render_env(batch: LocalBatch, env_id: int) -> NDArray[np.uint8] | None:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.actions import checked_actions
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.backend import Backend, InProcess, Source, make_batch
+from entity_env.vec.backend import Backend, InProcess, Source, make_batch, require_source
 from entity_env.vec.batch_step import BatchStep, row_of
 from entity_env.vec.local import OnError
 from entity_env.vec.picture import picture
@@ -77,9 +77,20 @@ class VecEnv:
             raise UsageError(
                 f"num_workers must be at most num_envs, got {num_workers} for {num_envs}"
             )
-        self._backend: Backend = InProcess(
-            make_batch(source, num_envs, autoreset, transport, on_error)
-        )
+        self._backend: Backend
+        if num_workers:
+            self._backend = _workers(
+                source,
+                num_envs,
+                num_workers,
+                autoreset,
+                transport,
+                on_error,
+                step_timeout_s,
+                start_method,
+            )
+        else:
+            self._backend = InProcess(make_batch(source, num_envs, autoreset, transport, on_error))
         self.num_envs = num_envs
         self.num_workers = num_workers
         self.num_agents = self._backend.num_agents
@@ -462,6 +473,14 @@ def _lost_rows(
             if len(found):
                 rows.append(row_of(obs, int(found[0])))
     return rows
+
+
+def _workers(source: Source, *arguments: Any) -> Backend:  # noqa: ANN401 - those of Workers
+    """Worker processes; what they need is not imported before there are any."""
+    from entity_env.vec.workers import Workers
+
+    require_source(source)
+    return Workers(source, *arguments)
 
 
 def _require_count(name: str, value: object, least: int) -> None:

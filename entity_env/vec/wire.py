@@ -84,23 +84,23 @@ class Arena:
 
     def __init__(self, layout: FrameLayout) -> None:
         self.num_entries = 2 * len(layout.slots) + _NUM_EXTRAS
-        self.block = SharedBlock.create(_FIRST_BYTES)
+        self.block = SharedBlock.create(_FIRST_BYTES + _aligned(16 * self.num_entries))
         self.is_new = True
         """The parent has not got this block yet."""
         self._words = self.block.buffer.cast("q")
         self._used = 0
+        self._outgrown: list[tuple[memoryview, int]] = []
+        """Blocks of this step that were too small, and how much of them was in use."""
 
     def clear(self) -> None:
         """Begins a new step."""
         self._used = _aligned(16 * self.num_entries)
-        if self._used > self.block.num_bytes:
-            self._grow(self._used)
         words = self._words
         for i in range(1, 2 * self.num_entries, 2):
             words[i] = _ABSENT
 
     def allocate(self, entry: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """`(count,)` of a dtype. Everything that was allocated before must be filled by now."""
+        """`(count,)` of a dtype, to be filled before `seal`."""
         offset = self._used
         end = offset + count * dtype.itemsize
         if end > self.block.num_bytes:
@@ -114,9 +114,19 @@ class Arena:
         """Copies an array of any shape."""
         self.allocate(entry, array.size, array.dtype)[:] = array.reshape(-1)
 
+    def seal(self) -> None:
+        """Completes the step: collects what was written into blocks that turned out too small."""
+        start = _aligned(16 * self.num_entries)
+        for outgrown, end in self._outgrown:
+            self.block.buffer[start:end] = outgrown[start:end]
+            start = end
+        self._outgrown.clear()
+
     def _grow(self, num_bytes: int) -> None:
         larger = SharedBlock.create(2 * num_bytes)
-        larger.buffer[: self._used] = self.block.buffer[: self._used]
+        directory = 16 * self.num_entries
+        larger.buffer[:directory] = self.block.buffer[:directory]
+        self._outgrown.append((self.block.buffer, self._used))
         self.block.close()
         self.block = larger
         self._words = larger.buffer.cast("q")
@@ -203,8 +213,6 @@ class StepWriter:
     def end(self, parity: int, step: BatchStep) -> None:
         """Completes a step by what is no array."""
         ended, metrics = [*step.ended, *step.lost], step.metrics
-        if not ended and not metrics:
-            return
         arena, num_names = self._arenas[parity], len(self._names)
         if ended:
             self._put_ended(arena, ended, len(step.lost))
@@ -214,6 +222,7 @@ class StepWriter:
         if len(self._names) > num_names:
             new = "\0".join(list(self._names)[num_names:]).encode()
             arena.put(self._extras + _NAMES, np.frombuffer(new, dtype=np.uint8))
+        arena.seal()
 
     def new_blocks(self, parity: int) -> list[SharedBlock]:
         """What the parent must be sent before it can read the step."""

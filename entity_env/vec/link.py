@@ -1,0 +1,363 @@
+"""Link: the parent's end of one worker process."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from time import monotonic
+from typing import Any, Final
+
+import numpy as np
+
+from entity_env.agents.channel import Transport
+from entity_env.errors import EntityEnvError, WorkerError
+from entity_env.frame import FrameLayout
+from entity_env.vec.autoreset import Autoreset
+from entity_env.vec.backend import Values
+from entity_env.vec.batch_step import BatchStep
+from entity_env.vec.doorbell import Doorbell, Wake
+from entity_env.vec.local import OnError
+from entity_env.vec.protocol import (
+    HEADER_BYTES,
+    Command,
+    Descriptor,
+    Failure,
+    Ready,
+    Reset,
+    Setup,
+    Word,
+    words_of,
+)
+from entity_env.vec.shared_block import SharedBlock, machine_error
+from entity_env.vec.statistics import WorkerStatistics
+from entity_env.vec.wire import Rows, StepReader
+from entity_env.vec.worker import run_worker
+
+_START_TIMEOUT_S: Final = 60.0
+_END_TIMEOUT_S: Final = 5.0
+_STACK_TIMEOUT_S: Final = 0.5
+_FIRST_ACTION_BYTES: Final = 1 << 12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all workers of a VecEnv are started with."""
+
+    context: BaseContext
+    source: bytes
+    autoreset: Autoreset
+    transport: Transport
+    on_error: OnError
+
+
+class Link:
+    """Starts a worker, tells it what to do, and reads what it shows.
+
+    Args:
+        plan: what all workers have in common.
+        index: number of the worker.
+        envs: its environments.
+        header: common block of all workers.
+
+    Raises:
+        WorkerError: the process cannot be started.
+    """
+
+    def __init__(self, plan: Plan, index: int, envs: range, header: SharedBlock) -> None:
+        self.index = index
+        self.envs = envs
+        self.is_busy = False
+        self.deadline: float | None = None
+        """When the command that is under way counts as hanging."""
+        self.error: WorkerError | None = None
+        """Why the worker is of no use any more."""
+        self.num_steps = 0
+        self._parity = 0
+        self._words = words_of(header, index)
+        for word in range(len(self._words)):
+            self._words[word] = 0
+        self._actions: SharedBlock | None = None
+        self._reader: StepReader | None = None
+        try:
+            self._stacks = Descriptor(_temporary_file())
+            self.bell, theirs = Doorbell.pair(header, index * HEADER_BYTES)
+            self.connection, their_end = plan.context.Pipe()
+            lifeline, self._lifeline = plan.context.Pipe(duplex=False)
+        except OSError as error:
+            raise machine_error(f"connect worker {index}", error) from error
+        setup = Setup(
+            index,
+            plan.source,
+            envs,
+            plan.autoreset,
+            plan.transport,
+            plan.on_error,
+            header,
+            theirs,
+            their_end,
+            lifeline,
+            self._stacks,
+        )
+        self.process = _started(plan.context, setup)
+        self.bell.watch(self.process.sentinel)
+        theirs.close()
+        their_end.close()
+        lifeline.close()
+
+    def greet(self) -> Ready:
+        """Waits until the worker has made its environments.
+
+        Raises:
+            WorkerError: it died of that, or takes too long.
+            EntityEnvError: what it failed of.
+        """
+        readable = wait([self.connection, self.process.sentinel], _START_TIMEOUT_S)
+        if not readable:
+            self.end()
+            raise WorkerError(
+                f"worker {self.index} has not made its environments within {_START_TIMEOUT_S:g} s"
+            )
+        try:
+            message = self.connection.recv() if self.connection in readable else None
+        except (EOFError, OSError):
+            message = None
+        if isinstance(message, Ready):
+            return message
+        self.process.join(_END_TIMEOUT_S)
+        code = self.process.exitcode
+        self.end()
+        if isinstance(message, Failure):
+            raise message.error()
+        raise WorkerError(
+            f"worker {self.index} died while it made its environments (exit code {code})",
+            worker=self.index,
+        )
+
+    def begin(
+        self, layout: FrameLayout, rows: Rows, block: SharedBlock, num_envs: int, num_agents: int
+    ) -> None:
+        """Hands over the block of all rows; the worker serves from now on."""
+        self.connection.send(num_envs)
+        block.send(self.connection)
+        self._reader = StepReader(layout, rows, self.envs, num_agents)
+
+    def act(self, values: Values, timeout_s: float | None) -> None:
+        """Has the worker perform its actions."""
+        arrays = [np.ascontiguousarray(a, _dtype(a)) for a in values.values()]
+        num_bytes = sum(-(-array.nbytes // 8) * 8 for array in arrays)
+        self._words[Word.NEW_ACTIONS] = 0
+        if self._actions is None or self._actions.num_bytes < num_bytes:
+            if self._actions is not None:
+                self._actions.close()
+            self._actions = SharedBlock.create(max(2 * num_bytes, _FIRST_ACTION_BYTES))
+            self._actions.send(self.connection)
+            self._words[Word.NEW_ACTIONS] = 1
+        offset = 0
+        for array in arrays:
+            self._actions.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
+            offset += -(-array.nbytes // 8) * 8
+        self._parity ^= 1
+        self.num_steps += 1
+        self._ring(Command.ACT, timeout_s)
+
+    def reset(self, reset: Reset, timeout_s: float | None) -> None:
+        """Has the worker begin new episodes."""
+        self.connection.send(reset)
+        self._parity ^= 1
+        self._ring(Command.RESET, timeout_s)
+
+    def render(self, env_id: int) -> Any:  # noqa: ANN401 - an array, or None
+        """What an environment of the worker draws of itself."""
+        self.connection.send(env_id)
+        self._ring(Command.RENDER, None)
+        if self.bell.wait() is not Wake.RUNG:
+            raise self.died()
+        self.is_busy = False
+        message = self.connection.recv()
+        if isinstance(message, Failure):
+            raise message.error()
+        return message
+
+    def read(self) -> BatchStep | EntityEnvError:
+        """What the worker shows, or what it failed of; it is idle again."""
+        self.is_busy = False
+        if self.error is not None:
+            return self.error
+        try:
+            if self._words[Word.STATUS]:
+                failure: Failure = self.connection.recv()
+                return failure.error()
+            if self._reader is None:
+                return WorkerError("the worker has not begun", worker=self.index)
+            if self._words[Word.NEW_ARENA]:
+                self._reader.receive(self._parity, self.connection)
+        except (EOFError, OSError):
+            return self.died()
+        return self._reader.read(self._parity)
+
+    @property
+    def parity(self) -> int:
+        """Which half of the common rows the last step is in."""
+        return self._parity
+
+    def died(self) -> WorkerError:
+        """Ends a worker that has died by itself, and says so."""
+        self.process.join(_END_TIMEOUT_S)
+        code = self.process.exitcode
+        how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+        return self._fail(f"worker {self.index} died ({how}) while it stepped")
+
+    def hangs(self, timeout_s: float) -> WorkerError:
+        """Ends a worker that does not answer, and says where it hangs."""
+        stack = self._stack()
+        message = f"worker {self.index} did not answer for {timeout_s:g} s; it hangs while it steps"
+        return self._fail(message, stack)
+
+    def _fail(self, message: str, stack: str = "") -> WorkerError:
+        env_id = self.envs.start + self._words[Word.CURRENT]
+        self.error = WorkerError(
+            f"{message} env {env_id}", env_id=env_id, worker=self.index, game_traceback=stack
+        )
+        self.end()
+        return self.error
+
+    def statistics(self) -> WorkerStatistics:
+        """Totals of the worker."""
+        words = self._words
+        return WorkerStatistics(
+            num_envs=len(self.envs),
+            num_steps=self.num_steps,
+            games_s=words[Word.GAMES_NS] / 1e9,
+            packing_s=words[Word.PACKING_NS] / 1e9,
+            waiting_s=words[Word.WAITING_NS] / 1e9,
+            num_restarts=words[Word.NUM_RESTARTS],
+            num_bytes=0 if self._reader is None else self._reader.num_bytes,
+        )
+
+    def close(self) -> EntityEnvError | None:
+        """Has the worker unwind its games and leave; returns what went wrong with that."""
+        if self.error is not None:
+            return None
+        failure: EntityEnvError | None = None
+        if self.is_busy:
+            self.is_busy = self.bell.wait(_END_TIMEOUT_S) is Wake.TIMED_OUT
+        if not self.is_busy:
+            self._ring(Command.CLOSE, None)
+            if self.bell.wait(_END_TIMEOUT_S) is Wake.RUNG and self._words[Word.STATUS]:
+                with contextlib.suppress(EOFError, OSError):
+                    failure = self.connection.recv().error()
+            self.process.join(_END_TIMEOUT_S)
+        self.end()
+        return failure
+
+    def end(self) -> None:
+        """Ends the process whatever it does, and lets go of all that belongs to it; the memory of
+        its last step stays mapped as long as somebody looks at it."""
+        self.is_busy = False
+        if self.error is None:
+            self.error = WorkerError(f"worker {self.index} was ended", worker=self.index)
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.bell.close()
+        self.connection.close()
+        self._lifeline.close()
+        self._stacks.close()
+        if self._reader is not None:
+            self._reader.close()
+        if self._actions is not None:
+            self._actions.close()
+
+    def _ring(self, command: Command, timeout_s: float | None) -> None:
+        words = self._words
+        words[Word.COMMAND] = command
+        words[Word.PARITY] = self._parity
+        self.deadline = None if timeout_s is None else monotonic() + timeout_s
+        self.is_busy = True
+        self.bell.ring()
+
+    def _stack(self) -> str:
+        """Where the worker is, in its own words; empty where there are no such signals."""
+        if not hasattr(signal, "SIGUSR1") or self.process.pid is None:
+            return ""
+        number = self._stacks.number
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGUSR1)
+        deadline = monotonic() + _STACK_TIMEOUT_S
+        size = 0
+        while monotonic() < deadline:  # until it has been written, and no longer grows
+            wait([self.process.sentinel], 0.02)
+            before, size = size, os.fstat(number).st_size
+            if size and size == before:
+                break
+        return os.pread(number, size, 0).decode(errors="replace").rstrip()
+
+
+def split(num_envs: int, num_workers: int) -> list[range]:
+    """Shares of environments that differ by one at most."""
+    edges = [num_envs * i // num_workers for i in range(num_workers + 1)]
+    return [range(first, last) for first, last in itertools.pairwise(edges)]
+
+
+def start_context(method: str | None) -> BaseContext:
+    """How workers are started: forkserver where there is one, else spawn.
+
+    Raises:
+        ValueError: another method.
+    """
+    available = [m for m in ("forkserver", "spawn") if m in multiprocessing.get_all_start_methods()]
+    if method is not None and method not in available:
+        raise ValueError(f"start_method must be one of {', '.join(available)}, got {method!r}")
+    return multiprocessing.get_context(method or available[0])
+
+
+def _started(context: BaseContext, setup: Setup) -> BaseProcess:
+    """A new process that serves."""
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
+        target=run_worker, args=(setup,), name=f"entity_env worker {setup.index}", daemon=True
+    )
+    try:
+        with _without_main():
+            process.start()
+    except OSError as error:
+        raise machine_error(f"start worker {setup.index}", error) from error
+    return process
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hides the script that runs from multiprocessing.
+
+    It would run it once more in every worker, which fails without `if __name__ == "__main__"`.
+    What workers run comes to them by cloudpickle, that of the script included.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _temporary_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("entity_env stacks")
+    file, name = tempfile.mkstemp()
+    os.unlink(name)
+    return file
+
+
+def _dtype(array: Any) -> type[np.generic]:  # noqa: ANN401 - of any dtype
+    return np.float32 if array.dtype.kind == "f" else np.int64

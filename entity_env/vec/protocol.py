@@ -1,0 +1,196 @@
+"""What a parent and its worker say to each other, beside the steps themselves."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from entity_env import errors
+from entity_env.agents.channel import Transport
+from entity_env.errors import EntityEnvError, WorkerError
+from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.vec.autoreset import Autoreset
+from entity_env.vec.doorbell import NUM_BYTES as BELL_BYTES, Doorbell
+from entity_env.vec.local import OnError
+from entity_env.vec.shared_block import SharedBlock
+
+HEADER_BYTES: Final = BELL_BYTES + 128
+"""Of each worker in the common block: its doorbell, and the words below."""
+
+
+class Command(IntEnum):
+    """What the parent wants when it rings."""
+
+    ACT = 1
+    """Perform the actions that lie in the action block."""
+    RESET = 2
+    """Begin new episodes; a `Reset` lies in the connection."""
+    RENDER = 3
+    """Draw an environment, whose index lies in the connection."""
+    CLOSE = 4
+    """End all games and leave."""
+
+
+class Word(IntEnum):
+    """Where a number lies among the words behind a doorbell, in eights of bytes."""
+
+    COMMAND = 0
+    PARITY = 1
+    """Which of the two arenas the step goes to."""
+    NEW_ACTIONS = 2
+    """1: a new action block lies in the connection."""
+    STATUS = 3
+    """0: a step lies in the arena. 1: a message lies in the connection."""
+    NEW_ARENA = 4
+    """1: a new arena lies in the connection."""
+    CURRENT = 5
+    """Index in the worker of the environment that is being stepped."""
+    GAMES_NS = 6
+    PACKING_NS = 7
+    WAITING_NS = 8
+    NUM_RESTARTS = 9
+
+
+class Descriptor:
+    """A file descriptor that can be an argument of a process that is being started.
+
+    Args:
+        number: owned by this object.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._release = weakref.finalize(self, os.close, number)
+
+    def close(self) -> None:
+        """Closes it; may be called twice."""
+        self._release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (reduction.DupFd(self.number),)
+
+
+def _received(carrier: Any) -> Descriptor:  # noqa: ANN401 - multiprocessing has a class a platform
+    return Descriptor(carrier.detach())
+
+
+@dataclass
+class Setup:
+    """What a worker is started with.
+
+    Args:
+        index: number of the worker.
+        source: what to run, pickled by cloudpickle.
+        envs: which environments are its own.
+        header: common block of all workers; its own part begins at `index * HEADER_BYTES`.
+        bell: its end of the doorbell.
+        connection: to the parent, for whatever is no step.
+        lifeline: readable when the parent is gone.
+        stacks: where a signal writes the stack of a game that hangs.
+    """
+
+    index: int
+    source: bytes
+    envs: range
+    autoreset: Autoreset
+    transport: Transport
+    on_error: OnError
+    header: SharedBlock
+    bell: Doorbell
+    connection: Connection[Any, Any]
+    lifeline: Connection[Any, Any]
+    stacks: Descriptor
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has made its environments."""
+
+    obs_space: ObsSpace
+    action_space: Mapping[ActionName, ActionSpace]
+    num_agents: int
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Which environments begin new episodes, by index in the worker.
+
+    Args:
+        env_ids: those.
+        seeds: of new runs, with the number of their first episode.
+    """
+
+    env_ids: Sequence[int]
+    seeds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception, in a form that any process can read.
+
+    Args:
+        kind: name of a class of `entity_env.errors`, or "" for any other.
+        message: its text.
+        notes: what was added to it.
+        place: attributes of a `WorkerError`.
+    """
+
+    kind: str
+    message: str
+    notes: Sequence[str]
+    place: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, error: BaseException, worker: int) -> Failure:
+        """The failure that an exception of a worker means."""
+        notes = list(getattr(error, "__notes__", ()))
+        if isinstance(error, WorkerError):
+            names = ("env_id", "seed", "episode", "step", "game_traceback")
+            place = {name: getattr(error, name) for name in names}
+            return cls("WorkerError", error.reason, notes, {**place, "worker": worker})
+        if isinstance(error, EntityEnvError) and hasattr(errors, type(error).__name__):
+            return cls(type(error).__name__, str(error), notes, {})
+        return cls("", f"{type(error).__name__}: {error}", notes, {"worker": worker})
+
+    def error(self) -> EntityEnvError:
+        """The exception, as the parent raises it."""
+        if self.kind in ("", "WorkerError"):
+            error: EntityEnvError = WorkerError(self.message, **self.place)
+        else:
+            kind: type[EntityEnvError] = getattr(errors, self.kind)
+            error = kind.__new__(kind)
+            error.args = (self.message,)
+        for note in self.notes:
+            error.add_note(note)
+        return error
+
+
+def words_of(header: SharedBlock, index: int) -> memoryview:
+    """The words of one worker."""
+    first = index * HEADER_BYTES + BELL_BYTES
+    return header.buffer[first : first + HEADER_BYTES - BELL_BYTES].cast("q")
+
+
+def pickled(source: object) -> bytes:
+    """What to run, by value where it lives in `__main__`.
+
+    Raises:
+        WorkerError: it holds something that cannot be sent to another process.
+    """
+    import cloudpickle  # not before workers are wanted: it takes 10 ms
+
+    try:
+        data: bytes = cloudpickle.dumps(source)
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
+        raise WorkerError(
+            f"what a VecEnv runs must be sent to its workers, and {source!r} cannot be pickled: "
+            f"{error}; make what it holds inside of play, or use num_workers=0"
+        ) from error
+    return data
