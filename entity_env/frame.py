@@ -217,10 +217,9 @@ def gather(layout: FrameLayout, frames: Sequence[Frame], lengths: NDArray[np.int
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
     slots: list[NDArray[Any] | None] = []
-    for slot in layout.slots:
-        parts = [frame.slots[slot.index] for frame in frames]
-        present = [part for part in parts if part is not None]
-        slots.append(np.concatenate(present) if len(present) == len(parts) else None)
+    for slot in layout.slots:  # a frame in which nobody acts has no array of actors
+        present = [part for frame in frames if (part := frame.slots[slot.index]) is not None]
+        slots.append(np.concatenate(present) if present else None)
     gathered = Frame(layout, lengths, slots)
     for name in layout.entities:
         _fill_partial(gathered, frames, layout.entities[name].visible, layout.entities[name].row)
@@ -238,7 +237,8 @@ def _fill_partial(
 ) -> None:
     """Fills up an array of flags that some of the frames have, and others do without."""
     parts = [frame.slots[slot.index] for frame in frames]
-    if gathered.slots[slot.index] is not None or all(part is None for part in parts):
+    num_absent = sum(part is None for part in parts)
+    if num_absent in (0, len(parts)):
         return
     filled: list[NDArray[Any]] = []
     for frame, part in zip(frames, parts, strict=True):

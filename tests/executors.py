@@ -397,11 +397,29 @@ def _environments_in(transport: Transport) -> Make:
     )
 
 
+def _workers_in(num_workers: int, start_method: str | None = None, *, games: bool = True) -> Make:
+    """Worker processes, at most one an environment."""
+
+    def make(game: Game, num_envs: int, seed: int, autoreset: Autoreset) -> Executor:
+        vec = VecEnv(
+            game if games else lambda: SteppedGame(game, "greenlet"),
+            num_envs,
+            min(num_workers, num_envs),
+            seed=seed,
+            autoreset=autoreset,
+            start_method=start_method,
+        )
+        return Vectorized(vec)
+
+    return make
+
+
 EXECUTORS: dict[str, Make] = {
     "games-greenlet": _games_in("greenlet"),
     "games-thread": _games_in("thread"),
     "environments-greenlet": _environments_in("greenlet"),
     "environments-thread": _environments_in("thread"),
     "by-hand-thread": partial(ByHand, transport="thread"),
+    "workers": _workers_in(2),
 }
 """Everything that must show what `ByHand` shows. Those of environments take games for one agent."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channel import Transport
+from entity_env.agents.channel import Transport, require_transport
 from entity_env.environment import Environment
-from entity_env.errors import ProtocolError, SchemaError
+from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.game import Game
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
@@ -178,3 +178,54 @@ def render_env(batch: LocalBatch, env_id: int) -> NDArray[np.uint8] | None:
     if isinstance(batch, EnvironmentBatch):
         return batch.environment(env_id).render()
     return None
+
+
+def make_backend(
+    source: Source,
+    num_envs: int,
+    num_workers: int,
+    autoreset: Autoreset,
+    transport: Transport,
+    on_error: OnError,
+    step_timeout_s: float | None,
+    start_method: str | None,
+) -> Backend:
+    """What a `VecEnv` of these arguments runs on.
+
+    Raises:
+        UsageError: a number or mode that makes no sense.
+        SchemaError: `source` is nothing that can be run.
+        WorkerError: a worker could not be started.
+    """
+    _require_choice("autoreset", autoreset, get_args(Autoreset))
+    _require_choice("on_error", on_error, get_args(OnError))
+    require_transport(transport)
+    _require_count("num_envs", num_envs, 1)
+    _require_count("num_workers", num_workers, 0)
+    require_source(source)
+    if num_workers > num_envs:
+        raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
+    if not num_workers:
+        return InProcess(make_batch(source, num_envs, autoreset, transport, on_error))
+    from entity_env.vec.workers import Workers  # multiprocessing takes 20 ms to import
+
+    return Workers(
+        source,
+        num_envs,
+        num_workers,
+        autoreset,
+        transport,
+        on_error,
+        step_timeout_s,
+        start_method,
+    )
+
+
+def _require_count(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{name} must be an integer, {least} or more: got {value!r}")
+
+
+def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -41,12 +41,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 from time import monotonic
 from typing import Final, Literal, NoReturn, Protocol, TypeAlias
 
 from entity_env.errors import ClosedError
 from entity_env.vec.shared_block import SharedBlock, machine_error
+from entity_env.vec.wake import Wake as Wake
 
 Path: TypeAlias = Literal["spin", "kernel"]
 """Look at shared memory for a moment before sleeping, or always go through the kernel."""
@@ -68,15 +68,6 @@ _LONGEST_SLEEP_S: Final = 1e6  # the system cannot count further
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 
 _yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
-
-
-class Wake(Enum):
-    """Why a wait ended."""
-
-    RUNG = "rung"
-    TIMED_OUT = "timed out"
-    PEER_GONE = "peer gone"
-    """The other side has closed its end, or its process has died, and had not rung before."""
 
 
 _RUNG: Final = Wake.RUNG

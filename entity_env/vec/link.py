@@ -23,6 +23,7 @@ import numpy as np
 from entity_env.agents.channel import Transport
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.frame import FrameLayout
+from entity_env.vec.arena import Rows
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.backend import Values
 from entity_env.vec.batch_step import BatchStep
@@ -41,7 +42,7 @@ from entity_env.vec.protocol import (
 )
 from entity_env.vec.shared_block import SharedBlock, machine_error
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.wire import Rows, StepReader
+from entity_env.vec.wire import StepReader
 from entity_env.vec.worker import run_worker
 
 _START_TIMEOUT_S: Final = 60.0

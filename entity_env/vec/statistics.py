@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +79,38 @@ class VecStatistics:
         restarts = f", {self.num_restarts} restarts" if self.num_restarts else ""
         counts = f"{self.num_env_steps:,} env steps, {self.num_episodes:,} episodes"
         return f"{counts}: {shares}{restarts}"
+
+
+class Stopwatch:
+    """Tells apart the time of a caller, of the calls it makes, and of what those wait for."""
+
+    def __init__(self) -> None:
+        self.transport_s = 0.0
+        self.waiting_s = 0.0
+        self.caller_s = 0.0
+        self._last = perf_counter()
+
+    def skip(self) -> None:
+        """What has passed belongs to nobody."""
+        self._last = perf_counter()
+
+    def begin_call(self) -> None:
+        """What has passed was the caller's."""
+        now = perf_counter()
+        self.caller_s += now - self._last
+        self._last = now
+
+    def end_call(self) -> None:
+        """What has passed was a call, but for what it waited."""
+        now = perf_counter()
+        self.transport_s += now - self._last
+        self._last = now
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Takes the time of a wait."""
+        begin = perf_counter()
+        yield
+        waited = perf_counter() - begin
+        self.waiting_s += waited
+        self.transport_s -= waited

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from time import perf_counter
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channel import Transport, require_transport
+from entity_env.agents.channel import Transport
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.actions import checked_actions
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.backend import Backend, InProcess, Source, make_batch, require_source
-from entity_env.vec.batch_step import BatchStep, row_of
+from entity_env.vec.backend import Source, make_backend
+from entity_env.vec.batch_step import BatchStep
+from entity_env.vec.delivered import Delivered, lost_rows
 from entity_env.vec.local import OnError
 from entity_env.vec.picture import picture
-from entity_env.vec.statistics import VecStatistics
+from entity_env.vec.statistics import Stopwatch, VecStatistics
 from entity_env.vec_obs import VecActions, VecObs
 
 
@@ -67,30 +65,17 @@ class VecEnv:
         step_timeout_s: float | None = None,
         start_method: str | None = None,
     ) -> None:
-        _require_choice("autoreset", autoreset, get_args(Autoreset))
-        _require_choice("on_error", on_error, get_args(OnError))
-        require_transport(transport)
-        _require_count("num_envs", num_envs, 1)
-        _require_count("num_workers", num_workers, 0)
         EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
-        if num_workers > num_envs:
-            raise UsageError(
-                f"num_workers must be at most num_envs, got {num_workers} for {num_envs}"
-            )
-        self._backend: Backend
-        if num_workers:
-            self._backend = _workers(
-                source,
-                num_envs,
-                num_workers,
-                autoreset,
-                transport,
-                on_error,
-                step_timeout_s,
-                start_method,
-            )
-        else:
-            self._backend = InProcess(make_batch(source, num_envs, autoreset, transport, on_error))
+        self._backend = make_backend(
+            source,
+            num_envs,
+            num_workers,
+            autoreset,
+            transport,
+            on_error,
+            step_timeout_s,
+            start_method,
+        )
         self.num_envs = num_envs
         self.num_workers = num_workers
         self.num_agents = self._backend.num_agents
@@ -98,17 +83,16 @@ class VecEnv:
         self.autoreset = autoreset
         self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), self.num_agents)
         self._seed: int | None = seed
-        self._open: list[_Delivered] = []
+        self._open: list[Delivered] = []
         """Batches that were returned and not answered yet."""
-        self._answered: dict[int, _Delivered] = {}
+        self._answered: dict[int, Delivered] = {}
         """The batch that each busy group showed last, in the order of `send`."""
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
         self._is_closed = False
         self._num_steps = 0
         self._num_env_steps = 0
         self._num_episodes = 0
-        self._transport_s = self._waiting_s = self._caller_s = 0.0
-        self._clock = perf_counter()
+        self._clock = Stopwatch()
         # Suspended games are not collected by themselves: their owner has to throw them out.
         self._finalizer = weakref.finalize(self, self._backend.close)
 
@@ -176,7 +160,7 @@ class VecEnv:
                 autoreset disabled.
             SchemaError: actions that do not fit; nothing has happened then, and a right call works.
         """
-        self._begin_call()
+        self._clock.begin_call()
         batch = self._answerable(env_ids)
         obs = batch.obs
         values = checked_actions(actions, obs.action_masks, self.action_space(), batch.where)
@@ -193,7 +177,7 @@ class VecEnv:
                 self._backend.start_act(group, share)
         for group in batch.groups:
             self._answered[group] = batch
-        self._end_call()
+        self._clock.end_call()
 
     def recv(self, min_envs: int | None = None) -> VecObs:
         """Waits for environments whose actions were sent, and returns those that are ready.
@@ -218,7 +202,7 @@ class VecEnv:
         num_busy = sum(len(self._backend.groups[group]) for group in busy)
         if min_envs is not None and not 1 <= min_envs <= num_busy:
             raise UsageError(f"min_envs must be from 1 to {num_busy}, got {min_envs}")
-        self._begin_call()
+        self._clock.begin_call()
         try:
             groups = sorted(self._wait(busy, min_envs or num_busy))
             step = self._backend.collect(groups)
@@ -296,9 +280,9 @@ class VecEnv:
             num_steps=self._num_steps,
             num_env_steps=self._num_env_steps,
             num_episodes=self._num_episodes,
-            transport_s=self._transport_s,
-            waiting_s=self._waiting_s,
-            caller_s=self._caller_s,
+            transport_s=self._clock.transport_s,
+            waiting_s=self._clock.waiting_s,
+            caller_s=self._clock.caller_s,
             workers=self._backend.statistics(),
         )
 
@@ -325,7 +309,7 @@ class VecEnv:
         self.close()
 
     def _reset(self, env_ids: Sequence[int], seed: int | None) -> VecObs:
-        self._clock = perf_counter()
+        self._clock.skip()
         self._forget()
         groups = range(len(self._backend.groups))
         chosen = np.asarray(env_ids, dtype=np.int64)
@@ -337,7 +321,7 @@ class VecEnv:
         return self._deliver(list(groups), self._backend.collect(groups), {})
 
     def _deliver(
-        self, groups: list[int], step: BatchStep, previous: Mapping[int, _Delivered]
+        self, groups: list[int], step: BatchStep, previous: Mapping[int, Delivered]
     ) -> VecObs:
         """Makes the batch that some groups show, and remembers that it waits for actions."""
         envs = [self._backend.groups[group] for group in groups]
@@ -346,36 +330,19 @@ class VecEnv:
             rows = np.concatenate([np.arange(e.start, e.stop) for e in envs])
             env_id = np.repeat(rows, self.num_agents)
             agent_id = np.tile(np.arange(self.num_agents), len(rows))
-        lost = _lost_rows(step, env_id, agent_id, previous) if step.lost else None
+        lost = lost_rows(step, env_id, agent_id, previous) if step.lost else None
         obs = step.vec_obs(env_id, agent_id, lost)
         self._is_over[env_id[:: self.num_agents]] = step.is_over
         self._num_episodes += len(obs.episodes)
-        self._open.append(_Delivered(groups, envs, obs, self.num_agents))
-        self._end_call()
+        self._open.append(Delivered(groups, envs, obs, self.num_agents))
+        self._clock.end_call()
         return obs
 
     def _wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
-        """Waits for groups, and takes the time."""
-        begin = perf_counter()
-        ready = self._backend.wait(groups, min_envs)
-        waited = perf_counter() - begin
-        self._waiting_s += waited
-        self._transport_s -= waited
-        return ready
+        with self._clock.waiting():
+            return self._backend.wait(groups, min_envs)
 
-    def _begin_call(self) -> None:
-        """Takes the time that the caller has had."""
-        now = perf_counter()
-        self._caller_s += now - self._clock
-        self._clock = now
-
-    def _end_call(self) -> None:
-        """Takes the time of a call, of which `_wait` has taken back what it waited."""
-        now = perf_counter()
-        self._transport_s += now - self._clock
-        self._clock = now
-
-    def _answerable(self, env_ids: NDArray[np.int64] | None) -> _Delivered:
+    def _answerable(self, env_ids: NDArray[np.int64] | None) -> Delivered:
         """The batch that actions are for."""
         self._require_open()
         if not self._open:
@@ -422,72 +389,3 @@ class VecEnv:
         self._require_open()
         if not (self._open or self._answered):
             raise ProtocolError("nothing is being played: call reset first")
-
-
-@dataclass(eq=False)
-class _Delivered:
-    """A batch that was returned.
-
-    Args:
-        groups: which it shows, in order.
-        envs: the environments of each.
-        obs: the batch.
-        num_agents: rows an environment.
-    """
-
-    groups: list[int]
-    envs: list[range]
-    obs: VecObs
-    num_agents: int
-
-    def bounds(self) -> Iterator[tuple[int, int, int]]:
-        """Every group with its first row and the one behind its last."""
-        first = 0
-        for group, envs in zip(self.groups, self.envs, strict=True):
-            last = first + len(envs) * self.num_agents
-            yield group, first, last
-            first = last
-
-    def env_ids(self) -> set[int]:
-        """Whom it shows."""
-        return {env_id for envs in self.envs for env_id in envs}
-
-    def where(self, row: int) -> str:
-        """Names a row."""
-        env_id, agent_id = int(self.obs.env_id[row]), int(self.obs.agent_id[row])
-        return f"env {env_id}" if self.num_agents == 1 else f"env {env_id}, agent {agent_id}"
-
-
-def _lost_rows(
-    step: BatchStep,
-    env_id: NDArray[np.int64],
-    agent_id: NDArray[np.int64],
-    previous: Mapping[int, _Delivered],
-) -> list[VecObs]:
-    """For every lost episode the batch of one row that showed it last."""
-    rows: list[VecObs] = []
-    batches = list({id(batch): batch.obs for batch in previous.values()}.values())
-    for row, _, _ in step.lost:
-        for obs in batches:
-            found = np.flatnonzero((obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row]))
-            if len(found):
-                rows.append(row_of(obs, int(found[0])))
-    return rows
-
-
-def _workers(source: Source, *arguments: Any) -> Backend:  # noqa: ANN401 - those of Workers
-    """Worker processes; what they need is not imported before there are any."""
-    from entity_env.vec.workers import Workers
-
-    require_source(source)
-    return Workers(source, *arguments)
-
-
-def _require_count(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{name} must be an integer, {least} or more: got {value!r}")
-
-
-def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

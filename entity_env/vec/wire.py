@@ -15,176 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.episode import Episode
-from entity_env.frame import Frame, FrameLayout, FrameMemory, Slot
+from entity_env.frame import Frame, FrameLayout
+from entity_env.vec.arena import FINAL_LENGTHS, NUM_EXTRAS, Arena, Rows, Share
 from entity_env.vec.batch_step import BatchStep, Ended
 from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec_obs import Metric
 
-_ALIGN: Final = 64
-_FIRST_BYTES: Final = 1 << 16
-_ABSENT: Final = -1
-
 # After the slots of the rows and those of last observations, the directory lists:
-_FINAL_LENGTHS: Final = 0
 _ENDED_INTS: Final = 1
 _ENDED_FLOATS: Final = 2
 _EPISODE_METRICS: Final = 3
 _BATCH_METRICS: Final = 4
 _NAMES: Final = 5
-_NUM_EXTRAS: Final = 6
 
 _ENDED_WIDTH: Final = 9
 """Row, agent, length, terminated, truncated, seed, number, how many metrics, whether lost."""
-
-
-class Rows:
-    """What every row of all workers has one of, in one block: lengths, reward and flags; twice.
-
-    Args:
-        block: shared by the parent and all workers.
-        layout: of the batch.
-        num_rows: of all workers.
-        num_envs: of all workers.
-    """
-
-    def __init__(
-        self, block: SharedBlock, layout: FrameLayout, num_rows: int, num_envs: int
-    ) -> None:
-        self.lengths: list[NDArray[np.int64]] = []
-        self.reward: list[NDArray[np.float32]] = []
-        self.terminated: list[NDArray[np.bool_]] = []
-        self.truncated: list[NDArray[np.bool_]] = []
-        self.is_over: list[NDArray[np.bool_]] = []
-        offset = 0
-        for _ in range(2):
-            count = layout.num_lengths * num_rows
-            lengths = block.array(offset, count, np.int64)
-            self.lengths.append(lengths.reshape(layout.num_lengths, num_rows))
-            offset = _aligned(offset + 8 * count)
-            self.reward.append(block.array(offset, num_rows, np.float32))
-            offset = _aligned(offset + 4 * num_rows)
-            self.terminated.append(block.array(offset, num_rows, np.bool_))
-            self.truncated.append(block.array(offset + num_rows, num_rows, np.bool_))
-            self.is_over.append(block.array(offset + 2 * num_rows, num_envs, np.bool_))
-            offset = _aligned(offset + 2 * num_rows + num_envs)
-
-    @staticmethod
-    def num_bytes(layout: FrameLayout, num_rows: int, num_envs: int) -> int:
-        """Size of the block."""
-        half = _aligned(8 * layout.num_lengths * num_rows) + _aligned(4 * num_rows)
-        return 2 * (half + _aligned(2 * num_rows + num_envs))
-
-
-class Arena:
-    """Memory of one step of one worker: arrays one after another, behind their directory.
-
-    Args:
-        layout: of the batch.
-    """
-
-    def __init__(self, layout: FrameLayout) -> None:
-        self.num_entries = 2 * len(layout.slots) + _NUM_EXTRAS
-        self.block = SharedBlock.create(_FIRST_BYTES + _aligned(16 * self.num_entries))
-        self.is_new = True
-        """The parent has not got this block yet."""
-        self._words = self.block.buffer.cast("q")
-        self._used = 0
-        self._outgrown: list[tuple[memoryview, int]] = []
-        """Blocks of this step that were too small, and how much of them was in use."""
-
-    def clear(self) -> None:
-        """Begins a new step."""
-        self._used = _aligned(16 * self.num_entries)
-        words = self._words
-        for i in range(1, 2 * self.num_entries, 2):
-            words[i] = _ABSENT
-
-    def allocate(self, entry: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """`(count,)` of a dtype, to be filled before `seal`."""
-        offset = self._used
-        end = offset + count * dtype.itemsize
-        if end > self.block.num_bytes:
-            self._grow(end)
-        self._words[2 * entry] = offset
-        self._words[2 * entry + 1] = count
-        self._used = _aligned(end)
-        return np.frombuffer(self.block.buffer, dtype, count, offset)
-
-    def put(self, entry: int, array: NDArray[Any]) -> None:
-        """Copies an array of any shape."""
-        self.allocate(entry, array.size, array.dtype)[:] = array.reshape(-1)
-
-    def seal(self) -> None:
-        """Completes the step: collects what was written into blocks that turned out too small."""
-        start = _aligned(16 * self.num_entries)
-        for outgrown, end in self._outgrown:
-            self.block.buffer[start:end] = outgrown[start:end]
-            start = end
-        self._outgrown.clear()
-
-    def _grow(self, num_bytes: int) -> None:
-        larger = SharedBlock.create(2 * num_bytes)
-        directory = 16 * self.num_entries
-        larger.buffer[:directory] = self.block.buffer[:directory]
-        self._outgrown.append((self.block.buffer, self._used))
-        self.block.close()
-        self.block = larger
-        self._words = larger.buffer.cast("q")
-        self.is_new = True
-
-
-class RowMemory:
-    """`FrameMemory` of the rows of a step: lengths in the common block, the rest in the arena."""
-
-    def __init__(self, arena: Arena, lengths: NDArray[np.int64]) -> None:
-        self._arena = arena
-        self._lengths = lengths
-
-    def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
-        return self._lengths
-
-    def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
-        return self._arena.allocate(slot.index, num_rows * slot.width, slot.dtype)
-
-
-class FinalMemory:
-    """`FrameMemory` of last observations: all of it in the arena."""
-
-    def __init__(self, arena: Arena, layout: FrameLayout) -> None:
-        self._arena = arena
-        self._first = len(layout.slots)
-        self._extras = 2 * len(layout.slots)
-
-    def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
-        flat = self._arena.allocate(
-            self._extras + _FINAL_LENGTHS, layout.num_lengths * num_rows, np.dtype(np.int64)
-        )
-        return flat.reshape(layout.num_lengths, num_rows)
-
-    def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
-        entry = self._first + slot.index
-        return self._arena.allocate(entry, num_rows * slot.width, slot.dtype)
-
-
-class Share:
-    """`StepMemory` of one worker: its share of the rows of all, and one of its arenas."""
-
-    def __init__(
-        self,
-        arena: Arena,
-        layout: FrameLayout,
-        rows: Rows,
-        parity: int,
-        envs: range,
-        num_agents: int,
-    ) -> None:
-        mine = slice(envs.start * num_agents, envs.stop * num_agents)
-        self.rows: FrameMemory = RowMemory(arena, rows.lengths[parity][:, mine])
-        self.final: FrameMemory = FinalMemory(arena, layout)
-        self.reward = rows.reward[parity][mine]
-        self.terminated = rows.terminated[parity][mine]
-        self.truncated = rows.truncated[parity][mine]
-        self.is_over = rows.is_over[parity][envs.start : envs.stop]
 
 
 class StepWriter:
@@ -286,7 +131,7 @@ class StepReader:
         buffer, layout = block.buffer, self._layout
         num_slots = len(layout.slots)
         extras = 2 * num_slots
-        count = 2 * (extras + _NUM_EXTRAS)
+        count = 2 * (extras + NUM_EXTRAS)
         words = np.frombuffer(buffer, np.int64, count).tolist()
         ended, lost = self._ended(buffer, words, extras)
         rows = self._rows
@@ -330,7 +175,7 @@ class StepReader:
         ]
 
     def _final(self, buffer: memoryview, words: Sequence[int], num_slots: int) -> Frame | None:
-        lengths = _array(buffer, words, 2 * num_slots + _FINAL_LENGTHS, np.int64)
+        lengths = _array(buffer, words, 2 * num_slots + FINAL_LENGTHS, np.int64)
         if lengths is None:
             return None
         slots = self._slots(buffer, words, num_slots)
@@ -404,7 +249,3 @@ def _array(
 ) -> NDArray[Any] | None:
     offset, count = words[2 * entry], words[2 * entry + 1]
     return None if count < 0 else np.frombuffer(buffer, dtype, count, offset)
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGN) * _ALIGN

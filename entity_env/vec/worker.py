@@ -17,13 +17,14 @@ import numpy as np
 
 from entity_env.frame import FrameLayout
 from entity_env.spaces import ContinuousActionSpace
+from entity_env.vec.arena import Rows
 from entity_env.vec.backend import make_batch, render_env
 from entity_env.vec.batch_step import BatchStep
 from entity_env.vec.doorbell import Wake
 from entity_env.vec.local import LocalBatch
 from entity_env.vec.protocol import Command, Failure, Ready, Reset, Setup, Word, words_of
 from entity_env.vec.shared_block import SharedBlock
-from entity_env.vec.wire import Rows, StepWriter
+from entity_env.vec.wire import StepWriter
 
 _GRACE_S: Final = 1.0
 """How long a worker whose parent is gone may take to unwind its games."""

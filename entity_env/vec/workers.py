@@ -15,6 +15,7 @@ from entity_env.errors import EntityEnvError, UsageError, WorkerError
 from entity_env.frame import FrameLayout, gather
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.vec.arena import Rows
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.backend import Source, Values
 from entity_env.vec.batch_step import BatchStep, Ended, merge_metrics
@@ -24,7 +25,6 @@ from entity_env.vec.local import ERROR_METRIC, OnError
 from entity_env.vec.protocol import HEADER_BYTES, Reset, pickled
 from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.wire import Rows
 
 _logger = logging.getLogger(__name__)
 

@@ -1,0 +1,63 @@
+"""Delivered: a batch that was returned, and what must be known of it until it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.vec.batch_step import BatchStep, row_of
+from entity_env.vec_obs import VecObs
+
+
+@dataclass(eq=False)
+class Delivered:
+    """A batch that was returned.
+
+    Args:
+        groups: which it shows, in order.
+        envs: the environments of each.
+        obs: the batch.
+        num_agents: rows an environment.
+    """
+
+    groups: list[int]
+    envs: list[range]
+    obs: VecObs
+    num_agents: int
+
+    def bounds(self) -> Iterator[tuple[int, int, int]]:
+        """Every group with its first row and the one behind its last."""
+        first = 0
+        for group, envs in zip(self.groups, self.envs, strict=True):
+            last = first + len(envs) * self.num_agents
+            yield group, first, last
+            first = last
+
+    def env_ids(self) -> set[int]:
+        """Whom it shows."""
+        return {env_id for envs in self.envs for env_id in envs}
+
+    def where(self, row: int) -> str:
+        """Names a row."""
+        env_id, agent_id = int(self.obs.env_id[row]), int(self.obs.agent_id[row])
+        return f"env {env_id}" if self.num_agents == 1 else f"env {env_id}, agent {agent_id}"
+
+
+def lost_rows(
+    step: BatchStep,
+    env_id: NDArray[np.int64],
+    agent_id: NDArray[np.int64],
+    previous: Mapping[int, Delivered],
+) -> list[VecObs]:
+    """For every lost episode the batch of one row that showed it last."""
+    rows: list[VecObs] = []
+    batches = list({id(batch): batch.obs for batch in previous.values()}.values())
+    for row, _, _ in step.lost:
+        for obs in batches:
+            found = np.flatnonzero((obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row]))
+            if len(found):
+                rows.append(row_of(obs, int(found[0])))
+    return rows
