@@ -164,5 +164,11 @@ class VecEnvironment(Protocol):
     def act(self, actions: VecActions) -> VecObs:
         """Gives every actor of the last batch its action and returns the next batch."""
 
+    def send(self, actions: VecActions) -> None:
+        """The first half of `act`: hands over the actions; what was shown stays valid."""
+
+    def recv(self) -> VecObs:
+        """The second half of `act`: waits for the next batch."""
+
     def close(self) -> None:
         """Ends every game; may be called twice."""

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # Workers begin with what they would import anyway: 30 ms each rather than 500.
 multiprocessing.set_forkserver_preload(["entity_env.vec.worker", "tests.tiny_games"])
+
+# A shell that runs the tests in the background has Ctrl-C ignored, and so would they.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

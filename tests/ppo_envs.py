@@ -33,7 +33,25 @@ def ragged(rows: list[list[int]]) -> RaggedArray[np.int64]:
     return RaggedArray.from_rows(rows, np.int64)
 
 
-class VecRiddle(ABC):
+class Halves(ABC):
+    """Makes the two halves of `act` out of the whole."""
+
+    _sent: VecActions
+
+    @abstractmethod
+    def act(self, actions: VecActions) -> VecObs:
+        """The whole."""
+
+    def send(self, actions: VecActions) -> None:
+        """Keeps the actions: what was shown stays valid."""
+        self._sent = actions
+
+    def recv(self) -> VecObs:
+        """Performs them."""
+        return self.act(self._sent)
+
+
+class VecRiddle(Halves):
     """Asks every row one question: an episode is one step, its reward how good the answer was.
 
     What it returned is spoilt by the next call, as `VecEnvironment` allows.
@@ -236,7 +254,7 @@ class VecSigns(VecRiddle):
         return np.asarray((share + same) / 2, np.float32)
 
 
-class VecTurns:
+class VecTurns(Halves):
     """A game for two who take turns, one row each: say what you see; the other one is not asked.
 
     An episode has four turns. Whether an answer was right is told to a row while it waits, and in

@@ -21,7 +21,7 @@ from entity_env.errors import ProtocolError
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import ActionSpace, CategoricalActionSpace, Entity, ObsSpace
 from entity_env.vec_obs import VecActions, VecCategoricalActionMask, VecEnvironment, VecObs
-from tests.ppo_envs import VecTurns, plain_obs, spoil
+from tests.ppo_envs import Halves, VecTurns, plain_obs, spoil
 
 OBS = ObsSpace((), {"Thing": Entity(("worth",))})
 ACTIONS: Mapping[str, ActionSpace] = {"go": CategoricalActionSpace(("a", "b"))}
@@ -54,7 +54,7 @@ def seen(
     return obs
 
 
-class Script:
+class Script(Halves):
     """Plays batches from a list; each spoils the one before."""
 
     def __init__(self, *batches: VecObs) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 game_argument = click.argument("game", metavar="GAME")
@@ -23,3 +25,9 @@ agent_option = click.option(
 greedy_option = click.option(
     "--greedy", is_flag=True, help="Trained agents take what they think best, instead of drawing."
 )
+
+
+def default_workers(num_envs: int) -> int:
+    """How many processes play so many environments: one a core, none where there is but one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return 0 if cores is None or cores == 1 else min(cores, num_envs)

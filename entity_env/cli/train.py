@@ -16,7 +16,7 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoint_folder import find_checkpoint, read_header
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
-from entity_env.cli.options import game_argument, set_option
+from entity_env.cli.options import default_workers, game_argument, set_option
 from entity_env.cli.train_display import TrainDisplay
 from entity_env.errors import CheckpointError, UsageError
 from entity_env.game import Game
@@ -70,6 +70,11 @@ def _training_options(command: _Command) -> _Command:
     help="Copies of the game.",
 )
 @click.option(
+    "--num-workers",
+    type=click.IntRange(min=0),
+    help="Processes that play them; 0 = none.  [one a core]",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the checkpoint and the curves.  [runs/GAME]",
@@ -83,6 +88,7 @@ def train(
     game: str,
     steps: int | None,
     num_envs: int,
+    num_workers: int | None,
     out: Path | None,
     resume: bool,
     settings: Sequence[str],
@@ -98,18 +104,22 @@ def train(
     config = _config(_start(out) if resume else {}, {"total_steps": steps, **options})
     if not resume:
         _require_unused(out)
-    result = _train(chosen, num_envs, config, out, resume)
+    workers = default_workers(num_envs) if num_workers is None else num_workers
+    result = _train(chosen, num_envs, workers, config, out, resume)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
     copies = [] if num_envs == _NUM_ENVS else ["--num-envs", str(num_envs)]
     train_words = [*game_words, *copies, "--out", str(out), "--resume"]
     _report(result, shlex.join(train_words), shlex.join([*game_words, "--agent", str(out)]), out)
 
 
-def _train(game: Game, num_envs: int, config: PPOConfig, out: Path, resume: bool) -> TrainResult:
+def _train(
+    game: Game, num_envs: int, num_workers: int, config: PPOConfig, out: Path, resume: bool
+) -> TrainResult:
     with TrainDisplay(f"training {game.name}", Console()) as display:
         from entity_env.agents.ppo import train as train_ppo  # here: it takes torch a second
 
-        with failures_of(game), VecEnv(game, num_envs) as vec:
+        with failures_of(game), VecEnv(game, num_envs, num_workers) as vec:
+            display.statistics = vec.statistics
             return train_ppo(vec, config, out=out, resume=resume, on_update=display)
 
 

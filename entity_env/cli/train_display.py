@@ -37,6 +37,8 @@ class TrainDisplay:
         self._title = title
         self._console = console
         self._clock = clock
+        self.statistics: Callable[[], object] | None = None
+        """Tells in a line where the time goes, if it is set."""
         self._rewards: list[float] = []
         self._next_line_s = -math.inf
         self._live = Live(
@@ -76,9 +78,9 @@ class TrainDisplay:
             f"{progress.step:,} of {progress.total:,} steps",
         )
         losses = progress.losses
-        figures = Table.grid(padding=(0, 2))
+        table = Table.grid(padding=(0, 2))
         for justify in ("left", "right") * 3:
-            figures.add_column(justify=justify, no_wrap=True)
+            table.add_column(justify=justify, no_wrap=True)
         for row in (
             ("steps/s", f"{progress.steps_per_s:,.0f}", "policy loss", losses.policy_loss),
             ("episode reward", progress.mean_reward, "value loss", losses.value_loss),
@@ -86,7 +88,10 @@ class TrainDisplay:
             ("episodes", f"{progress.num_episodes:,}", "approx kl", losses.approx_kl),
             ("time left", _duration(progress.eta_s), "explained var", losses.explained_variance),
         ):
-            figures.add_row(*(x if isinstance(x, str) else _number(x) for x in row))
+            table.add_row(*(x if isinstance(x, str) else _number(x) for x in row))
+        figures: RenderableType = table
+        if self.statistics is not None:
+            figures = Group(figures, Text(), Text(str(self.statistics()), style="dim"))
         if self._console.options.ascii_only:
             return Group(head, Text(), figures)
         curve = Text.assemble(("reward  ", "dim"), (sparkline(self._rewards), "bright_green"))

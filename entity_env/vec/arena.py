@@ -78,6 +78,7 @@ class Arena:
 
     def clear(self) -> None:
         """Begins a new step."""
+        self._outgrown.clear()  # a step that failed was never sealed
         self._used = _aligned(16 * self.num_entries)
         words = self._words
         for i in range(1, 2 * self.num_entries, 2):
@@ -107,7 +108,7 @@ class Arena:
         self._outgrown.clear()
 
     def _grow(self, num_bytes: int) -> None:
-        larger = SharedBlock.create(2 * num_bytes)
+        larger = SharedBlock.create(_aligned(2 * num_bytes))
         directory = 16 * self.num_entries
         larger.buffer[:directory] = self.block.buffer[:directory]
         self._outgrown.append((self.block.buffer, self._used))

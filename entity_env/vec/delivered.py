@@ -40,6 +40,16 @@ class Delivered:
         """Whom it shows."""
         return {env_id for envs in self.envs for env_id in envs}
 
+    def keep(self) -> None:
+        """Lets rows of groups that are under way be found also when others have gone on.
+
+        Lengths lie in memory that those write their next but one step to.
+        """
+        for features in self.obs.features.values():
+            features.offsets  # noqa: B018 - is worked out once, and remembered
+        for visible in self.obs.visible.values():
+            visible.offsets  # noqa: B018
+
     def where(self, row: int) -> str:
         """Names a row."""
         env_id, agent_id = int(self.obs.env_id[row]), int(self.obs.agent_id[row])

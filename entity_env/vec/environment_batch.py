@@ -94,6 +94,7 @@ class EnvironmentBatch(LocalBatch):
         observation = env.reset(seed=seed) if self._takes_seed else env.reset()
         self._shown[env_id] = observation
         self._has_acted[env_id] = False
+        ledger.is_playing = True
         if observation.done:
             self._end(env_id, observation, reward=0.0)
 
@@ -115,6 +116,7 @@ class EnvironmentBatch(LocalBatch):
     def _end(self, env_id: int, observation: Observation, reward: float) -> None:
         ledger = self._ledgers[env_id]
         ledger.is_over = True
+        ledger.is_playing = False
         episode = Episode(
             reward=ledger.reward,
             length=ledger.length,
@@ -156,6 +158,8 @@ class EnvironmentBatch(LocalBatch):
 
     def _lose(self, env_id: int) -> Iterator[Episode]:
         ledger = self._ledgers[env_id]
+        if not ledger.is_playing:
+            return
         yield Episode(
             reward=ledger.reward,
             length=ledger.length,
@@ -191,9 +195,11 @@ class _Ledger:
         self.reward = 0.0
         self.length = 0
         self.is_over = False
+        self.is_playing = False
+        """It has shown its first observation, and not its last."""
 
     def begin(self) -> None:
         self.number += 1
         self.reward = 0.0
         self.length = 0
-        self.is_over = False
+        self.is_over = self.is_playing = False

@@ -31,6 +31,7 @@ from entity_env.vec.doorbell import Doorbell, Wake
 from entity_env.vec.local import OnError
 from entity_env.vec.protocol import (
     HEADER_BYTES,
+    NOBODY,
     Command,
     Descriptor,
     Failure,
@@ -70,12 +71,15 @@ class Link:
         index: number of the worker.
         envs: its environments.
         header: common block of all workers.
+        parity: half of the common rows that shows their last step, which is left alone.
 
     Raises:
         WorkerError: the process cannot be started.
     """
 
-    def __init__(self, plan: Plan, index: int, envs: range, header: SharedBlock) -> None:
+    def __init__(
+        self, plan: Plan, index: int, envs: range, header: SharedBlock, parity: int = 0
+    ) -> None:
         self.index = index
         self.envs = envs
         self.is_busy = False
@@ -84,10 +88,11 @@ class Link:
         self.error: WorkerError | None = None
         """Why the worker is of no use any more."""
         self.num_steps = 0
-        self._parity = 0
+        self._parity = parity
         self._words = words_of(header, index)
         for word in range(len(self._words)):
             self._words[word] = 0
+        self._words[Word.CURRENT] = NOBODY
         self._actions: SharedBlock | None = None
         self._reader: StepReader | None = None
         try:
@@ -148,13 +153,37 @@ class Link:
     def begin(
         self, layout: FrameLayout, rows: Rows, block: SharedBlock, num_envs: int, num_agents: int
     ) -> None:
-        """Hands over the block of all rows; the worker serves from now on."""
-        self.connection.send(num_envs)
-        block.send(self.connection)
+        """Hands over the block of all rows; the worker serves from now on.
+
+        Raises:
+            WorkerError: it died of that, or lacks memory or file descriptors.
+        """
+        try:
+            self.connection.send(num_envs)
+            block.send(self.connection)
+            failure: Failure | None = self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self.died() from error
+        if failure is not None:
+            self.end()
+            raise failure.error()
         self._reader = StepReader(layout, rows, self.envs, num_agents)
 
     def act(self, values: Values, timeout_s: float | None) -> None:
-        """Has the worker perform its actions."""
+        """Has the worker perform its actions; that it is gone, only `read` tells."""
+        self._parity ^= 1
+        if self.error is not None:
+            return
+        try:
+            self._write(values)
+        except OSError:
+            self.died()
+            return
+        self.num_steps += 1
+        self._ring(Command.ACT, timeout_s)
+
+    def _write(self, values: Values) -> None:
+        """Lays actions where the worker reads them."""
         arrays = [np.ascontiguousarray(a, _dtype(a)) for a in values.values()]
         num_bytes = sum(-(-array.nbytes // 8) * 8 for array in arrays)
         self._words[Word.NEW_ACTIONS] = 0
@@ -168,26 +197,42 @@ class Link:
         for array in arrays:
             self._actions.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
             offset += -(-array.nbytes // 8) * 8
-        self._parity ^= 1
-        self.num_steps += 1
-        self._ring(Command.ACT, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
-        """Has the worker begin new episodes."""
-        self.connection.send(reset)
+        """Has the worker begin new episodes; that it is gone, only `read` tells."""
         self._parity ^= 1
+        try:
+            self.connection.send(reset)
+        except OSError:
+            self.died()
+            return
         self._ring(Command.RESET, timeout_s)
 
-    def render(self, env_id: int) -> Any:  # noqa: ANN401 - an array, or None
-        """What an environment of the worker draws of itself."""
-        self.connection.send(env_id)
-        self._ring(Command.RENDER, None)
-        if self.bell.wait() is not Wake.RUNG:
-            raise self.died()
+    def render(self, env_id: int, timeout_s: float | None) -> Any:  # noqa: ANN401 - an array, or None
+        """What an environment of the worker draws of itself.
+
+        Raises:
+            WorkerError: the worker is gone, or hangs.
+            NotImplementedError: the environment cannot be drawn.
+        """
+        if self.error is not None:
+            raise self.error
+        try:
+            self.connection.send(env_id)
+            self._ring(Command.RENDER, timeout_s)
+            wake = self.bell.wait(timeout_s)
+            if wake is Wake.TIMED_OUT:
+                raise self.hangs(timeout_s or 0.0)
+            if wake is Wake.PEER_GONE:
+                raise self.died()
+            message = self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self.died() from error
         self.is_busy = False
-        message = self.connection.recv()
         if isinstance(message, Failure):
             raise message.error()
+        if isinstance(message, NotImplementedError):
+            raise message
         return message
 
     def read(self) -> BatchStep | EntityEnvError:
@@ -217,21 +262,26 @@ class Link:
         self.process.join(_END_TIMEOUT_S)
         code = self.process.exitcode
         how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
-        return self._fail(f"worker {self.index} died ({how}) while it stepped")
+        return self._fail(f"worker {self.index}, which runs {self._whom()}, died ({how})")
 
     def hangs(self, timeout_s: float) -> WorkerError:
         """Ends a worker that does not answer, and says where it hangs."""
         stack = self._stack()
-        message = f"worker {self.index} did not answer for {timeout_s:g} s; it hangs while it steps"
-        return self._fail(message, stack)
+        message = f"worker {self.index}, which runs {self._whom()}, hangs: no answer for"
+        return self._fail(f"{message} {timeout_s:g} s", stack)
 
     def _fail(self, message: str, stack: str = "") -> WorkerError:
-        env_id = self.envs.start + self._words[Word.CURRENT]
-        self.error = WorkerError(
-            f"{message} env {env_id}", env_id=env_id, worker=self.index, game_traceback=stack
-        )
+        current = self._words[Word.CURRENT]
+        env_id = None if current == NOBODY else self.envs.start + current
+        if env_id is not None:
+            message = f"{message}, while it stepped env {env_id}"
+        self.error = WorkerError(message, env_id=env_id, worker=self.index, game_traceback=stack)
         self.end()
         return self.error
+
+    def _whom(self) -> str:
+        first, last = self.envs.start, self.envs.stop - 1
+        return f"env {first}" if first == last else f"env {first} to {last}"
 
     def statistics(self) -> WorkerStatistics:
         """Totals of the worker."""
@@ -251,9 +301,12 @@ class Link:
         if self.error is not None:
             return None
         failure: EntityEnvError | None = None
-        if self.is_busy:
-            self.is_busy = self.bell.wait(_END_TIMEOUT_S) is Wake.TIMED_OUT
-        if not self.is_busy:
+        if self._reader is None:
+            self.connection.close()  # the worker waits for what `begin` says
+            self.process.join(_END_TIMEOUT_S)
+        elif self.is_busy and self.bell.wait(_END_TIMEOUT_S) is Wake.RUNG:
+            self.read()  # what it says must not be taken for the answer to what follows
+        if not (self._reader is None or self.is_busy):
             self._ring(Command.CLOSE, None)
             if self.bell.wait(_END_TIMEOUT_S) is Wake.RUNG and self._words[Word.STATUS]:
                 with contextlib.suppress(EOFError, OSError):

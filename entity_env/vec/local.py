@@ -147,7 +147,10 @@ class LocalBatch(ABC):
         for env_id in range(self.num_envs):
             self.current[0] = env_id
             if env_id in chosen:
-                self._guard(env_id, self._reset_env)
+                try:
+                    self._reset_env(env_id)
+                except Exception as error:
+                    self._restart(env_id, error)
             else:
                 shown += self._shown_end(env_id)
             self._guard(env_id, self._collect)
@@ -194,7 +197,11 @@ class LocalBatch(ABC):
         for episode in self._lose(env_id):
             row = env_id * self.num_agents + episode.agent_id
             self._lost.append(Ended(row, 0.0, episode))
-        for _ in range(_MAX_RESTARTS):
+        self._restart(env_id, error)
+
+    def _restart(self, env_id: int, error: Exception) -> None:
+        """Begins an episode in place of one that failed, or raises what it failed of."""
+        for _ in range(_MAX_RESTARTS if self._on_error == "restart" else 0):
             self.num_restarts += 1
             try:
                 self._reset_env(env_id)

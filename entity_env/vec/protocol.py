@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from entity_env.vec.shared_block import SharedBlock
 
 HEADER_BYTES: Final = BELL_BYTES + 128
 """Of each worker in the common block: its doorbell, and the words below."""
+
+
+NOBODY: Final = -1
 
 
 class Command(IntEnum):
@@ -51,7 +55,7 @@ class Word(IntEnum):
     NEW_ARENA = 4
     """1: a new arena lies in the connection."""
     CURRENT = 5
-    """Index in the worker of the environment that is being stepped."""
+    """Index in the worker of the environment that is being stepped; `NOBODY` while it waits."""
     GAMES_NS = 6
     PACKING_NS = 7
     WAITING_NS = 8
@@ -156,8 +160,10 @@ class Failure:
             place = {name: getattr(error, name) for name in names}
             return cls("WorkerError", error.reason, notes, {**place, "worker": worker})
         if isinstance(error, EntityEnvError) and hasattr(errors, type(error).__name__):
-            return cls(type(error).__name__, str(error), notes, {})
-        return cls("", f"{type(error).__name__}: {error}", notes, {"worker": worker})
+            return cls(type(error).__name__, str(error), [*notes, f"in worker {worker}"], {})
+        text = "".join(traceback.format_exception(error)).rstrip()
+        place = {"worker": worker, "game_traceback": text}
+        return cls("", f"{type(error).__name__}: {error}", notes, place)
 
     def error(self) -> EntityEnvError:
         """The exception, as the parent raises it."""

@@ -30,6 +30,18 @@ class WorkerStatistics:
     num_restarts: int
     num_bytes: int
 
+    def plus(self, later: WorkerStatistics) -> WorkerStatistics:
+        """Totals of a worker and of the one that has replaced it."""
+        return WorkerStatistics(
+            num_envs=later.num_envs,
+            num_steps=self.num_steps + later.num_steps,
+            games_s=self.games_s + later.games_s,
+            packing_s=self.packing_s + later.packing_s,
+            waiting_s=self.waiting_s + later.waiting_s,
+            num_restarts=self.num_restarts + later.num_restarts,
+            num_bytes=later.num_bytes,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class VecStatistics:

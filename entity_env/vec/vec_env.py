@@ -121,7 +121,7 @@ class VecEnv:
             EpisodeSeeds(seed)  # refuses a bad one before anything happens
         self._drain()
         self._seed = None
-        return self._reset(range(self.num_envs), seed)
+        return self._reset(range(self.num_envs), seed, {})
 
     def act(self, actions: VecActions) -> VecObs:
         """Gives every actor of the last batch its action and returns the next batch.
@@ -248,7 +248,8 @@ class VecEnv:
             )
         if seed is not None:
             EpisodeSeeds(seed)
-        return self._reset(np.flatnonzero(chosen).tolist(), seed)
+        shown = {group: batch for batch in self._open for group in batch.groups}
+        return self._reset(np.flatnonzero(chosen).tolist(), seed, shown)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Draws one environment as `(height, width, 3)` uint8.
@@ -308,7 +309,9 @@ class VecEnv:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _reset(self, env_ids: Sequence[int], seed: int | None) -> VecObs:
+    def _reset(
+        self, env_ids: Sequence[int], seed: int | None, previous: Mapping[int, Delivered]
+    ) -> VecObs:
         self._clock.skip()
         self._forget()
         groups = range(len(self._backend.groups))
@@ -318,7 +321,7 @@ class VecEnv:
             mine = chosen[(chosen >= envs.start) & (chosen < envs.stop)]
             self._backend.start_reset(group, mine.tolist(), seed)
         self._wait(groups, self.num_envs)
-        return self._deliver(list(groups), self._backend.collect(groups), {})
+        return self._deliver(list(groups), self._backend.collect(groups), previous)
 
     def _deliver(
         self, groups: list[int], step: BatchStep, previous: Mapping[int, Delivered]
@@ -327,6 +330,8 @@ class VecEnv:
         envs = [self._backend.groups[group] for group in groups]
         env_id, agent_id = self._env_id, self._agent_id
         if len(groups) < len(self._backend.groups):
+            for batch in {id(batch): batch for batch in self._answered.values()}.values():
+                batch.keep()
             rows = np.concatenate([np.arange(e.start, e.stop) for e in envs])
             env_id = np.repeat(rows, self.num_agents)
             agent_id = np.tile(np.arange(self.num_agents), len(rows))

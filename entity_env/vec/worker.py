@@ -22,7 +22,16 @@ from entity_env.vec.backend import make_batch, render_env
 from entity_env.vec.batch_step import BatchStep
 from entity_env.vec.doorbell import Wake
 from entity_env.vec.local import LocalBatch
-from entity_env.vec.protocol import Command, Failure, Ready, Reset, Setup, Word, words_of
+from entity_env.vec.protocol import (
+    NOBODY,
+    Command,
+    Failure,
+    Ready,
+    Reset,
+    Setup,
+    Word,
+    words_of,
+)
 from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec.wire import StepWriter
 
@@ -48,9 +57,24 @@ def run_worker(setup: Setup) -> None:
         setup.connection.send(Failure.of(error, setup.index))
         return
     try:
-        _Worker(setup, batch).serve()
+        worker = _started(setup, batch)
+        if worker is not None:
+            worker.serve()
     finally:
         batch.close()
+
+
+def _started(setup: Setup, batch: LocalBatch) -> _Worker | None:
+    """Whoever serves; None when that fails, or the parent has changed its mind."""
+    try:
+        worker = _Worker(setup, batch)
+        setup.connection.send(None)
+    except (EOFError, ConnectionError):
+        return None
+    except Exception as error:
+        setup.connection.send(Failure.of(error, setup.index))
+        return None
+    return worker
 
 
 class _Worker:
@@ -85,6 +109,7 @@ class _Worker:
                 self._obey(command)
             except BaseException as error:
                 self._say(Failure.of(error, self._setup.index))
+            words[Word.CURRENT] = NOBODY
             bell.ring()
 
     def _start(self) -> StepWriter:
@@ -98,6 +123,7 @@ class _Worker:
         return StepWriter(layout, rows, self._setup.envs, num_agents)
 
     def _obey(self, command: int) -> None:
+        words = self._words
         if command == Command.ACT:
             values = self._read_actions()
             self._step(lambda memory: self._batch.act(values, memory))
@@ -107,7 +133,12 @@ class _Worker:
                 self._batch.seed_env(env_id, seed, number)
             self._step(lambda memory: self._batch.reset(reset.env_ids, memory))
         elif command == Command.RENDER:
-            self._say(render_env(self._batch, self._connection.recv()))
+            env_id = self._connection.recv()
+            words[Word.CURRENT] = env_id
+            try:
+                self._say(render_env(self._batch, env_id))
+            except NotImplementedError as error:
+                self._say(error)
 
     def _step(self, take: Callable[[Any], BatchStep]) -> None:
         """Has the environments take a step, and leaves it in the arena."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from time import monotonic
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec.statistics import WorkerStatistics
 
 _logger = logging.getLogger(__name__)
+
+_MAX_REPLACEMENTS: Final = 5
+"""New workers that die in a row, without a step in between, until that is an error."""
 
 
 class Workers:
@@ -59,10 +63,11 @@ class Workers:
         self._header = SharedBlock.create(HEADER_BYTES * num_workers)
         self._rows_block: SharedBlock | None = None
         self._links: list[Link] = []
-        self._num_restarts = 0
+        self._before = [WorkerStatistics(len(envs), 0, 0.0, 0.0, 0.0, 0, 0) for envs in self.groups]
+        """Totals of those that other workers have replaced."""
         self._run_seeds = [0] * num_envs
-        self._numbers = np.full(num_envs, -1)
-        """Number of the episode that every environment plays, or plays next."""
+        self._lost: dict[int, list[Ended]] = {}
+        """Episodes that were lost with the workers that others have replaced, not told yet."""
         try:
             self._start(num_envs)
         except BaseException:
@@ -79,21 +84,21 @@ class Workers:
         link = self._idle(group)
         seeds: dict[int, tuple[int, int]] = {}
         for env_id in env_ids:
+            rows = self._rows_of(env_id)
             if seed is not None:
                 self._run_seeds[env_id] = seed
-                self._numbers[env_id] = 0
+                self._numbers[rows] = 0
                 seeds[env_id - link.envs.start] = seed, 0
-            elif not self._is_over[env_id]:
-                self._numbers[env_id] += 1
+            else:
+                self._numbers[rows] = self._next_number(env_id)
+            self._is_playing[rows] = False
+            self._earned[rows] = 0
+            self._lengths[rows] = 0
         if link.error is not None:
+            self._lose(link)
             link = self._replace(group)
             env_ids, seeds = link.envs, self._seeds_of(link)
         local = [env_id - link.envs.start for env_id in env_ids]
-        self._is_over[list(env_ids)] = False
-        rows = (np.array(list(env_ids), dtype=np.int64)[:, None] * self.num_agents).reshape(-1)
-        for agent_id in range(self.num_agents):
-            self._earned[rows + agent_id] = 0
-            self._lengths[rows + agent_id] = 0
         link.reset(Reset(local, seeds), self._step_timeout_s)
 
     def start_act(self, group: int, values: Values) -> None:
@@ -138,11 +143,15 @@ class Workers:
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         group = next(i for i, envs in enumerate(self.groups) if env_id in envs)
         link = self._links[group]
-        drawn: NDArray[np.uint8] | None = link.render(env_id - link.envs.start)
+        local = env_id - link.envs.start
+        drawn: NDArray[np.uint8] | None = link.render(local, self._step_timeout_s)
         return drawn
 
     def statistics(self) -> list[WorkerStatistics]:
-        return [link.statistics() for link in self._links]
+        return [
+            before.plus(link.statistics())
+            for before, link in zip(self._before, self._links, strict=True)
+        ]
 
     def close(self) -> None:
         failures = [link.close() for link in self._links]
@@ -167,11 +176,15 @@ class Workers:
                     worker=index,
                 )
         self._layout = FrameLayout(self._obs_space, self._action_space)
-        num_rows = num_envs * self.num_agents
+        self._actor_rows = [action.row for action in self._layout.actions.values()]
+        self.num_rows = num_rows = num_envs * self.num_agents
         block = SharedBlock.create(Rows.num_bytes(self._layout, num_rows, num_envs))
         self._rows_block = block
         self._rows = Rows(block, self._layout, num_rows, num_envs)
-        self._is_over = np.ones(num_envs, dtype=np.bool_)
+        self._numbers = np.zeros(num_rows, dtype=np.int64)
+        """Number of the episode that every row plays, or plays next."""
+        self._is_playing = np.zeros(num_rows, dtype=np.bool_)
+        """Has shown its first observation, and not its last."""
         self._earned = np.zeros(num_rows)
         self._lengths = np.zeros(num_rows, dtype=np.int64)
         for link in self._links:
@@ -188,90 +201,114 @@ class Workers:
     def _replace(self, group: int) -> Link:
         """Starts a new worker in place of one that is of no use any more."""
         old = self._links[group]
-        link = Link(self._plan, group, old.envs, self._header)
+        self._before[group] = self._before[group].plus(old.statistics())
+        # Its first step goes where the old one failed to write: what was shown last stays whole.
+        link = Link(self._plan, group, old.envs, self._header, old.parity ^ 1)
         self._links[group] = link
         link.greet()
         if self._rows_block is None:
             raise WorkerError("the workers are closed")
-        num_envs = len(self._numbers)
+        num_envs = len(self._run_seeds)
         link.begin(self._layout, self._rows, self._rows_block, num_envs, self.num_agents)
         return link
 
+    def _rows_of(self, env_id: int) -> slice:
+        return slice(env_id * self.num_agents, (env_id + 1) * self.num_agents)
+
+    def _next_number(self, env_id: int) -> int:
+        """Number of the first episode of an environment that has not begun."""
+        rows = self._rows_of(env_id)
+        return int((self._numbers[rows] + self._is_playing[rows]).max())
+
     def _seeds_of(self, link: Link) -> dict[int, tuple[int, int]]:
         return {
-            i: (self._run_seeds[env_id], int(self._numbers[env_id]))
+            i: (self._run_seeds[env_id], self._next_number(env_id))
             for i, env_id in enumerate(link.envs)
         }
 
     def _recover(self, dead: Link) -> BatchStep:
         """Has a new worker take over; the episodes of the old one end as truncated."""
-        lost = self._lost_with(dead)
-        for ended in lost:
-            number = self._numbers[ended.episode.env_id]
-            self._numbers[ended.episode.env_id] = max(number, ended.episode.number + 1)
-        link = self._replace(dead.index)
-        self._num_restarts += len(link.envs)
-        link.reset(Reset(range(len(link.envs)), self._seeds_of(link)), self._step_timeout_s)
-        self.wait([link.index], 1)
-        step = link.read()
-        if not isinstance(step, BatchStep):
-            raise step
-        step.lost = [*step.lost, *lost]
-        for row, _, _ in lost:
-            step.truncated[row - link.envs.start * self.num_agents] = True
-        self._count(link, step)
-        return step
+        self._lose(dead)
+        error: EntityEnvError = WorkerError("no new worker could be started", worker=dead.index)
+        for _ in range(_MAX_REPLACEMENTS):
+            try:
+                link = self._replace(dead.index)
+            except WorkerError as failure:
+                error = failure
+                continue
+            link.reset(Reset(range(len(link.envs)), self._seeds_of(link)), self._step_timeout_s)
+            self.wait([link.index], 1)
+            step = link.read()
+            if isinstance(step, BatchStep):
+                self._count(link, step)
+                return step
+            error = self._placed(step)
+            if link.error is None:
+                break
+            for env_id in link.envs:  # one of these first episodes may be what it died of
+                self._numbers[self._rows_of(env_id)] += 1
+        raise error
 
-    def _lost_with(self, link: Link) -> list[Ended]:
-        """The episodes that a dead worker was playing."""
-        lost: list[Ended] = []
+    def _lose(self, link: Link) -> None:
+        """Ends the episodes that a dead worker was playing."""
+        lost = self._lost.setdefault(link.index, [])
         for env_id in link.envs:
-            number = int(self._numbers[env_id])
-            for agent_id in range(self.num_agents):
-                row = env_id * self.num_agents + agent_id
-                episode = Episode(
-                    reward=float(self._earned[row]),
-                    length=int(self._lengths[row]),
-                    terminated=False,
-                    truncated=True,
-                    seed=EpisodeSeeds(self._run_seeds[env_id], env_id)[number],
-                    number=number,
-                    env_id=env_id,
-                    agent_id=agent_id,
-                    metrics={ERROR_METRIC: 1.0},
-                )
-                if not self._is_over[env_id]:
-                    lost.append(Ended(row, 0.0, episode))
-        return lost
+            rows = range(self.num_rows)[self._rows_of(env_id)]
+            for agent_id, row in enumerate(rows):
+                if self._is_playing[row]:
+                    lost.append(Ended(row, 0.0, self._episode(env_id, agent_id, row)))
+            self._numbers[rows] = self._next_number(env_id)
+            self._is_playing[rows] = False
+        nothing = WorkerStatistics(len(link.envs), 0, 0.0, 0.0, 0.0, len(link.envs), 0)
+        self._before[link.index] = self._before[link.index].plus(nothing)
+
+    def _episode(self, env_id: int, agent_id: int, row: int) -> Episode:
+        """The episode that a dead worker was playing."""
+        number = int(self._numbers[row])
+        return Episode(
+            reward=float(self._earned[row]),
+            length=int(self._lengths[row]),
+            terminated=False,
+            truncated=True,
+            seed=EpisodeSeeds(self._run_seeds[env_id], env_id)[number],
+            number=number,
+            env_id=env_id,
+            agent_id=agent_id,
+            metrics={ERROR_METRIC: 1.0},
+        )
 
     def _count(self, link: Link, step: BatchStep) -> None:
-        """Keeps the books by which a worker can be replaced."""
+        """Keeps the books by which a worker can be replaced, and adds what was lost with one."""
+        if link.index in self._lost:
+            lost = self._lost.pop(link.index)
+            step.lost = [*step.lost, *lost]
+            for row, _, _ in lost:
+                step.truncated[row - link.envs.start * self.num_agents] = True
         first = link.envs.start * self.num_agents
         mine = slice(first, first + len(step.reward))
-        self._is_over[link.envs.start : link.envs.stop] = step.is_over
         self._earned[mine] += step.reward
-        ended = [*step.ended, *step.lost]
-        for row, _, episode in ended:
+        for row, _, episode in (*step.ended, *step.lost):
             self._earned[row] = 0
             self._lengths[row] = 0
-            number = max(int(self._numbers[episode.env_id]), episode.number + 1)
-            self._numbers[episode.env_id] = number
-        asked = [self._layout.actions[name].row for name in self._action_space]
-        self._lengths[mine] += (step.frame.lengths[asked] > 0).any(axis=0)
+            self._numbers[row] = max(int(self._numbers[row]), episode.number + 1)
+            self._is_playing[row] = False
+        is_asked = (step.frame.lengths[self._actor_rows] > 0).any(axis=0)
+        self._is_playing[mine] |= is_asked
+        self._lengths[mine] += is_asked
 
     def _placed(self, error: EntityEnvError) -> EntityEnvError:
         """A failure with what only the parent knows of it: seed and episode."""
         if not isinstance(error, WorkerError) or error.env_id is None or error.seed is not None:
             return error
-        number = int(self._numbers[error.env_id])
-        row = error.env_id * self.num_agents
+        rows = self._rows_of(error.env_id)
+        number = int(self._numbers[rows].max())
         return WorkerError(
             error.reason,
             env_id=error.env_id,
             worker=error.worker,
-            seed=EpisodeSeeds(self._run_seeds[error.env_id], error.env_id)[max(number, 0)],
+            seed=EpisodeSeeds(self._run_seeds[error.env_id], error.env_id)[number],
             episode=number,
-            step=int(self._lengths[row : row + self.num_agents].max()),
+            step=int(self._lengths[rows].max()),
             game_traceback=error.game_traceback,
         )
 

@@ -80,12 +80,14 @@ class Collector:
             decisions = self._net.act(next_obs, generator=self._generator)
             is_ready = next_obs.is_ready
             rows = None if is_ready.all() else np.flatnonzero(is_ready)
+            self._vec.send(decisions.actions)
+            # While the games go on: what they showed stays valid until `recv`.
             self._storage.add(next_obs, decisions.actions, rows)
             what.is_ready[t] = is_ready
             what.values[t] = decisions.values
             logprobs[t] = decisions.logprobs
 
-            self.next_obs = next_obs = self._vec.act(decisions.actions)
+            self.next_obs = next_obs = self._vec.recv()
             what.rewards[t] = next_obs.reward
             what.terminated[t] = next_obs.terminated
             what.truncated[t] = next_obs.truncated
