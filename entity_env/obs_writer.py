@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from entity_env.action_type import ActionType, SelectEntity
 from entity_env.action_writer import (
-    ActionWriter,
     CategoricalWriter,
-    ContinuousWriter,
     GlobalCategoricalWriter,
     SelectEntityWriter,
 )
@@ -19,6 +17,9 @@ from entity_env.errors import SchemaError
 from entity_env.obs import Group, Obs, Rows, class_of, class_of_globals
 from entity_env.schema import Schema
 from entity_env.spaces import GLOBAL_ENTITY
+
+_Actors: TypeAlias = tuple[tuple[ActionType[Any], ...], int, int, int]
+"""Entities that act: which actions (none = all), their type, the first one, how many."""
 
 
 class ObsWriter(BatchWriter):
@@ -42,6 +43,12 @@ class ObsWriter(BatchWriter):
         self._write_globals = (
             _compiled(schema.globals, self._globals) if schema.globals and self._globals else None
         )
+        self._shows_globals = schema.globals is not None
+        self._ask = {
+            name: writer.add
+            for name, writer in self.actions.items()
+            if isinstance(writer, GlobalCategoricalWriter)
+        }
         self._ends = [(b.ends.append, b.pending) for b in self.buffers.values()]
 
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
@@ -56,19 +63,25 @@ class ObsWriter(BatchWriter):
             self.add_empty()
             return
         if obs.actor_groups is None and obs.masks is None:
-            writers = self._writers
+            find = self._writers.get
             for group in obs.groups:
                 if group:
-                    if group.__class__ is Rows or group[0].__class__ not in writers:
+                    write = find(group[0].__class__)
+                    if write is None or group.__class__ is Rows:
                         self._add_group(group)
                     else:
-                        writers[group[0].__class__](group)
+                        write(group)
             for action in actions:
-                self._ask_whole_observation(action)
+                ask = self._ask.get(action.name)
+                if ask is None:
+                    raise self.schema.no_actors(action)
+                ask(self.num_rows)
         else:
             self._add_with_actors(obs, actions)
-        if self._globals is not None or obs.global_features is not None:
+        if obs.global_features is not None or self._shows_globals:
             self._add_globals(obs)
+        elif self._globals is not None:
+            self._globals.pending.append(0.0)  # the filler of the actor of global actions
         if obs.hidden is not None:
             self._add_hidden(obs)
         if obs.metrics is not None:
@@ -86,61 +99,58 @@ class ObsWriter(BatchWriter):
             self.schema.entity(cls)
             self._writers[cls](group)
 
-    def _ask_whole_observation(self, action: ActionType[Any]) -> None:
-        writer = self.actions[action.name]
-        if not isinstance(writer, GlobalCategoricalWriter):
-            raise self.schema.no_actors(action)
-        writer.add(self.num_rows)
-
     def _add_with_actors(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
-        self.schema.require_declared(obs.actions_named)
-        before = [buffer.num_entities for buffer in self._type_buffers]
-        actors: list[tuple[tuple[ActionType[Any], ...], int, int, int]] = []
-        roles = dict(obs.actor_groups or ())
+        marked = obs.actor_groups or ()
+        if obs.masks is not None or any(performs for _, performs in marked):
+            self.schema.require_declared(obs.actions_named)
+        before = [
+            self._type_buffers[self.schema.index_of[action.actee]].num_entities
+            if isinstance(action, SelectEntity)
+            else 0
+            for action in actions
+        ]
+        roles = dict(marked)
+        actors: list[_Actors] = []
         for i, group in enumerate(obs.groups):
-            cls = class_of(group)
-            if cls is None:
+            if not group:
                 continue
-            index = self.schema.index_of.get(cls)
-            if index is None:
-                raise self.schema.undeclared(cls)
-            first = self._type_buffers[index].num_entities
-            self._add_group(group)
             if i in roles:
-                actors.append((roles[i], index, first, len(group)))
-        for action in actions:
-            writer = self.actions[action.name]
-            if isinstance(writer, GlobalCategoricalWriter):
-                writer.add(self.num_rows)
-                writer.add_mask((obs.masks or {}).get(action), 1)
-            elif obs.actor_groups is None:
-                self._ask_whole_observation(action)
-            else:
-                self._add_actors(action, writer, obs, actors, before)
+                cls = class_of(group)
+                index = self.schema.index_of.get(cls) if cls is not None else None
+                if cls is not None and index is None:
+                    raise self.schema.undeclared(cls)
+                first = self._type_buffers[index or 0].num_entities
+                actors.append((roles[i], index or 0, first, len(group)))
+            self._add_group(group)
+        for action, first in zip(actions, before, strict=True):
+            self._add_action(action, obs, actors, first)
 
-    def _add_actors(
-        self,
-        action: ActionType[Any],
-        writer: ActionWriter,
-        obs: Obs,
-        actors: Sequence[tuple[tuple[ActionType[Any], ...], int, int, int]],
-        before: Sequence[int],
+    def _add_action(
+        self, action: ActionType[Any], obs: Obs, actors: Sequence[_Actors], first_actee: int
     ) -> None:
+        writer = self.actions[action.name]
+        row = self.num_rows
+        mask = None if obs.masks is None else obs.masks.get(action)
+        if isinstance(writer, GlobalCategoricalWriter):
+            writer.add(row)
+            writer.add_mask(mask, 1)
+            return
+        if obs.actor_groups is None:
+            raise self.schema.no_actors(action)
         num_actors = 0
         for performs, index, first, count in actors:
             if not performs or action in performs:
-                writer.add_group(self.num_rows, index, first, count)
+                writer.add_group(row, index, first, count)
                 num_actors += count
-        mask = (obs.masks or {}).get(action)
-        if isinstance(writer, CategoricalWriter):
-            writer.add_mask(mask, num_actors)
-        elif isinstance(writer, SelectEntityWriter) and isinstance(action, SelectEntity):
+        if isinstance(writer, SelectEntityWriter) and isinstance(action, SelectEntity):
             index = self.schema.index_of[action.actee]
-            count = self._type_buffers[index].num_entities - before[index]
-            writer.add_actees(self.num_rows, index, before[index], count)
-            writer.add_mask(self.num_rows, mask, num_actors, count)
-        elif mask is not None and isinstance(writer, ContinuousWriter):
-            raise SchemaError(f"{self.schema.game}: {action!r} takes no mask")
+            count = self._type_buffers[index].num_entities - first_actee
+            writer.add_actees(row, index, first_actee, count)
+            writer.add_mask(row, mask, num_actors, count)
+        elif mask is not None:
+            if not isinstance(writer, CategoricalWriter):
+                raise SchemaError(f"{self.schema.game}: {action!r} takes no mask")
+            writer.add_mask(mask, num_actors)
 
     def _add_globals(self, obs: Obs) -> None:
         features = obs.global_features

@@ -45,8 +45,6 @@ class Schema:
         self.globals = None if global_features is None else entity_type(global_features)
         self.actions: dict[ActionKey, ActionType[Any]] = {key: action_type(key) for key in actions}
         self._kinds = frozenset(self.actions.values())
-        self.asked: dict[tuple[ActionKey, ...], tuple[ActionType[Any], ...]] = {}
-        """What `questions` has answered so far, for those who ask a million times a second."""
         self.index_of: dict[type, int] = {kind.cls: i for i, kind in enumerate(self.entities)}
         _require_distinct((kind.name for kind in self.entities), f"{game}: entities")
         _require_distinct((kind.name for kind in self.actions.values()), f"{game}: actions")
@@ -90,8 +88,7 @@ class Schema:
         """
         if not keys:
             raise SchemaError(f"{self.game}: act needs at least one action to ask for")
-        kinds = self.asked[keys] = tuple(self.action(key) for key in keys)
-        return kinds
+        return tuple(self.action(key) for key in keys)
 
     def entity(self, cls: type) -> EntityType:
         """The declared entity of a class.

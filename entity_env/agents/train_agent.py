@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from entity_env.action_type import ActionType
+from entity_env.action_type import ActionKey, ActionType
 from entity_env.agents.agent import Agent
 from entity_env.errors import ProtocolError
 from entity_env.obs import Obs
@@ -23,8 +23,8 @@ class TrainAgent(Agent):
     """
 
     __slots__ = (
-        "_asked",
         "_host",
+        "_last_asked",
         "_pending",
         "_suspend",
         "agent_id",
@@ -58,7 +58,8 @@ class TrainAgent(Agent):
         """Episodes that have ended."""
         self._host = host
         self._suspend: Callable[[], None] = _not_started
-        self._asked = host.game.schema.asked
+        self._last_asked: tuple[ActionKey, ...] | None = None
+        """What `kinds` are the questions of."""
         self._pending: _PendingAnswer | None = None
 
     @property
@@ -68,10 +69,10 @@ class TrainAgent(Agent):
     def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         if self.obs is not None or self.is_over:
             self._refuse("asked")
-        try:
-            self.kinds = self._asked[actions]
-        except (KeyError, TypeError):  # or not even hashable
+        if actions != self._last_asked:  # most games ask the same again and again
+            self._last_asked = None
             self.kinds = self._host.game.schema.questions(actions)
+            self._last_asked = actions
         self.obs = obs
         try:
             self._suspend()
@@ -83,6 +84,7 @@ class TrainAgent(Agent):
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         if self.obs is not None or self.is_over:
             self._refuse("asked")
+        self._last_asked = None
         self.kinds = self._host.game.schema.questions(actions)
         self.obs = obs.frozen()
         self._pending = _PendingAnswer(self)

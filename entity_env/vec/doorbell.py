@@ -213,7 +213,8 @@ class Doorbell:
         count = words[self._theirs] + self._lead
         try:
             words[self._mine] = count
-            self._fence()
+            self._take(False)  # the fence, without the price of a call
+            self._give_back()
             if words[self._theirs + _ASLEEP]:
                 self._wake()
         except BaseException:  # a signal handler's, between the count and the byte
@@ -230,7 +231,7 @@ class Doorbell:
             ClosedError: after `close`.
         """
         deadline = None if timeout_s is None else monotonic() + timeout_s
-        if self._is_rung_within_spins(deadline):
+        if _is_rung_within_spins(self, deadline):
             return _RUNG
         return _sleep((self,), (self,), deadline)
 
@@ -248,18 +249,6 @@ class Doorbell:
     def __reduce__(self) -> tuple[type[Doorbell], tuple[object, ...]]:
         self._words[self._mine]
         return type(self), self._arguments
-
-    def _is_rung_within_spins(self, deadline: float | None) -> bool:
-        words, theirs = self._words, self._theirs
-        goal = words[self._mine] + self._distance
-        for num_looks in self._rounds:
-            for _ in range(num_looks):
-                if words[theirs] == goal:
-                    return True
-                _yield()
-            if deadline is not None and monotonic() >= deadline:
-                break
-        return False
 
     def _fence(self) -> None:
         """Lets no read or write pass, on x86-64.
@@ -348,12 +337,25 @@ def wait_all(bells: Sequence[Doorbell], timeout_s: float | None = None) -> Wake:
     """Waits until all of several doorbells are rung, which none are at once; else as `wait_any`."""
     deadline = None if timeout_s is None else monotonic() + timeout_s
     for i, bell in enumerate(bells):
-        if not bell._is_rung_within_spins(deadline):
+        if not _is_rung_within_spins(bell, deadline):
             # Asleep on one, so that only that one wakes us; but all to come are seen to die.
             wake = _sleep((bell,), bells[i:], deadline)
             if wake is not _RUNG:
                 return wake
     return _RUNG
+
+
+def _is_rung_within_spins(bell: Doorbell, deadline: float | None) -> bool:
+    words, theirs = bell._words, bell._theirs
+    goal = words[bell._mine] + bell._distance
+    for num_looks in bell._rounds:
+        for _ in range(num_looks):
+            if words[theirs] == goal:
+                return True
+            _yield()
+        if deadline is not None and monotonic() >= deadline:
+            break
+    return False
 
 
 def _sleep(bells: Sequence[Doorbell], watched: Iterable[Doorbell], deadline: float | None) -> Wake:

@@ -7,7 +7,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from entity_env.action_type import ActionType, GlobalCategorical
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.action_type import ActionType, Categorical, GlobalCategorical
 from entity_env.agents.channel import Transport
 from entity_env.agents.game_host import GameHost, OnEnd
 from entity_env.agents.train_agent import TrainAgent
@@ -17,7 +20,7 @@ from entity_env.obs import Obs
 from entity_env.obs_writer import ObsWriter
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.batch_step import Ended
+from entity_env.vec.batch_step import BatchStep, Ended, StepMemory
 from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_end, where_of_row
 
 
@@ -44,6 +47,8 @@ class GameBatch(LocalBatch):
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an answer, in the order of the rows of the last batch."""
+        self._lengths: NDArray[np.int64] | None = None
+        """Of the last step; see `FrameLayout`."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
         """Last observations that the last batch shows, unless the next episode begins at once."""
         holds = autoreset != "same_step"
@@ -97,14 +102,58 @@ class GameBatch(LocalBatch):
 
     def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
         self._last.clear()
+        if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
+            [(name, chosen)] = values.items()
+            if self._answer_all(name, chosen):
+                return
         answers = {name: iter(chosen) for name, chosen in values.items()}
         for agent in self._waiting:
-            kinds = agent.kinds
-            if len(kinds) == 1 and isinstance(kinds[0], GlobalCategorical):
-                agent.give(kinds[0].choices[next(answers[kinds[0].name])])
-                continue
-            decoded = tuple(_decode(kind, agent.obs or Obs(), answers) for kind in kinds)
+            decoded = tuple(_decode(kind, agent.obs or Obs(), answers) for kind in agent.kinds)
             agent.give(decoded[0] if len(decoded) == 1 else decoded)
+
+    def _answer_all(self, name: ActionName, chosen: list[Any]) -> bool:
+        """Answers agents that all wait for the one action of a game; false if its kind is rare."""
+        kind = self._waiting[0].kinds[0]
+        if isinstance(kind, GlobalCategorical):
+            choices = kind.choices
+            for agent, index in zip(self._waiting, chosen, strict=True):
+                agent.give(choices[index])
+            return True
+        if not isinstance(kind, Categorical) or self._lengths is None:
+            return False
+        choices = kind.choices
+        answers = iter(chosen)
+        counts = self._lengths[self.layout.actions[name].row].tolist()
+        for agent, count in zip(self._waiting, counts, strict=True):
+            agent.give([choices[index] for index in islice(answers, count)])
+        return True
+
+    def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
+        step = super()._finish(begin, memory)
+        self._lengths = step.frame.lengths
+        return step
+
+    def _act_from(self, first: int) -> None:
+        if self.num_agents > 1 or self.autoreset != "same_step":
+            super()._act_from(first)
+            return
+        # The same as the general way, for what nearly all games are, without its calls.
+        hosts, current, rewards = self._hosts, self.current, self._rewards
+        add, wait = self._obs_writer.add, self._waiting.append
+        for env_id in range(first, self.num_envs):
+            current[0] = env_id
+            host = hosts[env_id]
+            host.resume()
+            agent = host.agents[0]
+            obs = agent.obs
+            if obs is None or not agent.is_playing:
+                self._collect(env_id)
+                continue
+            score = obs.score
+            rewards.append(score - agent.last_score)
+            agent.last_score = score
+            add(obs, agent.kinds)
+            wait(agent)
 
     def _collect(self, env_id: int) -> None:
         rewards = self._rewards
