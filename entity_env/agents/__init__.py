@@ -1,6 +1,7 @@
 """Who decides: agents that a game asks for actions."""
 
 from entity_env.agents.agent import Agent as Agent, Pending as Pending
+from entity_env.agents.batch_policy import BatchPolicy as BatchPolicy
 from entity_env.agents.channel import Transport as Transport
 from entity_env.agents.human import HumanAgent as HumanAgent
 from entity_env.agents.load import load_agent as load_agent

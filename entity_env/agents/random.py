@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.observation import Action, Observation
 from entity_env.question import random_action as random_action
+from entity_env.schema import Schema
 from entity_env.spaces import (
     ActionName,
     ActionSpace,
@@ -19,6 +20,7 @@ from entity_env.spaces import (
 )
 from entity_env.vec_obs import (
     VecActionMask,
+    VecActions,
     VecCategoricalActionMask,
     VecObs,
     VecSelectEntityActionMask,
@@ -41,6 +43,10 @@ class RandomAgent(PolicyAgent):
             question.name: random_action(question, self._rng)
             for question in self.questions(observation)
         }
+
+    def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
+        """See `BatchPolicy`."""
+        return random_actions(obs, schema.action_space(), self._rng)
 
 
 def random_actions(

@@ -16,9 +16,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
+from entity_env.agents import BatchPolicy
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
-from entity_env.cli.options import agent_option, game_argument, greedy_option, set_option
+from entity_env.cli.options import (
+    agent_option,
+    default_workers,
+    game_argument,
+    greedy_option,
+    set_option,
+)
+from entity_env.cli.play_many import play_many
 from entity_env.cli.seats import HUMAN, load_agents, seat_names
 from entity_env.episode import Episode
 from entity_env.errors import UsageError
@@ -78,6 +86,12 @@ class Figures:
     show_default=True,
     help="The same seed gives every agent the same episodes.",
 )
+@click.option(
+    "--num-workers",
+    type=click.IntRange(min=0),
+    help="Processes that play; 0 = none. Games for several agents are played one by one.  "
+    "[one a core]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @set_option
 def evaluate(
@@ -86,6 +100,7 @@ def evaluate(
     greedy: bool,
     episodes: int,
     seed: int,
+    num_workers: int | None,
     as_json: bool,
     settings: Sequence[str],
 ) -> None:
@@ -100,8 +115,19 @@ def evaluate(
     if HUMAN in names:
         raise UsageError("nobody wants to play so many episodes: entity-env play --agent human")
     seats = load_agents(names, seed, greedy=greedy)
+    workers = default_workers(episodes) if num_workers is None else num_workers
     with failures_of(chosen), _Progress(episodes) as progress:
-        played = chosen.run(*seats, seed=seed, episodes=episodes, watch=progress)
+        if len(seats) == 1 and isinstance(seats[0], BatchPolicy):
+            played = play_many(
+                chosen,
+                seats[0],
+                episodes,
+                seed=seed,
+                num_workers=workers,
+                on_episode=progress.count,
+            )
+        else:
+            played = chosen.run(*seats, seed=seed, episodes=episodes, watch=progress)
     figures = [
         Figures.of([episode for episode in played if episode.agent_id == agent_id])
         for agent_id in range(chosen.num_agents)
@@ -141,8 +167,11 @@ class _Progress:
             self._bar.stop()
 
     def __call__(self, turn: Turn) -> None:
-        if turn.episode is None or turn.agent_id:
-            return
+        if turn.episode is not None and not turn.agent_id:
+            self.count(turn.episode)
+
+    def count(self, episode: Episode) -> None:
+        """One more has been played."""
         self._bar.advance(self._task)
         if time.monotonic() > self._start_s:
             self._bar.start()

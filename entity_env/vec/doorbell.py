@@ -337,7 +337,9 @@ def wait_all(bells: Sequence[Doorbell], timeout_s: float | None = None) -> Wake:
     """Waits until all of several doorbells are rung, which none are at once; else as `wait_any`."""
     deadline = None if timeout_s is None else monotonic() + timeout_s
     for i, bell in enumerate(bells):
-        if not _is_rung_within_spins(bell, deadline):
+        words = bell._words  # a first look without the price of a call
+        is_rung = bell._rounds and words[bell._theirs] == words[bell._mine] + bell._distance
+        if not is_rung and not _is_rung_within_spins(bell, deadline):
             # Asleep on one, so that only that one wakes us; but all to come are seen to die.
             wake = _sleep((bell,), bells[i:], deadline)
             if wake is not _RUNG:

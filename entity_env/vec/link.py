@@ -50,6 +50,8 @@ _START_TIMEOUT_S: Final = 60.0
 _END_TIMEOUT_S: Final = 5.0
 _STACK_TIMEOUT_S: Final = 0.5
 _FIRST_ACTION_BYTES: Final = 1 << 12
+_NUM_START_FILES: Final = 16
+"""More file descriptors than it takes to start a process."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,7 @@ class Link:
         if self._reader is None:
             self.connection.close()  # the worker waits for what `begin` says
             self.process.join(_END_TIMEOUT_S)
-        elif self.is_busy and self.bell.wait(_END_TIMEOUT_S) is Wake.RUNG:
+        elif self.is_busy and self.bell.wait(self._patience_s()) is Wake.RUNG:
             self.read()  # what it says must not be taken for the answer to what follows
         if not (self._reader is None or self.is_busy):
             self._ring(Command.CLOSE, None)
@@ -314,6 +316,11 @@ class Link:
             self.process.join(_END_TIMEOUT_S)
         self.end()
         return failure
+
+    def _patience_s(self) -> float:
+        """How long a worker that is to leave may still go on."""
+        left_s = _END_TIMEOUT_S if self.deadline is None else self.deadline - monotonic()
+        return min(max(left_s, 0.0), _END_TIMEOUT_S)
 
     def end(self) -> None:
         """Ends the process whatever it does, and lets go of all that belongs to it; the memory of
@@ -383,11 +390,26 @@ def _started(context: BaseContext, setup: Setup) -> BaseProcess:
         target=run_worker, args=(setup,), name=f"entity_env worker {setup.index}", daemon=True
     )
     try:
+        _require_files()
         with _without_main():
             process.start()
     except OSError as error:
         raise machine_error(f"start worker {setup.index}", error) from error
     return process
+
+
+def _require_files() -> None:
+    """Fails as starting a process would, but before the fork server has been spoken to.
+
+    That one dies of a client that runs out of file descriptors in the middle of a sentence.
+    """
+    pipes: list[tuple[int, int]] = []
+    try:
+        for _ in range(_NUM_START_FILES // 2):
+            pipes.append(os.pipe())
+    finally:
+        for end in itertools.chain.from_iterable(pipes):
+            os.close(end)
 
 
 @contextlib.contextmanager

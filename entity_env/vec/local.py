@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from time import perf_counter
@@ -17,6 +16,7 @@ from entity_env.frame import FrameLayout
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, Ended, StepMemory, merge_metrics
+from entity_env.vec.game_traceback import game_traceback
 
 OnError: TypeAlias = Literal["raise", "restart"]
 """What happens when a game raises, hangs, or its process dies: the call that waits for it raises,
@@ -282,7 +282,7 @@ class LocalBatch(ABC):
             where = ", ".join(f"{name} {value}" for name, value in place.items())
             error.add_note(f"in env {env_id}, {where}")
             raise error
-        text = "".join(traceback.format_exception(error)).rstrip()
+        text = game_traceback(error)
         message = f"the game raised {type(error).__name__}: {error}"
         raise WorkerError(message, env_id=env_id, **place, game_traceback=text) from error
 

@@ -102,6 +102,8 @@ class Workers:
         link.reset(Reset(local, seeds), self._step_timeout_s)
 
     def start_act(self, group: int, values: Values) -> None:
+        rows = self._rows_in(group)
+        self._lengths[rows] += self._is_asked[rows]
         self._idle(group).act(values, self._step_timeout_s)
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
@@ -185,6 +187,7 @@ class Workers:
         """Number of the episode that every row plays, or plays next."""
         self._is_playing = np.zeros(num_rows, dtype=np.bool_)
         """Has shown its first observation, and not its last."""
+        self._is_asked = np.zeros(num_rows, dtype=np.bool_)
         self._earned = np.zeros(num_rows)
         self._lengths = np.zeros(num_rows, dtype=np.int64)
         for link in self._links:
@@ -211,6 +214,10 @@ class Workers:
         num_envs = len(self._run_seeds)
         link.begin(self._layout, self._rows, self._rows_block, num_envs, self.num_agents)
         return link
+
+    def _rows_in(self, group: int) -> slice:
+        envs = self.groups[group]
+        return slice(envs.start * self.num_agents, envs.stop * self.num_agents)
 
     def _rows_of(self, env_id: int) -> slice:
         return slice(env_id * self.num_agents, (env_id + 1) * self.num_agents)
@@ -284,8 +291,7 @@ class Workers:
             step.lost = [*step.lost, *lost]
             for row, _, _ in lost:
                 step.truncated[row - link.envs.start * self.num_agents] = True
-        first = link.envs.start * self.num_agents
-        mine = slice(first, first + len(step.reward))
+        mine = self._rows_in(link.index)
         self._earned[mine] += step.reward
         for row, _, episode in (*step.ended, *step.lost):
             self._earned[row] = 0
@@ -293,8 +299,8 @@ class Workers:
             self._numbers[row] = max(int(self._numbers[row]), episode.number + 1)
             self._is_playing[row] = False
         is_asked = (step.frame.lengths[self._actor_rows] > 0).any(axis=0)
+        self._is_asked[mine] = is_asked
         self._is_playing[mine] |= is_asked
-        self._lengths[mine] += is_asked
 
     def _placed(self, error: EntityEnvError) -> EntityEnvError:
         """A failure with what only the parent knows of it: seed and episode."""

@@ -23,9 +23,10 @@ from entity_env.observation import (
     SelectEntityAction,
 )
 from entity_env.observation_writer import ObservationWriter
+from entity_env.schema import Schema
 from entity_env.space_json import differences
 from entity_env.spaces import ActionName
-from entity_env.vec_obs import VecObs
+from entity_env.vec_obs import VecActions, VecObs
 
 
 class NeuralAgent(PolicyAgent):
@@ -55,6 +56,8 @@ class NeuralAgent(PolicyAgent):
             self._generator.manual_seed(seed)
         self._writer = ObservationWriter(net.obs_space, net.action_space, "the observation".format)
         self._is_declared = False
+        self._checked: Schema | None = None
+        """The schema that batches come from."""
 
     @classmethod
     def load(
@@ -73,13 +76,20 @@ class NeuralAgent(PolicyAgent):
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
         if self._is_declared:
-            self._require_same_schema()
+            self._require_same(self.schema)
             self._is_declared = False  # once a game
         chosen, probs = self._choose(self._batch(observation))
         return {
             question.name: _with_probs(question.action(chosen[question.name]), probs[question.name])
             for question in self.questions(observation)
         }
+
+    def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
+        """See `BatchPolicy`."""
+        if schema is not self._checked:
+            self._require_same(schema)
+            self._checked = schema
+        return self.net.act(obs, greedy=self.greedy, generator=self._generator).actions
 
     @torch.inference_mode()
     def _choose(
@@ -98,9 +108,9 @@ class NeuralAgent(PolicyAgent):
         flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
         return self._writer.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
 
-    def _require_same_schema(self) -> None:
+    def _require_same(self, schema: Schema) -> None:
         expected = (self.net.obs_space, self.net.action_space)
-        got = (self.schema.obs_space(), self.schema.action_space())
+        got = (schema.obs_space(), schema.action_space())
         if found := differences(expected, got):
             raise CheckpointError(
                 f"the checkpoint was trained for another game: {'; '.join(found)}. "
