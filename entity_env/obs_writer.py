@@ -43,7 +43,13 @@ class ObsWriter(BatchWriter):
         self._write_globals = (
             _compiled(schema.globals, self._globals) if schema.globals and self._globals else None
         )
+        self._globals_cls = schema.globals.cls if schema.globals else None
         self._shows_globals = schema.globals is not None
+        self._selects = {
+            name: writer
+            for name, writer in self.actions.items()
+            if isinstance(writer, SelectEntityWriter)
+        }
         self._ask = {
             name: writer.add
             for name, writer in self.actions.items()
@@ -91,30 +97,24 @@ class ObsWriter(BatchWriter):
         self.num_rows += 1
 
     def _add_group(self, group: Group) -> None:
-        if isinstance(group, Rows):
+        if type(group) is Rows:
             self.buffers[self.schema.entity(group.cls).name].append(group.values)
-            return
-        cls = class_of(group)
-        if cls is not None:
-            self.schema.entity(cls)
-            self._writers[cls](group)
+        elif group:
+            cls = group[0].__class__
+            write = self._writers.get(cls)
+            if write is None:
+                raise self.schema.undeclared(cls)
+            write(group)
 
     def _add_with_actors(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
         marked = obs.actor_groups or ()
-        if obs.masks is not None or any(performs for _, performs in marked):
+        if obs.masks is not None or len(marked) != 1 or marked[0][1]:
             self.schema.require_declared(obs.actions_named)
-        before = [
-            self._type_buffers[self.schema.index_of[action.actee]].num_entities
-            if isinstance(action, SelectEntity)
-            else 0
-            for action in actions
-        ]
+        before = [self._num_actees(action) for action in actions] if self._selects else ()
         roles = dict(marked)
         actors: list[_Actors] = []
         for i, group in enumerate(obs.groups):
-            if not group:
-                continue
-            if i in roles:
+            if i in roles and group:
                 cls = class_of(group)
                 index = self.schema.index_of.get(cls) if cls is not None else None
                 if cls is not None and index is None:
@@ -122,48 +122,60 @@ class ObsWriter(BatchWriter):
                 first = self._type_buffers[index or 0].num_entities
                 actors.append((roles[i], index or 0, first, len(group)))
             self._add_group(group)
-        for action, first in zip(actions, before, strict=True):
-            self._add_action(action, obs, actors, first)
+        for number, action in enumerate(actions):
+            ask = self._ask.get(action.name)
+            if ask is not None:
+                ask(self.num_rows)
+                self._add_global_mask(action, obs)
+                continue
+            if obs.actor_groups is None:
+                raise self.schema.no_actors(action)
+            self._add_actors(action, obs, actors, before[number] if before else 0)
 
-    def _add_action(
+    def _add_global_mask(self, action: ActionType[Any], obs: Obs) -> None:
+        writer = self.actions[action.name]
+        if obs.masks is not None and isinstance(writer, GlobalCategoricalWriter):
+            writer.add_mask(obs.masks.get(action), 1)
+
+    def _add_actors(
         self, action: ActionType[Any], obs: Obs, actors: Sequence[_Actors], first_actee: int
     ) -> None:
         writer = self.actions[action.name]
         row = self.num_rows
-        mask = None if obs.masks is None else obs.masks.get(action)
-        if isinstance(writer, GlobalCategoricalWriter):
-            writer.add(row)
-            writer.add_mask(mask, 1)
-            return
-        if obs.actor_groups is None:
-            raise self.schema.no_actors(action)
         num_actors = 0
         for performs, index, first, count in actors:
             if not performs or action in performs:
                 writer.add_group(row, index, first, count)
                 num_actors += count
-        if isinstance(writer, SelectEntityWriter) and isinstance(action, SelectEntity):
+        mask = None if obs.masks is None else obs.masks.get(action)
+        select = self._selects.get(action.name)
+        if select is not None and isinstance(action, SelectEntity):
             index = self.schema.index_of[action.actee]
             count = self._type_buffers[index].num_entities - first_actee
-            writer.add_actees(row, index, first_actee, count)
-            writer.add_mask(row, mask, num_actors, count)
+            select.add_actees(row, index, first_actee, count)
+            select.add_mask(row, mask, num_actors, count)
         elif mask is not None:
             if not isinstance(writer, CategoricalWriter):
                 raise SchemaError(f"{self.schema.game}: {action!r} takes no mask")
             writer.add_mask(mask, num_actors)
 
+    def _num_actees(self, action: ActionType[Any]) -> int:
+        """How many entities that an action selects have been written so far."""
+        if not isinstance(action, SelectEntity):
+            return 0
+        return self._type_buffers[self.schema.index_of[action.actee]].num_entities
+
     def _add_globals(self, obs: Obs) -> None:
         features = obs.global_features
+        if features.__class__ is self._globals_cls and self._write_globals is not None:
+            self._write_globals((features,))
+            return
         self.schema.require_globals(class_of_globals(features))
         buffer = self._globals
         if buffer is None:
             return
-        if self._write_globals is None:
-            buffer.pending.append(0.0)
-        elif isinstance(features, Rows):
+        if isinstance(features, Rows):
             buffer.append(features.values)
-        else:
-            self._write_globals((features,))
 
     def _add_hidden(self, obs: Obs) -> None:
         for cls, visible in obs.hidden or ():
