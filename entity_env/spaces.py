@@ -39,29 +39,24 @@ class ObsSpace:
 
 
 @dataclass(frozen=True)
-class CategoricalActionSpace:
+class _Labelled:
+    """A choice among labels."""
+
+    index_to_label: Sequence[str]
+
+    def __post_init__(self) -> None:
+        _require_labels(self.index_to_label)
+
+    def __len__(self) -> int:
+        return len(self.index_to_label)
+
+
+class CategoricalActionSpace(_Labelled):
     """Lets each of several entities choose one of the labels."""
 
-    index_to_label: Sequence[str]
 
-    def __post_init__(self) -> None:
-        _require_labels(self.index_to_label)
-
-    def __len__(self) -> int:
-        return len(self.index_to_label)
-
-
-@dataclass(frozen=True)
-class GlobalCategoricalActionSpace:
+class GlobalCategoricalActionSpace(_Labelled):
     """Lets the agent choose one of the labels, once for the whole observation."""
-
-    index_to_label: Sequence[str]
-
-    def __post_init__(self) -> None:
-        _require_labels(self.index_to_label)
-
-    def __len__(self) -> int:
-        return len(self.index_to_label)
 
 
 @dataclass(frozen=True)
