@@ -16,9 +16,9 @@ CODE = $(patsubst %/,%,$(sort $(dir $(wildcard $(addsuffix /*.py,entity_env test
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-BENCHMARKS = $(filter-out %/__init__.py %/common.py,$(wildcard benchmarks/*.py))
+BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all check lint types wheel format coverage bench clean
+.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -67,5 +67,11 @@ coverage: $(STAMP)  ## run all tests and report the lines that none of them reac
 bench: $(STAMP)  ## run every benchmark
 	@set -e; for script in $(BENCHMARKS); do $(BIN)/python "$$script"; done
 
+bench-vec: $(STAMP)  ## measure many games at once, beside other vectorized environments
+	$(BIN)/python benchmarks/vec.py
+
+soak: $(STAMP)  ## kill workers for half an hour, and see whether everything adds up
+	$(BIN)/python benchmarks/soak.py
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

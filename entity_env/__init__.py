@@ -1,5 +1,7 @@
 """entity_env: one game file in plain Python that you can play, train and ship."""
 
+from typing import TYPE_CHECKING
+
 from entity_env.action_type import (
     ActionType as ActionType,
     Categorical as Categorical,
@@ -7,7 +9,6 @@ from entity_env.action_type import (
     GlobalCategorical as GlobalCategorical,
     SelectEntity as SelectEntity,
 )
-from entity_env.check import check_env as check_env, check_game as check_game
 from entity_env.entity_type import HIDDEN as HIDDEN
 from entity_env.environment import Environment as Environment
 from entity_env.episode import Episode as Episode
@@ -63,3 +64,15 @@ from entity_env.vec_obs import (
     VecObs as VecObs,
     VecSelectEntityActionMask as VecSelectEntityActionMask,
 )
+
+if TYPE_CHECKING:
+    from entity_env.check import check_env as check_env, check_game as check_game
+
+
+def __getattr__(name: str) -> object:
+    """The checks are for tests: nobody else should wait the 15 ms that they take to import."""
+    if name in ("check_env", "check_game"):
+        from entity_env import check
+
+        return getattr(check, name)
+    raise AttributeError(f"module 'entity_env' has no attribute {name!r}")

@@ -55,6 +55,11 @@ class ObsWriter(BatchWriter):
             for name, writer in self.actions.items()
             if isinstance(writer, GlobalCategoricalWriter)
         }
+        self._categoricals = {
+            name: writer
+            for name, writer in self.actions.items()
+            if isinstance(writer, CategoricalWriter)
+        }
         self._ends = [(b.ends.append, b.pending) for b in self.buffers.values()]
 
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
@@ -82,6 +87,8 @@ class ObsWriter(BatchWriter):
                 if ask is None:
                     raise self.schema.no_actors(action)
                 ask(self.num_rows)
+        elif obs.masks is None and len(actions) == 1 and actions[0].name in self._categoricals:
+            self._add_with_categorical(obs, self._categoricals[actions[0].name], actions)
         else:
             self._add_with_actors(obs, actions)
         if obs.global_features is not None or self._shows_globals:
@@ -105,6 +112,28 @@ class ObsWriter(BatchWriter):
             if write is None:
                 raise self.schema.undeclared(cls)
             write(group)
+
+    def _add_with_categorical(
+        self, obs: Obs, writer: CategoricalWriter, actions: Sequence[ActionType[Any]]
+    ) -> None:
+        """What most games with actors show: one group of them, asked one thing."""
+        [(marked, performs), *others] = obs.actor_groups or ((-1, actions),)
+        if others or performs or type(obs.groups[marked]) is Rows:
+            self._add_with_actors(obs, actions)
+            return
+        find = self._writers.get
+        for i, group in enumerate(obs.groups):
+            if i == marked and group:
+                index = self.schema.index_of.get(group[0].__class__)
+                if index is None:
+                    raise self.schema.undeclared(group[0].__class__)
+                first = self._type_buffers[index].num_entities
+                writer.add_group(self.num_rows, index, first, len(group))
+            write = find(group[0].__class__) if group and type(group) is not Rows else None
+            if write is None:
+                self._add_group(group)
+            else:
+                write(group)
 
     def _add_with_actors(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
         marked = obs.actor_groups or ()

@@ -1,0 +1,83 @@
+"""Contender: the benchmark's end of the pipe. Whoever is not asked for a round sleeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.peers.environment import ROOT
+
+_ANSWER_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 10.0
+
+
+class Contender:
+    """A process that makes environments and steps them on request.
+
+    Args:
+        make: `module:function` in this package, which returns a `Stepper`.
+        arguments: of that function.
+        python: interpreter, ours when left out.
+
+    Raises:
+        SystemExit: it failed, here or in any later call; with what it wrote to stderr.
+    """
+
+    def __init__(self, make: str, *arguments: int, python: Path | None = None) -> None:
+        self._name = " ".join([make, *map(str, arguments)])
+        # Not the terminal: workers of some peers raise when they are closed, each at length.
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close
+        self._process = subprocess.Popen(
+            [
+                str(python or sys.executable),
+                *("-m", "benchmarks.peers.serve", f"{__package__}.{make}"),
+                *map(str, arguments),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+        )
+        self.start_s = self._answer()["start_s"]
+        """Seconds from the constructor to the first batch."""
+
+    def round(self, duration_s: float) -> dict[str, float]:
+        """What `Stepper.round` measures: `us`, and the parts of it that the contender tells."""
+        return self._ask(f"round {duration_s}")
+
+    def num_bytes(self) -> float:
+        """Memory of the process and its workers."""
+        return self._ask("memory")["bytes"]
+
+    def close(self) -> None:
+        """Ends the process, and its workers with it; may be called twice."""
+        try:
+            self._process.communicate(timeout=_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+        self._stderr.close()
+
+    def _ask(self, line: str) -> dict[str, float]:
+        if self._process.stdin is not None:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, float]:
+        stdout = self._process.stdout
+        is_told = stdout is not None and select.select([stdout], [], [], _ANSWER_TIMEOUT_S)[0]
+        line = stdout.readline() if stdout is not None and is_told else ""
+        if not line:
+            self._process.kill()
+            self._stderr.seek(0)
+            raise SystemExit(f"{self._stderr.read()}\nthe contender {self._name} has failed")
+        answer: dict[str, float] = json.loads(line)
+        return answer

@@ -1,0 +1,22 @@
+"""What a process and all that descend from it occupy, from Linux's /proc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def tree_bytes(pid: int) -> int:
+    """Memory of a process and its descendants: each page counts once, however many share it."""
+    return _proportional_bytes(pid) + sum(tree_bytes(child) for child in _children(pid))
+
+
+def _proportional_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"the kernel does not say how much memory process {pid} has")
+
+
+def _children(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for one in lists for child in one.read_text().split()]
