@@ -18,7 +18,7 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # Workers begin with what they would import anyway: 30 ms each rather than 500.
-multiprocessing.set_forkserver_preload(["entity_env.vec.worker", "tests.tiny_games"])
+multiprocessing.set_forkserver_preload(["entity_env.vec.worker", "tests.worker_games"])
 
 # A shell that runs the tests in the background has Ctrl-C ignored, and so would they.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import multiprocessing
 import os
 import signal
-import sys
 import tempfile
-import types
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
 from time import monotonic
 from typing import Any, Final
 
@@ -42,16 +37,14 @@ from entity_env.vec.protocol import (
     words_of,
 )
 from entity_env.vec.shared_block import SharedBlock, machine_error
+from entity_env.vec.start import started
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.wire import StepReader
-from entity_env.vec.worker import run_worker
 
 _START_TIMEOUT_S: Final = 60.0
 _END_TIMEOUT_S: Final = 5.0
 _STACK_TIMEOUT_S: Final = 0.5
 _FIRST_ACTION_BYTES: Final = 1 << 12
-_NUM_START_FILES: Final = 16
-"""More file descriptors than it takes to start a process."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ class Link:
             lifeline,
             self._stacks,
         )
-        self.process = _started(plan.context, setup)
+        self.process = started(plan.context, setup)
         self.bell.watch(self.process.sentinel)
         theirs.close()
         their_end.close()
@@ -370,61 +363,6 @@ def split(num_envs: int, num_workers: int) -> list[range]:
     """Shares of environments that differ by one at most."""
     edges = [num_envs * i // num_workers for i in range(num_workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(edges)]
-
-
-def start_context(method: str | None) -> BaseContext:
-    """How workers are started: forkserver where there is one, else spawn.
-
-    Raises:
-        ValueError: another method.
-    """
-    available = [m for m in ("forkserver", "spawn") if m in multiprocessing.get_all_start_methods()]
-    if method is not None and method not in available:
-        raise ValueError(f"start_method must be one of {', '.join(available)}, got {method!r}")
-    return multiprocessing.get_context(method or available[0])
-
-
-def _started(context: BaseContext, setup: Setup) -> BaseProcess:
-    """A new process that serves."""
-    process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
-        target=run_worker, args=(setup,), name=f"entity_env worker {setup.index}", daemon=True
-    )
-    try:
-        _require_files()
-        with _without_main():
-            process.start()
-    except OSError as error:
-        raise machine_error(f"start worker {setup.index}", error) from error
-    return process
-
-
-def _require_files() -> None:
-    """Fails as starting a process would, but before the fork server has been spoken to.
-
-    That one dies of a client that runs out of file descriptors in the middle of a sentence.
-    """
-    pipes: list[tuple[int, int]] = []
-    try:
-        for _ in range(_NUM_START_FILES // 2):
-            pipes.append(os.pipe())
-    finally:
-        for end in itertools.chain.from_iterable(pipes):
-            os.close(end)
-
-
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Hides the script that runs from multiprocessing.
-
-    It would run it once more in every worker, which fails without `if __name__ == "__main__"`.
-    What workers run comes to them by cloudpickle, that of the script included.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def _temporary_file() -> int:

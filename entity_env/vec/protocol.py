@@ -152,8 +152,14 @@ class Failure:
     place: Mapping[str, Any]
 
     @classmethod
-    def of(cls, error: BaseException, worker: int) -> Failure:
-        """The failure that an exception of a worker means."""
+    def of(cls, error: BaseException, worker: int, env_id: int | None = None) -> Failure:
+        """The failure that an exception of a worker means.
+
+        Args:
+            error: what was raised.
+            worker: where.
+            env_id: what was being stepped, if that is known.
+        """
         notes = list(getattr(error, "__notes__", ()))
         if isinstance(error, WorkerError):
             names = ("env_id", "seed", "episode", "step", "game_traceback")
@@ -162,7 +168,7 @@ class Failure:
         if isinstance(error, EntityEnvError) and hasattr(errors, type(error).__name__):
             return cls(type(error).__name__, str(error), [*notes, f"in worker {worker}"], {})
         text = "".join(traceback.format_exception(error)).rstrip()
-        place = {"worker": worker, "game_traceback": text}
+        place = {"worker": worker, "env_id": env_id, "game_traceback": text}
         return cls("", f"{type(error).__name__}: {error}", notes, place)
 
     def error(self) -> EntityEnvError:

@@ -59,7 +59,8 @@ def run_worker(setup: Setup) -> None:
     try:
         worker = _started(setup, batch)
         if worker is not None:
-            worker.serve()
+            with contextlib.suppress(ConnectionError):  # the parent is gone: nobody is to be told
+                worker.serve()
     finally:
         batch.close()
 
@@ -108,7 +109,10 @@ class _Worker:
             try:
                 self._obey(command)
             except BaseException as error:
-                self._say(Failure.of(error, self._setup.index))
+                # `sys.exit` of a game, say: a batch of environments explains exceptions, but not it
+                env_id = self._setup.envs.start + words[Word.CURRENT]
+                is_explained = isinstance(error, Exception)
+                self._say(Failure.of(error, self._setup.index, None if is_explained else env_id))
             words[Word.CURRENT] = NOBODY
             bell.ring()
 

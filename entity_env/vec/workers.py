@@ -21,10 +21,11 @@ from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.backend import Source, Values
 from entity_env.vec.batch_step import BatchStep, Ended, merge_metrics
 from entity_env.vec.doorbell import Wake, wait_any
-from entity_env.vec.link import Link, Plan, split, start_context
+from entity_env.vec.link import Link, Plan, split
 from entity_env.vec.local import ERROR_METRIC, OnError
 from entity_env.vec.protocol import HEADER_BYTES, Reset, pickled
 from entity_env.vec.shared_block import SharedBlock
+from entity_env.vec.start import start_context
 from entity_env.vec.statistics import WorkerStatistics
 
 _logger = logging.getLogger(__name__)

@@ -1,0 +1,80 @@
+"""How worker processes are started."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import sys
+import types
+from collections.abc import Iterator
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Final
+
+from entity_env.vec.protocol import Setup
+from entity_env.vec.shared_block import machine_error
+from entity_env.vec.worker import run_worker
+
+_NUM_START_FILES: Final = 16
+"""More file descriptors than it takes to start a process."""
+
+
+def start_context(method: str | None) -> BaseContext:
+    """How workers are started: forkserver where there is one, else spawn.
+
+    Raises:
+        ValueError: another method.
+    """
+    available = [m for m in ("forkserver", "spawn") if m in multiprocessing.get_all_start_methods()]
+    if method is not None and method not in available:
+        raise ValueError(f"start_method must be one of {', '.join(available)}, got {method!r}")
+    return multiprocessing.get_context(method or available[0])
+
+
+def started(context: BaseContext, setup: Setup) -> BaseProcess:
+    """A new process that serves.
+
+    Raises:
+        WorkerError: the machine lacks memory, processes or file descriptors.
+    """
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
+        target=run_worker, args=(setup,), name=f"entity_env worker {setup.index}", daemon=True
+    )
+    try:
+        _require_files()
+        with _without_main():
+            process.start()
+    except OSError as error:
+        raise machine_error(f"start worker {setup.index}", error) from error
+    return process
+
+
+def _require_files() -> None:
+    """Fails as starting a process would, but before the fork server has been spoken to.
+
+    That one dies of a client that runs out of file descriptors in the middle of a sentence.
+    """
+    pipes: list[tuple[int, int]] = []
+    try:
+        for _ in range(_NUM_START_FILES // 2):
+            pipes.append(os.pipe())
+    finally:
+        for end in itertools.chain.from_iterable(pipes):
+            os.close(end)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hides the script that runs from multiprocessing.
+
+    It would run it once more in every worker, which fails without `if __name__ == "__main__"`.
+    What workers run comes to them by cloudpickle, that of the script included.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
