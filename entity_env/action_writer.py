@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -51,7 +52,8 @@ class ActionWriter(ABC):
     def __init__(self, name: ActionName) -> None:
         self.name = name
         self.num_actors = 0
-        self._groups: list[tuple[int, int, int, int]] = []
+        self._groups: list[int] = []
+        """Row, type, first and count of each group, one after another."""
         self._indices: list[tuple[int, NDArray[np.int64]]] = []
 
     def clear(self) -> None:
@@ -62,8 +64,13 @@ class ActionWriter(ABC):
 
     def add_group(self, row: int, type_index: int, first: int, count: int) -> None:
         """Adds entities of one type as actors of an observation."""
-        self._groups.append((row, type_index, first, count))
+        self._groups.extend((row, type_index, first, count))
         self.num_actors += count
+
+    def add_groups(self, groups: Sequence[int]) -> None:
+        """Adds several groups: row, type, first and count of each, one after another."""
+        self._groups += groups
+        self.num_actors += sum(groups[3::4])
 
     def add_indices(self, row: int, indices: NDArray[np.int64]) -> None:
         """Adds actors by their index in the observation."""
@@ -100,7 +107,7 @@ class ActionWriter(ABC):
             np.add.at(lengths, np.array(rows), [len(index) for index in indices])
             np.concatenate(indices, out=out)
             return
-        row, kind, first, count = np.array(self._groups, dtype=np.int64).T
+        row, kind, first, count = np.array(self._groups, dtype=np.int64).reshape(-1, 4).T
         np.add.at(lengths, row, count)
         base = first - entities.starts[kind, row] + entities.offsets[kind, row]
         base -= np.cumsum(count) - count
@@ -156,6 +163,11 @@ class GlobalCategoricalWriter(_CategoricalWriter):
         """Asks for the action in an observation."""
         self._rows.append(row)
         self.num_actors += 1
+
+    def add_all(self, rows: Sequence[int]) -> None:
+        """Asks for it in several observations."""
+        self._rows += rows
+        self.num_actors += len(rows)
 
     def _write_actors(
         self,

@@ -17,7 +17,8 @@ from entity_env.errors import ClosedError
 from entity_env.frame import FrameLayout, LocalMemory, gather
 from entity_env.obs_writer import ObsWriter
 from entity_env.vec.arena import Rows
-from entity_env.vec.batch_step import BatchStep, Ended, LocalStepMemory, StepMemory
+from entity_env.vec.batch_step import BatchStep, LocalStepMemory, StepMemory
+from entity_env.vec.endings import Ended, Endings
 from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec.wire import StepReader, StepWriter
 from tests.batches import assert_same
@@ -63,8 +64,8 @@ class Told:
             truncated=memory.truncated,
             is_over=memory.is_over,
             final=gathered(self.finals, ask=False).write(memory.final) if self.finals else None,
-            ended=[Ended(*one) for one in self.ended],
-            lost=[Ended(*one) for one in self.lost],
+            ended=Endings.of([Ended(*one) for one in self.ended]),
+            lost=Endings.of([Ended(*one) for one in self.lost]),
             metrics=dict(self.metrics),
         )
 
@@ -121,13 +122,14 @@ def assert_same_step(step: BatchStep, expected: BatchStep, first_row: int) -> No
     for name in ("reward", "terminated", "truncated", "is_over"):
         assert_array_equal(getattr(step, name), getattr(expected, name), err_msg=name)
     for ended, wanted in ((step.ended, expected.ended), (step.lost, expected.lost)):
-        assert [one.row for one in ended] == [one.row + first_row for one in wanted]
-        assert [one.reward for one in ended] == [one.reward for one in wanted]
-        for one, other in zip(ended, wanted, strict=True):
+        assert_array_equal(ended.rows, wanted.rows + first_row)
+        assert_array_equal(ended.ints[:, 1:], wanted.ints[:, 1:])
+        assert_array_equal(ended.floats, wanted.floats)
+        for row, one, other in zip(ended.rows, ended.episodes, wanted.episodes, strict=True):
             for name in ("reward", "length", "terminated", "truncated", "seed", "number"):
-                assert getattr(one.episode, name) == getattr(other.episode, name), name
-            assert one.episode.env_id == one.row
-            assert dict(one.episode.metrics) == dict(other.episode.metrics)
+                assert getattr(one, name) == getattr(other, name), name
+            assert one.env_id == row
+            assert dict(one.metrics) == dict(other.metrics)
     assert step.metrics == expected.metrics
     step.ended = expected.ended
     step.lost = expected.lost

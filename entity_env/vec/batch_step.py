@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from functools import reduce
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.episode import Episode
 from entity_env.frame import Frame, FrameMemory, LocalMemory
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import ActionName, EntityName
+from entity_env.vec.endings import (
+    AGENT,
+    EARNED,
+    NO_ENDINGS,
+    TERMINATED,
+    TRUNCATED,
+    Ended as Ended,
+    Endings,
+)
 from entity_env.vec_obs import Metric, VecActionMask, VecObs, VecSelectEntityActionMask
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-class Ended(NamedTuple):
-    """One episode that ended in a step."""
-
-    row: int
-    """Row of the batch."""
-    reward: float
-    """What the last action earned."""
-    episode: Episode
 
 
 class StepMemory(Protocol):
@@ -72,8 +71,8 @@ class BatchStep:
     truncated: NDArray[np.bool_]
     is_over: NDArray[np.bool_]
     final: Frame | None = None
-    ended: list[Ended] = field(default_factory=list)
-    lost: list[Ended] = field(default_factory=list)
+    ended: Endings = NO_ENDINGS
+    lost: Endings = NO_ENDINGS
     metrics: dict[str, Metric] = field(default_factory=dict)
 
     def vec_obs(
@@ -89,15 +88,13 @@ class BatchStep:
             lost: what the rows of `self.lost` showed last, a batch of one row each.
         """
         masks = self.frame.action_masks()
-        ended = [*self.ended, *self.lost]
+        ended = self.ended + self.lost
         final = None
-        if self.final is not None:
-            final = _final_obs(self.final.features(), self.final.visible(), masks, self.ended)
-        for number, one in enumerate(lost or (), start=1):
-            features, visible = one.features, one.visible
-            if final is not None:
-                features, visible = _joined(final, features, visible)
-            final = _final_obs(features, visible, masks, ended[: len(self.ended) + number])
+        if self.final is not None or lost:
+            shown = [] if self.final is None else [(self.final.features(), self.final.visible())]
+            shown += [(one.features, one.visible) for one in lost or ()]
+            final_of = self.lost if self.final is None else ended
+            final = _final_obs(*reduce(_joined, shown), masks, final_of, env_id)
         return VecObs(
             features=self.frame.features(),
             visible=self.frame.visible(),
@@ -109,7 +106,7 @@ class BatchStep:
             agent_id=agent_id,
             final=final,
             metrics=self.metrics,
-            episodes=[one.episode for one in ended],
+            episodes=ended.episodes,
         )
 
 
@@ -147,10 +144,11 @@ def _final_obs(
     features: _Features,
     visible: _Visible,
     masks: Mapping[ActionName, VecActionMask],
-    ended: Sequence[Ended],
+    ended: Endings,
+    env_id: NDArray[np.int64],
 ) -> VecObs:
     """Last observations: nobody is asked for anything."""
-    episodes = [one.episode for one in ended]
+    ints = ended.ints
     nobody = RaggedArray.unchecked(
         np.zeros(0, dtype=np.int64), np.zeros(len(ended), dtype=np.int64)
     )
@@ -158,12 +156,12 @@ def _final_obs(
         features=features,
         visible=visible,
         action_masks={name: _unasked(mask, nobody) for name, mask in masks.items()},
-        reward=np.array([one.reward for one in ended], dtype=np.float32),
-        terminated=np.array([episode.terminated for episode in episodes], dtype=np.bool_),
-        truncated=np.array([episode.truncated for episode in episodes], dtype=np.bool_),
-        env_id=np.array([episode.env_id for episode in episodes], dtype=np.int64),
-        agent_id=np.array([episode.agent_id for episode in episodes], dtype=np.int64),
-        episodes=episodes,
+        reward=ended.floats[:, EARNED].astype(np.float32),
+        terminated=ints[:, TERMINATED].astype(np.bool_),
+        truncated=ints[:, TRUNCATED].astype(np.bool_),
+        env_id=env_id[ended.rows],
+        agent_id=ints[:, AGENT].copy(),
+        episodes=ended.episodes,
     )
 
 
@@ -173,17 +171,16 @@ def _unasked(mask: VecActionMask, nobody: RaggedArray[np.int64]) -> VecActionMas
     return type(mask)(nobody)
 
 
-def _joined(final: VecObs, features: _Features, visible: _Visible) -> tuple[_Features, _Visible]:
-    """The rows of a batch, and more rows behind them."""
+def _joined(
+    before: tuple[_Features, _Visible], behind: tuple[_Features, _Visible]
+) -> tuple[_Features, _Visible]:
+    """The rows of one batch, and those of another behind them."""
     flags = {
-        name: _concatenated(
-            _shown(final.features, final.visible, name), _shown(features, visible, name)
-        )
-        for name in {*final.visible, *visible}
+        name: _concatenated(_shown(*before, name), _shown(*behind, name))
+        for name in {*before[1], *behind[1]}
     }
-    return {
-        name: _concatenated(final.features[name], more) for name, more in features.items()
-    }, flags
+    features = {name: _concatenated(before[0][name], more) for name, more in behind[0].items()}
+    return features, flags
 
 
 def _shown(features: _Features, visible: _Visible, name: EntityName) -> RaggedArray[np.bool_]:

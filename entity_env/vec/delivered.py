@@ -65,7 +65,7 @@ def lost_rows(
     """For every lost episode the batch of one row that showed it last."""
     rows: list[VecObs] = []
     batches = list({id(batch): batch.obs for batch in previous.values()}.values())
-    for row, _, _ in step.lost:
+    for row in step.lost.rows.tolist():
         for obs in batches:
             found = np.flatnonzero((obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row]))
             if len(found):

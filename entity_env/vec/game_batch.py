@@ -20,7 +20,8 @@ from entity_env.obs import Obs
 from entity_env.obs_writer import ObsWriter
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.batch_step import BatchStep, Ended, StepMemory
+from entity_env.vec.batch_step import BatchStep, StepMemory
+from entity_env.vec.endings import Ended
 from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_end, where_of_row
 
 
@@ -47,6 +48,10 @@ class GameBatch(LocalBatch):
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an answer, in the order of the rows of the last batch."""
+        self._shown: list[Obs | None] = []
+        """What the rows show; it is read when all environments have been stepped."""
+        self._asked: list[tuple[ActionType[Any], ...]] = []
+        """The actions that they ask for."""
         self._lengths: NDArray[np.int64] | None = None
         """Of the last step; see `FrameLayout`."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
@@ -86,6 +91,8 @@ class GameBatch(LocalBatch):
     def _begin(self) -> None:
         super()._begin()
         self._waiting = []
+        self._shown.clear()
+        self._asked.clear()
 
     def _reset_env(self, env_id: int) -> None:
         for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
@@ -128,6 +135,12 @@ class GameBatch(LocalBatch):
             agent.give([choices[index] for index in islice(answers, count)])
         return True
 
+    def _read(self) -> None:
+        try:
+            self._obs_writer.add_all(self._shown, self._asked)
+        except Exception as error:
+            self._explain(self._obs_writer.num_rows // self.num_agents, error)
+
     def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
         step = super()._finish(begin, memory)
         self._lengths = step.frame.lengths
@@ -139,7 +152,7 @@ class GameBatch(LocalBatch):
             return
         # The same as the general way, for what nearly all games are, without its calls.
         hosts, current, rewards = self._hosts, self.current, self._rewards
-        add, wait = self._obs_writer.add, self._waiting.append
+        show, ask, wait = self._shown.append, self._asked.append, self._waiting.append
         for env_id in range(first, self.num_envs):
             current[0] = env_id
             host = hosts[env_id]
@@ -152,7 +165,8 @@ class GameBatch(LocalBatch):
             score = obs.score
             rewards.append(score - agent.last_score)
             agent.last_score = score
-            add(obs, agent.kinds)
+            show(obs)
+            ask(agent.kinds)
             wait(agent)
 
     def _collect(self, env_id: int) -> None:
@@ -170,7 +184,8 @@ class GameBatch(LocalBatch):
                 agent.first_score = score
                 rewards.append(0.0)
             agent.last_score = score
-            self._obs_writer.add(obs, agent.kinds)
+            self._shown.append(obs)
+            self._asked.append(agent.kinds)
             self._waiting.append(agent)
 
     def _collect_idle(self, env_id: int, agent: TrainAgent) -> None:
@@ -178,10 +193,8 @@ class GameBatch(LocalBatch):
         self._hosts[env_id].require_waiting()
         last = self._last.get(env_id * self.num_agents + agent.agent_id)
         self._rewards.append(0.0)
-        if last is None:
-            self._obs_writer.add_empty()
-        else:
-            self._obs_writer.add(last[0], ())
+        self._shown.append(None if last is None else last[0])
+        self._asked.append(())
 
     def _shown_end(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
         for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):

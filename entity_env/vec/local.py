@@ -15,7 +15,8 @@ from entity_env.errors import EntityEnvError, SchemaError, WorkerError
 from entity_env.frame import FrameLayout
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.batch_step import BatchStep, Ended, StepMemory, merge_metrics
+from entity_env.vec.batch_step import BatchStep, StepMemory, merge_metrics
+from entity_env.vec.endings import EARNED, TERMINATED, TRUNCATED, Ended, Endings
 from entity_env.vec.game_traceback import game_traceback
 
 OnError: TypeAlias = Literal["raise", "restart"]
@@ -210,6 +211,9 @@ class LocalBatch(ABC):
                 error = again
         self._explain(env_id, error)
 
+    def _read(self) -> None:
+        """Adds the rows of all environments, if `_collect` has not done so."""
+
     def _begin(self) -> None:
         self._writer.clear()
         self._final_writer.clear()
@@ -218,6 +222,7 @@ class LocalBatch(ABC):
         self._lost.clear()
 
     def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
+        self._read()
         middle = perf_counter()
         step = BatchStep(
             frame=self._writer.write(memory.rows),
@@ -226,8 +231,8 @@ class LocalBatch(ABC):
             truncated=memory.truncated,
             is_over=memory.is_over,
             final=self._final_writer.write(memory.final) if self._final_writer.num_rows else None,
-            ended=list(self._ended),
-            lost=list(self._lost),
+            ended=Endings.of(self._ended),
+            lost=Endings.of(self._lost),
             metrics=self._writer.metrics(),
         )
         merge_metrics(step.metrics, self._final_writer.metrics())
@@ -242,10 +247,12 @@ class LocalBatch(ABC):
         reward[:] = self._rewards
         step.terminated[:] = False
         step.truncated[:] = False
-        for row, last_reward, episode in (*step.ended, *step.lost):
-            reward[row] += last_reward
-            step.terminated[row] |= episode.terminated
-            step.truncated[row] |= episode.truncated
+        for endings in (step.ended, step.lost):
+            if len(endings):  # a row may end several episodes in one step
+                rows, ints = endings.rows, endings.ints
+                np.add.at(reward, rows, endings.floats[:, EARNED].astype(np.float32))
+                np.logical_or.at(step.terminated, rows, ints[:, TERMINATED].astype(np.bool_))
+                np.logical_or.at(step.truncated, rows, ints[:, TRUNCATED].astype(np.bool_))
         if not np.isfinite(reward).all():
             row = int(np.flatnonzero(~np.isfinite(reward))[0])
             where = where_of_row(self.num_agents, self.first_env, row)

@@ -6,30 +6,29 @@ stays whole while it writes the next step, and also when it dies in the middle o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.episode import Episode
 from entity_env.frame import Frame, FrameLayout
 from entity_env.vec.arena import FINAL_LENGTHS, NUM_EXTRAS, Arena, Rows, Share
-from entity_env.vec.batch_step import BatchStep, Ended
+from entity_env.vec.batch_step import BatchStep
+from entity_env.vec.endings import NO_ENDINGS, NUM_INTS, NUM_METRICS, ROW, Endings
 from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec_obs import Metric
 
 # After the slots of the rows and those of last observations, the directory lists:
 _ENDED_INTS: Final = 1
+"""How many of them were lost, which come last; then the integers of `Endings`."""
 _ENDED_FLOATS: Final = 2
 _EPISODE_METRICS: Final = 3
 _BATCH_METRICS: Final = 4
 _NAMES: Final = 5
 
-_ENDED_WIDTH: Final = 9
-"""Row, agent, length, terminated, truncated, seed, number, how many metrics, whether lost."""
+_INT: Final = np.dtype(np.int64)
 
 
 class StepWriter:
@@ -44,6 +43,7 @@ class StepWriter:
 
     def __init__(self, layout: FrameLayout, rows: Rows, envs: range, num_agents: int) -> None:
         self._extras = 2 * len(layout.slots)
+        self._first_row = envs.start * num_agents
         self._arenas = [Arena(layout), Arena(layout)]
         self._names: dict[str, int] = {}
         self.memory = [
@@ -57,9 +57,9 @@ class StepWriter:
 
     def end(self, parity: int, step: BatchStep) -> None:
         """Completes a step by what is no array."""
-        ended, metrics = [*step.ended, *step.lost], step.metrics
+        ended, metrics = step.ended + step.lost, step.metrics
         arena, num_names = self._arenas[parity], len(self._names)
-        if ended:
+        if len(ended):
             self._put_ended(arena, ended, len(step.lost))
         if metrics:
             rows = [(self._id(k), m.count, m.sum, m.min, m.max) for k, m in metrics.items()]
@@ -80,18 +80,15 @@ class StepWriter:
         for arena in self._arenas:
             arena.block.close()
 
-    def _put_ended(self, arena: Arena, ended: Sequence[Ended], num_lost: int) -> None:
-        num_kept = len(ended) - num_lost
-        ints = np.array(
-            [_integers(one, i >= num_kept) for i, one in enumerate(ended)], dtype=np.int64
-        )
-        floats = np.array([(one.reward, one.episode.reward) for one in ended], dtype=np.float64)
-        arena.put(self._extras + _ENDED_INTS, ints)
-        arena.put(self._extras + _ENDED_FLOATS, floats)
-        metrics = [
-            (self._id(name), value) for one in ended for name, value in one.episode.metrics.items()
-        ]
-        if metrics:
+    def _put_ended(self, arena: Arena, ended: Endings, num_lost: int) -> None:
+        ints = arena.allocate(self._extras + _ENDED_INTS, ended.ints.size + 1, _INT)
+        ints[0] = num_lost
+        told = ints[1:].reshape(-1, NUM_INTS)
+        told[:] = ended.ints
+        told[:, ROW] += self._first_row
+        arena.put(self._extras + _ENDED_FLOATS, ended.floats)
+        if ended.ints[:, NUM_METRICS].any():
+            metrics = [(self._id(k), x) for one in ended.episodes for k, x in one.metrics.items()]
             arena.put(self._extras + _EPISODE_METRICS, np.array(metrics, dtype=np.float64))
 
     def _id(self, name: str) -> int:
@@ -141,7 +138,7 @@ class StepReader:
             terminated=rows.terminated[parity][self._mine],
             truncated=rows.truncated[parity][self._mine],
             is_over=rows.is_over[parity][self._envs.start : self._envs.stop],
-            final=self._final(buffer, words, num_slots) if ended else None,
+            final=self._final(buffer, words, num_slots) if len(ended) else None,
             ended=ended,
             lost=lost,
             metrics=self._metrics(buffer, words, extras),
@@ -183,40 +180,27 @@ class StepReader:
 
     def _ended(
         self, buffer: memoryview, words: Sequence[int], extras: int
-    ) -> tuple[list[Ended], list[Ended]]:
+    ) -> tuple[Endings, Endings]:
         """The episodes that ended, and those that were lost."""
         self._learn_names(buffer, words, extras)
         ints = _array(buffer, words, extras + _ENDED_INTS, np.int64)
         floats = _array(buffer, words, extras + _ENDED_FLOATS, np.float64)
-        ended: list[Ended] = []
-        lost: list[Ended] = []
         if ints is None or floats is None:
-            return ended, lost
+            return NO_ENDINGS, NO_ENDINGS
         values = _array(buffer, words, extras + _EPISODE_METRICS, np.float64)
-        pairs = iter([] if values is None else values.reshape(-1, 2).tolist())
-        numbers_of_all = ints.reshape(-1, _ENDED_WIDTH).tolist()
-        for numbers, reals in zip(numbers_of_all, floats.reshape(-1, 2).tolist(), strict=True):
-            metrics = {self._names[int(k)]: v for k, v in islice(pairs, numbers[7])}
-            (lost if numbers[8] else ended).append(self._one_ended(numbers, reals, metrics))
-        return ended, lost
-
-    def _one_ended(
-        self, numbers: Sequence[int], reals: Sequence[float], metrics: Mapping[str, float]
-    ) -> Ended:
-        row, agent_id, length, terminated, truncated, seed, number = numbers[:7]
-        row += self._mine.start
-        episode = Episode(
-            reward=reals[1],
-            length=length,
-            terminated=bool(terminated),
-            truncated=bool(truncated),
-            seed=seed,
-            number=number,
-            env_id=row // self._num_agents,
-            agent_id=agent_id,
-            metrics=metrics,
+        metrics = np.zeros((0, 2)) if values is None else values.reshape(-1, 2).copy()
+        # Copies: episodes are made when somebody looks, and that may be after the next steps.
+        told, reals = ints[1:].reshape(-1, NUM_INTS).copy(), floats.reshape(-1, 2).copy()
+        first = len(told) - int(ints[0])
+        split = int(told[:first, NUM_METRICS].sum())
+        return (
+            Endings.read(
+                told[:first], reals[:first], metrics[:split], self._names, self._num_agents
+            ),
+            Endings.read(
+                told[first:], reals[first:], metrics[split:], self._names, self._num_agents
+            ),
         )
-        return Ended(row, reals[0], episode)
 
     def _metrics(self, buffer: memoryview, words: Sequence[int], extras: int) -> dict[str, Metric]:
         flat = _array(buffer, words, extras + _BATCH_METRICS, np.float64)
@@ -227,21 +211,6 @@ class StepReader:
         names = _array(buffer, words, extras + _NAMES, np.uint8)
         if names is not None:
             self._names += names.tobytes().decode().split("\0")
-
-
-def _integers(ended: Ended, is_lost: bool) -> tuple[int, ...]:
-    episode = ended.episode
-    return (
-        ended.row,
-        episode.agent_id,
-        episode.length,
-        episode.terminated,
-        episode.truncated,
-        episode.seed,
-        episode.number,
-        len(episode.metrics),
-        is_lost,
-    )
 
 
 def _array(

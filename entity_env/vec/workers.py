@@ -19,8 +19,9 @@ from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.arena import Rows
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.backend import Source, Values
-from entity_env.vec.batch_step import BatchStep, Ended, merge_metrics
+from entity_env.vec.batch_step import BatchStep, merge_metrics
 from entity_env.vec.doorbell import Wake, wait_any
+from entity_env.vec.endings import NUMBER, Ended, Endings
 from entity_env.vec.link import Link, Plan, split
 from entity_env.vec.local import ERROR_METRIC, OnError
 from entity_env.vec.protocol import HEADER_BYTES, Reset, pickled
@@ -289,16 +290,17 @@ class Workers:
         """Keeps the books by which a worker can be replaced, and adds what was lost with one."""
         if link.index in self._lost:
             lost = self._lost.pop(link.index)
-            step.lost = [*step.lost, *lost]
-            for row, _, _ in lost:
-                step.truncated[row - link.envs.start * self.num_agents] = True
+            step.lost += Endings.of(lost)
+            step.truncated[[one.row - link.envs.start * self.num_agents for one in lost]] = True
         mine = self._rows_in(link.index)
         self._earned[mine] += step.reward
-        for row, _, episode in (*step.ended, *step.lost):
-            self._earned[row] = 0
-            self._lengths[row] = 0
-            self._numbers[row] = max(int(self._numbers[row]), episode.number + 1)
-            self._is_playing[row] = False
+        for endings in (step.ended, step.lost):
+            if len(endings):
+                rows = endings.rows
+                self._earned[rows] = 0
+                self._lengths[rows] = 0
+                np.maximum.at(self._numbers, rows, endings.ints[:, NUMBER] + 1)
+                self._is_playing[rows] = False
         is_asked = (step.frame.lengths[self._actor_rows] > 0).any(axis=0)
         self._is_asked[mine] = is_asked
         self._is_playing[mine] |= is_asked
@@ -324,7 +326,7 @@ class Workers:
         if len(links) == 1:
             step = steps[0]
             offset = links[0].envs.start * self.num_agents
-            step.ended, step.lost = _moved(step.ended, offset), _moved(step.lost, offset)
+            step.ended, step.lost = step.ended.moved(offset), step.lost.moved(offset)
             return step
         parity = links[0].parity
         is_whole = len(links) == len(self._links)
@@ -349,8 +351,8 @@ class Workers:
         first = 0
         for link, step in zip(links, steps, strict=True):
             offset = link.envs.start * self.num_agents - first
-            together.ended += _moved(step.ended, offset)
-            together.lost += _moved(step.lost, offset)
+            together.ended += step.ended.moved(offset)
+            together.lost += step.lost.moved(offset)
             merge_metrics(together.metrics, step.metrics)
             first += len(step.reward)
         finals = [step.final for step in steps if step.final is not None]
@@ -358,8 +360,3 @@ class Workers:
             lengths = np.concatenate([final.lengths for final in finals], axis=1)
             together.final = gather(self._layout, finals, lengths)
         return together
-
-
-def _moved(ended: Sequence[Ended], offset: int) -> list[Ended]:
-    """The same episodes, by their rows in a batch that begins `offset` rows later."""
-    return [Ended(row - offset, reward, episode) for row, reward, episode in ended]
