@@ -133,7 +133,7 @@ def _action_differences(
         return
     yield from _list_differences("the label", where, _labels(expected), _labels(got), names)
     if isinstance(expected, ContinuousActionSpace) and isinstance(got, ContinuousActionSpace):
-        bounds = [(list(space.low), list(space.high)) for space in (expected, got)]
+        bounds = [(_floats(space.low), _floats(space.high)) for space in (expected, got)]
         if bounds[0] != bounds[1]:
             yield (
                 f"{where}{expected_name} has the bounds {bounds[0][0]} to {bounds[0][1]}, "
@@ -152,7 +152,7 @@ def _action_to_json(space: ActionSpace) -> dict[str, object]:
     if not isinstance(space, SelectEntityActionSpace):
         data["labels"] = list(_labels(space))
     if isinstance(space, ContinuousActionSpace):
-        data |= {"low": list(space.low), "high": list(space.high)}
+        data |= {"low": _floats(space.low), "high": _floats(space.high)}
     return data
 
 
@@ -197,6 +197,11 @@ def _strings(data: Mapping[str, object], key: str) -> tuple[str, ...]:
     if len(texts) != len(items):
         raise SchemaError(f"spaces in JSON need texts under {key!r}, got {items!r}")
     return texts
+
+
+def _floats(values: Sequence[float]) -> list[float]:
+    """As numbers of Python, which JSON knows."""
+    return [float(value) for value in values]
 
 
 def _numbers(data: Mapping[str, object], key: str) -> tuple[float, ...]:

@@ -94,7 +94,7 @@ class WorthNet:
         actors = batch.action_masks["go"].actors
         logprobs = -np.arange(len(actors), dtype=np.float32)
         actions = {"go": np.zeros(len(actors.values), np.int64)}
-        return Decisions(actions, logprobs, np.zeros_like(logprobs), self.values(batch))
+        return Decisions(actions, actions, logprobs, np.zeros_like(logprobs), self.values(batch))
 
     def values(self, batch: NetBatch) -> NDArray[np.float32]:
         """The worth, 0 for nothing."""
@@ -169,7 +169,7 @@ def test_decisions_survive_that_their_batch_is_spoilt() -> None:
     batch = collect(2, seen([1.0, None]), seen([2.0, 3.0]), seen([0.0, 0.0]))
     stored = batch.decisions.gather(np.array([2, 0]))
     np.testing.assert_array_equal(stored.obs.features["Thing"].values[:, 0], [3, 1])
-    assert stored.actions["go"].tolist() == [0, 0]
+    assert stored.samples["go"].tolist() == [0, 0]
 
 
 def test_what_cannot_be_learnt_from_is_told() -> None:
@@ -229,7 +229,7 @@ def test_a_minibatch_without_actors_is_finite(count: int) -> None:
     nobody = Batch(
         decisions=type(real.decisions)(
             obs=type(real.decisions.obs)(obs.features, obs.visible, obs.action_masks),
-            actions={"go": obs.action_masks["go"].actors},
+            samples={"go": RaggedArray(np.zeros(0, np.int64), np.zeros(max(count, 1), np.int64))},
         ),
         b_inds=np.arange(count),
         logprobs=np.zeros(max(count, 1), np.float32),

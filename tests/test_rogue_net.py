@@ -12,14 +12,19 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net import ObsBatch, RogueNet, RogueNetConfig
+from entity_env.agents.rogue_net import (
+    ActionDistribution,
+    CategoricalDistribution,
+    ObsBatch,
+    RogueNet,
+    RogueNetConfig,
+)
 from entity_env.agents.rogue_net.torch_input_norm import InputNorm
 from entity_env.errors import SchemaError, UsageError
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import (
     ActionSpace,
     CategoricalActionSpace,
-    ContinuousActionSpace,
     Entity,
     GlobalCategoricalActionSpace,
     ObsSpace,
@@ -31,6 +36,11 @@ from tests.rogue_net_fixtures import FIXTURES, Fixture, batch_of
 Case = Mapping[str, NDArray[np.float64]]
 
 
+def _logprobs(distribution: ActionDistribution) -> torch.Tensor:
+    assert isinstance(distribution, CategoricalDistribution)
+    return distribution.logprobs
+
+
 def _check(fixture: Fixture, net: RogueNet, cases: list[Case]) -> None:
     with torch.inference_mode():
         distributions, values = net.distributions(batch_of(fixture, cases))
@@ -39,7 +49,7 @@ def _check(fixture: Fixture, net: RogueNet, cases: list[Case]) -> None:
     for action, distribution in distributions.items():
         for row, case in enumerate(cases):
             wanted: NDArray[np.float32] = case[f"logprobs/{action}"].astype(np.float32)
-            got = distribution.logprobs[distribution.rows == row].numpy()[:, : wanted.shape[1]]
+            got = _logprobs(distribution)[distribution.rows == row].numpy()[:, : wanted.shape[1]]
             allowed = wanted > -1e29
             np.testing.assert_allclose(got[allowed], wanted[allowed], rtol=1e-5, atol=2e-5)
             assert (got[~allowed] < -1e29).all()
@@ -59,14 +69,16 @@ def test_action_heads_tell_the_chosen_probability() -> None:
     fixture = FIXTURES[-1]
     net, batch = fixture.net(), batch_of(fixture, fixture.cases())
     decisions = net.act(batch, generator=torch.Generator().manual_seed(1))
-    evaluation = net.evaluate(batch, decisions.actions)
+    evaluation = net.evaluate(batch, decisions.samples)
     np.testing.assert_allclose(evaluation.logprobs.detach().numpy(), decisions.logprobs, rtol=1e-5)
     np.testing.assert_allclose(evaluation.entropy.detach().numpy(), decisions.entropy, rtol=1e-5)
     np.testing.assert_allclose(evaluation.values.detach().numpy(), decisions.values, atol=1e-6)
     np.testing.assert_allclose(net.values(batch), decisions.values, atol=1e-6)
     total = np.zeros(len(decisions.values))
     for name, each in net.distributions(batch)[0].items():
-        picked = each.logprobs.detach().numpy()[np.arange(len(each.rows)), decisions.actions[name]]
+        assert decisions.samples[name] is decisions.actions[name]
+        logprobs = _logprobs(each).detach().numpy()
+        picked = logprobs[np.arange(len(each.rows)), decisions.actions[name]]
         np.add.at(total, each.rows.numpy(), picked)
     np.testing.assert_allclose(total, decisions.logprobs, rtol=1e-5)
 
@@ -162,7 +174,7 @@ def test_a_batch_without_any_entity(greedy: bool) -> None:
     decisions = net.act(_nothing(4), greedy=greedy)
     np.testing.assert_array_equal(decisions.values, [0.5] * 4)
     np.testing.assert_array_equal(decisions.logprobs, [0.0] * 4)
-    evaluation = net.evaluate(_nothing(4), decisions.actions)
+    evaluation = net.evaluate(_nothing(4), decisions.samples)
     loss = evaluation.logprobs.sum() + evaluation.entropy.sum() + evaluation.values.sum()
     loss.backward()  # type: ignore[no-untyped-call]
     for parameter in net.parameters():
@@ -187,17 +199,17 @@ def test_rows_do_not_see_each_other() -> None:
     joint, single = net.distributions(batch), net.distributions(alone)
     torch.testing.assert_close(joint[1][:1], single[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(
-        joint[0]["keys"].logprobs, single[0]["keys"].logprobs, rtol=1e-4, atol=1e-4
+        _logprobs(joint[0]["keys"]), _logprobs(single[0]["keys"]), rtol=1e-4, atol=1e-4
     )
 
 
 def test_gradients_equal_those_of_plain_indexing(monkeypatch: pytest.MonkeyPatch) -> None:
     net = RogueNet(OBS, ACTIONS)
-    actions = net.act(_batch()).actions
+    samples = net.act(_batch()).samples
 
     def gradients() -> list[torch.Tensor]:
         net.zero_grad()
-        evaluation = net.evaluate(_batch(), actions)
+        evaluation = net.evaluate(_batch(), samples)
         loss = evaluation.logprobs.sum() + evaluation.values.sum() + evaluation.entropy.sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return [p.grad.clone() for p in net.parameters() if p.grad is not None]
@@ -223,7 +235,7 @@ def test_hidden_entities_change_the_policy_of_nobody_who_is_visible() -> None:
     moved["B"].values[0] += 3
     changed = dataclasses.replace(hidden, features=moved)
     before, after = net.distributions(hidden), net.distributions(changed)
-    torch.testing.assert_close(before[0]["keys"].logprobs, after[0]["keys"].logprobs)
+    torch.testing.assert_close(_logprobs(before[0]["keys"]), _logprobs(after[0]["keys"]))
     assert not torch.equal(before[1][0], after[1][0])
 
 
@@ -232,7 +244,7 @@ def test_only_update_statistics_changes_them() -> None:
     net.train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     decisions = net.act(_batch())
-    loss = net.evaluate(_batch(), decisions.actions).values.sum()
+    loss = net.evaluate(_batch(), decisions.samples).values.sum()
     loss.backward()  # type: ignore[no-untyped-call]
     net.values(_batch())
     for name, value in net.state_dict().items():
@@ -304,8 +316,6 @@ def test_impossible_choices_are_told(batch: ObsBatch, message: str) -> None:
 
 
 def test_what_it_cannot_do_is_told() -> None:
-    with pytest.raises(SchemaError, match="action 'push' is continuous"):
-        RogueNet(OBS, {"push": ContinuousActionSpace((-1.0,), (1.0,))})
     with pytest.raises(SchemaError, match="no entity"):
         RogueNet(ObsSpace(), {"pick": SelectEntityActionSpace()})
     with pytest.raises(UsageError, match="multiple of n_head"):

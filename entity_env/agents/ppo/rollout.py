@@ -82,7 +82,7 @@ class Collector:
             rows = None if is_ready.all() else np.flatnonzero(is_ready)
             self._vec.send(decisions.actions)
             # While the games go on: what they showed stays valid until `recv`.
-            self._storage.add(next_obs, decisions.actions, rows)
+            self._storage.add(next_obs, decisions.samples, rows)
             what.is_ready[t] = is_ready
             what.values[t] = decisions.values
             logprobs[t] = decisions.logprobs

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.growing import GrowingRagged, Scalar
 from entity_env.agents.rogue_net.layout import ObsBatch
-from entity_env.errors import SchemaError
+from entity_env.agents.rogue_net.torch_net import Samples
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import ActionName, EntityName
 from entity_env.vec_obs import (
@@ -25,10 +25,10 @@ from entity_env.vec_obs import (
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """Decisions by index: what was observed, and what was done."""
+    """Decisions by index: what `RogueNet.evaluate` takes."""
 
     obs: ObsBatch
-    actions: dict[ActionName, NDArray[np.int64]]
+    samples: dict[ActionName, NDArray[np.int64 | np.float32]]
 
 
 class EntityStorage:
@@ -74,27 +74,39 @@ class _ActionStorage:
         self._actors = GrowingRagged[np.int64]()
         self._actees = GrowingRagged[np.int64]()
         self._allowed = GrowingRagged[np.bool_]()
-        self._chosen = GrowingRagged[np.int64]()
-        self._selects = self._is_masked = False
+        self._samples = GrowingRagged[np.int64 | np.float32]()
+        self._kind: type[VecActionMask] = VecCategoricalActionMask
+        self._is_masked = False
 
     def clear(self) -> None:
-        for each in (self._actors, self._actees, self._chosen):
-            each.clear()
+        self._actors.clear()
+        self._actees.clear()
         self._allowed.clear()
+        self._samples.clear()
         self._is_masked = False
 
     def add(
         self,
         mask: VecActionMask,
-        chosen: NDArray[np.int64],
+        samples: Samples,
         num_choices: int,
         rows: NDArray[np.int64] | None,
     ) -> None:
-        if isinstance(mask, VecContinuousActionMask):
-            raise SchemaError("continuous actions cannot be learnt yet")
+        self._kind = type(mask)
+        self._actors.extend(_select(mask.actors, rows))
+        drawn: RaggedArray[np.int64 | np.float32] = RaggedArray(samples, mask.actors.lengths)
+        self._samples.extend(_select(drawn, rows))
+        if not isinstance(mask, VecContinuousActionMask):
+            self._add_allowed(mask, num_choices, rows)
+
+    def _add_allowed(
+        self,
+        mask: VecCategoricalActionMask | VecSelectEntityActionMask,
+        num_choices: int,
+        rows: NDArray[np.int64] | None,
+    ) -> None:
         allowed = mask.mask
         if isinstance(mask, VecSelectEntityActionMask):
-            self._selects = True
             self._actees.extend(_select(mask.actees, rows))
             lengths = mask.actors.lengths * mask.actees.lengths
             shape: tuple[int, ...] = (int(lengths.sum()),)
@@ -104,25 +116,27 @@ class _ActionStorage:
         self._is_masked |= allowed is not None
         if allowed is None:
             allowed = RaggedArray(np.ones(shape, dtype=np.bool_), lengths)
-        self._actors.extend(_select(mask.actors, rows))
         self._allowed.extend(_select(allowed, rows))
-        self._chosen.extend(_select(RaggedArray(chosen, mask.actors.lengths), rows))
 
-    def freeze(self) -> tuple[VecActionMask, RaggedArray[np.int64]]:
-        allowed = self._allowed.ragged if self._is_masked else None
+    def freeze(self) -> tuple[VecActionMask, RaggedArray[np.int64 | np.float32]]:
+        return self._freeze_mask(), self._samples.ragged
+
+    def _freeze_mask(self) -> VecActionMask:
         actors = self._actors.ragged
-        if self._selects:
-            mask: VecActionMask = VecSelectEntityActionMask(actors, self._actees.ragged, allowed)
-        else:
-            mask = VecCategoricalActionMask(actors, allowed)
-        return mask, self._chosen.ragged
+        if self._kind is VecContinuousActionMask:
+            return VecContinuousActionMask(actors)
+        allowed = self._allowed.ragged if self._is_masked else None
+        if self._kind is VecSelectEntityActionMask:
+            return VecSelectEntityActionMask(actors, self._actees.ragged, allowed)
+        return VecCategoricalActionMask(actors, allowed)
 
 
 class DecisionStorage:
     """Keeps decisions of a rollout, one after another, and gives any of them back.
 
     Args:
-        num_choices: number of labels of each action; 0 for select actions.
+        num_choices: number of labels to choose from for each action; 0 for select and continuous
+            actions.
     """
 
     def __init__(self, num_choices: Mapping[ActionName, int]) -> None:
@@ -139,21 +153,21 @@ class DecisionStorage:
     def add(
         self,
         obs: VecObs,
-        actions: Mapping[ActionName, NDArray[np.int64]],
+        samples: Mapping[ActionName, Samples],
         rows: NDArray[np.int64] | None,
     ) -> None:
-        """Copies the decisions of some rows, or of all."""
+        """Copies the decisions of some rows, or of all; `samples` as in `Decisions`."""
         self._entities.add(obs, rows)
         for name, storage in self._actions.items():
-            storage.add(obs.action_masks[name], actions[name], self._num_choices[name], rows)
+            storage.add(obs.action_masks[name], samples[name], self._num_choices[name], rows)
 
     def freeze(self) -> FrozenDecisions:
         """All decisions so far, as views that are valid until the next `add` or `clear`."""
         frozen = {name: storage.freeze() for name, storage in self._actions.items()}
         entities = self._entities.freeze()
         masks = {name: mask for name, (mask, _) in frozen.items()}
-        chosen = {name: actions for name, (_, actions) in frozen.items()}
-        return FrozenDecisions(ObsBatch(entities.features, entities.visible, masks), chosen)
+        samples = {name: drawn for name, (_, drawn) in frozen.items()}
+        return FrozenDecisions(ObsBatch(entities.features, entities.visible, masks), samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +175,7 @@ class FrozenDecisions:
     """All decisions of a rollout."""
 
     obs: ObsBatch
-    actions: Mapping[ActionName, RaggedArray[np.int64]]
+    samples: Mapping[ActionName, RaggedArray[np.int64 | np.float32]]
 
     def gather(self, mb_inds: NDArray[np.int64]) -> StoredBatch:
         """The decisions of that index, in that order, as copies."""
@@ -172,7 +186,7 @@ class FrozenDecisions:
                 name: _gather_mask(mask, mb_inds) for name, mask in self.obs.action_masks.items()
             },
         )
-        return StoredBatch(obs, {name: a[mb_inds].values for name, a in self.actions.items()})
+        return StoredBatch(obs, {name: a[mb_inds].values for name, a in self.samples.items()})
 
 
 def _gather_mask(mask: VecActionMask, mb_inds: NDArray[np.int64]) -> VecActionMask:

@@ -96,7 +96,7 @@ def minibatch_loss(
         return as_tensor(values[mb_inds], net.device)
 
     stored = batch.decisions.gather(mb_inds)
-    new = net.evaluate(stored.obs, stored.actions)
+    new = net.evaluate(stored.obs, stored.samples)
     logratio = new.logprobs - pick(batch.logprobs)
     ratio = logratio.exp()
     advantages = pick(batch.advantages)

@@ -19,18 +19,24 @@ if TYPE_CHECKING:
         load_checkpoint as load_checkpoint,
         save_checkpoint as save_checkpoint,
     )
-    from entity_env.agents.rogue_net.torch_net import (
+    from entity_env.agents.rogue_net.torch_distributions import (
         ActionDistribution as ActionDistribution,
+        CategoricalDistribution as CategoricalDistribution,
+        GaussianDistribution as GaussianDistribution,
+    )
+    from entity_env.agents.rogue_net.torch_net import (
         Decisions as Decisions,
         Evaluation as Evaluation,
         RogueNet as RogueNet,
     )
 
 _NEED_TORCH = {
-    "ActionDistribution": "torch_net",
+    "ActionDistribution": "torch_distributions",
+    "CategoricalDistribution": "torch_distributions",
     "Checkpoint": "torch_checkpoint",
     "Decisions": "torch_net",
     "Evaluation": "torch_net",
+    "GaussianDistribution": "torch_distributions",
     "NeuralAgent": "torch_agent",
     "RogueNet": "torch_net",
     "load_checkpoint": "torch_checkpoint",

@@ -48,7 +48,8 @@ class Choices:
     Args:
         packed: `(num_actors,)` packed index of every actor.
         rows: `(num_actors,)` the observation that it belongs to.
-        allowed: `(num_actors, num_choices)` bool; None allows everything.
+        allowed: `(num_actors, num_choices)` bool; None allows everything, as all real numbers
+            within the bounds of a continuous action.
         actees: for a select action; its choices are places in the list of actees.
     """
 
@@ -62,13 +63,12 @@ def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Cho
     """Looks up the actors of one action.
 
     Raises:
-        SchemaError: an actor has nothing to choose from, an index is out of range, or the action
-            is continuous.
+        SchemaError: an actor has nothing to choose from, or an index is out of range.
     """
-    if isinstance(mask, VecContinuousActionMask):
-        raise SchemaError(f"action {action!r} is continuous: RogueNet chooses labels and entities")
     packed = layout.packed_index(mask.actors, f"actors of action {action!r}")
     rows = mask.actors.row_index
+    if isinstance(mask, VecContinuousActionMask):
+        return Choices(packed, rows, allowed=None)
     if isinstance(mask, VecCategoricalActionMask):
         allowed = None if mask.mask is None else mask.mask.values
         choices = Choices(packed, rows, allowed)

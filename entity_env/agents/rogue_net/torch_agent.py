@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.agents.rogue_net.torch_checkpoint import load_checkpoint
-from entity_env.agents.rogue_net.torch_net import RogueNet, choose
+from entity_env.agents.rogue_net.torch_distributions import CategoricalDistribution, choose
+from entity_env.agents.rogue_net.torch_net import RogueNet, Samples
 from entity_env.errors import CheckpointError
 from entity_env.game_run import AgentRun
 from entity_env.observation import (
@@ -30,13 +31,14 @@ from entity_env.vec_obs import VecActions, VecObs
 
 
 class NeuralAgent(PolicyAgent):
-    """Plays as a trained network decides; its actions tell the probabilities of all choices.
+    """Plays as a trained network decides; its choices tell the probabilities of all others.
 
     The network is only read, never changed, so several agents can share one.
 
     Args:
         net: the network.
-        greedy: take what is most probable; otherwise draw, as in training.
+        greedy: take what is most probable, of real numbers the mean; otherwise draw, as in
+            training.
         seed: the same seed and game make the same draws; None = a fresh one.
 
     Raises:
@@ -80,7 +82,9 @@ class NeuralAgent(PolicyAgent):
             self._is_declared = False  # once a game
         chosen, probs = self._choose(self._batch(observation))
         return {
-            question.name: _with_probs(question.action(chosen[question.name]), probs[question.name])
+            question.name: _with_probs(
+                question.action(chosen[question.name]), probs.get(question.name)
+            )
             for question in self.questions(observation)
         }
 
@@ -94,12 +98,20 @@ class NeuralAgent(PolicyAgent):
     @torch.inference_mode()
     def _choose(
         self, batch: VecObs
-    ) -> tuple[dict[ActionName, NDArray[np.int64]], dict[ActionName, NDArray[np.float32]]]:
+    ) -> tuple[dict[ActionName, Samples], dict[ActionName, NDArray[np.float32]]]:
+        """Legal actions, and the probabilities of all labels and entities."""
         distributions, _ = self.net.distributions(batch)
         chosen = choose(distributions, greedy=self.greedy, generator=self._generator)
         return (
-            {name: choice.cpu().numpy() for name, choice in chosen.items()},
-            {name: each.logprobs.exp().cpu().numpy() for name, each in distributions.items()},
+            {
+                name: each.actions(chosen[name]).cpu().numpy()
+                for name, each in distributions.items()
+            },
+            {
+                name: each.logprobs.exp().cpu().numpy()
+                for name, each in distributions.items()
+                if isinstance(each, CategoricalDistribution)
+            },
         )
 
     def _batch(self, observation: Observation) -> VecObs:
@@ -118,7 +130,9 @@ class NeuralAgent(PolicyAgent):
             )
 
 
-def _with_probs(action: Action, probs: NDArray[np.float32]) -> Action:
+def _with_probs(action: Action, probs: NDArray[np.float32] | None) -> Action:
+    if probs is None:
+        return action
     if isinstance(action, GlobalCategoricalAction):
         return replace(action, probs=probs[0])
     if isinstance(action, CategoricalAction | SelectEntityAction):

@@ -1,8 +1,9 @@
-"""Action heads: from the vectors of the entities to log-probabilities of what each may choose."""
+"""Action heads: from the vectors of the entities to distributions of what each may do."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,13 +12,17 @@ from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.choices import Actees, Choices
 from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.torch_distributions import (
+    ActionDistribution,
+    CategoricalDistribution,
+    GaussianDistribution,
+)
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
 from entity_env.errors import SchemaError
 from entity_env.spaces import (
     ActionName,
     ActionSpace,
-    CategoricalActionSpace,
-    GlobalCategoricalActionSpace,
+    ContinuousActionSpace,
     SelectEntityActionSpace,
 )
 
@@ -34,9 +39,9 @@ class CategoricalHead(nn.Module):
         nn.init.orthogonal_(self.proj.weight, 0.01)
         nn.init.zeros_(self.proj.bias)
 
-    def forward(self, x: Tensor, choices: Choices) -> Tensor:
-        """Packed `(num_entities, d_model)` to `(num_actors, num_choices)` log-probabilities."""
-        return _log_probabilities(self.proj(_pick(x, choices.packed)), choices)
+    def forward(self, x: Tensor, choices: Choices) -> ActionDistribution:
+        """Packed `(num_entities, d_model)` to a distribution over `num_choices` labels."""
+        return _categorical(self.proj(_pick(x, choices.packed)), choices)
 
 
 class SelectEntityHead(nn.Module):
@@ -48,12 +53,12 @@ class SelectEntityHead(nn.Module):
         self.key_proj = nn.Linear(d_model, d_qk)
         self.scale = 1.0 / math.sqrt(d_qk)
 
-    def forward(self, x: Tensor, choices: Choices) -> Tensor:
-        """Packed `(num_entities, d_model)` to `(num_actors, max_actees)` log-probabilities."""
+    def forward(self, x: Tensor, choices: Choices) -> ActionDistribution:
+        """Packed `(num_entities, d_model)` to a distribution over `max_actees` places."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
-            return x.new_zeros(0, 1)
-        return _log_probabilities(self._compare(x, choices, actees), choices)
+            return CategoricalDistribution(_rows(x, choices), x.new_zeros(0, 1))
+        return _categorical(self._compare(x, choices, actees), choices)
 
     def _compare(self, x: Tensor, choices: Choices, actees: Actees) -> Tensor:
         queries = self.query_proj(_pick(x, choices.packed)) * self.scale
@@ -73,28 +78,69 @@ class SelectEntityHead(nn.Module):
         return logits.flatten(0, 1).index_select(0, actor_slots)
 
 
+class GaussianHead(nn.Module):
+    """Chooses a mean for every label and actor, and a standard deviation for every label.
+
+    Both count in half ranges of the bounds, from their middle: a fresh network chooses around the
+    middle, with a standard deviation of half the range.
+
+    Raises:
+        SchemaError: a bound that float32 cannot hold.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, name: ActionName, space: ContinuousActionSpace, d_model: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(d_model, len(space))
+        nn.init.orthogonal_(self.proj.weight, 0.01)
+        nn.init.zeros_(self.proj.bias)
+        self.log_std = nn.Parameter(torch.zeros(len(space)))
+        # No part of a checkpoint: they are in its action space.
+        self.register_buffer("low", _bounds(name, space.low), persistent=False)
+        self.register_buffer("high", _bounds(name, space.high), persistent=False)
+
+    def forward(self, x: Tensor, choices: Choices) -> ActionDistribution:
+        """Packed `(num_entities, d_model)` to a distribution over `num_labels` real numbers."""
+        mean = self.proj(_pick(x, choices.packed))
+        rows = _rows(x, choices)
+        return GaussianDistribution(rows, mean, self.log_std, self.low, self.high)
+
+
 def make_head(name: ActionName, space: ActionSpace, config: RogueNetConfig) -> nn.Module:
     """The head for an action.
 
     Raises:
-        SchemaError: the action is continuous.
+        SchemaError: a continuous action with a bound that float32 cannot hold.
     """
-    if isinstance(space, CategoricalActionSpace | GlobalCategoricalActionSpace):
-        return CategoricalHead(config.d_model, len(space))
     if isinstance(space, SelectEntityActionSpace):
         return SelectEntityHead(config.d_model, config.d_qk)
-    raise SchemaError(
-        f"action {name!r} is continuous, but RogueNet chooses labels and entities: "
-        "give the action a set of labels to choose from"
-    )
+    if isinstance(space, ContinuousActionSpace):
+        return GaussianHead(name, space, config.d_model)
+    return CategoricalHead(config.d_model, len(space))
+
+
+def _bounds(name: ActionName, bounds: Sequence[float]) -> Tensor:
+    tensor = torch.tensor([float(bound) for bound in bounds], dtype=torch.float32)
+    if not tensor.isfinite().all():
+        raise SchemaError(
+            f"action {name!r} is bounded by {[float(bound) for bound in bounds]}, but actions are "
+            f"float32, at most {torch.finfo(torch.float32).max:.3g}: choose larger units"
+        )
+    return tensor
 
 
 def _pick(x: Tensor, packed: NDArray[np.int64]) -> Tensor:
     return x.index_select(0, as_tensor(packed, x.device))
 
 
-def _log_probabilities(logits: Tensor, choices: Choices) -> Tensor:
+def _rows(x: Tensor, choices: Choices) -> Tensor:
+    return as_tensor(choices.rows, x.device)
+
+
+def _categorical(logits: Tensor, choices: Choices) -> CategoricalDistribution:
     if choices.allowed is not None:
         forbidden = as_tensor(~choices.allowed, logits.device)
         logits = logits.masked_fill(forbidden, FORBIDDEN)
-    return torch.log_softmax(logits, dim=-1)
+    return CategoricalDistribution(_rows(logits, choices), torch.log_softmax(logits, dim=-1))

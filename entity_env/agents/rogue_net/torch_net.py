@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from entity_env.agents.rogue_net.choices import Choices, find_choices
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.layout import Batch, Layout, lay_out
+from entity_env.agents.rogue_net.torch_distributions import ActionDistribution, choose
 from entity_env.agents.rogue_net.torch_embedding import EntityEmbedding
 from entity_env.agents.rogue_net.torch_heads import make_head
 from entity_env.agents.rogue_net.torch_named_modules import NamedModules
@@ -32,20 +33,8 @@ from entity_env.spaces import (
     ObsSpace,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class ActionDistribution:
-    """What every actor of one action would choose.
-
-    Args:
-        rows: `(num_actors,)` int64, the observation of each actor.
-        logprobs: `(num_actors, num_choices)` float32, normalized; what is not allowed has the
-            smallest float32 instead of minus infinity. For a select action the choices are places
-            in the list of actees, padded to the longest list.
-    """
-
-    rows: Tensor
-    logprobs: Tensor
+Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
+"""One value an actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +42,18 @@ class Decisions:
     """What a network decided for a batch, in arrays of its own.
 
     Args:
-        actions: per action `(num_actors,)` int64, what `VecEnvironment.act` takes.
-        logprobs: `(num_rows,)` float32, log-probability of all that a row chose together; 0 for a
-            row without actors.
+        actions: per action what `VecEnvironment.act` takes: `(num_actors,)` int64, or
+            `(num_actors, num_labels)` float32 within the bounds of a continuous action.
+        samples: per action what `RogueNet.evaluate` takes: the same array, but for a continuous
+            action what was drawn before it was clipped (see `GaussianDistribution`).
+        logprobs: `(num_rows,)` float32, log-probability of the samples of a row together; 0 for a
+            row without actors. Of real numbers it is a density, which can exceed 0.
         entropy: `(num_rows,)` float32 nats, summed over the actors of a row.
         values: `(num_rows,)` float32, the discounted reward that the network expects.
     """
 
-    actions: dict[ActionName, NDArray[np.int64]]
+    actions: Mapping[ActionName, Samples]
+    samples: Mapping[ActionName, Samples]
     logprobs: NDArray[np.float32]
     entropy: NDArray[np.float32]
     values: NDArray[np.float32]
@@ -68,7 +61,7 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Given actions as the network sees them now: `(num_rows,)` tensors with gradients."""
+    """Given samples as the network sees them now: `(num_rows,)` tensors with gradients."""
 
     logprobs: Tensor
     entropy: Tensor
@@ -76,7 +69,7 @@ class Evaluation:
 
 
 class _Head(Protocol):
-    def __call__(self, x: Tensor, choices: Choices) -> Tensor: ...
+    def __call__(self, x: Tensor, choices: Choices) -> ActionDistribution: ...
 
 
 class RogueNet(nn.Module):
@@ -87,11 +80,11 @@ class RogueNet(nn.Module):
 
     Args:
         obs_space: what can be observed; the order of entities and features counts.
-        action_space: what can be done; labels and selected entities, no continuous actions.
+        action_space: what can be done: labels, selected entities, real numbers.
         config: its size.
 
     Raises:
-        SchemaError: a continuous action, or no entity.
+        SchemaError: no entity, or a bound of a continuous action that float32 cannot hold.
     """
 
     def __init__(
@@ -132,7 +125,7 @@ class RogueNet(nn.Module):
 
         Args:
             batch: observations; rows without entities or actors are fine.
-            greedy: take what is most probable instead of drawing.
+            greedy: take what is most probable instead of drawing: of real numbers the mean.
             generator: where draws come from; torch's own when None.
 
         Raises:
@@ -141,17 +134,21 @@ class RogueNet(nn.Module):
         distributions, values = self.distributions(batch)
         chosen = choose(distributions, greedy=greedy, generator=generator)
         logprobs, entropy = _sum_over_actors(distributions, chosen, values)
+        samples = {name: choice.cpu().numpy() for name, choice in chosen.items()}
         return Decisions(
-            actions={name: choice.cpu().numpy() for name, choice in chosen.items()},
+            actions=_to_actions(distributions, chosen, samples),
+            samples=samples,
             logprobs=logprobs.cpu().numpy(),
             entropy=entropy.cpu().numpy(),
             values=values.cpu().numpy(),
         )
 
-    def evaluate(self, batch: Batch, actions: Mapping[ActionName, NDArray[np.int64]]) -> Evaluation:
-        """Weighs actions that were chosen before; every action of the space must be given."""
+    def evaluate(
+        self, batch: Batch, samples: Mapping[ActionName, NDArray[np.int64 | np.float32]]
+    ) -> Evaluation:
+        """Weighs samples that `act` gave before; every action of the space must be given."""
         distributions, values = self.distributions(batch)
-        chosen = {name: as_tensor(actions[name], self.device) for name in distributions}
+        chosen = {name: as_tensor(samples[name], self.device) for name in distributions}
         logprobs, entropy = _sum_over_actors(distributions, chosen, values)
         return Evaluation(logprobs, entropy, values)
 
@@ -163,7 +160,7 @@ class RogueNet(nn.Module):
         return values
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
-        """What every actor would choose, per action, and the `(num_rows,)` values."""
+        """What every actor would do, per action, and the `(num_rows,)` values."""
         layout = lay_out(batch, self._names)
         choices = {
             name: find_choices(name, batch.action_masks[name], layout) for name in self.action_space
@@ -172,8 +169,7 @@ class RogueNet(nn.Module):
         distributions: dict[ActionName, ActionDistribution] = {}
         for name, module in self.action_heads.items():
             head: _Head = module
-            rows = as_tensor(choices[name].rows, x.device)
-            distributions[name] = ActionDistribution(rows, head(x, choices[name]))
+            distributions[name] = head(x, choices[name])
         return distributions, self._value(x, layout)
 
     def update_statistics(self, batch: Batch, *, restart: bool = False) -> None:
@@ -235,24 +231,18 @@ def input_widths(
     return widths
 
 
-def choose(
+def _to_actions(
     distributions: Mapping[ActionName, ActionDistribution],
-    *,
-    greedy: bool,
-    generator: torch.Generator | None,
-) -> dict[ActionName, Tensor]:
-    """Per action `(num_actors,)` int64: what is most probable, or a draw."""
-    return {
-        name: each.logprobs.argmax(dim=1) if greedy else _draw(each.logprobs, generator)
-        for name, each in distributions.items()
-    }
-
-
-def _draw(logprobs: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One choice a row, by an exponential race: the smallest of `Exp(1) / p` has probability p."""
-    # On the CPU an exponential draw can be 0, and 0 / 0 would win every race.
-    race = torch.empty_like(logprobs).exponential_(generator=generator).clamp_min_(1e-30)
-    return (logprobs.exp() / race).argmax(dim=1)
+    chosen: Mapping[ActionName, Tensor],
+    samples: Mapping[ActionName, Samples],
+) -> dict[ActionName, Samples]:
+    """What an environment takes for what was chosen; `samples` are the same as arrays."""
+    actions: dict[ActionName, Samples] = {}
+    for name, each in distributions.items():
+        action = each.actions(chosen[name])
+        # Most actions are their samples: from a device they come only once.
+        actions[name] = samples[name] if action is chosen[name] else action.cpu().numpy()
+    return actions
 
 
 def _sum_over_actors(
@@ -266,8 +256,6 @@ def _sum_over_actors(
     for name, each in distributions.items():
         if not len(each.rows):
             continue
-        picked = each.logprobs.gather(1, chosen[name].unsqueeze(1)).squeeze(1)
-        logprobs = logprobs.index_add(0, each.rows, picked)
-        spread = -(each.logprobs.exp() * each.logprobs).sum(dim=1)
-        entropy = entropy.index_add(0, each.rows, spread)
+        logprobs = logprobs.index_add(0, each.rows, each.logprob(chosen[name]))
+        entropy = entropy.index_add(0, each.rows, each.entropy())
     return logprobs, entropy
