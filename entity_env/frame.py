@@ -193,7 +193,7 @@ class Frame:
 
     def _global_actors(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """The actor of a global action is the entity after the last."""
-        totals: NDArray[np.int64] = self.lengths[: self.layout.num_local_types].sum(axis=0)
+        totals: NDArray[np.int64] = np.add.reduce(self.lengths[: self.layout.num_local_types])
         return totals[lengths > 0]
 
     def _features(self, where: EntitySlots) -> NDArray[np.float32]:
@@ -217,14 +217,17 @@ def gather(layout: FrameLayout, frames: Sequence[Frame], lengths: NDArray[np.int
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
     slots: list[NDArray[Any] | None] = []
-    for slot in layout.slots:  # a frame in which nobody acts has no array of actors
-        present = [part for frame in frames if (part := frame.slots[slot.index]) is not None]
+    is_partial = False
+    for parts in zip(*(frame.slots for frame in frames), strict=True):
+        present = [part for part in parts if part is not None]
         slots.append(np.concatenate(present) if present else None)
+        is_partial |= 0 < len(present) < len(frames)
     gathered = Frame(layout, lengths, slots)
-    for name in layout.entities:
-        _fill_partial(gathered, frames, layout.entities[name].visible, layout.entities[name].row)
-    for action in layout.actions.values():
-        _fill_partial(gathered, frames, action.mask, action.row, action)
+    if is_partial:  # a frame in which nobody acts has no array of actors, either
+        for where in layout.entities.values():
+            _fill_partial(gathered, frames, where.visible, where.row)
+        for action in layout.actions.values():
+            _fill_partial(gathered, frames, action.mask, action.row, action)
     return gathered
 
 

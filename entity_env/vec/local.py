@@ -216,7 +216,8 @@ class LocalBatch(ABC):
 
     def _begin(self) -> None:
         self._writer.clear()
-        self._final_writer.clear()
+        if self._ended:
+            self._final_writer.clear()
         self._rewards.clear()
         self._ended.clear()
         self._lost.clear()
@@ -235,7 +236,8 @@ class LocalBatch(ABC):
             lost=Endings.of(self._lost),
             metrics=self._writer.metrics(),
         )
-        merge_metrics(step.metrics, self._final_writer.metrics())
+        if step.final is not None:
+            merge_metrics(step.metrics, self._final_writer.metrics())
         self._write_rewards(step)
         step.is_over[:] = self._are_over()
         self.games_s += middle - begin

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -100,7 +99,7 @@ class Stopwatch:
         self.transport_s = 0.0
         self.waiting_s = 0.0
         self.caller_s = 0.0
-        self._last = perf_counter()
+        self._last = self._wait_began = perf_counter()
 
     def skip(self) -> None:
         """What has passed belongs to nobody."""
@@ -118,11 +117,12 @@ class Stopwatch:
         self.transport_s += now - self._last
         self._last = now
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Takes the time of a wait."""
-        begin = perf_counter()
-        yield
-        waited = perf_counter() - begin
+    def begin_wait(self) -> None:
+        """What follows is a wait, in the middle of a call."""
+        self._wait_began = perf_counter()
+
+    def end_wait(self) -> None:
+        """The wait is over."""
+        waited = perf_counter() - self._wait_began
         self.waiting_s += waited
         self.transport_s -= waited

@@ -329,23 +329,28 @@ class VecEnv:
         """Makes the batch that some groups show, and remembers that it waits for actions."""
         envs = [self._backend.groups[group] for group in groups]
         env_id, agent_id = self._env_id, self._agent_id
-        if len(groups) < len(self._backend.groups):
+        if len(groups) == len(self._backend.groups):
+            self._is_over[:] = step.is_over
+        else:
             for batch in {id(batch): batch for batch in self._answered.values()}.values():
                 batch.keep()
             rows = np.concatenate([np.arange(e.start, e.stop) for e in envs])
+            self._is_over[rows] = step.is_over
             env_id = np.repeat(rows, self.num_agents)
             agent_id = np.tile(np.arange(self.num_agents), len(rows))
         lost = lost_rows(step, env_id, agent_id, previous) if step.lost else None
         obs = step.vec_obs(env_id, agent_id, lost)
-        self._is_over[env_id[:: self.num_agents]] = step.is_over
         self._num_episodes += len(obs.episodes)
         self._open.append(Delivered(groups, envs, obs, self.num_agents))
         self._clock.end_call()
         return obs
 
     def _wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
-        with self._clock.waiting():
+        self._clock.begin_wait()
+        try:
             return self._backend.wait(groups, min_envs)
+        finally:
+            self._clock.end_wait()
 
     def _answerable(self, env_ids: NDArray[np.int64] | None) -> Delivered:
         """The batch that actions are for."""

@@ -107,9 +107,17 @@ class StepReader:
 
     def __init__(self, layout: FrameLayout, rows: Rows, envs: range, num_agents: int) -> None:
         self._layout = layout
-        self._rows = rows
-        self._envs = envs
-        self._mine = slice(envs.start * num_agents, envs.stop * num_agents)
+        mine = slice(envs.start * num_agents, envs.stop * num_agents)
+        self._shares = [
+            (
+                rows.lengths[parity][:, mine],
+                rows.reward[parity][mine],
+                rows.terminated[parity][mine],
+                rows.truncated[parity][mine],
+                rows.is_over[parity][envs.start : envs.stop],
+            )
+            for parity in range(2)
+        ]
         self._num_agents = num_agents
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
@@ -131,13 +139,13 @@ class StepReader:
         count = 2 * (extras + NUM_EXTRAS)
         words = np.frombuffer(buffer, np.int64, count).tolist()
         ended, lost = self._ended(buffer, words, extras)
-        rows = self._rows
+        lengths, reward, terminated, truncated, is_over = self._shares[parity]
         return BatchStep(
-            frame=Frame(layout, rows.lengths[parity][:, self._mine], self._slots(buffer, words, 0)),
-            reward=rows.reward[parity][self._mine],
-            terminated=rows.terminated[parity][self._mine],
-            truncated=rows.truncated[parity][self._mine],
-            is_over=rows.is_over[parity][self._envs.start : self._envs.stop],
+            frame=Frame(layout, lengths, self._slots(buffer, words, 0)),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            is_over=is_over,
             final=self._final(buffer, words, num_slots) if len(ended) else None,
             ended=ended,
             lost=lost,
@@ -159,17 +167,13 @@ class StepReader:
     def _slots(
         self, buffer: memoryview, words: Sequence[int], first: int
     ) -> list[NDArray[Any] | None]:
-        return [
-            None
-            if words[2 * (first + slot.index) + 1] < 0
-            else np.frombuffer(
-                buffer,
-                slot.dtype,
-                words[2 * (first + slot.index) + 1],
-                words[2 * (first + slot.index)],
-            )
-            for slot in self._layout.slots
-        ]
+        slots: list[NDArray[Any] | None] = []
+        entry = 2 * first
+        for slot in self._layout.slots:
+            offset, count = words[entry], words[entry + 1]
+            slots.append(None if count < 0 else np.frombuffer(buffer, slot.dtype, count, offset))
+            entry += 2
+        return slots
 
     def _final(self, buffer: memoryview, words: Sequence[int], num_slots: int) -> Frame | None:
         lengths = _array(buffer, words, 2 * num_slots + FINAL_LENGTHS, np.int64)

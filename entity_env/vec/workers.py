@@ -20,7 +20,7 @@ from entity_env.vec.arena import Rows
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.backend import Source, Values
 from entity_env.vec.batch_step import BatchStep, merge_metrics
-from entity_env.vec.doorbell import Wake, wait_any
+from entity_env.vec.doorbell import Wake, wait_all, wait_any
 from entity_env.vec.endings import NUMBER, Ended, Endings
 from entity_env.vec.link import Link, Plan, split
 from entity_env.vec.local import ERROR_METRIC, OnError
@@ -110,14 +110,16 @@ class Workers:
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         links = [self._links[group] for group in groups]
+        if min_envs == sum(len(link.envs) for link in links):
+            bells = [link.bell for link in links if link.error is None]
+            if wait_all(bells, self._patience_s(links)) is Wake.RUNG:
+                return list(groups)
         while True:
             done = [link for link in links if link.error is not None or link.bell.is_rung]
             if sum(len(link.envs) for link in done) >= min_envs:
                 return [link.index for link in done]
             pending = [link for link in links if link not in done]
-            deadlines = [link.deadline for link in pending if link.deadline is not None]
-            timeout_s = max(min(deadlines) - monotonic(), 0.0) if deadlines else None
-            wake = wait_any([link.bell for link in pending], timeout_s)
+            wake = wait_any([link.bell for link in pending], self._patience_s(pending))
             if wake is Wake.PEER_GONE:
                 for link in pending:
                     if not link.bell.is_rung and link.bell.is_peer_gone():
@@ -127,22 +129,30 @@ class Workers:
                     if link.deadline is not None and link.deadline <= monotonic():
                         link.hangs(self._step_timeout_s or 0.0)
 
+    def _patience_s(self, links: Sequence[Link]) -> float | None:
+        """How long to wait until one of the workers counts as hanging."""
+        deadlines = [link.deadline for link in links if link.deadline is not None]
+        return max(min(deadlines) - monotonic(), 0.0) if deadlines else None
+
     def collect(self, groups: Sequence[int]) -> BatchStep:
         told = [(self._links[group], self._links[group].read()) for group in groups]
-        steps: list[BatchStep] = []
+        steps: dict[int, BatchStep] = {}
         failed: EntityEnvError | None = None
         for link, step in told:
             if isinstance(step, BatchStep):
-                self._count(link, step)
-                steps.append(step)
+                steps[link.index] = step
             elif self._on_error == "restart" and link.error is not None:
                 _logger.warning("%s; its environments begin their next episodes", step)
-                steps.append(self._recover(link))
+                steps[link.index] = self._recover(link)
             else:
                 failed = failed or self._placed(step)
-        if failed is not None:
+        if failed is not None:  # whoever has stepped all the same is counted
+            for group, step in steps.items():
+                self._count([group], self._side_by_side({group: step}))
             raise failed
-        return self._side_by_side([self._links[group] for group in groups], steps)
+        together = self._side_by_side(steps)
+        self._count(groups, together)
+        return together
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         group = next(i for i, envs in enumerate(self.groups) if env_id in envs)
@@ -249,7 +259,6 @@ class Workers:
             self.wait([link.index], 1)
             step = link.read()
             if isinstance(step, BatchStep):
-                self._count(link, step)
                 return step
             error = self._placed(step)
             if link.error is None:
@@ -286,24 +295,31 @@ class Workers:
             metrics={ERROR_METRIC: 1.0},
         )
 
-    def _count(self, link: Link, step: BatchStep) -> None:
-        """Keeps the books by which a worker can be replaced, and adds what was lost with one."""
-        if link.index in self._lost:
-            lost = self._lost.pop(link.index)
-            step.lost += Endings.of(lost)
-            step.truncated[[one.row - link.envs.start * self.num_agents for one in lost]] = True
-        mine = self._rows_in(link.index)
-        self._earned[mine] += step.reward
+    def _count(self, groups: Sequence[int], step: BatchStep) -> None:
+        """Keeps the books by which a worker can be replaced, of the groups that a step shows."""
+        if len(groups) == len(self._links):
+            rows: slice | NDArray[np.int64] = slice(None)
+        else:
+            rows = np.concatenate([np.arange(self.num_rows)[self._rows_in(g)] for g in groups])
+        self._earned[rows] += step.reward
         for endings in (step.ended, step.lost):
             if len(endings):
-                rows = endings.rows
-                self._earned[rows] = 0
-                self._lengths[rows] = 0
-                np.maximum.at(self._numbers, rows, endings.ints[:, NUMBER] + 1)
-                self._is_playing[rows] = False
-        is_asked = (step.frame.lengths[self._actor_rows] > 0).any(axis=0)
-        self._is_asked[mine] = is_asked
-        self._is_playing[mine] |= is_asked
+                over = endings.rows if isinstance(rows, slice) else rows[endings.rows]
+                self._earned[over] = 0
+                self._lengths[over] = 0
+                np.maximum.at(self._numbers, over, endings.ints[:, NUMBER] + 1)
+                self._is_playing[over] = False
+        num_actors = np.add.reduce(step.frame.lengths[self._actor_rows])
+        self._is_asked[rows] = is_asked = num_actors > 0
+        self._is_playing[rows] |= is_asked
+
+    def _with_lost(self, link: Link, step: BatchStep) -> BatchStep:
+        """Adds the episodes that were lost with the worker before."""
+        lost = self._lost.pop(link.index, None)
+        if lost:
+            step.lost += Endings.of(lost)
+            step.truncated[[one.row - link.envs.start * self.num_agents for one in lost]] = True
+        return step
 
     def _placed(self, error: EntityEnvError) -> EntityEnvError:
         """A failure with what only the parent knows of it: seed and episode."""
@@ -321,8 +337,10 @@ class Workers:
             game_traceback=error.game_traceback,
         )
 
-    def _side_by_side(self, links: Sequence[Link], steps: Sequence[BatchStep]) -> BatchStep:
-        """One step of several: at most one copy of whatever is ragged."""
+    def _side_by_side(self, told: Mapping[int, BatchStep]) -> BatchStep:
+        """One step of those of several groups: at most one copy of whatever is ragged."""
+        links = [self._links[group] for group in told]
+        steps = [self._with_lost(link, told[link.index]) for link in links]
         if len(links) == 1:
             step = steps[0]
             offset = links[0].envs.start * self.num_agents
