@@ -11,7 +11,7 @@ from entity_env.action_type import (
 )
 from entity_env.entity_type import HIDDEN as HIDDEN
 from entity_env.environment import Environment as Environment
-from entity_env.episode import Episode as Episode
+from entity_env.episode import Episode as Episode, EpisodeEnv as EpisodeEnv, Step as Step
 from entity_env.errors import (
     CheckpointError as CheckpointError,
     ClosedError as ClosedError,
@@ -42,6 +42,7 @@ from entity_env.observation import (
 )
 from entity_env.question import Question as Question, questions as questions
 from entity_env.ragged import RaggedArray as RaggedArray
+from entity_env.record import Record as Record
 from entity_env.schema import Schema as Schema
 from entity_env.spaces import (
     GLOBAL_ENTITY as GLOBAL_ENTITY,

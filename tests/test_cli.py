@@ -124,6 +124,13 @@ def test_eval_of_one_episode_has_no_deviation() -> None:
     assert (figures["std_reward"], figures["ci95"]) == (0, 0)
 
 
+def test_eval_is_the_same_with_workers() -> None:
+    args = ("eval", "snake", "--episodes", "30", "--json", "--seed", "4")
+    alone = json.loads(run(*args, "--num-workers", "0").stdout)
+    assert alone["episodes"] == 30
+    assert json.loads(run(*args, "--num-workers", "2").stdout) == alone
+
+
 def test_eval_reports_every_agent() -> None:
     result = run("eval", "rock_paper_scissors", "--episodes", "3", "--json")
     figures = json.loads(result.stdout)
