@@ -54,13 +54,11 @@ class ActionWriter(ABC):
         self.num_actors = 0
         self._groups: list[int] = []
         """Row, type, first and count of each group, one after another."""
-        self._indices: list[tuple[int, NDArray[np.int64]]] = []
 
     def clear(self) -> None:
         """Begins a new batch."""
         self.num_actors = 0
         self._groups.clear()
-        self._indices.clear()
 
     def add_group(self, row: int, type_index: int, first: int, count: int) -> None:
         """Adds entities of one type as actors of an observation."""
@@ -71,11 +69,6 @@ class ActionWriter(ABC):
         """Adds several groups: row, type, first and count of each, one after another."""
         self._groups += groups
         self.num_actors += sum(groups[3::4])
-
-    def add_indices(self, row: int, indices: NDArray[np.int64]) -> None:
-        """Adds actors by their index in the observation."""
-        self._indices.append((row, indices))
-        self.num_actors += len(indices)
 
     @abstractmethod
     def write(
@@ -102,11 +95,6 @@ class ActionWriter(ABC):
         if not self.num_actors:
             return
         out = frame.slots[slot.index] = memory.allocate(slot, self.num_actors)
-        if self._indices:
-            rows, indices = zip(*self._indices, strict=True)
-            np.add.at(lengths, np.array(rows), [len(index) for index in indices])
-            np.concatenate(indices, out=out)
-            return
         row, kind, first, count = np.array(self._groups, dtype=np.int64).reshape(-1, 4).T
         np.add.at(lengths, row, count)
         base = first - entities.starts[kind, row] + entities.offsets[kind, row]
@@ -211,10 +199,6 @@ class SelectEntityWriter(ActionWriter):
     def add_actees(self, row: int, type_index: int, first: int, count: int) -> None:
         """Adds entities of one type as those that can be selected in an observation."""
         self._actees.add_group(row, type_index, first, count)
-
-    def add_actee_indices(self, row: int, indices: NDArray[np.int64]) -> None:
-        """Adds those that can be selected by their index in the observation."""
-        self._actees.add_indices(row, indices)
 
     def add_mask(self, row: int, mask: object, num_actors: int, num_actees: int) -> None:
         """Completes an observation: who of its actors may select whom.

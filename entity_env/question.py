@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,12 @@ MASK_OF_SPACE: Mapping[type[ActionSpace], type[ActionMask]] = {
     SelectEntityActionSpace: SelectEntityActionMask,
     ContinuousActionSpace: ContinuousActionMask,
 }
+
+Asked: TypeAlias = tuple[int, Sequence[EntityID], Sequence[EntityID]]
+"""Row of the observation, its actors and, for an action that selects, its actees; by their ids."""
+
+GLOBAL_ACTORS: Final[tuple[EntityID, ...]] = (None,)
+"""Who performs a global action."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +86,7 @@ class Question:
             SchemaError: another number of values, or a choice that is not allowed.
         """
         self._require_legal(chosen)
-        match self.space:
-            case GlobalCategoricalActionSpace():
-                index = int(chosen[0])
-                return GlobalCategoricalAction(index, self.space.index_to_label[index])
-            case CategoricalActionSpace():
-                indices = np.asarray(chosen, dtype=np.int64)
-                return CategoricalAction(self.actors, indices, self.space.index_to_label)
-            case SelectEntityActionSpace():
-                return SelectEntityAction(self.actors, [self.actees[int(i)] for i in chosen])
-            case ContinuousActionSpace():
-                values = np.asarray(chosen, dtype=np.float32).reshape(-1, len(self.space))
-                return ContinuousAction(self.actors, values)
+        return next(legal_actions(self.name, self.space, [(0, self.actors, self.actees)], chosen))
 
     def chosen(self, action: Action | None) -> list[Any]:
         """The values of an action, one an actor, as in `VecActions`.
@@ -194,6 +190,40 @@ def random_action(question: Question, rng: np.random.Generator) -> Action:
     return question.action([int(rng.choice(np.flatnonzero(row))) for row in question.allowed])
 
 
+def legal_actions(
+    name: ActionName,
+    space: ActionSpace,
+    asked: Sequence[Asked],
+    values: Sequence[Any] | NDArray[Any],
+) -> Iterator[Action]:
+    """The actions that mean these values, one for each row that was asked.
+
+    Args:
+        name, space: the action.
+        asked: who performs it, row by row.
+        values: what they chose, one an actor, known to be legal; arrays of actions are views of it
+            if it is one of their dtype.
+
+    Raises:
+        SchemaError: another number of values than of actors.
+    """
+    num_actors = sum([len(actors) for _, actors, _ in asked])
+    if len(values) != num_actors:
+        raise SchemaError(
+            f"action {name!r} needs {num_actors} values, one an actor: got {len(values)}"
+        )
+    match space:
+        case GlobalCategoricalActionSpace():
+            labels = space.index_to_label
+            return (GlobalCategoricalAction(i, labels[i]) for i in map(int, values))
+        case CategoricalActionSpace():
+            return _categorical_actions(space.index_to_label, asked, values)
+        case SelectEntityActionSpace():
+            return _select_actions(asked, values)
+        case ContinuousActionSpace():
+            return _continuous_actions(len(space), asked, values)
+
+
 def require_in_bounds(
     name: ActionName, space: ContinuousActionSpace, values: Sequence[Any] | NDArray[Any]
 ) -> None:
@@ -224,6 +254,34 @@ def require_in_bounds(
         )
 
 
+def _categorical_actions(
+    labels: Sequence[str], asked: Sequence[Asked], values: Sequence[int] | NDArray[Any]
+) -> Iterator[Action]:
+    indices = np.asarray(values, dtype=np.int64)
+    stop = 0
+    for _, actors, _ in asked:
+        start, stop = stop, stop + len(actors)
+        yield CategoricalAction(actors, indices[start:stop], labels)
+
+
+def _select_actions(
+    asked: Sequence[Asked], values: Sequence[int] | NDArray[Any]
+) -> Iterator[Action]:
+    chosen = map(int, values)
+    for _, actors, actees in asked:
+        yield SelectEntityAction(actors, [actees[i] for i in islice(chosen, len(actors))])
+
+
+def _continuous_actions(
+    width: int, asked: Sequence[Asked], values: Sequence[Any] | NDArray[Any]
+) -> Iterator[Action]:
+    numbers = np.asarray(values, dtype=np.float32).reshape(-1, width)
+    stop = 0
+    for _, actors, _ in asked:
+        start, stop = stop, stop + len(actors)
+        yield ContinuousAction(actors, numbers[start:stop])
+
+
 def _is_index(choice: object) -> bool:
     return isinstance(choice, int | np.integer) and not isinstance(choice, bool)
 
@@ -242,11 +300,11 @@ def _question(
             f"got a {type(mask).__name__}"
         )
     actees: list[EntityID] = []
-    actors: list[EntityID] = [None]
+    actors: list[EntityID] = [*GLOBAL_ACTORS]
     if not isinstance(mask, GlobalCategoricalActionMask):
-        actors = [ids[i] for i in observation.actor_indices(name, obs_space)]
+        actors = [ids[i] for i in observation.actor_indices(name, obs_space).tolist()]
     if isinstance(mask, SelectEntityActionMask):
-        actees = [ids[i] for i in observation.actee_indices(name, obs_space)]
+        actees = [ids[i] for i in observation.actee_indices(name, obs_space).tolist()]
         num_choices = len(actees)
         if actors and not actees:
             raise SchemaError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from numpy.testing import assert_array_equal
 
 from entity_env import (
     GLOBAL_ENTITY,
+    ActionMask,
     ActionSpace,
     CategoricalActionMask,
     CategoricalActionSpace,
@@ -25,8 +28,10 @@ from entity_env import (
     SelectEntityActionMask,
     SelectEntityActionSpace,
     VecObs,
+    questions,
 )
 from entity_env.observation_writer import ObservationWriter
+from entity_env.question import Asked
 from tests.batches import finish
 from tests.strategies import action_spaces, obs_spaces, observations, untyped
 
@@ -56,19 +61,54 @@ def write(*shown: Observation, ask: bool = True) -> VecObs:
     return finish(writer)
 
 
+FORMS: list[Callable[[Any], Any]] = [
+    lambda rows: rows,
+    lambda rows: rows.tolist(),
+    lambda rows: [tuple(row) for row in rows.tolist()],
+    tuple,
+    lambda rows: np.asfortranarray(rows.astype(np.float64)),
+]
+LISTS: list[Callable[[Any], Any]] = [list, tuple, np.array]
+
+
+@st.composite
+def forms_of(draw: st.DrawFn, shown: Observation, obs_space: ObsSpace) -> Observation:
+    """The same entities in other forms, and actors by their types where everybody acts."""
+    features = {name: draw(st.sampled_from(FORMS))(rows) for name, rows in shown.features.items()}
+    ids = {name: draw(st.sampled_from(LISTS))(given) for name, given in shown.ids.items()}
+    types = st.lists(st.sampled_from(list(obs_space.entities) or ["none"]), max_size=3)
+    actions = {
+        name: dataclasses.replace(untyped(mask), actor_types=draw(types))
+        if obs_space.entities and _asks_all(mask)
+        else mask
+        for name, mask in shown.actions.items()
+    }
+    return dataclasses.replace(shown, features=features, ids=ids, actions=actions)
+
+
+def _asks_all(mask: ActionMask) -> bool:
+    """Everybody acts, and no mask has a row for each of them."""
+    if isinstance(mask, GlobalCategoricalActionMask) or mask.actor_ids is not None:
+        return False
+    return getattr(mask, "mask", None) is None
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_a_batch_shows_what_the_observations_hold(data: st.DataObject) -> None:
     obs_space, action_space = data.draw(obs_spaces()), data.draw(action_spaces())
-    shown = data.draw(st.lists(observations(obs_space, action_space), max_size=3))
+    one_form = observations(obs_space, action_space).flatmap(lambda one: forms_of(one, obs_space))
+    shown = data.draw(st.lists(one_form, max_size=3))
     writer = ObservationWriter(obs_space, action_space)
     for one in shown:
         writer.add(one)
+    assert_knows_who_was_asked(writer, shown)
     batch = finish(writer)
     for row, one in enumerate(shown):
         for name, entity in obs_space.entities.items():
-            expected = one.features.get(name, np.zeros((0, len(entity.features))))
-            assert_array_equal(batch.features[name][row], untyped(expected))
+            expected = np.array(untyped(one.features.get(name, ())), dtype=np.float32)
+            shape = one.num_entities(name), len(entity.features)
+            assert_array_equal(batch.features[name][row], expected.reshape(shape))
             if name in batch.visible:
                 flags = one.visible.get(name, np.ones(one.num_entities(name), dtype=np.bool_))
                 assert_array_equal(batch.visible[name][row], untyped(flags))
@@ -78,6 +118,20 @@ def test_a_batch_shows_what_the_observations_hold(data: st.DataObject) -> None:
             assert_asks(batch, row, one, name, obs_space)
     hidden = {name for one in shown for name in one.visible}
     assert set(batch.visible) == hidden
+
+
+def assert_knows_who_was_asked(writer: ObservationWriter, shown: Sequence[Observation]) -> None:
+    """The ids are those of the plain questions, those of the last batch stay when it is cleared."""
+    action_space = {name: where.space for name, where in writer.layout.actions.items()}
+    expected: dict[str, list[Asked]] = {name: [] for name in action_space}
+    for row, one in enumerate(shown):
+        for question in questions(one, writer.obs_space, action_space):
+            expected[question.name].append((row, question.actors, question.actees))
+    asked = {
+        name: [(row, list(actors), list(actees)) for row, actors, actees in rows]
+        for name, rows in writer.asked.items()
+    }
+    assert asked == expected
 
 
 def assert_asks(batch: VecObs, row: int, one: Observation, name: str, obs_space: ObsSpace) -> None:
@@ -180,6 +234,9 @@ def test_an_absent_action_has_no_actor_in_that_row() -> None:
         ({"actions": {"move": CategoricalActionMask(actor_ids=["no"])}}, "actor 'no' is not among"),
         ({"actions": {"pick": SelectEntityActionMask(actee_ids=["no"])}}, "actee 'no' is not"),
         ({"actions": {"pick": SelectEntityActionMask(actee_types=[])}}, "no legal choice"),
+        ({"actions": {"move": CategoricalActionMask(actor_types=["Z"])}}, "actor type 'Z' is not"),
+        ({"actions": {"pick": SelectEntityActionMask(actee_types=["Z"])}}, "actee type 'Z' is not"),
+        ({"ids": {"A": ["a"]}}, "entity 'A': 2 rows of features but 1 ids"),
         ({"actions": {"call": GlobalCategoricalActionMask([True] * 2)}}, r"\(1, 3\): got \(2,\)"),
         ({"actions": {"call": GlobalCategoricalActionMask([[False] * 3])}}, "no legal choice"),
         (
@@ -191,6 +248,38 @@ def test_an_absent_action_has_no_actor_in_that_row() -> None:
 def test_what_does_not_fit_is_refused_with_its_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaError, match=f"env 1.*{message}"):
         write(observation(), observation(**changes))
+
+
+def test_ids_of_types_that_nobody_declared_are_left_alone() -> None:
+    batch = write(observation(ids={"Z": ["z"], "A": ["a", "b"]}))
+    assert batch.features["A"].lengths.tolist() == [2]
+
+
+def test_a_last_observation_needs_no_ids() -> None:
+    assert len(write(observation(ids={"A": ["a"]}), ask=False)) == 1
+
+
+def test_those_who_were_asked_stay_known_when_the_batch_is_cleared() -> None:
+    writer = ObservationWriter(SPACE, ACTIONS)
+    mask = CategoricalActionMask(actor_ids=[("B", 0), "b", "a"])
+    writer.add(observation(ids={"A": ["a", "b"]}, actions={"move": mask}))
+    asked = writer.asked["move"]
+    writer.clear()
+    assert asked == [(0, [("B", 0), "b", "a"], ())]
+    assert writer.asked["move"] == []
+
+
+def test_neighbours_act_as_one_group() -> None:
+    names = list("abcdefg")
+    batch = write(
+        observation(),
+        observation(
+            features={"A": np.zeros((5, 2)), "B": [[], []]},
+            ids={"A": names[:5], "B": names[5:]},
+            actions={"turn": ContinuousActionMask(actor_ids=list("bcdefgaab"))},
+        ),
+    )
+    assert batch.action_masks["turn"].actors[1].tolist() == [1, 2, 3, 4, 5, 6, 0, 0, 1]
 
 
 def test_global_features_that_nobody_declared_are_refused() -> None:

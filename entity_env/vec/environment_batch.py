@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from entity_env.environment import Environment
 from entity_env.episode import Episode
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.observation import Observation
+from entity_env.observation import Action, Observation
 from entity_env.observation_writer import ObservationWriter
-from entity_env.question import questions
-from entity_env.seeds import EpisodeSeeds
+from entity_env.question import Asked, legal_actions
+from entity_env.seeds import EpisodeSeeds, Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.batch_step import Ended
+from entity_env.vec.endings import Ended
 from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_end, where_of_row
 
 _MAX_IDLE_EPISODES: Final = 1000
@@ -53,7 +52,8 @@ class EnvironmentBatch(LocalBatch):
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
         self._seeds = [EpisodeSeeds(0, first_env + i) for i in range(num_envs)]
         self._ledgers = [_Ledger() for _ in range(num_envs)]
-        self._answers: list[dict[ActionName, Any]] = []
+        self._answers: Iterator[dict[ActionName, Action]] = iter(())
+        """What each environment is to do next, in turn; made when it is its turn."""
         self._has_acted = [False] * num_envs
 
     def obs_space(self) -> ObsSpace:
@@ -62,8 +62,8 @@ class EnvironmentBatch(LocalBatch):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return self._spaces[1]
 
-    def seed_env(self, env_id: int, seed: int, number: int = 0) -> None:
-        self._seeds[env_id] = EpisodeSeeds(seed, self.first_env + env_id)
+    def seed_env(self, env_id: int, run: Run) -> None:
+        self._seeds[env_id], number = run
         self._ledgers[env_id] = _Ledger(number)
 
     def is_over(self, env_id: int) -> bool:
@@ -98,20 +98,42 @@ class EnvironmentBatch(LocalBatch):
         if observation.done:
             self._end(env_id, observation, reward=0.0)
 
+    def _act_from(self, first: int) -> None:
+        if self.autoreset != "same_step":
+            super()._act_from(first)
+            return
+        # Nobody looks at an observation again, so it is not kept: its memory, still warm, serves
+        # the next one. All in one loop, as for most games calls cost more than what they do.
+        envs, ledgers, current = self._envs, self._ledgers, self.current
+        add, earn = self._observation_writer.add, self._rewards.append
+        answers = self._answers
+        for env_id in range(first, self.num_envs):
+            current[0] = env_id
+            observation = envs[env_id].act(next(answers))
+            ledger = ledgers[env_id]
+            ledger.reward += observation.reward
+            ledger.length += 1
+            if observation.terminated or observation.truncated:
+                self._end(env_id, observation, observation.reward)
+                self._reset_env(env_id)
+                self._collect(env_id)
+            else:
+                earn(observation.reward)
+                add(observation)
+
     def _act_env(self, env_id: int) -> None:
         ledger = self._ledgers[env_id]
+        answer = next(self._answers)
         if ledger.is_over:
             self._reset_env(env_id)
             return
-        observation = self._envs[env_id].act(self._answers[env_id])
+        observation = self._envs[env_id].act(answer)
         ledger.reward += observation.reward
         ledger.length += 1
         self._shown[env_id] = observation
         self._has_acted[env_id] = True
         if observation.done:
             self._end(env_id, observation, observation.reward)
-            if self.autoreset == "same_step":
-                self._reset_env(env_id)
 
     def _end(self, env_id: int, observation: Observation, reward: float) -> None:
         ledger = self._ledgers[env_id]
@@ -132,16 +154,12 @@ class EnvironmentBatch(LocalBatch):
             self._observation_final_writer.add(observation, ask=False)
 
     def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
-        chosen = {name: iter(flat) for name, flat in values.items()}
-        self._answers = []
-        for env_id, observation in enumerate(self._shown):
-            if self._ledgers[env_id].is_over:
-                self._answers.append({})
-                continue
-            asked = questions(observation, *self._spaces)
-            self._answers.append(
-                {q.name: q.action(list(islice(chosen[q.name], len(q.actors)))) for q in asked}
-            )
+        asked = self._observation_writer.asked
+        actions = {
+            name: legal_actions(name, space, asked[name], values[name])
+            for name, space in self._spaces[1].items()
+        }
+        self._answers = _answers(self.num_envs, asked, actions)
 
     def _collect(self, env_id: int) -> None:
         observation = self._shown[env_id]
@@ -187,8 +205,27 @@ def _made_by(make: Callable[[], Environment]) -> Environment:
     return env
 
 
+def _answers(
+    num_envs: int,
+    asked: Mapping[ActionName, Sequence[Asked]],
+    actions: Mapping[ActionName, Iterator[Action]],
+) -> Iterator[dict[ActionName, Action]]:
+    """The actions of every environment in turn; those that were asked nothing have none."""
+    if len(actions) == 1:
+        [(name, chosen)] = actions.items()
+        if len(asked[name]) == num_envs:
+            return ({name: action} for action in chosen)
+    answers: list[dict[ActionName, Action]] = [{} for _ in range(num_envs)]
+    for name, chosen in actions.items():
+        for (env_id, _, _), action in zip(asked[name], chosen, strict=True):
+            answers[env_id][name] = action
+    return iter(answers)
+
+
 class _Ledger:
     """Counts the episodes of one environment."""
+
+    __slots__ = ("is_over", "is_playing", "length", "number", "reward")
 
     def __init__(self, first: int = 0) -> None:
         self.number = first - 1

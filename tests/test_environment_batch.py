@@ -1,0 +1,329 @@
+"""EnvironmentBatch: environments stepped here show, and are told, what a plain loop would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.testing import assert_array_equal
+
+from entity_env import (
+    Action,
+    ActionSpace,
+    CategoricalAction,
+    CategoricalActionMask,
+    CategoricalActionSpace,
+    ContinuousAction,
+    ContinuousActionSpace,
+    Entity,
+    Environment,
+    GlobalCategoricalAction,
+    Observation,
+    ObsSpace,
+    SchemaError,
+    SelectEntityAction,
+    VecActions,
+    WorkerError,
+    questions,
+)
+from entity_env.vec import Autoreset, VecEnv
+from tests.executors import Choices, Row, Spaces, choose, plain_batch, plain_row
+from tests.strategies import FEW, action_spaces, obs_spaces, observations, untyped
+from tests.test_observation_writer import forms_of
+
+NUM_ENVS = 3
+
+
+@dataclass
+class Script:
+    """What an environment is to show: episodes, whose last observations are done."""
+
+    spaces: Spaces
+    episodes: list[list[Observation]]
+
+
+class Scripted(Environment):
+    """Shows what is written, over and over, and takes down what it is told."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._number = -1
+        self._left: Iterator[Observation] = iter(())
+        self.told: list[Mapping[str, Action]] = []
+
+    def obs_space(self) -> ObsSpace:
+        return self._script.spaces[0]
+
+    def action_space(self) -> Mapping[str, ActionSpace]:
+        return self._script.spaces[1]
+
+    def reset(self, *, seed: int | None = None) -> Observation:
+        self._number += 1
+        self._left = iter(self._script.episodes[self._number % len(self._script.episodes)])
+        return next(self._left)
+
+    def act(self, actions: Mapping[str, Action]) -> Observation:
+        self.told.append(actions)
+        return next(self._left)
+
+
+@dataclass
+class Plain:
+    """The slow reference: asks each observation its questions when they are answered."""
+
+    envs: list[Scripted]
+    spaces: Spaces
+    autoreset: Autoreset
+    shown: list[Observation] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    final: list[Row] = field(default_factory=list)
+
+    def reset(self) -> None:
+        self.shown = [env.reset() for env in self.envs]
+        self.rows = [plain_row(one, self.spaces, reward=0.0) for one in self.shown]
+
+    def act(self, choices: Choices) -> None:
+        left = {name: list(values) for name, values in choices.items()}
+        answers = [self._answer(one, left) for one in self.shown]
+        self.final = []
+        for i, env in enumerate(self.envs):
+            if self._is_over(self.shown[i]):
+                self.shown[i] = env.reset()
+                self.rows[i] = plain_row(self.shown[i], self.spaces, reward=0.0)
+                continue
+            shown = env.act(answers[i])
+            last = plain_row(shown, self.spaces, ask=not shown.done)
+            if shown.done and self.autoreset == "same_step":
+                self.final.append(last)
+                shown = env.reset()
+                last = replace(
+                    plain_row(shown, self.spaces, reward=last.reward),
+                    terminated=last.terminated,
+                    truncated=last.truncated,
+                )
+            self.shown[i], self.rows[i] = shown, last
+
+    def _is_over(self, shown: Observation) -> bool:
+        return shown.done and self.autoreset != "same_step"
+
+    def _answer(self, shown: Observation, left: dict[str, list[Any]]) -> dict[str, Action]:
+        answer = {}
+        for question in questions(shown, *self.spaces) if not self._is_over(shown) else ():
+            count = len(question.actors)
+            answer[question.name] = question.action(left[question.name][:count])
+            del left[question.name][:count]
+        return answer
+
+
+def plain_action(action: Action) -> tuple[Any, ...]:
+    """An action in plain lists, with the dtype of what an array held."""
+    match action:
+        case CategoricalAction():
+            values = action.indices
+            return list(action.actors), values.tolist(), values.dtype, action.labels, action.probs
+        case GlobalCategoricalAction():
+            return type(action.index), action.index, action.label, action.probs
+        case SelectEntityAction():
+            return list(action.actors), list(action.actees), action.probs
+        case ContinuousAction():
+            return list(action.actors), action.values.tolist(), action.values.dtype
+
+
+def plain_told(env: Scripted) -> list[list[tuple[Any, ...]]]:
+    return [[(n, type(a), *plain_action(a)) for n, a in told.items()] for told in env.told]
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> list[Script]:
+    """One script for each environment, all of the same spaces."""
+    spaces = draw(obs_spaces()), draw(action_spaces())
+    shown = observations(*spaces).flatmap(lambda one: forms_of(one, spaces[0]))
+    made = []
+    for _ in range(NUM_ENVS):
+        episodes = draw(st.lists(st.lists(shown, min_size=2, max_size=3), min_size=1, max_size=2))
+        for episode in episodes:
+            episode[-1].terminated = draw(st.booleans())
+            episode[-1].truncated = not episode[-1].terminated
+        made.append(Script(spaces, episodes))
+    return made
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+@settings(FEW)
+@given(scripts(), st.integers(0, 99))
+def test_environments_show_and_are_told_what_a_plain_loop_says(
+    autoreset: Autoreset, written: list[Script], seed: int
+) -> None:
+    spaces = written[0].spaces
+    left = [Scripted(script) for script in written]
+    made = list(left)
+    plain = Plain([Scripted(script) for script in written], spaces, autoreset)
+    rng = np.random.default_rng(seed)
+    with VecEnv(lambda: left.pop(0), NUM_ENVS, autoreset=autoreset) as vec:
+        batch = plain_batch(vec.reset(), spaces)
+        plain.reset()
+        for _ in range(5):
+            assert batch.rows == plain.rows
+            choices = choose(batch, spaces, rng)
+            batch = plain_batch(vec.act(choices), spaces)
+            plain.act(choices)
+            if autoreset == "same_step":
+                assert [row for _, _, row in batch.final] == plain.final
+        for mine, theirs in zip(made, plain.envs, strict=True):
+            assert plain_told(mine) == plain_told(theirs)
+
+
+# ---------------------------------------------------------------------------- one kind of game
+
+SPACES: tuple[ObsSpace, dict[str, ActionSpace]] = (
+    ObsSpace([], {"A": Entity(["x"])}),
+    {
+        "move": CategoricalActionSpace(["up", "down"]),
+        "turn": ContinuousActionSpace([0], [1]),
+    },
+)
+
+
+def moves(*chosen: int) -> VecActions:
+    """What those who walk are told; nobody turns."""
+    return {"move": np.array(chosen)}
+
+
+class Walker(Environment):
+    """Two who walk, known by their names, in a list and an array that are used again."""
+
+    def __init__(self) -> None:
+        self.names: list[Any] = ["a", "b"]
+        self.places = np.zeros((2, 1), dtype=np.float32)
+        self.told: list[CategoricalAction] = []
+        self.num_steps = 0
+
+    def obs_space(self) -> ObsSpace:
+        return SPACES[0]
+
+    def action_space(self) -> Mapping[str, ActionSpace]:
+        return SPACES[1]
+
+    def reset(self, *, seed: int | None = None) -> Observation:
+        return self.observe()
+
+    def act(self, actions: Mapping[str, Action]) -> Observation:
+        move = actions["move"]
+        assert isinstance(move, CategoricalAction)
+        self.told.append(move)
+        self.num_steps += 1
+        self.places += 1
+        return self.observe()
+
+    def observe(self, **changes: Any) -> Observation:  # noqa: ANN401
+        given = {
+            "reward": 0.0,
+            "features": {"A": self.places},
+            "ids": {"A": self.names},
+            "actions": {"move": CategoricalActionMask(actor_types=["A"])},
+        }
+        return Observation(**{**untyped(given), **changes})
+
+
+def test_a_step_shows_copies_of_what_an_environment_uses_again() -> None:
+    walker = Walker()
+    with VecEnv(lambda: walker, 1) as vec:
+        vec.reset()
+        batch = vec.act(moves(1, 0))
+        walker.places += 7
+        assert batch.features["A"].values.tolist() == [[1], [1]]
+
+
+def test_what_an_environment_does_to_its_ids_leaves_its_actions_alone() -> None:
+    walker = Walker()
+    with VecEnv(lambda: walker, 1) as vec:
+        vec.reset()
+        walker.names.reverse()
+        vec.act(moves(1, 0))
+        assert walker.told[0].actors == ["a", "b"]
+
+
+def test_an_action_stays_what_it_was_after_the_next_step() -> None:
+    walkers = [Walker(), Walker()]
+    left = list(walkers)
+    with VecEnv(lambda: left.pop(0), 2) as vec:
+        vec.reset()
+        for chosen in ([1, 0, 0, 0], [0, 1, 1, 1]):
+            vec.act(moves(*chosen))
+    assert_array_equal([move.indices for move in walkers[0].told], [[1, 0], [0, 1]])
+    assert_array_equal([move.indices for move in walkers[1].told], [[0, 0], [1, 1]])
+
+
+class FailsOnce(Walker):
+    """Raises in its second step, the first time."""
+
+    def act(self, actions: Mapping[str, Action]) -> Observation:
+        shown = super().act(actions)
+        if self.num_steps == 2:
+            raise RuntimeError("stumbled")
+        return shown
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_when_one_fails_the_others_are_told_what_is_theirs(failing: int) -> None:
+    walkers = [FailsOnce() if i == failing else Walker() for i in range(3)]
+    left = list(walkers)
+    with VecEnv(lambda: left.pop(0), 3, on_error="restart") as vec:
+        vec.reset()
+        for step in range(3):
+            batch = vec.act(moves(step == 0, 0, step == 1, 0, step == 2, 1))
+            assert batch.truncated.tolist() == [step == 1 and i == failing for i in range(3)]
+    for i, walker in enumerate(walkers):
+        told = [[int(step == i), int(i == 2)] for step in range(3)]
+        assert_array_equal([move.indices for move in walker.told], told)
+
+
+class Wrong(Walker):
+    """Shows something else from its first step on."""
+
+    def __init__(self, changes: dict[str, Any]) -> None:
+        super().__init__()
+        self._changes = changes
+
+    def act(self, actions: Mapping[str, Action]) -> Observation:
+        super().act(actions)
+        return self.observe(**self._changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ids": {"A": ["a"]}}, "'A': 2 rows of features but 1 ids"),
+        ({"ids": {"A": ["a"]}, "actions": {}}, "'A': 2 rows of features but 1 ids"),
+        ({"features": {"B": [[1]]}}, "entity 'B' is not in the observation space"),
+        ({"actions": {"move": CategoricalActionMask(actor_types=["B"])}}, "actor type 'B' is not"),
+        ({"actions": {"turn": CategoricalActionMask()}}, "does not go with a Categorical"),
+        ({"actions": {"fly": CategoricalActionMask()}}, "'fly' is not in the action space"),
+    ],
+)
+@pytest.mark.parametrize("wrong", range(2))
+def test_what_does_not_fit_is_named_with_its_environment(
+    wrong: int, changes: dict[str, Any], message: str
+) -> None:
+    left: list[Environment] = [Wrong(changes) if i == wrong else Walker() for i in range(2)]
+    with VecEnv(lambda: left.pop(0), 2) as vec:
+        vec.reset()
+        with pytest.raises(SchemaError, match=f"env {wrong}: .*{message}"):
+            vec.act(moves(0, 0, 0, 0))
+
+
+def test_an_environment_that_returns_nothing_is_named() -> None:
+    class Mute(Walker):
+        def act(self, actions: Mapping[str, Action]) -> Observation:
+            nothing: Observation = untyped(None)
+            return nothing
+
+    with VecEnv(Mute, 2) as vec:
+        vec.reset()
+        with pytest.raises(WorkerError, match="'NoneType' object has no attribute") as caught:
+            vec.act(moves(0, 0, 0, 0))
+    assert caught.value.env_id == 0
