@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,10 @@ class EpisodeSeeds:
             self._seeds = sequence.generate_state(_BLOCK, np.uint64) >> np.uint64(1)
             self._block = block
         return int(self._seeds[index])
+
+
+Run: TypeAlias = tuple[EpisodeSeeds, int]
+"""A run of episodes: their seeds, and the number of the one that comes next."""
 
 
 def _is_seed(value: object) -> bool:

@@ -107,11 +107,12 @@ class GameHost:
         """Seed of an episode of this run."""
         return self._seeds[episode]
 
-    def restart(self, seed: int | None = None, number: int = 0) -> None:
+    def restart(self, seed: int | EpisodeSeeds | None = None, number: int = 0) -> None:
         """Unwinds whatever is being played, and plays anew until the game waits.
 
         Args:
-            seed: begins a new run of episodes with this seed; None goes on to the next episode.
+            seed: begins a new run of episodes with this seed, or with these seeds, whatever
+                `env_id` is; None goes on to the next episode.
             number: of the first episode of a new run.
 
         Raises:
@@ -188,10 +189,12 @@ class GameHost:
     def _not_started(self) -> None:
         raise ClosedError(f"{self.name} is not being played: reset it first")
 
-    def _begin_anew(self, seed: int | None, first: int) -> None:
+    def _begin_anew(self, seed: int | EpisodeSeeds | None, first: int) -> None:
         """Unwinds the game if there is one, and calls `play`, with the next episode or seed."""
         seeds, number = self._seeds, self._next_episode()
-        if seed is not None:
+        if isinstance(seed, EpisodeSeeds):
+            seeds, number = seed, first
+        elif seed is not None:
             seeds, number = EpisodeSeeds(seed, self.env_id), first
         self._restarting = seeds, number
         try:

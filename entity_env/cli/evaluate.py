@@ -84,7 +84,7 @@ class Figures:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="The same seed gives every agent the same episodes.",
+    help="The same seed gives every agent the same starts.",
 )
 @click.option(
     "--num-workers",

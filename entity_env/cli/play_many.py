@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
+
+import numpy as np
 
 from entity_env.agents.batch_policy import BatchPolicy
 from entity_env.episode import Episode
@@ -20,31 +23,44 @@ def play_many(
     *,
     seed: int,
     num_workers: int,
+    num_envs: int = _MAX_COPIES,
     on_episode: Callable[[Episode], None],
 ) -> list[Episode]:
     """Plays a number of episodes of a game for one agent.
 
-    Every copy of the game plays its share, whose size is fixed beforehand: were the first to end
-    taken, short episodes would count more often. The workers do not change the episodes.
+    Episode `ix` has the seed `EpisodeSeeds(seed)[ix]`, as in `Game.run` and in
+    `EpisodeEnv.reset_with_index(ix)`, so that all agents meet the same starts. A copy of the game
+    that ends takes the next start, and every episode is played to its end: were the first to end
+    counted, short ones would count more often. Workers do not change the episodes, nor do copies,
+    but for an agent that draws lots: it decides for all copies together.
 
     Args:
         game: what to play.
         agent: who plays.
         episodes: how many.
-        seed: the same seed gives every agent the same starts.
+        seed: decides the starts.
         num_workers: processes that play; 0 = none.
-        on_episode: told of each that counts.
+        num_envs: how many to play at once, at most.
+        on_episode: told of each, in the order in which they end.
+
+    Returns:
+        The episodes by their number.
     """
-    copies = min(episodes, _MAX_COPIES)
-    left = [episodes // copies + (i < episodes % copies) for i in range(copies)]
+    copies = min(episodes, num_envs)
+    starts = np.arange(copies)
     played: list[Episode] = []
-    with VecEnv(game, copies, min(num_workers, copies), seed=seed) as vec:
-        obs = vec.reset()
-        while len(played) < episodes:
-            obs = vec.act(agent.decide_batch(obs, game.schema))
+    with VecEnv(game, copies, min(num_workers, copies), autoreset="disabled") as vec:
+        obs = vec.reset(seed, starts=starts)
+        while True:
             for episode in obs.episodes:
-                if left[episode.env_id]:
-                    left[episode.env_id] -= 1
-                    played.append(episode)
-                    on_episode(episode)
-    return played
+                if episode.number < episodes:  # not one that only keeps its copy busy to the end
+                    played.append(replace(episode, env_id=0))
+                    on_episode(played[-1])
+            if len(played) == episodes:
+                return sorted(played, key=lambda episode: episode.number)
+            done = obs.done
+            if done.any():
+                starts[done] = starts.max() + 1 + np.arange(np.count_nonzero(done))
+                obs = vec.reset_envs(done, seed, starts=starts)
+            else:
+                obs = vec.act(agent.decide_batch(obs, game.schema))

@@ -13,16 +13,25 @@ from entity_env.agents.channel import Transport, require_transport
 from entity_env.environment import Environment
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.game import Game
+from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.batch_step import BatchStep, LocalStepMemory
+from entity_env.vec.batch_step import BatchStep, LocalStepMemory, StepMemory
+from entity_env.vec.batch_vec_backend import BatchInProcess
+from entity_env.vec.batch_vec_share import BatchEnvShare
+from entity_env.vec.batch_vec_source import BatchSource
+from entity_env.vec.batch_vec_steps import BatchEnvSteps
 from entity_env.vec.environment_batch import EnvironmentBatch
 from entity_env.vec.game_batch import GameBatch
 from entity_env.vec.local import LocalBatch, OnError
 from entity_env.vec.statistics import WorkerStatistics
 
-Source: TypeAlias = Game | Callable[[], Environment]
-"""A game, an `Environment` class, or a function that returns a new `Environment`."""
+Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
+"""A game, an `Environment` class, a function that returns a new `Environment`, or what a
+`BatchVecEnv` makes its environments with."""
+
+Batch: TypeAlias = LocalBatch | BatchEnvShare
+"""The environments of one process."""
 
 Values: TypeAlias = Mapping[ActionName, NDArray[Any]]
 """Per action one value an actor, checked."""
@@ -48,8 +57,8 @@ class Backend(Protocol):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         """What can be done."""
 
-    def start_reset(self, group: int, env_ids: Sequence[int], seed: int | None) -> None:
-        """Has some environments of a group begin a new episode, of a new run if there is a seed."""
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        """Has some environments of a group begin a new episode, of a new run if there is one."""
 
     def start_act(self, group: int, values: Values) -> None:
         """Has a group perform its actions."""
@@ -94,15 +103,14 @@ class InProcess:
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return self._batch.action_space()
 
-    def start_reset(self, group: int, env_ids: Sequence[int], seed: int | None) -> None:
-        if seed is not None:
-            for env_id in env_ids:
-                self._batch.seed_env(env_id, seed)
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        for env_id in env_ids:
+            if env_id in runs:
+                self._batch.seed_env(env_id, runs[env_id])
         self._start = partial(self._batch.reset, env_ids, self._next_memory())
 
     def start_act(self, group: int, values: Values) -> None:
-        chosen = {name: array.tolist() for name, array in values.items()}
-        self._start = partial(self._batch.act, chosen, self._next_memory())
+        self._start = partial(act_on, self._batch, values, self._next_memory())
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         start, self._start = self._start, None
@@ -148,12 +156,32 @@ def make_batch(
     transport: Transport,
     on_error: OnError,
     first_env: int = 0,
-) -> LocalBatch:
-    """Environments of this process; args as for `VecEnv`.
+) -> Batch:
+    """Environments of one process; args as for `VecEnv`.
 
     Raises:
         SchemaError: `source` is nothing that can be run.
     """
+    if isinstance(source, BatchSource):
+        return BatchEnvShare(source.made(num_envs), autoreset)
+    return _local_batch(source, num_envs, autoreset, transport, on_error, first_env)
+
+
+def act_on(batch: Batch, values: Values, memory: StepMemory) -> BatchStep:
+    """Performs one action per actor of the last step, and shows the next one."""
+    if isinstance(batch, BatchEnvShare):
+        return batch.act(values, memory)
+    return batch.act({name: array.tolist() for name, array in values.items()}, memory)
+
+
+def _local_batch(
+    source: Game | Callable[[], Environment],
+    num_envs: int,
+    autoreset: Autoreset,
+    transport: Transport,
+    on_error: OnError,
+    first_env: int = 0,
+) -> LocalBatch:
     require_source(source)
     if isinstance(source, Game):
         return GameBatch(source, num_envs, autoreset, transport, on_error, first_env)
@@ -166,15 +194,15 @@ def require_source(source: object) -> None:
     Raises:
         SchemaError: it cannot.
     """
-    if not isinstance(source, Game) and not callable(source):
+    if not isinstance(source, Game | BatchSource) and not callable(source):
         raise SchemaError(
             "a VecEnv needs a Game, an Environment class, or a function that returns an "
             f"Environment: got {source!r}"
         )
 
 
-def render_env(batch: LocalBatch, env_id: int) -> NDArray[np.uint8] | None:
-    """The picture that an `Environment` draws of itself; None for a game."""
+def render_env(batch: Batch, env_id: int) -> NDArray[np.uint8] | None:
+    """The picture that an `Environment` draws of itself; None for whatever else."""
     if isinstance(batch, EnvironmentBatch):
         return batch.environment(env_id).render()
     return None
@@ -205,8 +233,10 @@ def make_backend(
     require_source(source)
     if num_workers > num_envs:
         raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
-    if not num_workers:
-        return InProcess(make_batch(source, num_envs, autoreset, transport, on_error))
+    if isinstance(source, BatchSource) and not num_workers:
+        return BatchInProcess(BatchEnvSteps(source.made(num_envs), autoreset))
+    if not isinstance(source, BatchSource) and not num_workers:
+        return InProcess(_local_batch(source, num_envs, autoreset, transport, on_error))
     from entity_env.vec.workers import Workers  # multiprocessing takes 20 ms to import
 
     return Workers(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.errors import ProtocolError
 from entity_env.vec.batch_step import BatchStep, row_of
 from entity_env.vec_obs import VecObs
 
@@ -49,6 +50,19 @@ class Delivered:
             features.offsets  # noqa: B018 - is worked out once, and remembered
         for visible in self.obs.visible.values():
             visible.offsets  # noqa: B018
+
+    def require_going_on(self, is_over: NDArray[np.bool_]) -> None:
+        """Checks that nobody here waits for a reset.
+
+        Raises:
+            ProtocolError: somebody does.
+        """
+        over = [e.start + i for e in self.envs for i in np.flatnonzero(is_over[e.start : e.stop])]
+        if over:
+            raise ProtocolError(
+                f"the episodes of environments {list(map(int, over[:20]))} have ended: call "
+                "reset_envs for them before act"
+            )
 
     def where(self, row: int) -> str:
         """Names a row."""

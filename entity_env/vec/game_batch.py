@@ -18,6 +18,7 @@ from entity_env.episode import Episode
 from entity_env.game import Game
 from entity_env.obs import Obs
 from entity_env.obs_writer import ObsWriter
+from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, StepMemory
@@ -71,7 +72,7 @@ class GameBatch(LocalBatch):
             )
             for i in range(num_envs)
         ]
-        self._seeds: list[tuple[int, int] | None] = [None] * num_envs
+        self._runs: list[Run | None] = [None] * num_envs
 
     def obs_space(self) -> ObsSpace:
         return self._game.obs_space()
@@ -79,8 +80,8 @@ class GameBatch(LocalBatch):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return self._game.action_space()
 
-    def seed_env(self, env_id: int, seed: int, number: int = 0) -> None:
-        self._seeds[env_id] = seed, number
+    def seed_env(self, env_id: int, run: Run) -> None:
+        self._runs[env_id] = run
 
     def is_over(self, env_id: int) -> bool:
         return self._hosts[env_id].is_over
@@ -97,8 +98,8 @@ class GameBatch(LocalBatch):
     def _reset_env(self, env_id: int) -> None:
         for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
             self._last.pop(row, None)
-        seed, self._seeds[env_id] = self._seeds[env_id], None
-        self._hosts[env_id].restart(*(seed or ()))
+        run, self._runs[env_id] = self._runs[env_id], None
+        self._hosts[env_id].restart(*(run or ()))
 
     def _act_env(self, env_id: int) -> None:
         host = self._hosts[env_id]

@@ -13,6 +13,7 @@ from entity_env.batch_writer import BatchWriter
 from entity_env.episode import Episode
 from entity_env.errors import EntityEnvError, SchemaError, WorkerError
 from entity_env.frame import FrameLayout
+from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, StepMemory, merge_metrics
@@ -89,14 +90,8 @@ class LocalBatch(ABC):
         """What can be done."""
 
     @abstractmethod
-    def seed_env(self, env_id: int, seed: int, number: int = 0) -> None:
-        """Begins a new run of episodes in one environment, at its next reset.
-
-        Args:
-            env_id: which.
-            seed: of the run.
-            number: of the first episode.
-        """
+    def seed_env(self, env_id: int, run: Run) -> None:
+        """Begins a run of episodes in one environment, at its next reset."""
 
     @abstractmethod
     def close(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from entity_env import errors
 from entity_env.agents.channel import Transport
 from entity_env.errors import EntityEnvError, WorkerError
+from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.doorbell import NUM_BYTES as BELL_BYTES, Doorbell
@@ -128,11 +129,11 @@ class Reset:
 
     Args:
         env_ids: those.
-        seeds: of new runs, with the number of their first episode.
+        runs: those that are new, by the index of their environment.
     """
 
     env_ids: Sequence[int]
-    seeds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    runs: Mapping[int, Run] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from entity_env.agents.channel import Transport
-from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
-from entity_env.seeds import EpisodeSeeds
+from entity_env.errors import ClosedError, ProtocolError, UsageError
+from entity_env.seeds import EpisodeSeeds, Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.actions import checked_actions
 from entity_env.vec.autoreset import Autoreset
@@ -19,6 +19,7 @@ from entity_env.vec.batch_step import BatchStep
 from entity_env.vec.delivered import Delivered, lost_rows
 from entity_env.vec.local import OnError
 from entity_env.vec.picture import picture
+from entity_env.vec.runs import chosen_envs, new_runs
 from entity_env.vec.statistics import Stopwatch, VecStatistics
 from entity_env.vec_obs import VecActions, VecObs
 
@@ -104,24 +105,24 @@ class VecEnv:
         """What can be done."""
         return self._backend.action_space()
 
-    def reset(self, seed: int | None = None) -> VecObs:
+    def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
         """Begins a new episode in every environment, whatever its state.
 
         Args:
             seed: begins a new run with this seed; None goes on to the next episodes of the run.
+            starts: as for `reset_envs`.
 
         Raises:
             ClosedError: after `close`.
-            UsageError: a seed that is no integer, or negative.
+            SchemaError, UsageError: a seed or starts that make no sense.
             WorkerError: a game raised; `reset` again goes on to the next episodes.
         """
         self._require_open()
-        seed = self._seed if seed is None else seed
-        if seed is not None:
-            EpisodeSeeds(seed)  # refuses a bad one before anything happens
+        env_ids = range(self.num_envs)
+        runs = new_runs(env_ids, self.num_envs, self._seed if seed is None else seed, starts)
         self._drain()
         self._seed = None
-        return self._reset(range(self.num_envs), seed, {})
+        return self._reset(env_ids, runs, {})
 
     def act(self, actions: VecActions) -> VecObs:
         """Gives every actor of the last batch its action and returns the next batch.
@@ -215,7 +216,11 @@ class VecEnv:
         return self._deliver(groups, step, previous)
 
     def reset_envs(
-        self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
+        self,
+        mask: NDArray[np.bool_] | Sequence[bool],
+        seed: int | None = None,
+        *,
+        starts: ArrayLike | None = None,
     ) -> VecObs:
         """Begins a new episode in the chosen environments, with autoreset disabled.
 
@@ -225,12 +230,14 @@ class VecEnv:
         Args:
             mask: `(num_envs,)` bool, True = reset.
             seed: begins a new run with this seed in those environments; None goes on.
+            starts: `(num_envs,)` integers, with a seed: begin with this episode of environment 0's
+                run, so that equal starts are equal episodes, whichever environment plays them.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, while some environments are under way, or with autoreset
                 on.
-            SchemaError: a mask of another shape or dtype.
+            SchemaError, UsageError: a mask, seed or starts that make no sense.
             WorkerError: a game raised; `reset` begins anew.
         """
         if self.autoreset != "disabled":
@@ -240,16 +247,10 @@ class VecEnv:
         self._require_reset()
         if self._answered:
             raise ProtocolError("some environments are under way: call recv before reset_envs")
-        chosen = np.asarray(mask)
-        if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
-            raise SchemaError(
-                f"mask needs the shape ({self.num_envs},) and bools: got {chosen.shape} "
-                f"{chosen.dtype}"
-            )
-        if seed is not None:
-            EpisodeSeeds(seed)
+        env_ids = chosen_envs(mask, self.num_envs)
+        runs = new_runs(env_ids, self.num_envs, seed, starts)
         shown = {group: batch for batch in self._open for group in batch.groups}
-        return self._reset(np.flatnonzero(chosen).tolist(), seed, shown)
+        return self._reset(env_ids, runs, shown)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Draws one environment as `(height, width, 3)` uint8.
@@ -310,7 +311,7 @@ class VecEnv:
         self.close()
 
     def _reset(
-        self, env_ids: Sequence[int], seed: int | None, previous: Mapping[int, Delivered]
+        self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, Delivered]
     ) -> VecObs:
         self._clock.skip()
         self._forget()
@@ -319,7 +320,7 @@ class VecEnv:
         for group in groups:
             envs = self._backend.groups[group]
             mine = chosen[(chosen >= envs.start) & (chosen < envs.stop)]
-            self._backend.start_reset(group, mine.tolist(), seed)
+            self._backend.start_reset(group, mine.tolist(), runs)
         self._wait(groups, self.num_envs)
         return self._deliver(list(groups), self._backend.collect(groups), previous)
 
@@ -371,12 +372,7 @@ class VecEnv:
                 )
             batch = found[0]
         if self.autoreset == "disabled":
-            over = [i for envs in batch.envs for i in envs if self._is_over[i]]
-            if over:
-                raise ProtocolError(
-                    f"the episodes of environments {over[:20]} have ended: call reset_envs for "
-                    "them before act"
-                )
+            batch.require_going_on(self._is_over)
         return batch
 
     def _drain(self) -> None:

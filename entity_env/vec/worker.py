@@ -14,14 +14,14 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from entity_env.frame import FrameLayout
 from entity_env.spaces import ContinuousActionSpace
 from entity_env.vec.arena import Rows
-from entity_env.vec.backend import make_batch, render_env
+from entity_env.vec.backend import Batch, act_on, make_batch, render_env
 from entity_env.vec.batch_step import BatchStep
 from entity_env.vec.doorbell import Wake
-from entity_env.vec.local import LocalBatch
 from entity_env.vec.protocol import (
     NOBODY,
     Command,
@@ -35,6 +35,7 @@ from entity_env.vec.protocol import (
 from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec.wire import StepWriter
 
+_NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
 _GRACE_S: Final = 1.0
 """How long a worker whose parent is gone may take to unwind its games."""
 
@@ -65,7 +66,7 @@ def run_worker(setup: Setup) -> None:
         batch.close()
 
 
-def _started(setup: Setup, batch: LocalBatch) -> _Worker | None:
+def _started(setup: Setup, batch: Batch) -> _Worker | None:
     """Whoever serves; None when that fails, or the parent has changed its mind."""
     try:
         worker = _Worker(setup, batch)
@@ -81,7 +82,7 @@ def _started(setup: Setup, batch: LocalBatch) -> _Worker | None:
 class _Worker:
     """Serves one parent."""
 
-    def __init__(self, setup: Setup, batch: LocalBatch) -> None:
+    def __init__(self, setup: Setup, batch: Batch) -> None:
         self._setup = setup
         self._batch = batch
         self._connection = setup.connection
@@ -130,11 +131,11 @@ class _Worker:
         words = self._words
         if command == Command.ACT:
             values = self._read_actions()
-            self._step(lambda memory: self._batch.act(values, memory))
+            self._step(lambda memory: act_on(self._batch, values, memory))
         elif command == Command.RESET:
             reset: Reset = self._connection.recv()
-            for env_id, (seed, number) in reset.seeds.items():
-                self._batch.seed_env(env_id, seed, number)
+            for env_id, run in reset.runs.items():
+                self._batch.seed_env(env_id, run)
             self._step(lambda memory: self._batch.reset(reset.env_ids, memory))
         elif command == Command.RENDER:
             env_id = self._connection.recv()
@@ -161,24 +162,24 @@ class _Worker:
         for block in blocks:
             block.send(self._connection)
 
-    def _read_actions(self) -> dict[str, list[Any]]:
+    def _read_actions(self) -> dict[str, NDArray[Any]]:
         """One value for each actor of the last step, in the order of the actions."""
         if self._words[Word.NEW_ACTIONS]:
             if self._actions is not None:
                 self._actions.close()
             self._actions = SharedBlock.receive(self._connection)
-        values: dict[str, list[Any]] = {}
+        values: dict[str, NDArray[Any]] = {}
         offset = 0
         for name, space in self._batch.action_space().items():
             count = self._num_actors[name]
             if self._actions is None or not count:
-                values[name] = []
+                values[name] = _NOTHING
             elif isinstance(space, ContinuousActionSpace):
                 flat = self._actions.array(offset, count * len(space), np.float32)
-                values[name] = flat.reshape(count, len(space)).tolist()
+                values[name] = flat.reshape(count, len(space))
                 offset += -(-4 * flat.size // 8) * 8
             else:
-                values[name] = self._actions.array(offset, count, np.int64).tolist()
+                values[name] = self._actions.array(offset, count, np.int64)
                 offset += 8 * count
         return values
 

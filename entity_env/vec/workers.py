@@ -14,7 +14,7 @@ from entity_env.agents.channel import Transport
 from entity_env.episode import Episode
 from entity_env.errors import EntityEnvError, UsageError, WorkerError
 from entity_env.frame import FrameLayout, gather
-from entity_env.seeds import EpisodeSeeds
+from entity_env.seeds import EpisodeSeeds, Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.arena import Rows
 from entity_env.vec.autoreset import Autoreset
@@ -67,7 +67,7 @@ class Workers:
         self._links: list[Link] = []
         self._before = [WorkerStatistics(len(envs), 0, 0.0, 0.0, 0.0, 0, 0) for envs in self.groups]
         """Totals of those that other workers have replaced."""
-        self._run_seeds = [0] * num_envs
+        self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._lost: dict[int, list[Ended]] = {}
         """Episodes that were lost with the workers that others have replaced, not told yet."""
         try:
@@ -82,15 +82,14 @@ class Workers:
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return self._action_space
 
-    def start_reset(self, group: int, env_ids: Sequence[int], seed: int | None) -> None:
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         link = self._idle(group)
-        seeds: dict[int, tuple[int, int]] = {}
+        begun: dict[int, Run] = {}
         for env_id in env_ids:
             rows = self._rows_of(env_id)
-            if seed is not None:
-                self._run_seeds[env_id] = seed
-                self._numbers[rows] = 0
-                seeds[env_id - link.envs.start] = seed, 0
+            if env_id in runs:
+                self._seeds[env_id], self._numbers[rows] = runs[env_id]
+                begun[env_id - link.envs.start] = runs[env_id]
             else:
                 self._numbers[rows] = self._next_number(env_id)
             self._is_playing[rows] = False
@@ -99,9 +98,9 @@ class Workers:
         if link.error is not None:
             self._lose(link)
             link = self._replace(group)
-            env_ids, seeds = link.envs, self._seeds_of(link)
+            env_ids, begun = link.envs, self._runs_of(link)
         local = [env_id - link.envs.start for env_id in env_ids]
-        link.reset(Reset(local, seeds), self._step_timeout_s)
+        link.reset(Reset(local, begun), self._step_timeout_s)
 
     def start_act(self, group: int, values: Values) -> None:
         rows = self._rows_in(group)
@@ -223,7 +222,7 @@ class Workers:
         link.greet()
         if self._rows_block is None:
             raise WorkerError("the workers are closed")
-        num_envs = len(self._run_seeds)
+        num_envs = len(self._seeds)
         link.begin(self._layout, self._rows, self._rows_block, num_envs, self.num_agents)
         return link
 
@@ -239,9 +238,9 @@ class Workers:
         rows = self._rows_of(env_id)
         return int((self._numbers[rows] + self._is_playing[rows]).max())
 
-    def _seeds_of(self, link: Link) -> dict[int, tuple[int, int]]:
+    def _runs_of(self, link: Link) -> dict[int, Run]:
         return {
-            i: (self._run_seeds[env_id], self._next_number(env_id))
+            i: (self._seeds[env_id], self._next_number(env_id))
             for i, env_id in enumerate(link.envs)
         }
 
@@ -255,7 +254,7 @@ class Workers:
             except WorkerError as failure:
                 error = failure
                 continue
-            link.reset(Reset(range(len(link.envs)), self._seeds_of(link)), self._step_timeout_s)
+            link.reset(Reset(range(len(link.envs)), self._runs_of(link)), self._step_timeout_s)
             self.wait([link.index], 1)
             step = link.read()
             if isinstance(step, BatchStep):
@@ -288,7 +287,7 @@ class Workers:
             length=int(self._lengths[row]),
             terminated=False,
             truncated=True,
-            seed=EpisodeSeeds(self._run_seeds[env_id], env_id)[number],
+            seed=self._seeds[env_id][number],
             number=number,
             env_id=env_id,
             agent_id=agent_id,
@@ -331,7 +330,7 @@ class Workers:
             error.reason,
             env_id=error.env_id,
             worker=error.worker,
-            seed=EpisodeSeeds(self._run_seeds[error.env_id], error.env_id)[number],
+            seed=self._seeds[error.env_id][number],
             episode=number,
             step=int(self._lengths[rows].max()),
             game_traceback=error.game_traceback,
