@@ -113,16 +113,12 @@ def play(
     Raises:
         UsageError: settings that leave nothing to do, or a board without room for it.
     """
-    if min(num_snakes, max_snake_length - 1, max_step) < 1:
-        raise UsageError(
-            "multi_snake: num_snakes and max_step must be at least 1, max_snake_length 2, "
-            f"got {num_snakes}, {max_step} and {max_snake_length}"
-        )
-    if board_size < 1 or board_size**2 < num_snakes * (max_snake_length + 1):
-        raise UsageError(
-            f"multi_snake: a board_size of {board_size} is too small for {num_snakes} snakes of "
-            f"length {max_snake_length} and their food: {num_snakes * (max_snake_length + 1)} cells"
-        )
+    require_playable(
+        board_size=board_size,
+        num_snakes=num_snakes,
+        max_snake_length=max_snake_length,
+        max_step=max_step,
+    )
     board = _Board(board_size, num_snakes, max_snake_length)
     while True:
         board.reset(seed)
@@ -134,6 +130,26 @@ def play(
             goes_on = board.move(moves)
         agent.game_over(board.obs(), truncated=goes_on)
         seed = agent.seed
+
+
+def require_playable(
+    *, board_size: int, num_snakes: int, max_snake_length: int, max_step: int
+) -> None:
+    """Checks that there is something to do, and room for it.
+
+    Raises:
+        UsageError: there is not.
+    """
+    if min(num_snakes, max_snake_length - 1, max_step) < 1:
+        raise UsageError(
+            "multi_snake: num_snakes and max_step must be at least 1, max_snake_length 2, "
+            f"got {num_snakes}, {max_step} and {max_snake_length}"
+        )
+    if board_size < 1 or board_size**2 < num_snakes * (max_snake_length + 1):
+        raise UsageError(
+            f"multi_snake: a board_size of {board_size} is too small for {num_snakes} snakes of "
+            f"length {max_snake_length} and their food: {num_snakes * (max_snake_length + 1)} cells"
+        )
 
 
 class _Board:

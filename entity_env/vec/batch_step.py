@@ -19,7 +19,6 @@ from entity_env.vec.endings import (
     NO_ENDINGS,
     TERMINATED,
     TRUNCATED,
-    Ended as Ended,
     Endings,
 )
 from entity_env.vec_obs import Metric, VecActionMask, VecObs, VecSelectEntityActionMask

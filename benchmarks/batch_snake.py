@@ -1,0 +1,83 @@
+"""How fast is multi-snake on many boards at once, beside entity-gym-rs' `RustVecEnv`?
+
+1,024 boards of 10 x 10 cells with one snake each. Random moves, made beforehand, are wrapped as
+ragged rows on both sides. Ours steps in this process with one thread, theirs in a process of its
+own with two; each sleeps while the other is measured. A ratio is the median over rounds of the
+ratio within a round.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from itertools import cycle
+
+import numpy as np
+
+from benchmarks.common import report, rounds_and_json
+from benchmarks.peers.contender import Contender
+from benchmarks.peers.environment import peers_python
+from benchmarks.peers.stepper import Stepper
+from entity_env import RaggedArray
+from entity_env.games.multi_snake_batch import MultiSnakeBatch
+
+_NUM_ENVS = 1024
+_NUM_BATCHES = 64
+_ROUND_S = 0.4
+
+
+def main() -> None:
+    """Measures and reports."""
+    num_rounds, as_json = rounds_and_json(__doc__ or "")
+    packages = ["entity-env", "numpy", "numba", "entity-gym", "entity-gym-rs", "ragged-buffer"]
+    report("Multi-snake on many boards", figures(num_rounds), packages, as_json)
+
+
+def figures(
+    num_rounds: int = 7, say: Callable[[str], None] = lambda what: None
+) -> dict[str, float]:
+    """Measures ours and theirs in turns.
+
+    Args:
+        num_rounds: measurements of each.
+        say: told what takes long.
+
+    Returns:
+        `multi_snake_batch_vs_rust`, steps a second of ours over theirs, and both in millions.
+    """
+    python = peers_python(say)
+    rust = Contender("entity_gym_lists:snake_rust", _NUM_ENVS, python=python)
+    try:
+        with MultiSnakeBatch(_NUM_ENVS, num_snakes=1) as vec:
+            ours = Stepper(_NUM_ENVS, Steps(vec))
+            rounds = []
+            for i in range(num_rounds):
+                say(f"multi_snake_batch, round {i + 1} of {num_rounds}")
+                rounds.append((ours.round(_ROUND_S)["us"], rust.round(_ROUND_S)["us"]))
+    finally:
+        rust.close()
+    return {
+        "multi_snake_batch_vs_rust": statistics.median(b / a for a, b in rounds),
+        "multi_snake_batch_msteps_1024": 1 / statistics.median(a for a, _ in rounds),
+        "rust_vec_env_msteps_1024": 1 / statistics.median(b for _, b in rounds),
+    }
+
+
+class Steps:
+    """Answers every actor, as the stepper of theirs does."""
+
+    def __init__(self, vec: MultiSnakeBatch) -> None:
+        self._vec = vec
+        self._obs = vec.reset(seed=0)
+        num_actors = len(self._obs.action_masks["Move"].actors.values)
+        rng = np.random.default_rng(0)
+        self._batches = cycle(rng.integers(0, 4, (_NUM_BATCHES, num_actors)))
+
+    def __call__(self) -> None:
+        lengths = self._obs.action_masks["Move"].actors.lengths
+        values = next(self._batches)[: lengths.sum()]
+        self._obs = self._vec.act({"Move": RaggedArray.unchecked(values, lengths)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Multi-snake on many boards at once: the rules of `multi_snake`, compiled.
+
+What is shown and asked is what a `VecEnv` of `multi_snake` shows and asks, row for row, so that an
+agent trained on one plays the other. Only the draws differ: heads and food appear where `Draws`
+puts them, not `random.Random`. With `Draws` the plain game plays the same episodes, seed for seed.
+
+Example:
+    >>> import numpy as np
+    >>> from entity_env.games.multi_snake_batch import MultiSnakeBatch
+    >>> with MultiSnakeBatch(num_envs=3, num_snakes=2) as vec:
+    ...     obs = vec.reset(seed=1)
+    ...     obs = vec.act({"Move": np.zeros(6, dtype=np.int64)})
+    >>> obs.features["Head"]
+    RaggedArray(3 sequences, 6 rows, shape (6, 3), float32)
+"""
+
+from entity_env.games.multi_snake_batch.batch import (
+    Autoreset as Autoreset,
+    MultiSnakeBatch as MultiSnakeBatch,
+)
+from entity_env.games.multi_snake_batch.draws import Draws as Draws
