@@ -26,7 +26,8 @@ EXCEPTIONS = {
     "games": (
         "entity_env.agents.Agent",
         "entity_env.agents.agent.Agent",
-        *(f"entity_env.vec.{name}" for name in ("BatchEnv", "ResetMask", "StepResult", "batch.*")),
+        *(f"entity_env.vec.{name}" for name in ("BatchEnv", "ResetMask", "StepResult")),
+        *(f"entity_env.vec.{name}" for name in ("batch.*", "batch_compiled.*")),
     ),
 }
 # Who may import a dependency that not every installation has.

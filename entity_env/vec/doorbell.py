@@ -287,24 +287,6 @@ class Doorbell:
         return True
 
 
-def ring_all(bells: Sequence[Doorbell]) -> None:
-    """Rings several doorbells with one fence between them; else as `Doorbell.ring` each."""
-    try:
-        for bell in bells:
-            words = bell._words
-            words[bell._mine] = words[bell._theirs] + bell._lead
-        if bells:
-            bells[0]._fence()
-        for bell in bells:
-            if bell._words[bell._theirs + _ASLEEP]:
-                bell._wake()
-    except BaseException:
-        for bell in bells:
-            if not bell.is_closed:
-                bell._wake()
-        raise
-
-
 def wait_any(bells: Sequence[Doorbell], timeout_s: float | None = None) -> Wake:
     """Waits until at least one of several doorbells is rung; `is_rung` tells which.
 
