@@ -336,6 +336,28 @@ class TestAWorkerThatDies:
             )
             assert last == {0: 4, 1: 4, 2: 1, 3: 1}
 
+    def test_when_it_has_gone_ahead(self) -> None:
+        """The batch that the other group still answers shows it as well, but as it was before."""
+        with VecEnv(faulty, 4, 2, on_error="restart") as vec:
+            vec.reset()
+            vec.act(stay(4))
+            os.kill(pid_of(1), signal.SIGSTOP)
+            vec.send(stay(4))
+            for i in range(2, 4):
+                batch = vec.recv(min_envs=1)
+                assert batch.env_id.tolist() == [0, 1]
+                assert batch.features["Dot"].values.tolist() == [[i], [i]]
+                if i == 3:
+                    os.kill(pid_of(0), signal.SIGKILL)
+                vec.send(stay(2))
+            os.kill(pid_of(1), signal.SIGCONT)
+            batch = vec.recv()
+            assert batch.env_id.tolist() == [0, 1, 2, 3]
+            assert batch.final is not None
+            assert batch.final.env_id.tolist() == [0, 1]
+            assert batch.final.features["Dot"].values.tolist() == [[3], [3]]
+            assert [(e.env_id, e.length) for e in batch.episodes] == [(0, 4), (1, 4)]
+
     def test_at_any_moment(self) -> None:
         kill_again_and_again(5)
 

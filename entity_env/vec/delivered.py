@@ -76,12 +76,19 @@ def lost_rows(
     agent_id: NDArray[np.int64],
     previous: Mapping[int, Delivered],
 ) -> list[VecObs]:
-    """For every lost episode the batch of one row that showed it last."""
+    """For every lost episode the batch of one row that showed it last.
+
+    Args:
+        step: with the lost episodes.
+        env_id, agent_id: `(num_rows,)` whose rows those of the step are.
+        previous: what each group of the step showed before. Such a batch may show others as well,
+            but these have gone on since.
+    """
     rows: list[VecObs] = []
-    batches = list({id(batch): batch.obs for batch in previous.values()}.values())
     for row in step.lost.rows.tolist():
-        for obs in batches:
-            found = np.flatnonzero((obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row]))
-            if len(found):
-                rows.append(row_of(obs, int(found[0])))
+        for group, batch in previous.items():
+            if env_id[row] in batch.envs[batch.groups.index(group)]:
+                obs = batch.obs
+                is_it = (obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row])
+                rows.append(row_of(obs, int(np.flatnonzero(is_it)[0])))
     return rows
