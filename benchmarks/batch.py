@@ -1,0 +1,47 @@
+"""How fast are batches of one game, stepped with episodes under the caller's control?
+
+The full loop on CartPole by random pushes made beforehand: step, observation, reward and flags
+out, a mask built, what has ended reset; beside Gymnasium's `CartPoleVectorEnv`, `SyncVectorEnv` and
+single environment, EnvPool, and our own numpy version. MountainCar and Pendulum: the step alone.
+`no_reset_overhead`: beside steps with automatic resets whose results are written to the caller's
+arrays, and (`_vs_view`) beside such steps whose results are not copied.
+
+One thread each, EnvPool's beside its caller's. Every contender lives in a process of its own and
+sleeps unless it is its turn; a ratio is the median over rounds of the ratio within a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.batch_groups import classic, start
+from benchmarks.batch_groups.plan import Setup
+from benchmarks.common import report, rounds_and_json
+from benchmarks.vec import Progress
+
+_PACKAGES = ["entity-env", "numpy", "numba", "gymnasium", "envpool"]
+
+GROUPS: dict[str, Callable[[Setup], dict[str, float]]] = {
+    "first import": start.figures,
+    "classic control": classic.figures,
+}
+"""Measured one after another; each starts its contenders and ends them."""
+
+
+def main() -> None:
+    """Measures and reports."""
+    num_rounds, as_json = rounds_and_json(__doc__ or "")
+    progress = Progress()
+    figures: dict[str, float] = {}
+    for name, group in GROUPS.items():
+
+        def say(what: str, name: str = name) -> None:
+            progress.say(f"{name}: {what}")
+
+        figures |= group(Setup(num_rounds, say))
+    progress.end()
+    report("Batches of one game", figures, _PACKAGES, as_json)
+
+
+if __name__ == "__main__":
+    main()

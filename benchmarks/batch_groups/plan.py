@@ -1,0 +1,71 @@
+"""Plan: who takes part in a group, and how they are measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.peers.contender import Contender
+
+_ROUND_S = 0.3
+
+Rounds = dict[str, list[float]]
+"""What every contender measured, round by round: µs an environment a step."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every group is given.
+
+    Args:
+        num_rounds: measurements of each contender, of which the median.
+        say: told what takes so long.
+    """
+
+    num_rounds: int
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contender that is yet to be started.
+
+    Args:
+        make: `module:function` of `benchmarks.peers`.
+        arguments: of that function.
+        python: interpreter, ours when left out.
+    """
+
+    make: str
+    arguments: tuple[int, ...]
+    python: Path | None = None
+
+
+def measured(entries: Mapping[str, Entry], setup: Setup) -> Rounds:
+    """Starts all, measures each in turn, round after round, and ends them."""
+    contenders: dict[str, Contender] = {}
+    rounds: Rounds = {name: [] for name in entries}
+    try:
+        for name, entry in entries.items():
+            setup.say(f"starting {name}")
+            contenders[name] = Contender(entry.make, *entry.arguments, python=entry.python)
+        for i in range(setup.num_rounds):
+            for name, contender in contenders.items():
+                setup.say(f"round {i + 1} of {setup.num_rounds}: {name}")
+                rounds[name].append(contender.round(_ROUND_S)["us"])
+    finally:
+        for contender in contenders.values():
+            contender.close()
+    return rounds
+
+
+def median_us(rounds: Rounds, name: str) -> float:
+    """Median of what a contender measured."""
+    return statistics.median(rounds[name])
+
+
+def ratio(rounds: Rounds, ours: str, theirs: str) -> float:
+    """How many times faster ours is: the median of the ratios within a round."""
+    return statistics.median(b / a for a, b in zip(rounds[ours], rounds[theirs], strict=True))

@@ -1,0 +1,110 @@
+"""Memory: everything that a batch keeps, in one table, so that a compiled step takes one argument.
+
+Handing an array over to compiled code takes as long as several steps of one environment; so all
+arrays are rows of one float32 table, whose address is handed over. A row holds a number of each
+environment; this module says which. Wide numbers take two rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Numbers of rows; numpy's rather than Python's, for each of which numba would compile anew.
+HEADER: Final = np.int64(0)
+"""int64: what `CLOCK` and so on are the indices of, at the head of the row."""
+ENDED: Final = np.int64(1)
+"""uint64: a bit an environment, 1 = its episode has ended and it was not reset since."""
+TERMINALS: Final = np.int64(2)
+"""uint8; so are the truncations."""
+TRUNCATIONS: Final = np.int64(3)
+MOVES: Final = np.int64(4)
+"""The actions of the step, checked: uint8 for choices, float32 for torques."""
+REWARDS: Final = np.int64(5)
+STREAMS: Final = np.int64(6)
+"""uint64, two rows: where each environment is in its sequence of draws; see `starts`."""
+DEADLINES: Final = np.int64(8)
+"""int64, two rows: the value of the clock at which each episode is cut."""
+STATE: Final = np.int64(10)
+"""The state, a row each number; then the observations, an environment after the other."""
+
+CLOCK, NUM_ENVS, MAX_STEPS, NEXT_DEADLINE, WIDTH = range(5)
+"""Steps so far; how many environments; length of an episode; no deadline is before this one; floats
+in a row."""
+
+NUM_HEADERS: Final = 5
+
+LANES: Final = 16
+"""Loops run over a multiple of this many environments, those past the last one idle: then all go
+through the vectorized part of a loop, and no rounding depends on an environment's place."""
+
+_CHUNK: Final = 64
+_PAD: Final = 16
+"""Floats between two rows, a cache line: rows that begin a power of two apart evict each other."""
+
+
+class Memory:
+    """Holds a batch, and shows each part of it as an array.
+
+    Args:
+        num_envs: how many environments.
+        state_size: numbers of a state.
+        obs_size: numbers of an observation.
+        max_episode_steps: length of an episode.
+        has_torques: actions are float32 rather than choices.
+
+    Attributes:
+        table: `(num_rows, width)` float32, all of it.
+        address: of the table, for compiled code.
+        state: `(state_size, num_envs)` float32.
+        observations: `(num_envs, obs_size)` float32.
+        rewards: `(num_envs,)` float32.
+        terminals: `(num_envs,)` uint8.
+        truncations: `(num_envs,)` uint8.
+        ended: `(num_chunks,)` uint64, `terminals | truncations`, a bit each.
+        streams: `(num_envs,)` uint64.
+        deadlines: `(num_envs,)` int64.
+        header: int64.
+        moves: `(num_envs,)` uint8 or float32.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        state_size: int,
+        obs_size: int,
+        max_episode_steps: int,
+        has_torques: bool = False,
+    ) -> None:
+        num_chunks = (num_envs + _CHUNK - 1) // _CHUNK
+        width = num_chunks * _CHUNK + _PAD
+        self.table = _aligned_zeros(int(STATE) + state_size + obs_size, width)
+        self.header: NDArray[np.int64] = self.table[HEADER].view(np.int64)
+        self.ended: NDArray[np.uint64] = self.table[ENDED].view(np.uint64)[:num_chunks]
+        self.terminals: NDArray[np.uint8] = self.table[TERMINALS].view(np.uint8)[:num_envs]
+        self.truncations: NDArray[np.uint8] = self.table[TRUNCATIONS].view(np.uint8)[:num_envs]
+        self.moves = self.table[MOVES].view(np.float32 if has_torques else np.uint8)[:num_envs]
+        self.rewards: NDArray[np.float32] = self.table[REWARDS, :num_envs]
+        self.streams: NDArray[np.uint64] = self._wide(STREAMS).view(np.uint64)[:num_envs]
+        self.deadlines: NDArray[np.int64] = self._wide(DEADLINES).view(np.int64)[:num_envs]
+        self.state: NDArray[np.float32] = self.table[STATE : STATE + state_size, :num_envs]
+        shown = self.table[STATE + state_size :].reshape(-1)[: num_envs * obs_size]
+        self.observations: NDArray[np.float32] = shown.reshape(num_envs, obs_size)
+        self.address = int(self.table.ctypes.data)
+        self.header[NUM_ENVS] = num_envs
+        self.header[WIDTH] = width
+        self.header[MAX_STEPS] = max_episode_steps
+
+    def _wide(self, row: np.int64) -> NDArray[np.float32]:
+        return self.table[row : row + 2].reshape(-1)
+
+
+def _aligned_zeros(num_rows: int, width: int) -> NDArray[np.float32]:
+    """`(num_rows, width)` float32 zeros that begin at a cache line."""
+    line = 64
+    block = np.zeros(num_rows * width * 4 + line, np.uint8)
+    first = -block.ctypes.data % line
+    floats: NDArray[np.float32] = block[first : first + num_rows * width * 4].view(np.float32)
+    return floats.reshape(num_rows, width)
