@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec soak clean
+.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -69,6 +69,12 @@ bench: $(STAMP)  ## run every benchmark
 
 bench-vec: $(STAMP)  ## measure many games at once, beside other vectorized environments
 	$(BIN)/python benchmarks/vec.py
+
+bench-batch: $(STAMP)  ## measure batch environments, beside Gymnasium and EnvPool
+	$(BIN)/python benchmarks/batch.py
+
+bench-azul: $(STAMP)  ## measure Azul: both engines and the environment
+	$(BIN)/python benchmarks/azul.py
 
 soak: $(STAMP)  ## kill workers for half an hour, and see whether everything adds up
 	$(BIN)/python benchmarks/soak.py

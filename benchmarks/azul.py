@@ -1,0 +1,93 @@
+"""How fast is Azul: two players, random legal moves with their generation, one core?
+
+`reference_moves_per_s`: the plain Python engine, in place. `env_moves_per_s`: `AzulEnv.step` on the
+compiled engine, with mask and observations, the move drawn from the mask in Python.
+`playout_moves_per_s`: whole games compiled, `play_many`. `yardstick_loops_per_s`: a plain Python
+loop with an addition and a look-up, to compare machines by; all are measured in turns. Seconds are
+those of one core that this process had, so that other work on the machine counts less.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+
+from benchmarks.common import interleaved, report, rounds_and_json
+from entity_env.games.azul import AzulEnv, apply_in_place, legal_actions, new_game, play_many
+
+_ROUND_S = 0.4
+
+
+def main() -> None:
+    """Measures and reports."""
+    num_rounds, as_json = rounds_and_json(__doc__ or "")
+    report("Azul", figures(num_rounds), ["entity-env", "numpy", "numba"], as_json)
+
+
+def figures(num_rounds: int = 7) -> dict[str, float]:
+    """Medians of moves a second, and of the yardstick."""
+    measures: dict[str, Callable[[], float]] = {
+        "reference_moves_per_s": lambda: _rate(reference_moves),
+        "env_moves_per_s": lambda: _rate(env_moves),
+        "playout_moves_per_s": lambda: _rate(playout_moves),
+        "yardstick_loops_per_s": lambda: _rate(yardstick_loops),
+    }
+    env_moves(0)
+    playout_moves(0)
+    return interleaved(measures, num_rounds)
+
+
+def _rate(play: Callable[[int], int]) -> float:
+    """What `play` counts, a second; it is called with one seed after another."""
+    count = seed = 0
+    start = time.process_time()
+    while (seconds := time.process_time() - start) < _ROUND_S:
+        count += play(seed)
+        seed += 1
+    return count / seconds
+
+
+def reference_moves(seed: int) -> int:
+    """Some games on the reference; returns how many moves they took."""
+    rng, random = np.random.default_rng(seed), Random(seed).random
+    num_moves = 0
+    for game in range(5):
+        state = new_game(2, starting_player=game % 2, rng=rng)
+        while state.end is None:
+            actions = legal_actions(state)
+            apply_in_place(state, actions[int(random() * len(actions))], check=False)
+            num_moves += 1
+    return num_moves
+
+
+def env_moves(seed: int) -> int:
+    """Some games by `AzulEnv.step`."""
+    env, random = AzulEnv(seed=seed), Random(seed).random
+    num_moves = 0
+    for _ in range(10):
+        step = env.reset()
+        while not step.done:
+            legal = step.legal_action_mask.nonzero()[0]
+            step = env.step(int(legal[int(random() * len(legal))]))
+            num_moves += 1
+    return num_moves
+
+
+def playout_moves(seed: int) -> int:
+    """Some games by `play_many`."""
+    return int(play_many(2000, seed).moves.sum())
+
+
+def yardstick_loops(seed: int) -> int:
+    """A plain loop; returns how often it went round."""
+    values, total = list(range(256)), seed
+    for i in range(100_000):
+        total += values[i & 255]
+    return 100_000
+
+
+if __name__ == "__main__":
+    main()

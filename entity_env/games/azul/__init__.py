@@ -1,0 +1,47 @@
+"""Azul, the base game for 2 to 4 players: rules, an environment, and a compiled engine.
+
+`new_game`, `legal_actions` and `apply_action` are the rules in plain Python. `FastGame` and
+`play_many` play the same games compiled. `AzulEnv` is stepped by action ids, on either.
+"""
+
+from entity_env.games.azul.actions import (
+    ACTION_SPACE_SIZE as ACTION_SPACE_SIZE,
+    ACTIONS as ACTIONS,
+    Action as Action,
+    ActionEncoder as ActionEncoder,
+)
+from entity_env.games.azul.backend import Backend as Backend
+from entity_env.games.azul.draws import Draw as Draw, RandomSource as RandomSource
+from entity_env.games.azul.engine import (
+    apply_action as apply_action,
+    apply_in_place as apply_in_place,
+    legal_actions as legal_actions,
+    new_game as new_game,
+    winners as winners,
+)
+from entity_env.games.azul.env import (
+    AzulEnv as AzulEnv,
+    EnvConfig as EnvConfig,
+    EnvStep as EnvStep,
+    RewardScheme as RewardScheme,
+)
+from entity_env.games.azul.errors import (
+    EpisodeDone as EpisodeDone,
+    IllegalAction as IllegalAction,
+    InvalidActionId as InvalidActionId,
+    StepError as StepError,
+)
+from entity_env.games.azul.fast_game import FastGame as FastGame
+from entity_env.games.azul.features import FeatureExtractor as FeatureExtractor
+from entity_env.games.azul.playouts import Playouts as Playouts, play_many as play_many
+from entity_env.games.azul.state import (
+    ENDS as ENDS,
+    End as End,
+    GameState as GameState,
+    Phase as Phase,
+    Player as Player,
+)
+from entity_env.games.azul.transitions import (
+    Transition as Transition,
+    TransitionLog as TransitionLog,
+)

@@ -1,0 +1,102 @@
+"""Where the tiles of a deal come from: chance, or whoever replays a game."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import SchemaError, UsageError
+
+Draw: TypeAlias = Callable[[tuple[int, ...]], int]
+"""Draws a tile: counts of the bag by colour, never all 0, to the colour drawn. Called once a tile,
+in the order of the deal: factory 0 first, four each."""
+
+
+class RandomSource(Protocol):
+    """Random numbers for deals: a `numpy.random.Generator`, or anything with this method of it."""
+
+    def random(self, size: int, /) -> NDArray[np.float64]:
+        """`(size,)` float64, uniform from 0 to 1, 1 excluded. A deal asks once, 4 a factory."""
+
+
+def checked_rng(rng: RandomSource | None) -> RandomSource:
+    """The source itself, or one with a seed of its own for None.
+
+    Raises:
+        UsageError: something else; also the generators of the module `random`.
+    """
+    if rng is None:
+        return np.random.default_rng()
+    source: object = rng
+    if isinstance(source, Random) or not hasattr(source, "random"):
+        raise UsageError(
+            f"Azul: rng must be a numpy.random.Generator, as default_rng(seed) makes, got {rng!r}"
+        )
+    return rng
+
+
+def deal_numbers(rng: RandomSource, count: int) -> NDArray[np.float64]:
+    """`(count,)` float64, whole in memory: the numbers of one deal.
+
+    Raises:
+        SchemaError: the source answers with another number of them.
+    """
+    numbers = np.ascontiguousarray(rng.random(count), np.float64)
+    if numbers.shape != (count,):
+        raise SchemaError(
+            f"Azul: {type(rng).__name__}.random({count}) must return an array of that many "
+            f"numbers, got shape {numbers.shape}"
+        )
+    return numbers
+
+
+def uniform_draw(uniforms: NDArray[np.float64]) -> Draw:
+    """Draws uniformly without replacement, tile k by number k of those given."""
+    numbers = iter(uniforms.tolist())
+
+    def draw(counts: tuple[int, ...]) -> int:
+        # Below sum(counts): the largest number below 1 times n rounds to less than n.
+        left = int(next(numbers) * sum(counts))
+        colour = 0
+        while left >= counts[colour]:
+            left -= counts[colour]
+            colour += 1
+        return colour
+
+    return draw
+
+
+GAMMA: Final = 0x9E3779B97F4A7C15
+MULTIPLIERS: Final = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_WORD: Final = 2**64 - 1
+
+
+def mixed(word: int) -> int:
+    """The output function of SplitMix64 (Steele, Lea and Flood 2014)."""
+    word &= _WORD
+    word = (word ^ word >> 30) * MULTIPLIERS[0] & _WORD
+    word = (word ^ word >> 27) * MULTIPLIERS[1] & _WORD
+    return word ^ word >> 31
+
+
+class SplitMix:
+    """SplitMix64 as a source of random numbers, which the compiled playouts draw from too.
+
+    Args:
+        word: where the sequence begins, 64 bits.
+    """
+
+    def __init__(self, word: int) -> None:
+        self.word = word & _WORD
+
+    def uniform(self) -> float:
+        """A number from 0 to 1, 1 excluded: the upper 53 bits of the next output."""
+        self.word = self.word + GAMMA & _WORD
+        return (mixed(self.word) >> 11) * 2.0**-53
+
+    def random(self, size: int, /) -> NDArray[np.float64]:
+        return np.array([self.uniform() for _ in range(size)])

@@ -1,0 +1,298 @@
+"""AzulEnv: Azul as an environment that is stepped by action ids.
+
+Observations:
+    306 numbers for each player, told from that player's seat; `features` has the table.
+Actions:
+    an id from 0 to 299, `(source * 5 + colour) * 6 + destination`; the mask says which are legal.
+Reward:
+    `DenseScoreDelta`: what each score has gained, final bonuses included.
+    `TerminalOnly`: 0 until the game is over, and then the final score less the mean of all.
+Ends when:
+    the rules end the game: a row is full, or no wall can ever change again.
+Cut when:
+    `max_rounds` rounds have been played, if it is set.
+Example:
+    >>> import numpy as np
+    >>> from entity_env.games.azul import AzulEnv
+    >>> env = AzulEnv(seed=1)
+    >>> step = env.reset()
+    >>> while not step.done:
+    ...     step = env.step(int(np.flatnonzero(step.legal_action_mask)[0]))
+    >>> step.truncated
+    False
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import UsageError
+from entity_env.games.azul.actions import (
+    ACTION_SPACE_SIZE,
+    ACTIONS,
+    checked_id,
+    is_index,
+    is_integer,
+)
+from entity_env.games.azul.backend import Backend, is_compiled
+from entity_env.games.azul.draws import Draw
+from entity_env.games.azul.engine import illegal
+from entity_env.games.azul.errors import EpisodeDone
+from entity_env.games.azul.fast_game import FastGame
+from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
+from entity_env.games.azul.rules import MAX_PLAYERS, MIN_PLAYERS
+from entity_env.games.azul.state import GameState
+from entity_env.games.azul.stepped_game import (
+    ILLEGAL,
+    OVER,
+    Mask,
+    Observations,
+    PlainGame,
+    Rewards,
+    SteppedGame,
+)
+
+_zeros: Final = np.zeros
+
+
+class RewardScheme(Enum):
+    """What is rewarded."""
+
+    DenseScoreDelta = "DenseScoreDelta"
+    """Each step, what the score of each player has gained: adds up to the final score."""
+    TerminalOnly = "TerminalOnly"
+    """At the end of the game the final score less the mean of all, and 0 before; an episode that
+    is cut earns nothing."""
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """What an environment plays, checked when it is made.
+
+    Attributes:
+        num_players: 2 to 4.
+        reward_scheme: a `RewardScheme`, or its name.
+        include_full_state_in_step: whether `EnvStep.state` is a copy of the position.
+        starting_player: who begins; "random" draws one for every episode.
+        max_rounds: after how many rounds an episode is cut; None = never.
+
+    Raises:
+        UsageError: a value that cannot be.
+    """
+
+    num_players: int = 2
+    reward_scheme: RewardScheme | Literal["DenseScoreDelta", "TerminalOnly"] = (
+        RewardScheme.DenseScoreDelta
+    )
+    include_full_state_in_step: bool = False
+    starting_player: int | Literal["random"] = 0
+    max_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        if not is_index(self.num_players, MAX_PLAYERS + 1) or self.num_players < MIN_PLAYERS:
+            raise _misfit("num_players", "2, 3 or 4", self.num_players)
+        names = [scheme.value for scheme in RewardScheme]
+        if self.reward_scheme not in (*RewardScheme, *names):
+            raise _misfit("reward_scheme", " or ".join(names), self.reward_scheme)
+        object.__setattr__(self, "reward_scheme", RewardScheme(self.reward_scheme))
+        if not isinstance(self.include_full_state_in_step, bool):
+            raise _misfit("include_full_state_in_step", "a bool", self.include_full_state_in_step)
+        is_random = isinstance(self.starting_player, str) and self.starting_player == "random"
+        if not is_random and not is_index(self.starting_player, self.num_players):
+            allowed = f"an integer from 0 to {self.num_players - 1}, or 'random'"
+            raise _misfit("starting_player", allowed, self.starting_player)
+        if self.max_rounds is not None and not (
+            is_integer(self.max_rounds) and self.max_rounds > 0
+        ):
+            raise _misfit("max_rounds", "an integer, 1 or more, or None", self.max_rounds)
+
+
+def _misfit(name: str, allowed: str, value: object) -> UsageError:
+    return UsageError(f"Azul: {name} of EnvConfig must be {allowed}, got {value!r}")
+
+
+class EnvStep(NamedTuple):
+    """What a step, or a reset, led to. Arrays are the caller's own, and new every time.
+
+    Attributes:
+        observations: `(4, obs_size)` float32, a row a player, from that player's seat; 0 in rows
+            where nobody sits.
+        rewards: `(4,)` float32, for this step; 0 after a reset, and where nobody sits.
+        done: whether the episode is over: the game has ended, or was cut.
+        current_player: whose turn it is; the one who made the last move when the game has ended.
+        legal_action_mask: `(300,)` bool, which ids are legal for `current_player`; none when done.
+        last_action: the id that led here; None after a reset.
+        state: the position, a copy, if the configuration asks for it.
+        truncated: whether the episode was cut: the position still has a value.
+    """
+
+    observations: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    done: bool
+    current_player: int
+    legal_action_mask: NDArray[np.bool_]
+    last_action: int | None
+    state: GameState | None
+    truncated: bool = False
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the game has ended by its rules."""
+        return self.done and not self.truncated
+
+
+class AzulEnv:
+    """Plays Azul by action ids, one episode after another; see the module.
+
+    The same seed and the same actions give the same episodes, whatever the backend.
+
+    Args:
+        config: what to play.
+        features: encodes observations.
+        seed: of all episodes, 0 or more; drawn if left out. `reset(seed=…)` begins anew.
+        backend: which engine plays; see `Backend`.
+
+    Raises:
+        UsageError: a seed or a backend that cannot be.
+        MissingExtraError: backend "numba" where numba is not installed.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig | None = None,
+        *,
+        features: FeatureExtractor | None = None,
+        seed: int | None = None,
+        backend: Backend = "auto",
+    ) -> None:
+        self.config: Final = EnvConfig() if config is None else config
+        self.features: Final = FeatureExtractor() if features is None else features
+        self._rng = np.random.default_rng(_checked_seed(seed))
+        self._new_game: Any = FastGame if is_compiled(backend, "AzulEnv") else PlainGame
+        self._game: SteppedGame | None = None
+        self._is_done = True
+        # Compiled code and the reference know how to encode what comes with the game; only that.
+        self._is_plain_features = type(self.features) is FeatureExtractor
+        # Whether there is nothing to do but to hand on what a game fills in.
+        self._is_plain = self._is_plain_features and not (
+            self.config.include_full_state_in_step
+            or self.config.reward_scheme is RewardScheme.TerminalOnly
+            or self.config.max_rounds is not None
+        )
+        self._obs_shape = (MAX_PLAYERS, self.features.obs_size)
+        self._filled_shape = self._obs_shape if self._is_plain_features else (0, OBS_SIZE)
+
+    @property
+    def done(self) -> bool:
+        """Whether there is no episode to step: before the first reset, and after an end."""
+        return self._is_done
+
+    @property
+    def state(self) -> GameState:
+        """The position, a copy.
+
+        Raises:
+            EpisodeDone: before the first reset.
+        """
+        if self._game is None:
+            raise EpisodeDone("Azul: there is no game yet: call reset() first")
+        return self._game.state()
+
+    def reset(self, *, seed: int | None = None, draw: Draw | None = None) -> EnvStep:
+        """Begins an episode, whether or not the last one is over.
+
+        Args:
+            seed: this and the following episodes follow from it; None goes on.
+            draw: draws the tiles of this episode instead, to replay one; see `Draw`.
+
+        Raises:
+            UsageError: a seed that is no integer, or negative.
+            SchemaError: `draw` answers a colour that is not in the bag.
+        """
+        if seed is not None:
+            self._rng = np.random.default_rng(_checked_seed(seed))
+        start = self.config.starting_player
+        if start == "random":
+            start = int(self._rng.integers(self.config.num_players))
+        self._game = self._new_game(
+            self.config.num_players, starting_player=start, rng=self._rng, draw=draw
+        )
+        self._is_done = False
+        observations, mask, rewards = self._arrays()
+        status = self._game.show(observations, mask)
+        return self._told(EnvStep(observations, rewards, False, status, mask, None, None))
+
+    def step(self, action_id: int) -> EnvStep:
+        """Makes a move for the player whose turn it is. Whatever it raises, nothing has changed.
+
+        Raises:
+            EpisodeDone: the episode is over, or none has begun.
+            InvalidActionId: no integer from 0 to 299.
+            IllegalAction: the move is not legal now.
+            SchemaError: the `draw` of `reset` answers a colour that is not in the bag.
+        """
+        game = self._game
+        if self._is_done or game is None:
+            done = "the episode is over" if game else "no episode has begun"
+            raise EpisodeDone(f"Azul: {done}: call reset() before step()")
+        if type(action_id) is not int or not 0 <= action_id < ACTION_SPACE_SIZE:
+            action_id = checked_id(action_id)
+        observations, mask, rewards = self._arrays()
+        status = game.move(action_id, observations, mask, rewards)
+        if status < OVER:
+            if status == ILLEGAL:
+                raise illegal(game.state(), ACTIONS[action_id])
+            step = EnvStep(observations, rewards, False, status, mask, action_id, None)
+        else:
+            self._is_done = True
+            step = EnvStep(observations, rewards, True, status - OVER, mask, action_id, None)
+        return step if self._is_plain else self._told(step)
+
+    def _arrays(self) -> tuple[Observations, Mask, Rewards]:
+        """What a game fills."""
+        return (
+            _zeros(self._filled_shape, np.float32),
+            _zeros(ACTION_SPACE_SIZE, np.bool_),
+            _zeros(MAX_PLAYERS, np.float32),
+        )
+
+    def _told(self, step: EnvStep) -> EnvStep:
+        """A step with what the configuration asks for."""
+        config, game = self.config, self._game
+        if self._is_plain or game is None:
+            return step
+        if config.reward_scheme is RewardScheme.TerminalOnly:
+            step = step._replace(rewards=_terminal_rewards(game.scores if step.done else []))
+        if config.max_rounds is not None and not step.done and game.round > config.max_rounds:
+            self._is_done = True
+            mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
+            step = step._replace(done=True, truncated=True, legal_action_mask=mask)
+        if not self._is_plain_features:
+            step = step._replace(observations=self._encode(game.state()))
+        return step._replace(state=game.state()) if config.include_full_state_in_step else step
+
+    def _encode(self, state: GameState) -> NDArray[np.float32]:
+        """Observations by an extractor of the user's."""
+        observations = np.zeros(self._obs_shape, np.float32)
+        for player in range(state.num_players):
+            observations[player] = self.features.encode(state, player)
+        return observations
+
+
+def _terminal_rewards(scores: list[int]) -> Rewards:
+    """What each final score is above the mean; 0 for all without scores."""
+    rewards = np.zeros(MAX_PLAYERS, np.float64)
+    if scores:
+        rewards[: len(scores)] = np.array(scores, np.float64) - np.mean(scores, dtype=np.float64)
+    return rewards.astype(np.float32)
+
+
+def _checked_seed(seed: int | None) -> int | None:
+    if seed is not None and not (is_integer(seed) and seed >= 0):
+        raise UsageError(f"Azul: a seed must be an integer, 0 or more: got {seed!r}")
+    return seed

@@ -1,0 +1,144 @@
+"""FeatureExtractor: a position as 306 numbers, told from the seat of one player.
+
+| slice | name | content |
+| --- | --- | --- |
+| 0:45 | factories | tiles of each of 9 factories by colour, / 4 |
+| 45:50 | centre | tiles of the centre by colour, / 20 |
+| 50 | marker_in_centre | 1 = nobody has taken the start marker yet |
+| 51:56 | bag | tiles by colour, / 20 |
+| 56:61 | lid | tiles by colour, / 20 |
+| 61:120 | player_0 | the observer, see below |
+| 120:179 | player_1 | who sits next after the observer |
+| 179:238 | player_2 | the next, zeros where nobody sits |
+| 238:297 | player_3 | the next, zeros where nobody sits |
+| 297:301 | turn | 1 for the seat whose turn it is |
+| 301:305 | began | 1 for the seat that began this round |
+| 305 | round | number of the round, / 20 |
+
+A player:
+
+| slice | content |
+| --- | --- |
+| 0 | 1 = somebody sits there |
+| 1:31 | lines from the top: 5 for the colour, 1 where it is, and how full the line is, 0 to 1 |
+| 31:56 | wall by cell, row by row, 1 = there is a tile |
+| 56 | slots of the floor that are taken, / 7 |
+| 57 | 1 = holds the start marker |
+| 58 | score / 100 |
+
+Seats are relative: seat 0 observes, and the others follow in order of play. Nothing here is hidden
+from a player: the bag is what is not on the table, and its order does not exist before a draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import UsageError
+from entity_env.games.azul.actions import is_index
+from entity_env.games.azul.rules import (
+    FLOOR_SLOTS,
+    MAX_FACTORIES,
+    MAX_PLAYERS,
+    NOBODY,
+    NUM_COLOURS,
+    NUM_LINES,
+    TILES_PER_COLOUR,
+    TILES_PER_FACTORY,
+)
+from entity_env.games.azul.state import GameState, Player
+
+FACTORIES: Final = 0
+CENTRE_TILES: Final = 45
+MARKER_IN_CENTRE: Final = 50
+BAG_TILES: Final = 51
+LID_TILES: Final = 56
+SEATS: Final = 61
+SEAT_SIZE: Final = 59
+LINES: Final = 1
+WALL: Final = 31
+FLOOR: Final = 56
+HOLDS_MARKER: Final = 57
+SCORE: Final = 58
+TURN: Final = 297
+BEGAN: Final = 301
+ROUND: Final = 305
+OBS_SIZE: Final = 306
+
+SCORE_SCALE: Final = 100
+ROUND_SCALE: Final = 20
+
+SLICES: Final[Mapping[str, slice]] = MappingProxyType(
+    {
+        "factories": slice(FACTORIES, CENTRE_TILES),
+        "centre": slice(CENTRE_TILES, MARKER_IN_CENTRE),
+        "marker_in_centre": slice(MARKER_IN_CENTRE, BAG_TILES),
+        "bag": slice(BAG_TILES, LID_TILES),
+        "lid": slice(LID_TILES, SEATS),
+        **{
+            f"player_{seat}": slice(SEATS + SEAT_SIZE * seat, SEATS + SEAT_SIZE * (seat + 1))
+            for seat in range(MAX_PLAYERS)
+        },
+        "turn": slice(TURN, BEGAN),
+        "began": slice(BEGAN, ROUND),
+        "round": slice(ROUND, OBS_SIZE),
+    }
+)
+"""The table above: names to slices."""
+
+
+class FeatureExtractor:
+    """Encodes positions as vectors; the module has the table.
+
+    `AzulEnv` takes a subclass that encodes in another way. It must be deterministic, and must
+    override both `obs_size` and `encode`.
+
+    Example:
+        >>> from entity_env.games.azul import FeatureExtractor, new_game
+        >>> FeatureExtractor().encode(new_game(2), 0).shape
+        (306,)
+    """
+
+    @property
+    def obs_size(self) -> int:
+        """Length of the vectors."""
+        return OBS_SIZE
+
+    def encode(self, state: GameState, player: int) -> NDArray[np.float32]:
+        """`(obs_size,)` float32, the caller's own: what a player sees.
+
+        Raises:
+            UsageError: no such player.
+        """
+        if not is_index(player, state.num_players):
+            raise UsageError(
+                f"Azul: player must be an integer from 0 to {state.num_players - 1}, got {player!r}"
+            )
+        state = state.rotated(player)
+        absent = MAX_FACTORIES - len(state.factories)
+        factories = [count for tiles in state.factories for count in tiles]
+        values = [count / TILES_PER_FACTORY for count in factories + [0] * absent * NUM_COLOURS]
+        values += [count / TILES_PER_COLOUR for count in state.centre]
+        values.append(state.marker == NOBODY)
+        values += [count / TILES_PER_COLOUR for count in state.bag + state.lid]
+        for seat, board in enumerate(state.players):
+            values += _encode_player(board, state.marker == seat)
+        values += [0.0] * SEAT_SIZE * (MAX_PLAYERS - state.num_players)
+        values += [seat == state.current_player for seat in range(MAX_PLAYERS)]
+        values += [seat == state.starting_player for seat in range(MAX_PLAYERS)]
+        values.append(state.round / ROUND_SCALE)
+        return np.array(values, np.float32)
+
+
+def _encode_player(player: Player, holds_marker: bool) -> list[float]:
+    values = [1.0]
+    for row in range(NUM_LINES):
+        values += [colour == player.line_colours[row] for colour in range(NUM_COLOURS)]
+        values.append(player.line_counts[row] / (row + 1))
+    values += [player.wall >> cell & 1 for cell in range(25)]
+    return [*values, len(player.floor) / FLOOR_SLOTS, holds_marker, player.score / SCORE_SCALE]

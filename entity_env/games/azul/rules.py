@@ -1,0 +1,64 @@
+"""The numbers of the base game with the coloured wall, and the codes that everything here speaks.
+
+| code | values |
+| --- | --- |
+| colour | 0 to 4: blue, yellow, red, black, white |
+| source | 0 to 8: a factory; 9: the centre |
+| destination | 0 to 4: a pattern line, of that many places and one more; 5: the floor |
+| cell of a wall | bit `5 * row + column`; its colour is `(column - row) % 5` |
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MIN_PLAYERS: Final = 2
+MAX_PLAYERS: Final = 4
+
+COLOURS: Final = ("blue", "yellow", "red", "black", "white")
+NUM_COLOURS: Final = 5
+TILES_PER_COLOUR: Final = 20
+NUM_TILES: Final = NUM_COLOURS * TILES_PER_COLOUR
+
+MAX_FACTORIES: Final = 9
+TILES_PER_FACTORY: Final = 4
+CENTRE: Final = 9
+NUM_SOURCES: Final = 10
+
+NUM_LINES: Final = 5
+FLOOR: Final = 5
+NUM_DESTINATIONS: Final = 6
+
+FLOOR_SLOTS: Final = 7
+FLOOR_COSTS: Final = (0, 1, 2, 4, 6, 8, 11, 14)
+"""What a floor with so many slots taken costs: the slots cost 1, 1, 2, 2, 2, 3 and 3."""
+
+ROW_BONUS: Final = 2
+COLUMN_BONUS: Final = 7
+COLOUR_BONUS: Final = 10
+
+MARKER: Final = 5
+"""The start marker where it lies on a floor, among colours."""
+NOBODY: Final = -1
+"""Who holds the start marker while it lies in the centre."""
+NO_COLOUR: Final = -1
+"""The colour of an empty pattern line."""
+
+ROWS: Final = tuple(0b11111 << 5 * row for row in range(5))
+"""Cells of each row of a wall."""
+COLUMNS: Final = tuple(0b00001_00001_00001_00001_00001 << column for column in range(5))
+"""Cells of each column of a wall."""
+COLOUR_CELLS: Final = tuple(
+    sum(1 << 5 * row + (colour + row) % 5 for row in range(5)) for colour in range(5)
+)
+"""Cells of each colour of a wall."""
+
+
+def num_factories(num_players: int) -> int:
+    """How many factories are dealt: 5, 7 or 9."""
+    return 2 * num_players + 1
+
+
+def column_of(row: int, colour: int) -> int:
+    """The column where a row of the wall has a colour."""
+    return (colour + row) % 5

@@ -1,0 +1,109 @@
+"""Transitions: from one decision of a player to the next, with all that was earned in between."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import ProtocolError
+from entity_env.games.azul.env import EnvStep
+from entity_env.games.azul.rules import MAX_PLAYERS
+
+
+class Transition(NamedTuple):
+    """One decision of one player, and what it led that player to.
+
+    Attributes:
+        player: who decided.
+        observation_before: `(obs_size,)` float32, what that player saw.
+        mask_before: `(300,)` bool, what was legal.
+        action_id: what was done.
+        reward: all that the player earned from there until the next decision, or the end.
+        observation_after: `(obs_size,)` float32, what the player sees at the next decision, or at
+            the end.
+        mask_after: `(300,)` bool, what is legal then; nothing at the end.
+        done: whether there is no next decision, since the episode is over.
+        truncated: whether it was cut: the position at the end still has a value.
+    """
+
+    player: int
+    observation_before: NDArray[np.float32]
+    mask_before: NDArray[np.bool_]
+    action_id: int
+    reward: float
+    observation_after: NDArray[np.float32]
+    mask_after: NDArray[np.bool_]
+    done: bool
+    truncated: bool
+
+
+class TransitionLog:
+    """Turns the steps of an episode into transitions.
+
+    Scores change when a round ends, whoever made the last move: what a player earns through the
+    moves of others is added up until that player decides again. Rewards that come before a player's
+    first decision in the log belong to no transition.
+
+    Example:
+        >>> import numpy as np
+        >>> from entity_env.games.azul import AzulEnv, TransitionLog
+        >>> env = AzulEnv(seed=1)
+        >>> log = TransitionLog(env.reset())
+        >>> transitions = []
+        >>> while not log.step.done:
+        ...     action_id = int(np.flatnonzero(log.step.legal_action_mask)[0])
+        ...     transitions += log.add(env.step(action_id))
+        >>> transitions[-1].done
+        True
+
+    Args:
+        step: what `AzulEnv.reset` returned; a log is for one episode.
+
+    Attributes:
+        step: the last one.
+    """
+
+    def __init__(self, step: EnvStep) -> None:
+        self.step = step
+        self._decisions: dict[int, tuple[EnvStep, int]] = {}
+        self._rewards: Final = [0.0] * MAX_PLAYERS
+
+    def add(self, step: EnvStep) -> list[Transition]:
+        """Takes the next step.
+
+        Returns:
+            What it completes: the last transition of the player whose turn it is now, if any, and
+            at the end those of all players, in the order of their seats. Arrays are the steps' own.
+
+        Raises:
+            ProtocolError: the episode was over, or a step after a reset: begin another log.
+        """
+        if self.step.done or step.last_action is None:
+            reason = "its episode is over" if self.step.done else "a reset begins another episode"
+            raise ProtocolError(f"Azul: TransitionLog cannot add a step: {reason}; make a new log")
+        self._decisions[self.step.current_player] = (self.step, step.last_action)
+        for player in self._decisions:
+            self._rewards[player] += float(step.rewards[player])
+        self.step = step
+        if step.done:
+            return [self._completed(player) for player in sorted(self._decisions)]
+        is_known = step.current_player in self._decisions
+        return [self._completed(step.current_player)] if is_known else []
+
+    def _completed(self, player: int) -> Transition:
+        before, action_id = self._decisions.pop(player)
+        reward, self._rewards[player] = self._rewards[player], 0.0
+        after = self.step
+        return Transition(
+            player,
+            before.observations[player],
+            before.legal_action_mask,
+            action_id,
+            reward,
+            after.observations[player],
+            after.legal_action_mask,
+            after.done,
+            after.truncated,
+        )
