@@ -12,9 +12,9 @@ from entity_env.agents import RandomAgent, random_actions
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
 from entity_env.cli.options import game_argument, set_option
+from entity_env.cli.vectors import is_batch, many
 from entity_env.game import Game
 from entity_env.game_run import Turn
-from entity_env.vec import VecEnv
 
 
 @click.command()
@@ -36,7 +36,7 @@ def bench(game: str, num_envs: int, seconds: float, settings: Sequence[str]) -> 
     with failures_of(chosen):
         click.echo(f"one game, called directly  {_direct(chosen, seconds):>12,.0f} steps/s")
         rate, statistics = _vectorized(chosen, num_envs, seconds)
-        copies = f"{num_envs} copies in a VecEnv"
+        copies = f"{num_envs} copies in a {'BatchVecEnv' if is_batch(chosen) else 'VecEnv'}"
         click.echo(f"{copies:<25}  {rate:>12,.0f} steps/s  ({statistics})")
 
 
@@ -58,9 +58,9 @@ def _direct(game: Game, seconds: float) -> float:
 
 
 def _vectorized(game: Game, num_envs: int, seconds: float) -> tuple[float, str]:
-    """Environment steps a second of a `VecEnv`, and where the time went."""
+    """Environment steps a second of many copies, and where the time went."""
     rng = np.random.default_rng(0)
-    with VecEnv(game, num_envs) as vec:
+    with many(game, num_envs) as vec:
         space = vec.action_space()
         obs = vec.reset()
         start_s = time.perf_counter()

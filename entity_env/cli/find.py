@@ -13,7 +13,10 @@ from types import ModuleType
 from entity_env.cli.failures import GameFailed, trace_from
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.game import Game
-from entity_env.games import GAMES
+from entity_env.games import BATCH_GAMES, GAMES
+
+NAMED: Mapping[str, Game] = {**GAMES, **{name: each.game for name, each in BATCH_GAMES.items()}}
+"""Every game that needs no file, by name."""
 
 
 class _GameLoader(SourceFileLoader):
@@ -42,13 +45,13 @@ def _is_file(name: str) -> bool:
 
 
 def _game_of_name(name: str) -> Game:
-    if name in GAMES:
-        return GAMES[name]
+    if name in NAMED:
+        return NAMED[name]
     if Path(f"{name}.py").is_file():
         raise UsageError(f"no game {name!r}; did you mean the file {name}.py?")
-    hint = nearest(name, GAMES)
+    hint = nearest(name, NAMED)
     raise UsageError(
-        f"no game {name!r}{hint or '; there are ' + ', '.join(GAMES)}"
+        f"no game {name!r}{hint or '; there are ' + ', '.join(NAMED)}"
         + ("" if hint else ", or a file of yours: path/to/file.py")
     )
 

@@ -9,8 +9,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from entity_env.cli.find import NAMED
 from entity_env.game import Game
-from entity_env.games import GAMES
 
 
 @click.command("games")
@@ -21,7 +21,7 @@ def list_games() -> None:
     table.add_column("agents", justify="right")
     table.add_column("settings", no_wrap=True)
     table.add_column("what it is")
-    for name, game in GAMES.items():
+    for name, game in NAMED.items():
         table.add_row(name, str(game.num_agents), _settings(game), _summary(game))
     Console().print(table)
 
@@ -32,8 +32,12 @@ def _settings(game: Game) -> str:
 
 
 def _summary(game: Game) -> str:
-    """The first line of what the game's file says of itself, else of its `play`."""
-    module = inspect.getmodule(game.play)
+    """The first line of what the game's file says of itself, else of its `play`.
+
+    A file of one game calls that `play`; a file of several says what they share.
+    """
+    is_alone = getattr(game.play, "__name__", "") == "play"
+    module = inspect.getmodule(game.play) if is_alone else None
     text = (module and inspect.getdoc(module)) or inspect.getdoc(game.play) or ""
     line = text.partition("\n")[0]
     title, _, rest = line.partition(": ")

@@ -18,9 +18,10 @@ from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
 from entity_env.cli.options import default_workers, game_argument, set_option
 from entity_env.cli.train_display import TrainDisplay
+from entity_env.cli.train_settings import TrainSettings, settings_of
+from entity_env.cli.vectors import is_batch, many
 from entity_env.errors import CheckpointError, UsageError
 from entity_env.game import Game
-from entity_env.vec import VecEnv
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -40,7 +41,6 @@ _NET_OPTIONS: Final = {
     "n_head": "Attention heads in each block.",
 }
 _DEFAULTS: Final = PPOConfig()
-_NUM_ENVS: Final = 128
 
 
 def _training_options(command: _Command) -> _Command:
@@ -65,14 +65,12 @@ def _training_options(command: _Command) -> _Command:
 @click.option(
     "--num-envs",
     type=click.IntRange(min=1),
-    default=_NUM_ENVS,
-    show_default=True,
-    help="Copies of the game.",
+    help=f"Copies of the game.  [{TrainSettings().num_envs}]",
 )
 @click.option(
     "--num-workers",
     type=click.IntRange(min=0),
-    help="Processes that play them; 0 = none.  [one a core]",
+    help="Processes that play them; 0 = none.  [one a core; 0 for batch environments]",
 )
 @click.option(
     "--out",
@@ -87,7 +85,7 @@ def _training_options(command: _Command) -> _Command:
 def train(
     game: str,
     steps: int | None,
-    num_envs: int,
+    num_envs: int | None,
     num_workers: int | None,
     out: Path | None,
     resume: bool,
@@ -96,18 +94,22 @@ def train(
 ) -> None:
     """Train an agent for a game.
 
-    Ctrl-C saves and stops; --resume goes on with the same settings. Curves are written for
-    TensorBoard.
+    What is not given is as in brackets, but for games that have settings of their own. Ctrl-C saves
+    and stops; --resume goes on with the same settings. Curves are written for TensorBoard.
     """
     chosen = find_game(game, settings)
     out = Path("runs", chosen.name) if out is None else out
-    config = _config(_start(out) if resume else {}, {"total_steps": steps, **options})
+    own = settings_of(chosen)
+    start = _start(out) if resume else own.config.to_json()
+    config = _config(start, {"total_steps": steps, **options})
     if not resume:
         _require_unused(out)
-    workers = default_workers(num_envs) if num_workers is None else num_workers
-    result = _train(chosen, num_envs, workers, config, out, resume)
+    copies = [] if num_envs is None else ["--num-envs", str(num_envs)]
+    num_envs = own.num_envs if num_envs is None else num_envs
+    if num_workers is None:  # a batch steps faster than it is handed over
+        num_workers = 0 if is_batch(chosen) else default_workers(num_envs)
+    result = _train(chosen, num_envs, num_workers, config, out, resume)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
-    copies = [] if num_envs == _NUM_ENVS else ["--num-envs", str(num_envs)]
     train_words = [*game_words, *copies, "--out", str(out), "--resume"]
     _report(result, shlex.join(train_words), shlex.join([*game_words, "--agent", str(out)]), out)
 
@@ -118,7 +120,7 @@ def _train(
     with TrainDisplay(f"training {game.name}", Console()) as display:
         from entity_env.agents.ppo import train as train_ppo  # here: it takes torch a second
 
-        with failures_of(game), VecEnv(game, num_envs, num_workers) as vec:
+        with failures_of(game), many(game, num_envs, num_workers) as vec:
             display.statistics = vec.statistics
             return train_ppo(vec, config, out=out, resume=resume, on_update=display)
 

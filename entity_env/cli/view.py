@@ -23,6 +23,7 @@ from entity_env.agents.describe import (
     describe_number,
     seen_entities,
 )
+from entity_env.cli.classic_pictures import picture_of
 from entity_env.cli.grid import Grid, looks
 from entity_env.cli.painter import Painter
 from entity_env.game import Game
@@ -155,16 +156,22 @@ class TerminalView:
     def _frame(self) -> RenderableType:
         entities = self._entities()
         parts = list(self._info(entities))
-        if not any(look.has_place for look in self._looks.values()):
+        drawn = self._picture(entities)
+        if drawn is None:
             return Group(*parts)
-        acting = _actor_ids(self._shown, self._space)
-        placed = [entity for entity in entities if self._looks[entity.type].has_place]
-        placed.sort(key=lambda entity: entity.id not in acting)
-        drawn = self._grid.draw(placed, self._looks)
         board = Panel.fit(drawn, padding=(0, 1), border_style="dim")
         columns = Table.grid(padding=(0, 2))
         columns.add_row(board, Padding(Group(*parts), (1, 0, 0, 0)))
         return columns
+
+    def _picture(self, entities: list[SeenEntity]) -> Text | None:
+        """What the game looks like; None when there is no telling."""
+        if not any(look.has_place for look in self._looks.values()):
+            return picture_of(entities, self._space, ascii_only=self._ascii_only)
+        acting = _actor_ids(self._shown, self._space)
+        placed = [entity for entity in entities if self._looks[entity.type].has_place]
+        placed.sort(key=lambda entity: entity.id not in acting)
+        return self._grid.draw(placed, self._looks)
 
     def _entities(self) -> list[SeenEntity]:
         if self._shown is None:

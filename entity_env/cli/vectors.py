@@ -1,0 +1,30 @@
+"""Many copies of a game that a user named: as a batch environment where there is one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from entity_env.game import Game
+from entity_env.games import BATCH_GAMES
+from entity_env.vec import VecEnv
+from entity_env.vec.batch_vec_env import BatchVecEnv
+
+
+def is_batch(game: Game) -> bool:
+    """Tells whether copies of a game are a batch environment."""
+    found = BATCH_GAMES.get(game.name)
+    return found is not None and found.game.play is game.play
+
+
+def many(game: Game, num_envs: int, num_workers: int = 0) -> VecEnv:
+    """Copies of a game, with its settings.
+
+    Args:
+        game: what is copied.
+        num_envs: how many copies.
+        num_workers: processes that play them; 0 = none.
+    """
+    if not is_batch(game):
+        return VecEnv(game, num_envs, num_workers)
+    batch = partial(BATCH_GAMES[game.name].batch, **game.settings)
+    return BatchVecEnv(batch, num_envs, num_workers)

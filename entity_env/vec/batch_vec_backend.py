@@ -1,0 +1,212 @@
+"""BatchInProcess: a batch environment stepped in this process, and shown without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.frame import Frame, FrameLayout
+from entity_env.ragged import RaggedArray
+from entity_env.seeds import Run
+from entity_env.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+)
+from entity_env.vec.batch_step import BatchStep
+from entity_env.vec.batch_vec_steps import BatchEnvSteps
+from entity_env.vec.endings import NO_ENDINGS
+from entity_env.vec.statistics import WorkerStatistics
+from entity_env.vec_obs import (
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecObs,
+)
+
+Ragged = RaggedArray[np.int64]
+
+
+class BatchInProcess:
+    """All environments of a batch as one group, in this process; stepped when waited for.
+
+    Args:
+        steps: steps them.
+    """
+
+    num_agents: Final = 1
+
+    def __init__(self, steps: BatchEnvSteps) -> None:
+        self.steps = steps
+        self.groups: Sequence[range] = [range(steps.num_envs)]
+        self.num_steps = 0
+        self.games_s = 0.0
+        self._show = _Show(steps)
+        self._start: Callable[[], None] | None = None
+
+    def obs_space(self) -> ObsSpace:
+        return self.steps.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self.steps.action_space()
+
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        for env_id, run in runs.items():
+            self.steps.seed_env(env_id, run)
+        self._start = partial(self.steps.begin, env_ids)
+
+    def start_act(self, group: int, values: Mapping[ActionName, NDArray[Any]]) -> None:
+        actions = self.steps.actions_of(values[self.steps.action])
+        self._start = partial(self.steps.advance, actions)
+
+    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
+        start, self._start = self._start, None
+        if start is not None:
+            begin = perf_counter()
+            start()
+            self.count(perf_counter() - begin)
+        return list(groups)
+
+    def collect(self, groups: Sequence[int]) -> BatchStep:
+        return self._show.step()
+
+    def vec_obs(self, env_id: NDArray[np.int64], agent_id: NDArray[np.int64]) -> VecObs:
+        """The same as `collect().vec_obs(env_id, agent_id)`, in a third of the time."""
+        return self._show.vec_obs(env_id, agent_id)
+
+    def count(self, games_s: float) -> None:
+        """Counts a step, which took some seconds."""
+        self.games_s += games_s
+        self.num_steps += 1
+
+    def render(self, env_id: int) -> None:
+        """Batch environments do not draw themselves."""
+
+    def statistics(self) -> list[WorkerStatistics]:
+        steps = self.steps
+        return [
+            WorkerStatistics(
+                num_envs=steps.num_envs,
+                num_steps=self.num_steps,
+                games_s=self.games_s,
+                packing_s=0.0,
+                waiting_s=0.0,
+                num_restarts=0,
+                num_bytes=0,
+            )
+        ]
+
+    def close(self) -> None:
+        self.steps.close()
+
+
+class _Show:
+    """Shows what environments hold, by arrays that are made once."""
+
+    def __init__(self, steps: BatchEnvSteps) -> None:
+        num_envs = steps.num_envs
+        self._steps = steps
+        self._layout = FrameLayout(steps.obs_space(), steps.action_space())
+        self._is_global = isinstance(steps.space, GlobalCategoricalActionSpace)
+        is_continuous = isinstance(steps.space, ContinuousActionSpace)
+        self._mask_type = VecContinuousActionMask if is_continuous else VecCategoricalActionMask
+        self._ones = np.ones(num_envs, np.int64)
+        self._zeros = np.zeros(num_envs, np.int64)
+        self._nothing = np.zeros((num_envs, 0), np.float32)
+        # The actor of a global action is the entity behind the last.
+        self._actors = self._ones if self._is_global else self._zeros
+        self._all_act = self._masks(self._actors, self._ones)
+        self._observations: NDArray[np.float32] | None = None
+        self._features: dict[EntityName, RaggedArray[np.float32]] = {}
+
+    def vec_obs(self, env_id: NDArray[np.int64], agent_id: NDArray[np.int64]) -> VecObs:
+        """The batch as users know it."""
+        steps = self._steps
+        observations = steps.result.observations
+        if observations is not self._observations:
+            self._observations = observations
+            self._features = self._ragged(observations)
+        masks = self._all_act
+        if steps.over is not None:
+            lengths = (~steps.over).astype(np.int64)
+            masks = self._masks(self._actors[: int(lengths.sum())], lengths)
+        return VecObs(
+            self._features,
+            {},
+            masks,
+            steps.reward,
+            steps.terminated,
+            steps.truncated,
+            env_id,
+            agent_id,
+            self._final(),
+            {},
+            () if steps.ended is None else steps.ended.episodes(),
+        )
+
+    def step(self) -> BatchStep:
+        """The batch before it becomes one that users know."""
+        steps = self._steps
+        over = np.zeros(steps.num_envs, np.bool_) if steps.over is None else steps.over
+        final = steps.final
+        return BatchStep(
+            frame=self._frame(steps.result.observations, ~over),
+            reward=steps.reward,
+            terminated=steps.terminated,
+            truncated=steps.truncated,
+            is_over=over,
+            final=None if final is None else self._frame(final, np.zeros(len(final), np.bool_)),
+            ended=NO_ENDINGS if steps.ended is None else steps.ended.endings(),
+        )
+
+    def _ragged(self, rows: NDArray[np.float32]) -> dict[EntityName, RaggedArray[np.float32]]:
+        """One entity an observation, and the actor of a global action."""
+        lengths = self._ones[: len(rows)]
+        features = {self._steps.entity: RaggedArray.unchecked(rows, lengths)}
+        if self._is_global:
+            features[GLOBAL_ENTITY] = RaggedArray.unchecked(self._nothing[: len(rows)], lengths)
+        return features
+
+    def _masks(
+        self, actors: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> dict[ActionName, VecActionMask]:
+        return {self._steps.action: self._mask_type(RaggedArray.unchecked(actors, lengths))}
+
+    def _final(self) -> VecObs | None:
+        """Last observations: nobody is asked for anything."""
+        rows, ended = self._steps.final, self._steps.ended
+        if rows is None or ended is None:
+            return None
+        nobody = self._zeros[: len(rows)]
+        return VecObs(
+            self._ragged(rows),
+            {},
+            self._masks(nobody[:0], nobody),
+            ended.reward,
+            ended.flags[0],
+            ended.flags[1],
+            ended.env_ids,
+            nobody,
+            None,
+            {},
+            ended.episodes(),
+        )
+
+    def _frame(self, rows: NDArray[np.float32], is_asked: NDArray[np.bool_]) -> Frame:
+        layout, action = self._layout, self._layout.actions[self._steps.action]
+        lengths = np.ones((layout.num_lengths, len(rows)), np.int64)
+        lengths[action.row] = is_asked
+        slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
+        slots[layout.entities[self._steps.entity].values.index] = rows.reshape(-1)
+        if not self._is_global:
+            slots[action.actors.index] = self._zeros[: int(np.count_nonzero(is_asked))]
+        return Frame(layout, lengths, slots)

@@ -1,0 +1,80 @@
+"""BatchSource: what makes batch environments, and which of them a VecEnv can show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from entity_env.errors import SchemaError, UsageError
+from entity_env.spaces import (
+    ActionName,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.vec.batch import BatchEnv
+
+Space: TypeAlias = CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
+"""What a batch environment can ask for."""
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """What makes batch environments: a class, or a function of a number of environments."""
+
+    make: Callable[[int], BatchEnv]
+
+    def made(self, num_envs: int) -> BatchEnv:
+        """A batch of so many environments.
+
+        Raises:
+            SchemaError: what was made is no batch environment, or one of another size.
+        """
+        env: object = self.make(num_envs)
+        if not isinstance(env, BatchEnv) or env.num_envs != num_envs:
+            got = f"one of {env.num_envs}" if isinstance(env, BatchEnv) else type(env).__name__
+            raise SchemaError(
+                f"a BatchVecEnv needs a BatchEnv, or a function that takes a number of "
+                f"environments and returns one: {self.make!r} was asked for {num_envs} "
+                f"environments and returned {got}"
+            )
+        return env
+
+
+def require_batch_env(env: BatchEnv) -> tuple[EntityName, ActionName, Space]:
+    """The entity type, the action and its space, of a batch environment that can be shown.
+
+    Raises:
+        SchemaError: one with other spaces.
+        UsageError: one whose episodes cannot be under the caller's control.
+    """
+    name = type(env).__name__
+    if not env.supports_no_reset():
+        raise UsageError(
+            f"{name}: its supports_no_reset() is False, so the ends of its episodes cannot be "
+            "seen; implement step_no_reset_with_result and reset_envs"
+        )
+    observed, done = env.obs_space(), env.action_space()
+    if len(observed.entities) != 1 or observed.global_features or len(done) != 1:
+        raise SchemaError(
+            f"{name}: a batch environment shows one entity type and asks for one action: got the "
+            f"entities {list(observed.entities)}, the global features "
+            f"{list(observed.global_features)} and the actions {list(done)}"
+        )
+    [(entity, features)], [(action, space)] = observed.entities.items(), done.items()
+    if len(features.features) != env.obs_size:
+        raise SchemaError(
+            f"{name}: {entity} has {len(features.features)} features, but obs_size is "
+            f"{env.obs_size}"
+        )
+    if isinstance(space, SelectEntityActionSpace):
+        raise SchemaError(f"{name}: action {action!r} selects entities, and there is but one")
+    if isinstance(space, ContinuousActionSpace) and len(space) != 1:
+        raise SchemaError(
+            f"{name}: action {action!r} has the labels {list(space.labels)}, but a batch "
+            "environment takes one number"
+        )
+    return entity, action, space
