@@ -1,0 +1,300 @@
+"""Learns to balance poles by DQN, episodes under its own control: about a minute on one core.
+
+    python examples/dqn_cartpole.py --seed 1 --out runs/dqn_cartpole
+
+Value learning has to know how an episode ended, and what was seen last. After an end by the rules
+nothing more is to come; after a cut at the time limit it would have gone on. So many CartPoles are
+stepped without automatic resets, what happened is remembered as it was, and those that have ended
+are reset. The rest is double DQN (van Hasselt, Guez and Silver 2016) with layer norms. Returns rise
+and fall while DQN learns, so every few thousand steps the network plays 100 episodes without
+exploring, and the best one is kept; the 100 episodes at the end had no part in that choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+
+from entity_env.games.classic import CartPole
+from entity_env.vec.batch import BatchEnv
+
+NUM_EPISODES = 100
+SOLVED = 475.0  # the mean return at which CartPole counts as solved; 500 is the most there is
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to learn."""
+
+    seed: int = 1
+    steps: int = 128_000  # of all environments together
+    num_envs: int = 64
+    updates_per_step: int = 12  # after every step of all environments
+    batch_size: int = 128
+    capacity: int = 200_000  # transitions that are remembered: here, all of them
+    width: int = 128  # units in each of the two hidden layers; 0 = no such layer, a linear function
+    gamma: float = 0.99
+    learning_rate: float = 7e-4  # at first; falls to 0
+    target_share: float = 0.03  # how far the target network follows with every update
+    last_epsilon: float = 0.05
+    exploration: float = 0.2  # the part of all steps over which epsilon falls from 1 to the last
+    steps_per_evaluation: int = 4_000
+
+    def epsilon(self, step: int) -> float:
+        done = min(step / (self.exploration * self.steps), 1.0)
+        return 1.0 + done * (self.last_epsilon - 1.0)
+
+
+class Batch(NamedTuple):
+    """Transitions: `(n, obs_size)` float32; actions `(n,)` int64, the others `(n,)` float32."""
+
+    obs: Tensor
+    actions: Tensor
+    rewards: Tensor
+    next_obs: Tensor
+    terminals: Tensor
+
+
+class Replay:
+    """Remembers the last transitions, as they truly were.
+
+    `next_obs` is what the step led to, never the start of the next episode; `terminals` is 1 where
+    the rules ended the episode. A cut is no end: what would have followed keeps its value.
+    """
+
+    def __init__(self, capacity: int, obs_size: int) -> None:
+        actions = torch.zeros(capacity, dtype=torch.int64)
+        rewards, terminals = torch.zeros(2, capacity)
+        obs, next_obs = torch.zeros(2, capacity, obs_size)
+        self.memory = Batch(obs, actions, rewards, next_obs, terminals)
+        self.num_added = 0
+
+    def add(self, *transitions: NDArray[Any]) -> None:
+        """Copies one transition of every environment, over the oldest ones when it is full."""
+        rows = (self.num_added + torch.arange(len(transitions[0]))) % len(self.memory.obs)
+        for remembered, values in zip(self.memory, transitions, strict=True):
+            remembered[rows] = torch.from_numpy(values).to(remembered.dtype)
+        self.num_added += len(rows)
+
+    def sample(self, rng: np.random.Generator, batch_size: int) -> Batch:
+        size = min(self.num_added, len(self.memory.obs))
+        rows = torch.from_numpy(rng.integers(size, size=batch_size))
+        return Batch(*(remembered[rows] for remembered in self.memory))
+
+
+def new_network(obs_size: int, num_actions: int, width: int) -> nn.Sequential:
+    """From `(n, obs_size)` to `(n, num_actions)`: the value of every action."""
+    layers: list[nn.Module] = []
+    for size in (obs_size, width) if width else ():
+        layers += [nn.Linear(size, width), nn.LayerNorm(width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width or obs_size, num_actions))
+
+
+@torch.no_grad()
+def best_actions(network: nn.Module, obs: NDArray[np.float32]) -> NDArray[np.int64]:
+    return np.asarray(network(torch.from_numpy(obs)).argmax(dim=1))
+
+
+def td_loss(online: nn.Module, target: nn.Module, batch: Batch, gamma: float) -> Tensor:
+    """How far values are from the reward and the discounted value of what came next."""
+    with torch.no_grad():
+        best = online(batch.next_obs).argmax(dim=1, keepdim=True)
+        next_values = target(batch.next_obs).gather(1, best).squeeze(1)
+        goals = batch.rewards + gamma * next_values * (1.0 - batch.terminals)
+    values = online(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+    return nn.functional.smooth_l1_loss(values, goals)
+
+
+class Learner:
+    """The network that learns, and the target network that follows it slowly."""
+
+    def __init__(self, obs_size: int, num_actions: int, settings: Settings) -> None:
+        torch.manual_seed(settings.seed)
+        self.settings = settings
+        self.online = new_network(obs_size, num_actions, settings.width)
+        self.target = copy.deepcopy(self.online)
+        self.optimizer = torch.optim.Adam(self.online.parameters(), fused=True)
+
+    def update(self, batch: Batch, part_done: float) -> float:
+        """One step down the gradient; the loss before it."""
+        self.optimizer.param_groups[0]["lr"] = self.settings.learning_rate * (1.0 - part_done)
+        loss = td_loss(self.online, self.target, batch, self.settings.gamma)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        pairs = zip(self.target.parameters(), self.online.parameters(), strict=True)
+        for follower, leader in pairs:
+            follower.data.lerp_(leader.data, self.settings.target_share)
+        return loss.item()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where learning stands after a step of all environments."""
+
+    step: int
+    mean_return: float  # of the last 100 episodes, exploration and all; 0 before the first
+    loss: float  # of the last update
+    network: nn.Module  # goes on learning: copy what you keep
+    replay: Replay
+
+
+def learn(env: BatchEnv, num_actions: int, settings: Settings) -> Iterator[Moment]:
+    """Learns the values of all actions, and tells after every step where it stands."""
+    learner = Learner(env.obs_size, num_actions, settings)
+    replay = Replay(settings.capacity, env.obs_size)
+    rng = np.random.default_rng(settings.seed)
+    running = np.zeros(env.num_envs)
+    returns: deque[float] = deque(maxlen=100)
+    loss = 0.0
+
+    env.reset(settings.seed)
+    obs = env.view().observations.copy()
+    for step in range(env.num_envs, settings.steps + 1, env.num_envs):
+        guesses = rng.integers(num_actions, size=env.num_envs)
+        explores = rng.random(env.num_envs) < settings.epsilon(step)
+        actions = np.where(explores, guesses, best_actions(learner.online, obs))
+
+        result = env.step_no_reset_with_result(actions)
+        replay.add(obs, actions, result.rewards, result.observations, result.terminals)
+        running += result.rewards
+        ended = result.to_reset_mask()
+        if ended.any():
+            returns.extend(running[ended.indices()])
+            running[ended.indices()] = 0.0
+            env.reset_envs(ended)
+        np.copyto(obs, env.view().observations)  # of those that were reset, their first one
+
+        for _ in range(settings.updates_per_step):
+            batch = replay.sample(rng, settings.batch_size)
+            loss = learner.update(batch, part_done=step / settings.steps)
+        mean_return = statistics.fmean(returns or [0.0])
+        yield Moment(step, mean_return, loss, learner.online, replay)
+
+
+def evaluate(network: nn.Module, env: BatchEnv, seed: int) -> NDArray[np.float64]:
+    """`(num_envs,)`: the return of one greedy episode in every environment."""
+    env.reset(seed)
+    returns = np.zeros(env.num_envs)
+    is_running = np.ones(env.num_envs, dtype=np.bool_)
+    while is_running.any():
+        result = env.step_no_reset_with_result(best_actions(network, env.view().observations))
+        returns += result.rewards * is_running
+        ended = result.to_reset_mask()
+        is_running &= ~ended.to_bool()
+        if ended.any():
+            env.reset_envs(ended)  # they play on, and no longer count
+    return returns
+
+
+class Run(NamedTuple):
+    """The best network of a run, and a row an evaluation."""
+
+    network: nn.Module
+    step: int  # that it is from
+    curve: list[tuple[int, float, float]]  # step, mean return: of greedy episodes, while exploring
+
+
+def train(settings: Settings, console: Console) -> Run:
+    """Learns CartPole, and keeps the network that did best in evaluations."""
+    env, others = CartPole(settings.num_envs), CartPole(NUM_EPISODES)
+    run = Run(nn.Identity(), 0, [])
+    columns = (BarColumn(9), TextColumn("{task.description}"), TimeRemainingColumn(compact=True))
+    start_s = time.perf_counter()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=settings.steps)
+        for now in learn(env, 2, settings):
+            pace = now.step / (time.perf_counter() - start_s)
+            line = f"step {now.step:>7,}  return {now.mean_return:5.1f}  loss {now.loss:.2f}"
+            line += f"  epsilon {settings.epsilon(now.step):.2f}  {pace:,.0f} steps/s"
+            progress.update(bar, completed=now.step, description=line)
+            due = settings.steps_per_evaluation * (len(run.curve) + 1)
+            if now.step < min(due, settings.steps - env.num_envs + 1):
+                continue
+            greedy = float(evaluate(now.network, others, settings.seed + 10_000).mean())
+            console.print(f"{line}  greedy {greedy:5.1f}", soft_wrap=True)
+            run.curve.append((now.step, greedy, now.mean_return))
+            if greedy == max(row[1] for row in run.curve):  # of equals, who has learnt longer
+                run = Run(copy.deepcopy(now.network), now.step, run.curve)
+    return run
+
+
+def picture(run: Run, title: str) -> str:
+    """The learning curve as SVG."""
+    steps, greedy, exploring = (list(column) for column in zip(*run.curve, strict=True))
+
+    def line(xs: Sequence[float], ys: Sequence[float], style: str) -> None:
+        places = [(60 + 620 * x / steps[-1], 350 - 0.6 * y) for x, y in zip(xs, ys, strict=True)]
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline points="{points}" fill="none" {style}/>')
+
+    def text(x: float, y: float, words: str, style: str) -> None:
+        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {style}>{words}</text>')
+
+    middle, end = (f'text-anchor="{where}"' for where in ("middle", "end"))
+    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 420" width="720" ']
+    parts += ['fill="#444" font-family="sans-serif" font-size="12">']
+    parts += ['<path d="M0 0H720V420H0Z" fill="white"/>']
+    for i in range(6):
+        line((0, steps[-1]), (100 * i, 100 * i), 'stroke="#e3e3e3"')
+        text(54, 354 - 60 * i, f"{100 * i}", end)
+        text(60 + 124 * i, 370, f"{steps[-1] * i / 5:,.0f}", middle)
+    line((0, steps[-1]), (SOLVED, SOLVED), 'stroke="#2a8f4a" stroke-dasharray="5 4"')
+    line(steps, exploring, 'stroke="#d9822b" stroke-width="2"')
+    line(steps, greedy, 'stroke="#1f5fbf" stroke-width="2"')
+    dot = 'stroke="#1f5fbf" stroke-width="10" stroke-linecap="round"'
+    line((run.step, run.step), (max(greedy), max(greedy)), dot)
+    text(60, 26, title, 'font-size="15" fill="#111"')
+    text(370, 400, "steps of all environments", middle)
+    text(16, 200, "mean return", f'{middle} transform="rotate(-90 16 200)"')
+    text(676, 364 - 0.6 * SOLVED, f"solved: {SOLVED:.0f}", f'{end} fill="#2a8f4a"')
+    text(676, 320, "greedy, 100 episodes; ● the one that is kept", f'{end} fill="#1f5fbf"')
+    text(676, 338, "while exploring, last 100 episodes", f'{end} fill="#d9822b"')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seed", type=int, default=Settings.seed)
+    parser.add_argument("--steps", type=int, default=Settings.steps, help="of all environments")
+    parser.add_argument("--out", type=Path, default=Path("runs/dqn_cartpole"))
+    parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
+    options = parser.parse_args(arguments)
+    if options.steps < Settings.num_envs or options.seed < 0:
+        parser.error(f"--steps must be {Settings.num_envs} or more, --seed 0 or more")
+
+    torch.set_num_threads(1)  # so small a network gains nothing from a second
+    start_s = time.perf_counter()
+    settings = Settings(seed=options.seed, steps=options.steps)
+    run = train(settings, Console(quiet=options.json, highlight=False))
+    returns = evaluate(run.network, CartPole(NUM_EPISODES), settings.seed + 20_000)
+    mean, seconds = float(returns.mean()), time.perf_counter() - start_s
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "learning_curve.svg"
+    file.write_text(picture(run, f"DQN on CartPole, seed {settings.seed}"), encoding="utf-8")
+    if options.json:
+        figures = {"seed": settings.seed, "step": run.step, "mean_return": mean}
+        print(json.dumps({**figures, "seconds": seconds, "curve": run.curve}))
+    else:
+        print(f"\nThe network of step {run.step:,}, {NUM_EPISODES} new greedy episodes: ", end="")
+        print(f"mean return {mean:.1f} (solved: {SOLVED:.0f}); {seconds:.0f} s. Curve: {file}")
+    return mean
+
+
+if __name__ == "__main__":
+    main()
