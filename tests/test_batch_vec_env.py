@@ -730,3 +730,8 @@ def test_a_mask_of_everything_and_nothing() -> None:
         assert obs.reward.tolist() == [0, 0]
         everything = ResetMask.from_bool(np.ones(2, np.bool_)).to_bool()
         assert vec.reset_envs(everything).features["Walker"].values[:, 1].tolist() == [0, 0]
+
+
+def test_a_reset_of_more_environments_than_a_pipe_holds() -> None:
+    with BatchVecEnv(partial(CartPole, backend="numpy"), 50_000, 1) as vec:
+        assert len(vec.reset(seed=1)) == 50_000

@@ -196,12 +196,11 @@ class Link:
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
         """Has the worker begin new episodes; that it is gone, only `read` tells."""
         self._parity ^= 1
+        self._ring(Command.RESET, timeout_s)  # first: a pipe holds less than the runs of many
         try:
             self.connection.send(reset)
         except OSError:
             self.died()
-            return
-        self._ring(Command.RESET, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> Any:  # noqa: ANN401 - an array, or None
         """What an environment of the worker draws of itself.
