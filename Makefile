@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul soak clean
+.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul fuzz soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -78,6 +78,9 @@ bench-azul: $(STAMP)  ## measure Azul: both engines and the environment
 
 soak: $(STAMP)  ## kill workers for half an hour, and see whether everything adds up
 	$(BIN)/python benchmarks/soak.py
+
+fuzz: $(STAMP)  ## read broken checkpoints for a minute, if atheris is installed
+	$(BIN)/python tools/fuzz_checkpoints.py
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .venv-peers build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

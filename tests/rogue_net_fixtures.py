@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.layout import ObsBatch
+from entity_env.agents.rogue_net.reading import read_network
 from entity_env.agents.rogue_net.torch_net import RogueNet
+from entity_env.agents.rogue_net.weights import Weights
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import (
     ActionSpace,
-    CategoricalActionSpace,
-    Entity,
-    GlobalCategoricalActionSpace,
     ObsSpace,
     SelectEntityActionSpace,
     entity_widths,
@@ -31,19 +29,35 @@ DATA = Path(__file__).parent / "data" / "roguenet"
 
 @dataclass(frozen=True)
 class Fixture:
-    """A checkpoint's spaces and size."""
+    """A checkpoint of enn-trainer, and what rogue-net makes of some observations."""
 
     name: str
-    obs_space: ObsSpace
-    action_space: Mapping[str, ActionSpace]
-    config: RogueNetConfig
+
+    @property
+    def path(self) -> Path:
+        """The folder of the checkpoint."""
+        return DATA / self.name
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The checkpoint as arrays."""
+        return read_network(self.path)
+
+    @property
+    def obs_space(self) -> ObsSpace:
+        return self.weights.obs_space
+
+    @property
+    def action_space(self) -> Mapping[str, ActionSpace]:
+        return self.weights.action_space
+
+    @property
+    def config(self) -> RogueNetConfig:
+        return self.weights.config
 
     def net(self) -> RogueNet:
-        """The network with the checkpoint's parameters; every name and shape must fit."""
-        net = RogueNet(self.obs_space, self.action_space, self.config)
-        blob = (DATA / self.name / "state.agent.msgpack").read_bytes()
-        net.load_state_dict({k: torch.from_numpy(v) for k, v in read_blob(blob).items()})
-        return net
+        """The network with the checkpoint's parameters."""
+        return RogueNet.of(self.weights)
 
     def cases(self) -> list[Mapping[str, NDArray[np.float64]]]:
         """Inputs and outputs of one observation each."""
@@ -56,39 +70,20 @@ class Fixture:
             ]
 
 
-SNAKE = Entity(("x", "y", "color"))
 FIXTURES = [
-    Fixture(
+    Fixture(name)
+    for name in (
         "trained_xor",
-        ObsSpace(("negate",), {"Input": Entity(("is_set",))}),
-        {"output": GlobalCategoricalActionSpace(("0", "1"))},
-        RogueNetConfig(d_model=16),
-    ),
-    Fixture(
         "trained_cherrypick",
-        ObsSpace((), {"Cherry": Entity(("quality",)), "Player": Entity(())}),
-        {"Pick Cherry": SelectEntityActionSpace()},
-        RogueNetConfig(n_layer=1),
-    ),
-    Fixture(
         "trained_multisnake",
-        ObsSpace(("step",), {"SnakeHead": SNAKE, "SnakeBody": SNAKE, "Food": SNAKE}),
-        {"move": CategoricalActionSpace(("up", "down", "left", "right"))},
-        RogueNetConfig(),
-    ),
-    Fixture(
         "made_d64_l2_h4",
-        ObsSpace(
-            ("step", "wind"),
-            {"Ship": Entity(("x", "y", "hp")), "Rock": Entity(("x", "y")), "Flag": Entity(())},
-        ),
-        {
-            "move": CategoricalActionSpace(("a", "b", "c", "d")),
-            "aim": SelectEntityActionSpace(),
-        },
-        RogueNetConfig(d_model=64, n_head=4, d_qk=8),
-    ),
+        "made_relpos_grid",
+        "made_relpos_polar",
+        "made_translate",
+    )
 ]
+OPTIONS = [Fixture(path.name) for path in sorted(DATA.glob("options_*"))]
+"""Small random networks, one for each option of rogue-net."""
 
 
 def batch_of(fixture: Fixture, cases: list[Mapping[str, NDArray[np.float64]]]) -> ObsBatch:
@@ -138,54 +133,3 @@ def _mask(
         actees = RaggedArray.from_rows([case[f"actees/{action}"] for case in cases], np.int64)
         return VecSelectEntityActionMask(actors, actees, masks)
     return VecCategoricalActionMask(actors, masks)
-
-
-def read_blob(blob: bytes) -> dict[str, NDArray[np.float32]]:
-    """Reads the one form of msgpack that the checkpoints of hyperstate have."""
-    tensors = _unpack(_Bytes(blob))
-    if not isinstance(tensors, dict):
-        raise TypeError("a blob is a map of tensors")
-    return {
-        name: np.frombuffer(t[b"data"], t[b"dtype"]).reshape(t[b"shape"]).copy()
-        for name, t in tensors.items()
-    }
-
-
-class _Bytes:
-    def __init__(self, blob: bytes) -> None:
-        self._blob, self._at = blob, 0
-
-    def take(self, count: int) -> bytes:
-        self._at += count
-        return self._blob[self._at - count : self._at]
-
-    def number(self, code: str) -> int:
-        (value,) = struct.unpack(f">{code}", self.take(struct.calcsize(f">{code}")))
-        return int(value)
-
-
-def _unpack(data: _Bytes) -> object:
-    tag = data.number("B")
-    if tag < 0x80:
-        return tag
-    if tag < 0x90:
-        return dict(_pairs(data, tag & 0x0F))
-    if tag < 0xA0:
-        return [_unpack(data) for _ in range(tag & 0x0F)]
-    if tag < 0xC0:
-        return data.take(tag & 0x1F).decode()
-    sizes = {0xC4: "B", 0xC5: "H", 0xC6: "I", 0xD9: "B", 0xDA: "H", 0xDE: "H", 0xDF: "I"}
-    numbers = {0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q"}
-    if tag in numbers:
-        return data.number(numbers[tag])
-    size = data.number(sizes[tag])
-    if tag in (0xDE, 0xDF):
-        return dict(_pairs(data, size))
-    content = data.take(size)
-    return content.decode() if tag in (0xD9, 0xDA) else content
-
-
-def _pairs(data: _Bytes, count: int) -> Iterator[tuple[object, object]]:
-    for _ in range(count):
-        key = _unpack(data)
-        yield key, _unpack(data)

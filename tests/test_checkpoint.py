@@ -21,9 +21,10 @@ from entity_env.agents.rogue_net import (
     save_checkpoint,
 )
 from entity_env.errors import CheckpointError
-from tests.rogue_net_fixtures import FIXTURES, batch_of
+from tests.rogue_net_fixtures import FIXTURES, OPTIONS, batch_of
 
 FIXTURE = FIXTURES[0]
+NET: dict[str, object] = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_qk": 16}
 
 
 def _net(seed: int = 0) -> RogueNet:
@@ -37,7 +38,7 @@ def _is(net: RogueNet, other: RogueNet) -> bool:
 
 
 def test_everything_comes_back(tmp_path: Path) -> None:
-    for fixture in FIXTURES:
+    for fixture in FIXTURES + OPTIONS:
         net, path = fixture.net(), tmp_path / "runs" / fixture.name
         save_checkpoint(path, net, training={"step": 3}, optimizer={"a.b": torch.arange(3)})
         loaded = load_checkpoint(path)
@@ -163,13 +164,22 @@ def _edit(path: Path, change: Callable[[dict[str, object]], None]) -> None:
         ({"format": "other"}, "no checkpoint of ours"),
         ({"version": 99}, "version 99 of the format, expected 1"),
         ({"version": None}, "version None"),
-        ({"net": {"d_model": 16}}, '"net" needs d_model, d_qk, n_head, n_layer; got d_model'),
-        ({"net": 3}, '"net" needs'),
         (
-            {"net": {"d_model": 15, "n_layer": 2, "n_head": 2, "d_qk": 16}},
+            {"net": {"d_model": 16}},
+            "needs d_model, d_qk, n_head, n_layer and may have .*; got d_model",
+        ),
+        ({"net": 3}, "the network needs d_model"),
+        ({"net": NET | {"d_ff": 3}}, "may have relpos_encoding, translation; got .*d_ff"),
+        ({"net": NET | {"translation": {"reference_entity": "Input"}}}, "position_features"),
+        (
+            {"net": NET | {"translation": {"reference_entity": "X", "position_features": []}}},
+            "the entity 'X', which is none of Input, __global__",
+        ),
+        (
+            {"net": NET | {"d_model": 15}},
             "d_model must be a multiple of n_head",
         ),
-        ({"net": {"d_model": "16", "n_layer": 2, "n_head": 2, "d_qk": 16}}, "must be an integer"),
+        ({"net": NET | {"d_model": "16"}}, "must be an integer"),
         ({"spaces": {}}, "need a list under"),
         ({"spaces": {"global_features": [], "entities": [], "actions": []}}, "no entity"),
         ({"training": []}, 'an object under "training"'),
@@ -199,7 +209,24 @@ def test_tensors_that_do_not_fit_are_told(tmp_path: Path) -> None:
         load_checkpoint(path)
     assert "auxiliary_heads.value.bias is missing" in str(error.value)
     assert "extra belongs to no part of the network" in str(error.value)
-    assert "of torch.float64, expected (1, 16) of torch.float32" in str(error.value)
+    assert "of float64, expected (1, 16) of float32" in str(error.value)
+
+
+def test_numbers_that_are_not_finite_are_told(tmp_path: Path) -> None:
+    net = _net()
+    with torch.no_grad():
+        next(net.parameters()).fill_(float("nan"))
+    save_checkpoint(tmp_path, net)
+    with pytest.raises(CheckpointError, match="holds numbers that are not finite"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_description_that_is_a_bomb_is_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, _net())
+    for bomb in (b"[" * 100_000, b"[" + b"[]," * 50_000 + b"[]]", b" " * (5 << 20)):
+        (tmp_path / "config.json").write_bytes(bomb)
+        with pytest.raises(CheckpointError, match=r"cannot read .*describe no network"):
+            load_checkpoint(tmp_path)
 
 
 def test_no_pickle(tmp_path: Path) -> None:

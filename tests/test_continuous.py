@@ -473,7 +473,7 @@ def test_other_bounds_and_labels_are_refused(
     tmp_path: Path, other: Continuous, message: str
 ) -> None:
     save_checkpoint(tmp_path / "checkpoint", _bodies_net())
-    agent = load_agent(tmp_path, greedy=True)
+    agent = load_agent(tmp_path, greedy=True, backend="torch")
     assert isinstance(agent, NeuralAgent)
     assert _pushes(agent)
 

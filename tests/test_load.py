@@ -4,15 +4,26 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from entity_env import CheckpointError, MissingExtraError, UsageError
 from entity_env.agents import RandomAgent
 from entity_env.agents.human import HumanAgent
-from entity_env.agents.load import load_agent
+from entity_env.agents.load import Backend, load_agent
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, save_checkpoint
+from entity_env.agents.rogue_net.numpy_agent import NumpyAgent
 from entity_env.agents.rogue_net.torch_agent import NeuralAgent
+from entity_env.agents.rogue_net.trained_agent import Choosing, TrainedAgent
 from entity_env.games import cherry_pick, snake
+from entity_env.observation import CategoricalActionMask, Observation
+from tests.rogue_net_fixtures import DATA, FIXTURES
+
+BACKENDS: dict[Backend, type[TrainedAgent]] = {
+    "auto": NumpyAgent,
+    "numpy": NumpyAgent,
+    "torch": NeuralAgent,
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +49,53 @@ def test_a_seed_repeats_itself() -> None:
 
 def test_loads_a_checkpoint_or_the_run_around_it(trained: Path) -> None:
     for source in (trained, str(trained), trained / "checkpoint"):
-        agent = load_agent(source, greedy=True, seed=1)
-        assert isinstance(agent, NeuralAgent)
-        assert agent.greedy
-        [episode] = snake.run(agent, board_size=4)
-        assert episode.length > 0
+        for backend, kind in BACKENDS.items():
+            agent = load_agent(source, greedy=True, temperature=0.5, seed=1, backend=backend)
+            assert isinstance(agent, kind)
+            assert agent.choosing == Choosing(greedy=True, temperature=0.5)
+            [episode] = snake.run(agent, board_size=4)
+            assert episode.length > 0
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ["trained_multisnake", "trained_multisnake.roguenet"])
+def test_loads_what_enn_trainer_trained(backend: Backend, name: str) -> None:
+    """In a game with the same schema, whose turns it decides as its checkpoint says."""
+    agent = load_agent(DATA / name, seed=1, backend=backend)
+    assert isinstance(agent, BACKENDS[backend])
+    fixture = FIXTURES[2]
+    case = fixture.cases()[0]
+    observation = Observation(
+        reward=0.0,
+        global_features=case["global"],
+        features={name: case[f"features/{name}"] for name in fixture.obs_space.entities},
+        actions={"move": CategoricalActionMask(actor_types=["SnakeHead"])},
+    )
+    np.testing.assert_allclose(
+        agent.choose(observation)[1]["move"],
+        np.exp(case["logprobs/move"].astype(float)),
+        atol=1e-5,
+    )
+    with pytest.raises(CheckpointError, match="trained for another game"):
+        snake.run(agent)
+
+
+def test_a_checkpoint_of_enn_trainer_needs_msgpack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    with pytest.raises(MissingExtraError, match=r"msgpack.*pip install 'entity-env\[train\]'"):
+        load_agent(DATA / "trained_xor")
+
+
+def test_backends_and_temperatures_that_are_none(trained: Path) -> None:
+    with pytest.raises(UsageError, match="no backend 'jax': expected one of auto, numpy, torch"):
+        load_agent(trained, backend="jax")  # type: ignore[arg-type]  # what a user may get wrong
+    with pytest.raises(UsageError, match="temperature"):
+        load_agent(trained, temperature=0.0)
 
 
 def test_loads_what_an_interrupted_write_left(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "checkpoint", tmp_path / "agent.old")
-    assert isinstance(load_agent(tmp_path / "agent"), NeuralAgent)
+    assert isinstance(load_agent(tmp_path / "agent"), NumpyAgent)
 
 
 def test_a_checkpoint_of_another_game_is_refused_in_words(trained: Path) -> None:
@@ -61,9 +109,9 @@ def test_says_what_was_looked_for(trained: Path, monkeypatch: pytest.MonkeyPatch
     for source, message in (
         ("randm", "no agent 'randm'; did you mean random?"),
         ("snaek", "no agent 'snaek'; did you mean snake?"),
-        ("other", "expected 'random', 'human' or the folder of a checkpoint, and there is no"),
+        ("other", "the folder of a checkpoint, or a file *.roguenet, and there is no such"),
         ("other", "trained agents there: snake"),
-        ("note", "note is a file; expected 'random', 'human' or the folder of a checkpoint"),
+        ("note", "note is a file; expected 'random', 'human', the folder of a checkpoint"),
         ("no/such/folder", "no agent 'no/such/folder'"),
     ):
         with pytest.raises(UsageError) as error:
@@ -89,13 +137,13 @@ def test_a_damaged_checkpoint_is_refused(trained: Path, tmp_path: Path) -> None:
         load_agent(damaged)
 
 
-@pytest.mark.parametrize("package", ["torch", "safetensors"])
 def test_without_torch_one_line_names_the_extra(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, package: str
+    trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in list(sys.modules):
-        if name.startswith(("entity_env.agents.rogue_net.torch", "safetensors")):
+        if name.startswith("entity_env.agents.rogue_net.torch"):
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[train\]'"):
-        load_agent(trained)
+        load_agent(trained, backend="torch")
+    assert isinstance(load_agent(trained), NumpyAgent)

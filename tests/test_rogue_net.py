@@ -19,7 +19,9 @@ from entity_env.agents.rogue_net import (
     RogueNet,
     RogueNetConfig,
 )
+from entity_env.agents.rogue_net.torch_distributions import tempered
 from entity_env.agents.rogue_net.torch_input_norm import InputNorm
+from entity_env.agents.rogue_net.weights import expected_tensors
 from entity_env.errors import SchemaError, UsageError
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import (
@@ -31,7 +33,7 @@ from entity_env.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.vec_obs import VecCategoricalActionMask, VecSelectEntityActionMask
-from tests.rogue_net_fixtures import FIXTURES, Fixture, batch_of
+from tests.rogue_net_fixtures import FIXTURES, OPTIONS, Fixture, batch_of
 
 Case = Mapping[str, NDArray[np.float64]]
 
@@ -56,17 +58,17 @@ def _check(fixture: Fixture, net: RogueNet, cases: list[Case]) -> None:
             np.testing.assert_array_equal(got.argmax(axis=1), wanted.argmax(axis=1))
 
 
-@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda fixture: fixture.name)
+@pytest.mark.parametrize("fixture", FIXTURES + OPTIONS, ids=lambda fixture: fixture.name)
 def test_numbers_equal_upstream(fixture: Fixture) -> None:
     net, cases = fixture.net(), fixture.cases()
-    assert len(cases) == 12
+    assert len(cases) == (6 if fixture in OPTIONS else 12)
     for case in cases:
         _check(fixture, net, [case])
     _check(fixture, net, cases)
 
 
 def test_action_heads_tell_the_chosen_probability() -> None:
-    fixture = FIXTURES[-1]
+    fixture = FIXTURES[3]
     net, batch = fixture.net(), batch_of(fixture, fixture.cases())
     decisions = net.act(batch, generator=torch.Generator().manual_seed(1))
     evaluation = net.evaluate(batch, decisions.samples)
@@ -96,12 +98,73 @@ def test_draws_follow_the_probabilities_and_a_generator() -> None:
     assert set(greedy.actions["move"]) == {int(case["logprobs/move"].argmax())}
 
 
+@pytest.mark.parametrize("fixture", FIXTURES + OPTIONS, ids=lambda fixture: fixture.name)
+def test_names_and_shapes_are_those_that_checkpoints_are_checked_against(fixture: Fixture) -> None:
+    expected = expected_tensors(fixture.obs_space, fixture.action_space, fixture.config)
+    state = fixture.net().state_dict()
+    assert {name: (tuple(t.shape), t.numpy().dtype) for name, t in state.items()} == expected
+    # Nothing is trained that rogue-net does not read.
+    trained = {name for name, p in fixture.net().named_parameters() if p.requires_grad}
+    assert "backbone.relpos_encoding.distance_values.weight" not in trained
+
+
+def test_options_are_trained_and_count_their_statistics() -> None:
+    for fixture in OPTIONS:
+        net, batch = fixture.net(), batch_of(fixture, fixture.cases())
+        evaluation = net.evaluate(batch, net.act(batch).samples)
+        loss = evaluation.logprobs.sum() + evaluation.values.sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        for name, parameter in net.named_parameters():
+            if parameter.requires_grad:
+                assert parameter.grad is not None, (fixture.name, name)
+                assert torch.isfinite(parameter.grad).all()
+        net.update_statistics(batch, restart=True)
+        count = net.state_dict().get("backbone.relpos_encoding.relpos_norm.count")
+        if count is not None:
+            lengths = sum(batch.features[name].lengths for name in net.obs_space.entities)
+            if "__global__" in batch.features:
+                lengths = lengths + batch.features["__global__"].lengths
+            assert count == float(np.square(lengths).sum())
+
+
+def test_a_temperature_flattens_or_sharpens() -> None:
+    fixture = FIXTURES[3]
+    net, batch = fixture.net(), batch_of(fixture, fixture.cases())
+    plain = net.distributions(batch)[0]
+    for temperature in (0.001, 0.5, 1.0, 3.0, 1e6):
+        warm = tempered(plain, temperature)
+        for name, each in plain.items():
+            logprobs = _logprobs(each).detach()
+            allowed = logprobs > -1e29
+            expected = torch.softmax((logprobs / temperature).masked_fill(~allowed, -1e35), dim=1)
+            got = _logprobs(warm[name]).detach()
+            torch.testing.assert_close(got.exp(), expected, rtol=1e-4, atol=1e-6)
+            assert torch.isfinite(warm[name].entropy()).all()
+            assert (got.exp()[~allowed] == 0).all()
+    even = net.act(batch, temperature=1e6, generator=torch.Generator().manual_seed(0))
+    assert even.entropy.sum() > net.act(batch).entropy.sum()
+    for name, indices in net.act(batch, temperature=1e-6).actions.items():
+        np.testing.assert_array_equal(indices, net.act(batch, greedy=True).actions[name])
+
+
 OBS = ObsSpace(("t",), {"A": Entity(("x", "y")), "B": Entity(("x",))})
 ACTIONS: dict[str, ActionSpace] = {
     "keys": CategoricalActionSpace(("a", "b", "c")),
     "a.b": SelectEntityActionSpace(),
     "mode": GlobalCategoricalActionSpace(("on", "off")),
 }
+
+
+def test_any_name_loads() -> None:
+    torch.manual_seed(0)
+    net, other = RogueNet(OBS, ACTIONS), RogueNet(OBS, ACTIONS)
+    other.load_state_dict(net.state_dict())
+    for name, tensor in RogueNet.of(net.weights()).state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name])
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*action_heads\.a\.c\.x"):
+        other.load_state_dict({**net.state_dict(), "action_heads.a.c.x": torch.zeros(1)})
+    with pytest.raises(RuntimeError, match="Missing key"):
+        other.load_state_dict({})
 
 
 def _ragged(lengths: list[int], width: int = 0) -> RaggedArray[np.float32]:

@@ -4,91 +4,120 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from entity_env.agents.agent import Agent
 from entity_env.agents.human import HumanAgent
 from entity_env.agents.random import RandomAgent
-from entity_env.agents.rogue_net.checkpoint_folder import find_checkpoint
+from entity_env.agents.rogue_net.enn_files import SUFFIX
+from entity_env.agents.rogue_net.reading import find_network
 from entity_env.errors import CheckpointError, MissingExtraError, UsageError
 
-_NAMES = ("random", "human")
-_MAX_NAMED = 8
+if TYPE_CHECKING:
+    from entity_env.agents.rogue_net.trained_agent import TrainedAgent
+
+Backend: TypeAlias = Literal["auto", "numpy", "torch"]
+
+_BACKENDS: Final = ("auto", "numpy", "torch")
+_NAMES: Final = ("random", "human")
+_MAX_NAMED: Final = 8
+_EXPECTED: Final = f"'random', 'human', the folder of a checkpoint, or a file *{SUFFIX}"
 
 
-def load_agent(source: str | Path, *, greedy: bool = False, seed: int | None = None) -> Agent:
+def load_agent(
+    source: str | Path,
+    *,
+    greedy: bool = False,
+    temperature: float = 1.0,
+    seed: int | None = None,
+    backend: Backend = "auto",
+) -> Agent:
     """Loads an agent to be handed to `Game.run`.
 
     Args:
-        source: "random", "human" (asked in the terminal), or the folder of a checkpoint or of a
-            training run. A folder that is called `random` is `./random`.
+        source: "random", "human" (asked in the terminal), or a trained network: the folder of a
+            checkpoint or of a training run, the folder of a checkpoint of enn-trainer, or a
+            `.roguenet` archive. A folder that is called `random` is `./random`.
         greedy: a trained agent takes what it thinks best; otherwise it draws, as in training.
+        temperature: above 1 a trained agent draws more evenly, below 1 more often what it thinks
+            best; 1 = as in training.
         seed: the same seed makes the same draws; None = a fresh one.
+        backend: what computes a trained network: "numpy" needs nothing else and is the faster for
+            one decision at a time, "torch" for large batches. "auto" is numpy, also where torch is
+            installed, so that a seed makes the same draws everywhere.
 
     Raises:
-        UsageError: there is no such agent or folder.
-        CheckpointError: the folder holds no checkpoint, or one that cannot be read. One of another
-            game is found out when the agent is first asked.
-        MissingExtraError: a checkpoint needs torch, which is not installed.
+        UsageError: there is no such agent, folder or backend, or the temperature is not above 0.
+        CheckpointError: the folder or file holds no network, or one that cannot be read. One of
+            another game is found out when the agent is first asked.
+        MissingExtraError: the backend torch, or a checkpoint of enn-trainer, needs a package that
+            is not installed.
     """
+    if backend not in _BACKENDS:
+        raise UsageError(f"no backend {backend!r}: expected one of {', '.join(_BACKENDS)}")
     if source == "random":
         return RandomAgent(seed)
     if source == "human":
         return HumanAgent()
-    return _load_checkpoint(_find(str(source)), greedy, seed)
+    found = _find(str(source))
+    kind = _torch_agent(found) if backend == "torch" else _numpy_agent()
+    return kind.load(found, greedy=greedy, temperature=temperature, seed=seed)
 
 
 def _find(name: str) -> Path:
-    """The checkpoint folder that a user means.
+    """The checkpoint that a user means.
 
     Raises:
         UsageError, CheckpointError: there is none; says what there is.
     """
-    folder = Path(name)
-    if not folder.is_dir() and not folder.with_name(f"{folder.name}.old").is_dir():
-        raise UsageError(_no_such_agent(name, folder))
+    path = Path(name)
+    is_file = path.is_file() and path.suffix == SUFFIX
+    if not is_file and not path.is_dir() and not path.with_name(f"{path.name}.old").is_dir():
+        raise UsageError(_no_such_agent(name, path))
     try:
-        return find_checkpoint(folder)
+        return find_network(path)
     except CheckpointError as error:
-        inside = _checkpoints_in(folder)
+        inside = _checkpoints_in(path)
         if not inside:
             raise
-        raise CheckpointError(
-            f"{folder} is no checkpoint itself; choose {_list(inside)}"
-        ) from error
+        raise CheckpointError(f"{path} is no checkpoint itself; choose {_list(inside)}") from error
 
 
-def _load_checkpoint(folder: Path, greedy: bool, seed: int | None) -> Agent:
+def _numpy_agent() -> type[TrainedAgent]:
+    from entity_env.agents.rogue_net.numpy_agent import NumpyAgent  # here: few programs need it
+
+    return NumpyAgent
+
+
+def _torch_agent(found: Path) -> type[TrainedAgent]:
     try:
         from entity_env.agents.rogue_net.torch_agent import NeuralAgent
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in ("torch", "safetensors"):
+        if package != "torch":
             raise
-        raise MissingExtraError(package, "train", f"the trained agent {folder}") from error
-    return NeuralAgent.load(folder, greedy=greedy, seed=seed)
+        raise MissingExtraError(package, "train", f"{found} with the backend torch") from error
+    return NeuralAgent
 
 
-def _no_such_agent(name: str, folder: Path) -> str:
-    """What to tell a user who named a folder that does not exist."""
-    if folder.is_file():
-        return f"{name} is a file; expected 'random', 'human' or the folder of a checkpoint"
-    around = _checkpoints_in(folder.parent)
+def _no_such_agent(name: str, path: Path) -> str:
+    """What to tell a user who named something that does not exist."""
+    if path.is_file():
+        return f"{name} is a file; expected {_EXPECTED}"
+    around = _checkpoints_in(path.parent)
     close = difflib.get_close_matches(name, [*_NAMES, *around], n=1)
     if close:
         return f"no agent {name!r}; did you mean {close[0]}?"
     exists = f"; trained agents there: {_list(around)}" if around else ""
-    return (
-        f"no agent {name!r}: expected 'random', 'human' or the folder of a checkpoint, "
-        f"and there is no such folder{exists}"
-    )
+    return f"no agent {name!r}: expected {_EXPECTED}, and there is no such folder{exists}"
 
 
 def _checkpoints_in(folder: Path) -> list[str]:
-    """The folders directly inside that hold a checkpoint, or a training run with one."""
+    """What directly inside is a checkpoint, or a training run with one."""
     found = []
-    for path in sorted(folder.glob("*/")):
+    for path in sorted([*folder.glob("*/"), *folder.glob(f"*{SUFFIX}")]):
         try:
-            find_checkpoint(path)
+            find_network(path)
         except CheckpointError:
             continue
         found.append(str(path))

@@ -1,6 +1,6 @@
 """RogueNet, the entity transformer. Importing this package does not import torch.
 
-Names that need torch are loaded when they are first used.
+Names that need torch, or that few programs need, are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING
 
 from entity_env.agents.rogue_net.config import RogueNetConfig as RogueNetConfig
 from entity_env.agents.rogue_net.layout import Batch as Batch, ObsBatch as ObsBatch
+from entity_env.agents.rogue_net.options import (
+    RelposEncodingConfig as RelposEncodingConfig,
+    TranslationConfig as TranslationConfig,
+)
+from entity_env.agents.rogue_net.reading import read_network as read_network
+from entity_env.agents.rogue_net.weights import Weights as Weights
 from entity_env.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from entity_env.agents.rogue_net.enn_writer import (
+        write_enn_checkpoint as write_enn_checkpoint,
+    )
+    from entity_env.agents.rogue_net.numpy_agent import NumpyAgent as NumpyAgent
+    from entity_env.agents.rogue_net.numpy_net import NumpyNet as NumpyNet
     from entity_env.agents.rogue_net.torch_agent import NeuralAgent as NeuralAgent
     from entity_env.agents.rogue_net.torch_checkpoint import (
         Checkpoint as Checkpoint,
@@ -30,7 +41,10 @@ if TYPE_CHECKING:
         RogueNet as RogueNet,
     )
 
-_NEED_TORCH = {
+_LATE = {
+    "NumpyAgent": "numpy_agent",
+    "NumpyNet": "numpy_net",
+    "write_enn_checkpoint": "enn_writer",
     "ActionDistribution": "torch_distributions",
     "CategoricalDistribution": "torch_distributions",
     "Checkpoint": "torch_checkpoint",
@@ -45,12 +59,12 @@ _NEED_TORCH = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _NEED_TORCH:
+    if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(f"{__name__}.{_NEED_TORCH[name]}")
+        module = import_module(f"{__name__}.{_LATE[name]}")
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
+        if error.name != "torch":
             raise
         raise MissingExtraError(error.name, "train", f"{__name__}.{name}") from error
     return getattr(module, name)

@@ -21,7 +21,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from entity_env.agents.rogue_net.config import RogueNetConfig
@@ -34,6 +34,7 @@ VERSION = 1
 SUBFOLDER = "checkpoint"
 """Where a training run keeps its checkpoint, inside the folder of the run."""
 
+_MAX_BYTES = 4 << 20
 CONFIG, MODEL, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
 
 
@@ -57,7 +58,7 @@ class Header:
         data = {
             "format": FORMAT,
             "version": VERSION,
-            "net": asdict(self.config),
+            "net": self.config.to_json(),
             "spaces": spaces_to_json(self.obs_space, self.action_space),
             "training": dict(self.training),
         }
@@ -89,7 +90,7 @@ def read_header(folder: Path) -> Header:
     """
     path = folder / CONFIG
     try:
-        data = json.loads(path.read_bytes())
+        data = _parse_json(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -102,7 +103,7 @@ def read_header(folder: Path) -> Header:
     training = data.get("training")
     try:
         obs_space, action_space = spaces_from_json(data.get("spaces"))
-        config = _net_config(data.get("net"))
+        config = RogueNetConfig.from_json(data.get("net"))
     except EntityEnvError as error:
         raise CheckpointError(f"{path}: {error}") from error
     if not isinstance(training, dict):
@@ -134,12 +135,16 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     _remove(old)
 
 
-def _net_config(data: object) -> RogueNetConfig:
-    names = {field.name for field in fields(RogueNetConfig)}
-    if not isinstance(data, dict) or set(data) != names:
-        got = ", ".join(data) if isinstance(data, dict) else repr(data)
-        raise CheckpointError(f'"net" needs {", ".join(sorted(names))}; got {got}')
-    return RogueNetConfig(**data)
+def _parse_json(content: bytes) -> object:
+    """Reads JSON that is no bomb: a list of empty lists takes twenty times the memory of its text.
+
+    Raises:
+        ValueError: it is none, too long, or has more brackets than any description of a network.
+    """
+    num_brackets = content.count(b"[") + content.count(b"{")
+    if len(content) > _MAX_BYTES or num_brackets > 1000 + len(content) // 32:
+        raise ValueError(f"{len(content)} bytes with {num_brackets} brackets describe no network")
+    return json.loads(content)
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -6,20 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import safetensors.torch
-from safetensors import SafetensorError
+import torch
 from torch import Tensor
 
 from entity_env.agents.rogue_net.checkpoint_folder import (
+    CONFIG,
     MODEL,
     OPTIMIZER,
     Header,
-    find_checkpoint,
     read_header,
     write_folder,
 )
+from entity_env.agents.rogue_net.enn_files import is_enn_checkpoint
+from entity_env.agents.rogue_net.reading import find_network, read_file, read_model, read_network
+from entity_env.agents.rogue_net.safetensors_file import read_safetensors
 from entity_env.agents.rogue_net.torch_net import RogueNet
-from entity_env.errors import CheckpointError, SchemaError
+from entity_env.agents.rogue_net.torch_tensors import as_tensor
+from entity_env.agents.rogue_net.weights import Weights
+from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Checkpoint:
             and `net.config`.
         training: settings, progress and random states as JSON; empty when there are none.
         optimizer: tensors of the optimizer by name; empty when there are none.
-        path: the folder that it was read from.
+        path: the folder or file that it was read from.
     """
 
     net: RogueNet
@@ -57,62 +61,52 @@ def save_checkpoint(
 
     Raises:
         OSError: the disk is full or not writable; the previous checkpoint stays readable.
+        MissingExtraError: safetensors is not installed.
     """
     header = Header(net.obs_space, net.action_space, net.config, training or {})
-    files = {"config.json": header.to_bytes(), MODEL: _to_bytes(net.state_dict())}
+    files = {CONFIG: header.to_bytes(), MODEL: _to_bytes(net.state_dict())}
     if optimizer:
         files[OPTIMIZER] = _to_bytes(optimizer)
     write_folder(Path(path), files)
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
-    """Reads a checkpoint folder, or that of the training run in the folder `path`.
+    """Reads a checkpoint folder, that of the training run in the folder `path`, or enn-trainer's.
+
+    One of enn-trainer has no `training` and no `optimizer`: what it learnt can be gone on from, but
+    its training run cannot.
 
     Raises:
-        CheckpointError: it is missing, truncated, or its tensors do not fit its own description.
+        CheckpointError: it is missing, damaged, or its tensors do not fit its own description.
+        MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
     """
-    folder = find_checkpoint(Path(path))
-    header = read_header(folder)
+    found = find_network(Path(path))
+    if is_enn_checkpoint(found):
+        return Checkpoint(_net(read_network(found), found), path=found)
+    header = read_header(found)
+    net = _net(read_model(found, header), found)
+    optimizer = _read(found / OPTIMIZER) if (found / OPTIMIZER).exists() else {}
+    return Checkpoint(net, header.training, optimizer, found)
+
+
+def _net(weights: Weights, found: Path) -> RogueNet:
     try:
-        net = RogueNet(header.obs_space, header.action_space, header.config)
+        return RogueNet.of(weights)
     except SchemaError as error:
-        raise CheckpointError(f"{folder}: {error}") from error
-    tensors = _read(folder / MODEL)
-    _require_fit(folder / MODEL, net, tensors)
-    net.load_state_dict(dict(tensors))
-    optimizer = _read(folder / OPTIMIZER) if (folder / OPTIMIZER).exists() else {}
-    return Checkpoint(net, header.training, optimizer, folder)
+        raise CheckpointError(f"{found}: {error}") from error
 
 
 def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    try:
+        import safetensors.torch
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("safetensors", "train", "saving a network") from error
     return safetensors.torch.save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     )
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    try:
-        return safetensors.torch.load(path.read_bytes())
-    except (OSError, SafetensorError, ValueError) as error:
-        raise CheckpointError(
-            f"cannot read {path}: {error}; the file is missing or incomplete, copy the whole folder"
-        ) from error
-
-
-def _require_fit(path: Path, net: RogueNet, tensors: Mapping[str, Tensor]) -> None:
-    """Compares names, shapes and dtypes with those of the network that `config.json` describes."""
-    expected = net.state_dict()
-    faults = [f"{name} is missing" for name in expected if name not in tensors]
-    faults += [f"{name} belongs to no part of the network" for name in tensors.keys() - expected]
-    for name in expected.keys() & tensors.keys():
-        want, got = expected[name], tensors[name]
-        if (want.shape, want.dtype) != (got.shape, got.dtype):
-            faults.append(
-                f"{name} has shape {tuple(got.shape)} of {got.dtype}, "
-                f"expected {tuple(want.shape)} of {want.dtype}"
-            )
-    if faults:
-        more = f", and {len(faults) - 5} more" if len(faults) > 5 else ""
-        raise CheckpointError(
-            f"{path} does not fit the network in config.json: {'; '.join(sorted(faults)[:5])}{more}"
-        )
+    tensors = read_safetensors(read_file(path), str(path))
+    cpu = torch.device("cpu")
+    return {name: as_tensor(tensor, cpu) for name, tensor in tensors.items()}

@@ -13,13 +13,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from entity_env.spaces import ActionName
 
+FORBIDDEN = -1e30
+"""Logit of what is not allowed: finite, so that 0 probability times it is 0 and not NaN."""
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -55,6 +57,14 @@ class ActionDistribution(ABC):
     def actions(self, samples: Tensor) -> Tensor:
         """What an environment takes for samples, in the units of the action space."""
 
+    @abstractmethod
+    def at_temperature(self, temperature: float) -> ActionDistribution:
+        """The distribution whose densities are these to the power of `1 / temperature`.
+
+        Above 1 it is more even, below 1 what is probable becomes more so; real numbers get a
+        deviation times the root of the temperature.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class CategoricalDistribution(ActionDistribution):
@@ -86,6 +96,11 @@ class CategoricalDistribution(ActionDistribution):
 
     def actions(self, samples: Tensor) -> Tensor:
         return samples
+
+    def at_temperature(self, temperature: float) -> CategoricalDistribution:
+        # What is not allowed stays finite, so that 0 times its logarithm is 0.
+        logits = (self.logprobs / temperature).clamp_min(FORBIDDEN)
+        return replace(self, logprobs=torch.log_softmax(logits, dim=-1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +143,9 @@ class GaussianDistribution(ActionDistribution):
         low, high = 0.5 * self.low, 0.5 * self.high
         return torch.clamp(low + high + (high - low) * samples, self.low, self.high)
 
+    def at_temperature(self, temperature: float) -> GaussianDistribution:
+        return replace(self, log_std=self.log_std + 0.5 * math.log(temperature))
+
 
 def choose(
     distributions: Mapping[ActionName, ActionDistribution],
@@ -140,3 +158,10 @@ def choose(
         name: each.best() if greedy else each.draw(generator)
         for name, each in distributions.items()
     }
+
+
+def tempered(
+    distributions: Mapping[ActionName, ActionDistribution], temperature: float
+) -> dict[ActionName, ActionDistribution]:
+    """All of them at a temperature, see `ActionDistribution.at_temperature`."""
+    return {name: each.at_temperature(temperature) for name, each in distributions.items()}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from entity_env.agents.rogue_net.choices import Actees, Choices
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_distributions import (
+    FORBIDDEN,
     ActionDistribution,
     CategoricalDistribution,
     GaussianDistribution,
@@ -25,9 +26,6 @@ from entity_env.spaces import (
     ContinuousActionSpace,
     SelectEntityActionSpace,
 )
-
-FORBIDDEN = -1e30
-"""Logit of what is not allowed: finite, so that 0 probability times it is 0 and not NaN."""
 
 
 class CategoricalHead(nn.Module):

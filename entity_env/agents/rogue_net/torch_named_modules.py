@@ -21,3 +21,21 @@ class NamedModules(nn.Module):
 
     def __getitem__(self, name: str) -> nn.Module:
         return self._by_name[name]
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, object],
+        prefix: str,
+        local_metadata: Mapping[str, object],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Tells what belongs to no module; torch takes the part of a name before its first dot."""
+        if not strict:
+            return
+        known = tuple(f"{prefix}{name}." for name in self._by_name)
+        unexpected_keys.extend(
+            key for key in state_dict if key.startswith(prefix) and not key.startswith(known)
+        )

@@ -16,20 +16,24 @@ from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.choices import Choices, find_choices
 from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.inputs import Inputs
 from entity_env.agents.rogue_net.layout import Batch, Layout, lay_out
-from entity_env.agents.rogue_net.torch_distributions import ActionDistribution, choose
+from entity_env.agents.rogue_net.relpos import Pairs, Relpos
+from entity_env.agents.rogue_net.torch_distributions import (
+    ActionDistribution,
+    choose,
+    tempered,
+)
 from entity_env.agents.rogue_net.torch_embedding import EntityEmbedding
 from entity_env.agents.rogue_net.torch_heads import make_head
 from entity_env.agents.rogue_net.torch_named_modules import NamedModules
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
 from entity_env.agents.rogue_net.torch_transformer import Transformer, slots_of
-from entity_env.errors import SchemaError
+from entity_env.agents.rogue_net.weights import Weights
 from entity_env.spaces import (
-    GLOBAL_ENTITY,
     ActionName,
     ActionSpace,
     EntityName,
-    GlobalCategoricalActionSpace,
     ObsSpace,
 )
 
@@ -84,7 +88,8 @@ class RogueNet(nn.Module):
         config: its size.
 
     Raises:
-        SchemaError: no entity, or a bound of a continuous action that float32 cannot hold.
+        SchemaError: no entity, a bound of a continuous action that float32 cannot hold, or
+            options that name features which are not there.
     """
 
     def __init__(
@@ -97,13 +102,13 @@ class RogueNet(nn.Module):
         self.obs_space = obs_space
         self.action_space = dict(action_space)
         self.config = config or RogueNetConfig()
-        widths = input_widths(obs_space, action_space)
-        if not widths:
-            raise SchemaError("there is no entity to learn from: declare one, or a global action")
-        self._names = tuple(widths)
+        self._inputs = Inputs(obs_space, action_space, self.config.translation)
+        relpos = self.config.relpos_encoding
+        self._relpos = None if relpos is None else Relpos(relpos, self._inputs.features)
+        self._names = self._inputs.names
         d_model = self.config.d_model
-        self.embedding = EntityEmbedding(widths, d_model)
-        self.backbone = Transformer(self.config)
+        self.embedding = EntityEmbedding(self._inputs.widths, d_model)
+        self.backbone = Transformer(self.config, self._names)
         self.action_heads = NamedModules(
             {name: make_head(name, space, self.config) for name, space in action_space.items()}
         )
@@ -112,6 +117,23 @@ class RogueNet(nn.Module):
         nn.init.zeros_(value.bias)
         self.auxiliary_heads = NamedModules({"value": value})
 
+    @classmethod
+    def of(cls, weights: Weights) -> RogueNet:
+        """The network that these weights are of, on the CPU; they are copied.
+
+        Raises:
+            SchemaError: no network has such spaces and options.
+        """
+        net = cls(weights.obs_space, weights.action_space, weights.config)
+        cpu = torch.device("cpu")
+        net.load_state_dict({name: as_tensor(t, cpu) for name, t in weights.tensors.items()})
+        return net
+
+    def weights(self) -> Weights:
+        """The network as arrays of its own, for other programs and for `NumpyAgent`."""
+        tensors = {name: t.detach().cpu().numpy().copy() for name, t in self.state_dict().items()}
+        return Weights(self.obs_space, self.action_space, self.config, tensors)
+
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
@@ -119,19 +141,28 @@ class RogueNet(nn.Module):
 
     @torch.inference_mode()
     def act(
-        self, batch: Batch, *, greedy: bool = False, generator: torch.Generator | None = None
+        self,
+        batch: Batch,
+        *,
+        greedy: bool = False,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
     ) -> Decisions:
         """Chooses an action for every actor.
 
         Args:
             batch: observations; rows without entities or actors are fine.
             greedy: take what is most probable instead of drawing: of real numbers the mean.
+            temperature: above 1 draws more evenly, below 1 more often what is probable (see
+                `ActionDistribution.at_temperature`); log-probabilities and entropy follow it.
             generator: where draws come from; torch's own when None.
 
         Raises:
             SchemaError: an actor that has nothing to choose from, or an index out of range.
         """
         distributions, values = self.distributions(batch)
+        if temperature != 1.0:
+            distributions = tempered(distributions, temperature)
         chosen = choose(distributions, greedy=greedy, generator=generator)
         logprobs, entropy = _sum_over_actors(distributions, chosen, values)
         samples = {name: choice.cpu().numpy() for name, choice in chosen.items()}
@@ -177,37 +208,46 @@ class RogueNet(nn.Module):
 
         Call it once for each batch that is learnt from; `restart` forgets what came before.
         """
-        self.embedding.update_statistics(self._inputs(batch), restart=restart)
+        inputs = self._inputs.arrays(batch)
+        self.embedding.update_statistics(self._tensors(inputs), restart=restart)
+        if self._relpos is not None and self._relpos.config.has_projection:
+            self._update_relpos(self._relpos, inputs, lay_out(batch, self._names), restart)
 
     @property
     def has_statistics(self) -> bool:
         """Whether any batch was counted yet; without, features are not normalized."""
         return self.embedding.has_statistics
 
+    def _update_relpos(
+        self,
+        relpos: Relpos,
+        inputs: Mapping[EntityName, NDArray[np.float32]],
+        layout: Layout,
+        restart: bool,
+    ) -> None:
+        """Counts the relative positions of all pairs, those of empty slots aside."""
+        encoding, pairs = self.backbone.relpos_encoding, _pairs(relpos, inputs, layout)
+        if encoding is None or pairs.relative is None:
+            return
+        flat = np.zeros(layout.num_padded * layout.max_length, dtype=np.bool_)
+        flat[layout.slots] = True
+        is_full = flat.reshape(layout.num_padded, layout.max_length)
+        counted = pairs.relative[is_full[:, :, None] & is_full[:, None, :]]
+        encoding.relpos_norm.update(as_tensor(counted, self.device), restart=restart)
+
     def _encode(self, batch: Batch, layout: Layout) -> Tensor:
-        x: Tensor = self.embedding(self._inputs(batch))
+        inputs = self._inputs.arrays(batch)
+        x: Tensor = self.embedding(self._tensors(inputs))
         if layout.num_padded:
-            x = self.backbone(x, slots_of(layout, self.config.n_head, x.device))
+            pairs = None if self._relpos is None else _pairs(self._relpos, inputs, layout)
+            tables = None if pairs is None else self.backbone.look_up(pairs)
+            x = self.backbone(x, slots_of(layout, self.config.n_head, x.device, tables))
         return x
 
-    def _inputs(self, batch: Batch) -> dict[EntityName, Tensor]:
-        """Features of every type, the global ones appended to each entity's own."""
-        if not self.obs_space.global_features:
-            return {name: self._tensor(batch.features[name].values) for name in self._names}
-        shared = batch.features[GLOBAL_ENTITY]
-        # A row without a `GLOBAL_ENTITY` has no other entity either.
-        place = shared.offsets[:-1]
-        inputs: dict[EntityName, Tensor] = {}
-        for name in self._names:
-            own = batch.features[name]
-            values = own.values
-            if name != GLOBAL_ENTITY:
-                values = np.concatenate((values, shared.values[place[own.row_index]]), axis=1)
-            inputs[name] = self._tensor(values)
-        return inputs
-
-    def _tensor(self, values: NDArray[np.float32]) -> Tensor:
-        return as_tensor(values, self.device)
+    def _tensors(
+        self, arrays: Mapping[EntityName, NDArray[np.float32]]
+    ) -> dict[EntityName, Tensor]:
+        return {name: as_tensor(values, self.device) for name, values in arrays.items()}
 
     def _value(self, x: Tensor, layout: Layout) -> Tensor:
         rows = as_tensor(layout.rows, x.device)
@@ -217,18 +257,11 @@ class RogueNet(nn.Module):
         return value.squeeze(1)
 
 
-def input_widths(
-    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
-) -> dict[EntityName, int]:
-    """Features that the network reads per entity type: own ones, then the global ones.
-
-    `GLOBAL_ENTITY` is an entity of its own, the last one, only if some action is global.
-    """
-    num_global = len(obs_space.global_features)
-    widths = {name: len(e.features) + num_global for name, e in obs_space.entities.items()}
-    if any(isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()):
-        widths[GLOBAL_ENTITY] = num_global
-    return widths
+def _pairs(
+    relpos: Relpos, inputs: Mapping[EntityName, NDArray[np.float32]], layout: Layout
+) -> Pairs:
+    shape = layout.num_padded, layout.max_length
+    return relpos.pairs(relpos.positions(inputs).at(layout.source, shape))
 
 
 def _to_actions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +12,11 @@ from torch.nn import functional
 
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.layout import Layout
+from entity_env.agents.rogue_net.relpos import Pairs
+from entity_env.agents.rogue_net.torch_relpos import RelposEncoding, RelposTables
 from entity_env.agents.rogue_net.torch_slots import from_slots, to_slots
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
+from entity_env.spaces import EntityName
 
 HIDDEN = -1e9
 """Added to the logit of what an entity must not attend to."""
@@ -35,9 +39,13 @@ class Slots:
     num_padded: int
     max_length: int
     bias: Tensor | None
+    relpos: RelposTables | None = None
+    """What attention looks up of relative positions."""
 
 
-def slots_of(layout: Layout, n_head: int, device: torch.device) -> Slots:
+def slots_of(
+    layout: Layout, n_head: int, device: torch.device, relpos: RelposTables | None = None
+) -> Slots:
     """Turns a layout into tensors, once for all blocks."""
     bias: Tensor | None = None
     if layout.hidden is not None:
@@ -51,6 +59,7 @@ def slots_of(layout: Layout, n_head: int, device: torch.device) -> Slots:
         num_padded=layout.num_padded,
         max_length=layout.max_length,
         bias=bias,
+        relpos=relpos,
     )
 
 
@@ -74,7 +83,11 @@ class Attention(nn.Module):
         shape = (slots.num_padded, slots.max_length, 3, self.n_head, -1)
         # (3, num_padded * n_head, max_length, d_head): what the batched products need
         q, k, v = qkv.view(shape).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous().unbind()
-        y = self._mix(q, k, v, slots.bias)
+        if slots.relpos is None:
+            y = self._mix(q, k, v, slots.bias)
+        else:
+            padded = to_slots(x, slots.slots, slots.source)
+            y = slots.relpos.mix(q, k, v, slots.bias, padded, self.n_head)
         y = y.view(slots.num_padded, self.n_head, slots.max_length, -1).transpose(1, 2)
         y = y.reshape(slots.num_padded * slots.max_length, -1)
         projected: Tensor = self.proj(from_slots(y, slots.slots))
@@ -113,15 +126,28 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Runs the blocks one after another; no normalization at the end."""
+    """Runs the blocks one after another; no normalization at the end.
 
-    def __init__(self, config: RogueNetConfig) -> None:
+    Args:
+        config: number and size of the blocks.
+        names: the types of entities, for relative positions that tell them apart.
+    """
+
+    relpos_encoding: RelposEncoding | None
+
+    def __init__(self, config: RogueNetConfig, names: Sequence[EntityName] = ()) -> None:
         super().__init__()
+        relpos = config.relpos_encoding
+        self.relpos_encoding = None if relpos is None else RelposEncoding(config, relpos, names)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
+
+    def look_up(self, pairs: Pairs) -> RelposTables | None:
+        """Keys and values of relative positions, once for all blocks."""
+        return None if self.relpos_encoding is None else self.relpos_encoding(pairs)
 
     def forward(self, x: Tensor, slots: Slots) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""

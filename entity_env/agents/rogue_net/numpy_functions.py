@@ -1,0 +1,119 @@
+"""The few functions that a RogueNet needs and numpy has not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float: TypeAlias = NDArray[np.float32]
+
+CLIP: Final = np.float32(5.0)
+"""Normalized features are cut at this many standard deviations."""
+EPSILON: Final = np.float32(1e-5)
+"""Of every layer norm, as in torch."""
+
+
+class GeluTable(NamedTuple):
+    """The exact GELU, `x` times the normal distribution's cumulative one, in straight pieces.
+
+    Piece `i` is `offset[i] + slope[i] * u` for `u = x * SCALE + SHIFT` from `i` to `i + 1`; the
+    first and the last piece go on for ever and are 0 and `x`. The error is at most 2.4e-7 in exact
+    arithmetic, a few float32 roundings of numbers around 1.
+    """
+
+    offset: Float
+    slope: Float
+
+
+SCALE: Final = 512.0
+_LIMIT: Final = 6.0
+"""Beyond it the GELU differs from 0 or `x` by less than 1e-8."""
+SHIFT: Final = SCALE * _LIMIT + 1.0
+
+
+@cache
+def gelu_table() -> GeluTable:
+    """The table, made once."""
+    ends = np.arange(-_LIMIT, _LIMIT + 0.5 / SCALE, 1.0 / SCALE)
+    root = math.sqrt(0.5)
+    value = np.array([0.5 * x * (1.0 + math.erf(x * root)) for x in ends.tolist()])
+    middle = 0.5 * (ends[1:] + ends[:-1])
+    exact = np.array([0.5 * x * (1.0 + math.erf(x * root)) for x in middle.tolist()])
+    slope = np.diff(value) * SCALE
+    chord = 0.5 * (value[1:] + value[:-1])
+    # Half way between the chord and the tangent the error is half as large.
+    offset = 0.5 * (chord + exact) - slope * middle
+    offset = np.concatenate(([0.0], offset, [0.0]))
+    slope = np.concatenate(([0.0], slope, [1.0]))
+    in_u = slope / SCALE
+    return GeluTable((offset - in_u * SHIFT).astype(np.float32), in_u.astype(np.float32))
+
+
+def gelu_of_scaled(u: Float) -> Float:
+    """The GELU of `(u - SHIFT) / SCALE`; overwrites `u`."""
+    table = gelu_table()
+    piece = u.astype(np.intp)
+    u *= table.slope.take(piece, mode="clip")
+    u += table.offset.take(piece, mode="clip")
+    return u
+
+
+def gelu(x: Float) -> Float:
+    """The GELU of any array."""
+    return gelu_of_scaled(x * np.float32(SCALE) + np.float32(SHIFT))
+
+
+def relu(x: Float) -> Float:
+    """What is above 0, and 0 for the rest."""
+    above: Float = np.maximum(x, np.float32(0))
+    return above
+
+
+def sigmoid(x: Float) -> Float:
+    """`1 / (1 + exp(-x))` without overflow."""
+    half: Float = np.tanh(x * np.float32(0.5)) * np.float32(0.5) + np.float32(0.5)
+    return half
+
+
+def layer_norm(x: Float, weight: Float, bias: Float) -> Float:
+    """Each row with mean 0 and deviation 1, then scaled and shifted."""
+    centered = x - x.mean(axis=-1, keepdims=True)
+    variance = np.square(centered).mean(axis=-1, keepdims=True)
+    normed: Float = centered / np.sqrt(variance + EPSILON) * weight + bias
+    return normed
+
+
+def log_softmax(logits: Float) -> Float:
+    """Normalized along the last axis."""
+    shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
+    normed: Float = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return normed
+
+
+def softmax(logits: Float) -> Float:
+    """Probabilities along the last axis."""
+    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probs: Float = raised / raised.sum(axis=-1, keepdims=True)
+    return probs
+
+
+def input_statistics(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[Float, Float]:
+    """Mean and standard deviation that features are normalized by, `(num_features,)` each."""
+    count, mean = tensors[f"{prefix}.count"], tensors[f"{prefix}.mean"]
+    if not count > 1:
+        return np.zeros_like(mean), np.ones_like(mean)
+    with np.errstate(invalid="ignore"):  # a damaged sum of squares below 0: as torch, NaN
+        deviation = np.sqrt(tensors[f"{prefix}.squares_sum"] / (count - np.float32(1)))
+    deviation[deviation == 0] = 1.0
+    return mean, deviation
+
+
+def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:
+    """The linear layer of that name."""
+    y: Float = x @ tensors[f"{prefix}.weight"].T + tensors[f"{prefix}.bias"]
+    return y

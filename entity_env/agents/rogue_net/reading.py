@@ -1,0 +1,79 @@
+"""Reads a network from whatever keeps one: our checkpoint, or one of enn-trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from entity_env.agents.rogue_net.checkpoint_folder import (
+    CONFIG,
+    MODEL,
+    Header,
+    find_checkpoint,
+    read_header,
+)
+from entity_env.agents.rogue_net.enn_files import CONFIG as ENN_CONFIG, SUFFIX, is_enn_checkpoint
+from entity_env.agents.rogue_net.safetensors_file import read_safetensors
+from entity_env.agents.rogue_net.weights import Weights
+from entity_env.errors import CheckpointError
+
+
+def find_network(path: Path) -> Path:
+    """The folder or file to read: `path` itself, or the checkpoint of the training run in it.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if is_enn_checkpoint(path):
+        return path
+    try:
+        return find_checkpoint(path)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}. Of enn-trainer it reads a folder with {ENN_CONFIG}, or a file *{SUFFIX}"
+        ) from error
+
+
+def read_network(path: str | Path) -> Weights:
+    """Reads a network without torch; what is read is checked to fit its own description.
+
+    Args:
+        path: a checkpoint folder, the folder of a training run, or a folder or `.roguenet`
+            archive of enn-trainer.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged, or no network has such parts.
+        MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
+    """
+    found = find_network(Path(path))
+    if is_enn_checkpoint(found):
+        # Here: a game that ships a checkpoint of ours does without, and starts the sooner.
+        from entity_env.agents.rogue_net.enn_checkpoint import read_enn_checkpoint
+
+        return read_enn_checkpoint(found)
+    return read_model(found, read_header(found))
+
+
+def read_model(folder: Path, header: Header) -> Weights:
+    """The network in a checkpoint folder of ours.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or does not fit its description.
+    """
+    tensors = read_safetensors(read_file(folder / MODEL), str(folder / MODEL))
+    weights = Weights(header.obs_space, header.action_space, header.config, tensors)
+    weights.require_fit(str(folder / MODEL), CONFIG)
+    return weights
+
+
+def read_file(path: Path) -> bytes:
+    """The content of one file of a checkpoint folder.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read {path}: {error}; the file is missing or incomplete, copy the whole folder"
+        ) from error

@@ -1,0 +1,164 @@
+"""TrainedAgent: plays as a network decides, whatever computes the network."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.errors import CheckpointError, UsageError
+from entity_env.game_run import AgentRun
+from entity_env.observation import (
+    Action,
+    CategoricalAction,
+    GlobalCategoricalAction,
+    Observation,
+    SelectEntityAction,
+)
+from entity_env.schema import Schema
+from entity_env.space_json import Spaces, differences
+from entity_env.spaces import ActionName
+from entity_env.vec_obs import VecActions, VecObs
+
+Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
+"""One value an actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """How an agent chooses among what its network finds probable.
+
+    Args:
+        greedy: take what is most probable, of real numbers the mean; otherwise draw, as in
+            training.
+        temperature: draw from the network's probabilities to the power of `1 / temperature`: above
+            1 more evenly, below 1 more often what is probable; of real numbers the deviation is
+            times its root. 1 = as in training. The probabilities that are told follow it.
+
+    Raises:
+        UsageError: a temperature that is not above 0, or not finite.
+    """
+
+    greedy: bool = False
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise UsageError(
+                f"temperature must be a finite number above 0, got {self.temperature!r}: for what "
+                "is most probable choose greedy"
+            )
+
+
+class TrainedAgent(PolicyAgent):
+    """Plays as a network decides; its choices tell the probabilities of all others.
+
+    Args:
+        spaces: what the network was made for.
+        choosing: how it chooses.
+
+    Raises:
+        CheckpointError: on the first decision, when the game declared another schema than the
+            network was trained for; the message names every difference. A game whose `play` is
+            called directly declares none: then only what it shows is checked.
+    """
+
+    def __init__(self, spaces: Spaces, choosing: Choosing) -> None:
+        super().__init__()
+        self.choosing = choosing
+        self._spaces = spaces
+        self._is_declared = False
+        self._checked: Schema | None = None
+        """The schema that batches come from."""
+
+    @classmethod
+    @abstractmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        greedy: bool = False,
+        temperature: float = 1.0,
+        seed: int | None = None,
+    ) -> TrainedAgent:
+        """Reads the network from a checkpoint, or from the folder of a training run.
+
+        Raises:
+            CheckpointError: there is none, or it cannot be read.
+        """
+
+    @abstractmethod
+    def choose(
+        self, observation: Observation
+    ) -> tuple[Mapping[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
+        """Legal actions of one observation, and the probabilities of all labels and entities.
+
+        Returns:
+            Per action one value an actor, as in `VecActions`; per action with labels or actees
+            `(num_actors, num_choices)`.
+
+        Raises:
+            SchemaError: an observation that does not fit the spaces of the network.
+        """
+
+    @abstractmethod
+    def choose_batch(self, obs: VecObs) -> VecActions:
+        """Legal actions of a batch."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether it takes what is most probable instead of drawing."""
+        return self.choosing.greedy
+
+    def join(self, run: AgentRun) -> None:
+        super().join(run)
+        self._is_declared = True
+
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
+        if self._is_declared:
+            self._require_same(self.schema)
+            self._is_declared = False  # once a game
+        questions = self.questions(observation)
+        chosen, probs = self.choose(observation)
+        return {
+            question.name: _with_probs(
+                question.action(chosen[question.name]), probs.get(question.name)
+            )
+            for question in questions
+        }
+
+    def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
+        """See `BatchPolicy`."""
+        if schema is not self._checked:
+            self._require_same(schema)
+            self._checked = schema
+        return self.choose_batch(obs)
+
+    def _require_same(self, schema: Schema) -> None:
+        got = (schema.obs_space(), schema.action_space())
+        if found := differences(self._spaces, got):
+            raise CheckpointError(
+                f"the checkpoint was trained for another game: {'; '.join(found)}. "
+                "Play it with the game that it was trained on, or train it anew"
+            )
+
+
+def _with_probs(action: Action, probs: NDArray[np.float32] | None) -> Action:
+    if probs is None:
+        return action
+    match action:
+        case GlobalCategoricalAction(index, label):
+            return GlobalCategoricalAction(index, label, probs[0])
+        case CategoricalAction(actors, indices, index_to_label):
+            return CategoricalAction(actors, indices, index_to_label, probs)
+        case SelectEntityAction(actors, actees):
+            return SelectEntityAction(actors, actees, probs)
+        case _:
+            return action
