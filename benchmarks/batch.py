@@ -4,7 +4,8 @@ The full loop on CartPole by random pushes made beforehand: step, observation, r
 out, a mask built, what has ended reset; beside Gymnasium's `CartPoleVectorEnv`, `SyncVectorEnv` and
 single environment, EnvPool, and our own numpy version. MountainCar and Pendulum: the step alone.
 `no_reset_overhead`: beside steps with automatic resets whose results are written to the caller's
-arrays, and (`_vs_view`) beside such steps whose results are not copied.
+arrays, and (`_vs_view`) beside such steps whose results are not copied. What `BatchVecEnv` costs
+over the loop by hand; and multi-snake on 1,024 boards beside entity-gym-rs.
 
 One thread each, EnvPool's beside its caller's. Every contender lives in a process of its own and
 sleeps unless it is its turn; a ratio is the median over rounds of the ratio within a round.
@@ -14,16 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.batch_groups import classic, start
+from benchmarks.batch_groups import classic, face, snake, start
 from benchmarks.batch_groups.plan import Setup
 from benchmarks.common import report, rounds_and_json
 from benchmarks.vec import Progress
 
-_PACKAGES = ["entity-env", "numpy", "numba", "gymnasium", "envpool"]
+_PACKAGES = ["entity-env", "numpy", "numba", "gymnasium", "envpool", "entity-gym-rs"]
 
 GROUPS: dict[str, Callable[[Setup], dict[str, float]]] = {
     "first import": start.figures,
     "classic control": classic.figures,
+    "as a VecEnv": face.figures,
+    "multi-snake": snake.figures,
 }
 """Measured one after another; each starts its contenders and ends them."""
 

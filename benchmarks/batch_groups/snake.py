@@ -9,12 +9,11 @@ ratio within a round.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from itertools import cycle
 
 import numpy as np
 
-from benchmarks.common import report, rounds_and_json
+from benchmarks.batch_groups.plan import Setup
 from benchmarks.peers.contender import Contender
 from benchmarks.peers.environment import peers_python
 from benchmarks.peers.stepper import Stepper
@@ -26,33 +25,20 @@ _NUM_BATCHES = 64
 _ROUND_S = 0.4
 
 
-def main() -> None:
-    """Measures and reports."""
-    num_rounds, as_json = rounds_and_json(__doc__ or "")
-    packages = ["entity-env", "numpy", "numba", "entity-gym", "entity-gym-rs", "ragged-buffer"]
-    report("Multi-snake on many boards", figures(num_rounds), packages, as_json)
-
-
-def figures(
-    num_rounds: int = 7, say: Callable[[str], None] = lambda what: None
-) -> dict[str, float]:
+def figures(setup: Setup) -> dict[str, float]:
     """Measures ours and theirs in turns.
-
-    Args:
-        num_rounds: measurements of each.
-        say: told what takes long.
 
     Returns:
         `multi_snake_batch_vs_rust`, steps a second of ours over theirs, and both in millions.
     """
-    python = peers_python(say)
+    python = peers_python(setup.say)
     rust = Contender("entity_gym_lists:snake_rust", _NUM_ENVS, python=python)
     try:
         with MultiSnakeBatch(_NUM_ENVS, num_snakes=1) as vec:
             ours = Stepper(_NUM_ENVS, Steps(vec))
             rounds = []
-            for i in range(num_rounds):
-                say(f"multi_snake_batch, round {i + 1} of {num_rounds}")
+            for i in range(setup.num_rounds):
+                setup.say(f"round {i + 1} of {setup.num_rounds}")
                 rounds.append((ours.round(_ROUND_S)["us"], rust.round(_ROUND_S)["us"]))
     finally:
         rust.close()
@@ -77,7 +63,3 @@ class Steps:
         lengths = self._obs.action_masks["Move"].actors.lengths
         values = next(self._batches)[: lengths.sum()]
         self._obs = self._vec.act({"Move": RaggedArray.unchecked(values, lengths)})
-
-
-if __name__ == "__main__":
-    main()
