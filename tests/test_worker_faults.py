@@ -6,6 +6,8 @@ Figures of these faults are in `docs/reliability.md`.
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,7 +39,7 @@ from tests.worker_games import (
     gated,
     tell,
 )
-from tests.worker_helpers import is_running, pid_of, plain_reset, plain_step, script, stay
+from tests.worker_helpers import ROOT, is_running, pid_of, plain_reset, plain_step, script, stay
 
 SEED = EpisodeSeeds(0, 3)[1]
 """Of the episode that goes wrong: the second one of environment 3, in worker 1 of 2."""
@@ -91,6 +93,16 @@ def assert_adds_up(batches: list[Batch]) -> None:
             mine = [end for end in ends if end[0] == env_id]
             assert row.terminated == any(end[2] for end in mine)
             assert row.truncated == any(end[3] for end in mine)
+
+
+needs_own_mounts = pytest.mark.skipif(
+    subprocess.run(
+        ["sh", "-c", "unshare -m mount -t tmpfs tmpfs /dev/shm"], capture_output=True
+    ).returncode
+    != 0,
+    reason="may not mount a /dev/shm of its own",
+)
+"""Root on Linux may, in most places."""
 
 
 class TestAGameThatRaises:
@@ -575,6 +587,34 @@ class TestStart:
                 e.value.__traceback__ = None
                 del e
             assert num_files() == before
+
+    @needs_own_mounts
+    @pytest.mark.parametrize("num_kib", [16, 120])
+    def test_a_really_small_dev_shm(self, tmp_path: Path, num_kib: int) -> None:
+        """Where there are no memory files without names: in the parent, and in a worker."""
+        (tmp_path / "sitecustomize.py").write_text("import os; del os.memfd_create\n")
+        (tmp_path / "main.py").write_text(
+            "import os\n"
+            "from entity_env.games import snake\n"
+            "from entity_env.vec import VecEnv\n"
+            "try:\n"
+            "    VecEnv(snake, 64, 2)\n"
+            "except Exception as error:\n"
+            "    print(type(error).__name__, error)\n"
+            "print('left:', os.listdir('/dev/shm'))\n"
+        )
+        mount = f"mount -t tmpfs -o size={num_kib}k tmpfs /dev/shm"
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", f"{mount} && exec '{sys.executable}' main.py"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+        assert done.stdout.startswith("WorkerError cannot get 0.1 MiB of shared memory: No space")
+        assert done.stdout.endswith("left: []\n")
+        assert not done.stderr
 
     def test_a_worker_that_lacks_memory(self) -> None:
         class Greedy(Lamp):
