@@ -735,3 +735,17 @@ def test_a_mask_of_everything_and_nothing() -> None:
 def test_a_reset_of_more_environments_than_a_pipe_holds() -> None:
     with BatchVecEnv(partial(CartPole, backend="numpy"), 50_000, 1) as vec:
         assert len(vec.reset(seed=1)) == 50_000
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_actions_are_taken_when_they_are_sent(num_workers: int) -> None:
+    """The caller may use its array again."""
+    make = partial(CartPole, backend="numpy")
+    pushes = np.ones(3, np.int64)
+    with BatchVecEnv(make, 3, num_workers) as vec, BatchVecEnv(make, 3) as other:
+        vec.reset(seed=1)
+        vec.send({"Push": pushes})
+        pushes[:] = 0
+        other.reset(seed=1)
+        expected = other.act({"Push": np.ones(3, np.int64)}).features["CartPole"].values
+        assert vec.recv().features["CartPole"].values.tolist() == expected.tolist()

@@ -110,7 +110,8 @@ class InProcess:
         self._start = partial(self._batch.reset, env_ids, self._next_memory())
 
     def start_act(self, group: int, values: Values) -> None:
-        self._start = partial(act_on, self._batch, values, self._next_memory())
+        chosen = {name: array.tolist() for name, array in values.items()}  # as it is now
+        self._start = partial(self._batch.act, chosen, self._next_memory())
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         start, self._start = self._start, None

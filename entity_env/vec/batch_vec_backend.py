@@ -65,7 +65,7 @@ class BatchInProcess:
         self._start = partial(self.steps.begin, env_ids)
 
     def start_act(self, group: int, values: Mapping[ActionName, NDArray[Any]]) -> None:
-        actions = self.steps.actions_of(values[self.steps.action])
+        actions = self.steps.actions_of(values[self.steps.action]).copy()  # as they are now
         self._start = partial(self.steps.advance, actions)
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:

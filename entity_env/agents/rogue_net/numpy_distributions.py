@@ -88,7 +88,9 @@ class GaussianArrays:
             samples = samples + deviation * noise
         # Halved before they are added: the sum of two float32 can exceed the largest one.
         low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
-        actions: Float = np.clip(low + high + (high - low) * samples, self.low, self.high)
+        inside = np.clip(low + high + (high - low) * samples, self.low, self.high)
+        above = np.where(samples >= 1.0, self.high, inside)
+        actions: Float = np.where(samples <= -1.0, self.low, above)
         return actions
 
     def at_temperature(self, temperature: float) -> GaussianArrays:

@@ -141,7 +141,10 @@ class GaussianDistribution(ActionDistribution):
     def actions(self, samples: Tensor) -> Tensor:
         # Halved before they are added: the sum of two float32 can exceed the largest one.
         low, high = 0.5 * self.low, 0.5 * self.high
-        return torch.clamp(low + high + (high - low) * samples, self.low, self.high)
+        inside = torch.clamp(low + high + (high - low) * samples, self.low, self.high)
+        # Said apart: where half a range is too small for float32, infinity times it is no number.
+        above = torch.where(samples >= 1.0, self.high, inside)
+        return torch.where(samples <= -1.0, self.low, above)
 
     def at_temperature(self, temperature: float) -> GaussianDistribution:
         return replace(self, log_std=self.log_std + 0.5 * math.log(temperature))
