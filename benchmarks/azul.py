@@ -2,7 +2,10 @@
 
 `reference_moves_per_s`: the plain Python engine, in place. `env_moves_per_s`: `AzulEnv.step` on the
 compiled engine, with mask and observations, the move drawn from the mask in Python.
-`playout_moves_per_s`: whole games compiled, `play_many`. `yardstick_loops_per_s`: a plain Python
+`playout_moves_per_s`: whole games compiled, `play_many`. `batch_moves_per_s_1024`: steps of
+`AzulBatch` of 1,024 games, with masks and observations; games that end are reset in between, and
+that and the random choice among the masks is counted, too. `mcts_moves_per_s`: moves that searches
+of `MCTSAgent` simulate, in the middle of a round. `yardstick_loops_per_s`: a plain Python
 loop with an addition and a look-up, to compare machines by; all are measured in turns. Seconds are
 those of one core that this process had, so that other work on the machine counts less.
 """
@@ -14,11 +17,26 @@ from collections.abc import Callable
 from random import Random
 
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, report, rounds_and_json
-from entity_env.games.azul import AzulEnv, apply_in_place, legal_actions, new_game, play_many
+from entity_env.games.azul import (
+    AgentInput,
+    AzulBatch,
+    AzulEnv,
+    EnvConfig,
+    MCTSAgent,
+    apply_in_place,
+    legal_actions,
+    new_game,
+    play_many,
+)
 
 _ROUND_S = 0.4
+_NUM_ENVS = 1024
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(40)
 
 
 def main() -> None:
@@ -33,10 +51,14 @@ def figures(num_rounds: int = 7) -> dict[str, float]:
         "reference_moves_per_s": lambda: _rate(reference_moves),
         "env_moves_per_s": lambda: _rate(env_moves),
         "playout_moves_per_s": lambda: _rate(playout_moves),
+        "batch_moves_per_s_1024": lambda: _rate(batch_moves),
+        "mcts_moves_per_s": lambda: _rate(search_moves),
         "yardstick_loops_per_s": lambda: _rate(yardstick_loops),
     }
     env_moves(0)
     playout_moves(0)
+    batch_moves(0)
+    search_moves(0)
     return interleaved(measures, num_rounds)
 
 
@@ -79,6 +101,43 @@ def env_moves(seed: int) -> int:
 def playout_moves(seed: int) -> int:
     """Some games by `play_many`."""
     return int(play_many(2000, seed).moves.sum())
+
+
+def batch_moves(seed: int) -> int:
+    """Steps of many games at once."""
+    batch = AzulBatch(_NUM_ENVS)
+    batch.reset(seed * _NUM_ENVS)
+    actions = np.zeros(_NUM_ENVS, np.int64)
+    for number in range(200):
+        choose(batch.legal_masks, np.uint64(200 * seed + number), actions)
+        batch.reset_envs(batch.step_no_reset_with_result(actions).to_reset_mask())
+    return 200 * _NUM_ENVS
+
+
+@njit(cache=False)
+def choose(
+    masks: NDArray[np.bool_], word: np.uint64, actions: NDArray[np.int64]
+) -> None:  # pragma: no cover
+    """A legal action everywhere: the first one from a random place on."""
+    for i in range(len(actions)):
+        word = (word + np.uint64(i + 1)) * _GAMMA
+        place = int(np.int64((word >> _SHIFT) % np.uint64(300)))
+        while not masks[i, place]:
+            place = place + 1 if place < 299 else 0
+        actions[i] = place
+
+
+def search_moves(seed: int) -> int:
+    """Moves of searches for the moves of one game's first rounds."""
+    env, agent = (
+        AzulEnv(EnvConfig(include_full_state_in_step=True), seed=seed),
+        MCTSAgent(rollouts=1000),
+    )
+    rng = np.random.default_rng(seed)
+    step = env.reset()
+    for _ in range(20):
+        step = env.step(agent.select_action(AgentInput.of(step), rng))
+    return agent.num_moves
 
 
 def yardstick_loops(seed: int) -> int:

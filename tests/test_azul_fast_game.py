@@ -140,7 +140,7 @@ def test_it_equals_the_reference_for_long(num_players: int, policy: Policy) -> N
 
 def test_placements_and_bonuses_are_the_recorded_ones() -> None:
     for wall, row, column, points in tables()["placement"]:
-        assert engine_compiled._placement_points(wall, row, column) == points
+        assert engine_compiled.placement_points(wall, row, column) == points
     for wall, rows, *_, points in tables()["bonus"]:
         assert engine_compiled.bonus_points(wall) == points
         assert engine_compiled.rows_of(wall) == rows

@@ -10,7 +10,22 @@ from entity_env.games.azul.actions import (
     Action as Action,
     ActionEncoder as ActionEncoder,
 )
+from entity_env.games.azul.agents import (
+    AgentInput as AgentInput,
+    AzulAgent as AzulAgent,
+    GreedyAgent as GreedyAgent,
+    MCTSAgent as MCTSAgent,
+    RandomAgent as RandomAgent,
+    RushAgent as RushAgent,
+)
 from entity_env.games.azul.backend import Backend as Backend
+from entity_env.games.azul.batch import AzulBatch as AzulBatch
+from entity_env.games.azul.drawing import (
+    describe_move as describe_move,
+    draw_state as draw_state,
+    has_colours as has_colours,
+    read_move as read_move,
+)
 from entity_env.games.azul.draws import Draw as Draw, RandomSource as RandomSource
 from entity_env.games.azul.engine import (
     apply_action as apply_action,
@@ -33,6 +48,15 @@ from entity_env.games.azul.errors import (
 )
 from entity_env.games.azul.fast_game import FastGame as FastGame
 from entity_env.games.azul.features import FeatureExtractor as FeatureExtractor
+from entity_env.games.azul.game import azul as azul, azul_by_id as azul_by_id
+from entity_env.games.azul.human import HumanAgent as HumanAgent
+from entity_env.games.azul.matches import (
+    GameResult as GameResult,
+    Match as Match,
+    Standing as Standing,
+    play_game as play_game,
+    play_match as play_match,
+)
 from entity_env.games.azul.playouts import Playouts as Playouts, play_many as play_many
 from entity_env.games.azul.state import (
     ENDS as ENDS,

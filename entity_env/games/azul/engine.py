@@ -206,10 +206,11 @@ def _check(state: GameState, action: Action) -> None:
 def illegal(state: GameState, action: Action) -> IllegalAction:
     """The error for an action that is not legal, with a reason for a player of the board game."""
     who = f"player {state.current_player}"
-    return IllegalAction(f"Azul: {who} may not take {action}: {_why_not(state, action)}")
+    return IllegalAction(f"Azul: {who} may not take {action}: {why_not(state, action)}")
 
 
-def _why_not(state: GameState, action: Action) -> str:
+def why_not(state: GameState, action: Action) -> str:
+    """The reason why an action is not legal."""
     if state.end is not None:
         return f"the game is over ({state.end})"
     source, colour, row = action

@@ -212,7 +212,7 @@ def _tile_wall(words: Words, me: int) -> int:
         if line & 7 == row + 1:
             colour = line >> 3
             column = colour + row - 5 * (colour + row >= 5)
-            gain += _placement_points(wall, row, column)
+            gain += placement_points(wall, row, column)
             wall |= 1 << 5 * row + column
             fits |= _OPEN[row, wall >> 5 * row & 31]
             lines &= ~(FIELD << 6 * row)
@@ -222,7 +222,8 @@ def _tile_wall(words: Words, me: int) -> int:
 
 
 @compiled(inline=True)
-def _placement_points(wall: int, row: int, column: int) -> int:
+def placement_points(wall: int, row: int, column: int) -> int:
+    """Points for a tile, by the wall before it is placed."""
     # The bits of the column, 5 apart, side by side: bit 5 i times bit 16 - 4 i is bit 16 + i.
     cells = ((wall >> column & _FIRST_COLUMN) * 0b1_0001_0001_0001_0001) >> 16 & 31
     across = _RUNS[wall >> 5 * row & 31, column]

@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from entity_env.errors import UsageError
 from entity_env.games.azul.actions import is_index
 from entity_env.games.azul.rules import (
+    COLOURS,
     FLOOR_SLOTS,
     MAX_FACTORIES,
     MAX_PLAYERS,
@@ -142,3 +143,26 @@ def _encode_player(player: Player, holds_marker: bool) -> list[float]:
         values.append(player.line_counts[row] / (row + 1))
     values += [player.wall >> cell & 1 for cell in range(25)]
     return [*values, len(player.floor) / FLOOR_SLOTS, holds_marker, player.score / SCORE_SCALE]
+
+
+def _names() -> tuple[str, ...]:
+    lines = [[f"line_{row}.is_{colour}" for colour in COLOURS] for row in range(NUM_LINES)]
+    seat = [
+        "is_there",
+        *(name for row, names in enumerate(lines) for name in [*names, f"line_{row}.filled"]),
+        *(f"wall.{row}.{column}" for row in range(NUM_LINES) for column in range(NUM_COLOURS)),
+        *("floor", "holds_marker", "score"),
+    ]
+    return (
+        *(f"factory_{i}.{colour}" for i in range(MAX_FACTORIES) for colour in COLOURS),
+        *(f"centre.{colour}" for colour in COLOURS),
+        "marker_in_centre",
+        *(f"{place}.{colour}" for place in ("bag", "lid") for colour in COLOURS),
+        *(f"player_{i}.{name}" for i in range(MAX_PLAYERS) for name in seat),
+        *(f"{name}.{i}" for name in ("turn", "began") for i in range(MAX_PLAYERS)),
+        "round",
+    )
+
+
+FEATURE_NAMES: Final = _names()
+"""What each of the numbers is called, all different."""

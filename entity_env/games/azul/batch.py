@@ -1,0 +1,259 @@
+"""AzulBatch: many games of Azul as arrays, stepped together.
+
+Entities and features:
+    Azul: the 306 numbers of `FeatureExtractor`, of the player whose turn it is.
+Actions:
+    Move: an id from 0 to 299; `legal_masks` says which are legal.
+Reward:
+    what the step earned the player who made it; `player_rewards` has what it earned the others.
+Ends when:
+    the rules end the game.
+Cut when:
+    `max_rounds` rounds have been played, if it is set.
+Example:
+    >>> from entity_env.games.azul import AzulBatch
+    >>> batch = AzulBatch(num_envs=64)
+    >>> batch.reset(seed=1)
+    >>> for _ in range(100):
+    ...     result = batch.step_no_reset_with_result(batch.legal_masks.argmax(axis=1))
+    ...     batch.reset_envs(result.to_reset_mask())
+    >>> result.observations.shape
+    (64, 306)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
+from entity_env.games.azul.actions import ACTION_SPACE_SIZE, ACTIONS, is_index
+from entity_env.games.azul.backend import Backend, is_compiled
+from entity_env.games.azul.batch_boards import ActionIds, BatchArrays, Boards, PlainBoards
+from entity_env.games.azul.draws import mixed
+from entity_env.games.azul.engine import illegal
+from entity_env.games.azul.env import EnvConfig, RewardScheme
+from entity_env.games.azul.errors import IllegalAction, InvalidActionId
+from entity_env.games.azul.features import FEATURE_NAMES, OBS_SIZE
+from entity_env.games.azul.state import GameState
+from entity_env.spaces import (
+    ActionName,
+    ActionSpace,
+    Entity,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+)
+from entity_env.vec.batch import BatchActions, BatchEnv, ResetMask, StepResult, is_integer
+
+ENTITY: Final = "Azul"
+ACTION: Final = "Move"
+_MOST_NAMED: Final = 8
+_NUM_SEEDS: Final = 2**64
+
+
+class AzulBatch(BatchEnv):
+    """Steps many games; see the module. A game that nobody plays on must be reset.
+
+    Environment i with seed s plays the same games as environment 0 with seed s + i, whatever the
+    backend: its first draws are those of `SplitMix(mixed(s + i))`, and so on from there.
+
+    Args:
+        num_envs: how many games.
+        num_players, reward_scheme, starting_player, max_rounds: see `EnvConfig`.
+        backend: which engine plays; see `Backend`.
+
+    Raises:
+        UsageError: a value that cannot be.
+        MissingExtraError: backend "numba" where numba is not installed.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        *,
+        num_players: int = 2,
+        reward_scheme: RewardScheme
+        | Literal["DenseScoreDelta", "TerminalOnly"] = RewardScheme.DenseScoreDelta,
+        starting_player: int | Literal["random"] = 0,
+        max_rounds: int | None = None,
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__(num_envs, OBS_SIZE)
+        self.config: Final = EnvConfig(
+            num_players=num_players,
+            reward_scheme=reward_scheme,
+            starting_player=starting_player,
+            max_rounds=max_rounds,
+        )
+        arrays = self._arrays = BatchArrays(self.num_envs)
+        self._boards = _boards(self.config, arrays, backend)
+        self._result = StepResult(
+            arrays.observations, arrays.rewards, arrays.terminals, arrays.truncations
+        )
+        self._num_ended = 0
+        self._is_reset = self._is_closed = False
+
+    @property
+    def legal_masks(self) -> NDArray[np.bool_]:
+        """`(num_envs, 300)` bool: what is legal for the player whose turn it is; nothing where the
+        episode has ended. A view, as the arrays of `StepResult` are; so the two that follow."""
+        return self._arrays.legal_masks
+
+    @property
+    def current_players(self) -> NDArray[np.int64]:
+        """`(num_envs,)` int64: whose turn it is; who made the last move where the game is over."""
+        return self._arrays.current_players
+
+    @property
+    def player_rewards(self) -> NDArray[np.float32]:
+        """`(num_envs, 4)` float32: what the last step earned every player, in the order of seats; 0
+        where nobody sits. Scores change when a round ends, so the mover's share is not all."""
+        return self._arrays.player_rewards
+
+    def state(self, env_id: int) -> GameState:
+        """The position of one game, a copy; played on, it draws the tiles that the game would.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: before `reset`.
+            UsageError: no such environment.
+        """
+        self._require_reset("state")
+        if not is_index(env_id, self.num_envs):
+            raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}: got {env_id!r}")
+        return self._boards.state(int(env_id))
+
+    def obs_space(self) -> ObsSpace:
+        return ObsSpace(entities={ENTITY: Entity(FEATURE_NAMES)})
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return {ACTION: GlobalCategoricalActionSpace([str(action) for action in ACTIONS])}
+
+    def supports_no_reset(self) -> bool:
+        return True
+
+    def reset(self, seed: int | None = None) -> None:
+        self._require_open("reset")
+        if seed is None and not self._is_reset:
+            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+        everyone = np.arange(self.num_envs)
+        self._seed(everyone, seed)
+        self._arrays.rewards[:] = 0
+        self._arrays.player_rewards[:] = 0
+        self._boards.begin(everyone)
+        self._is_reset, self._num_ended = True, 0
+
+    def step(self, actions: BatchActions) -> None:
+        self.step_no_reset(actions)
+        if self._num_ended:
+            ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
+            self._boards.begin(ended)
+            self._num_ended = 0
+
+    def step_no_reset(self, actions: BatchActions) -> None:
+        self._require_reset("step")
+        if self._num_ended:
+            raise self._not_reset()
+        checked = self._checked(actions)
+        env_id = self._boards.first_illegal(checked)
+        if env_id >= 0:
+            reason = illegal(self._boards.state(env_id), ACTIONS[checked[env_id]])
+            raise IllegalAction(f"{reason}, in environment {env_id}; nothing was stepped")
+        self._boards.step(checked)
+        self._count_ended()
+
+    def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
+        self.step_no_reset(actions)
+        return self._result
+
+    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+        self._require_reset("reset_envs")
+        self._check_mask(mask)
+        env_ids = mask.indices()
+        self._seed(env_ids, seed)
+        if len(env_ids):
+            self._boards.begin(env_ids)
+            self._count_ended()
+
+    def view(self) -> StepResult:
+        self._require_reset("view")
+        return self._result
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _seed(self, env_ids: NDArray[np.int64], seed: int | None) -> None:
+        """Lets the chosen environments begin anew, unless the seed is None."""
+        if seed is None:
+            return
+        if not is_integer(seed) or not 0 <= seed < _NUM_SEEDS:
+            raise UsageError(f"a seed must be an integer from 0 to 2**64 - 1: got {seed!r}")
+        streams = [mixed(int(seed) + env_id) for env_id in env_ids.tolist()]
+        self._arrays.streams[env_ids] = np.array(streams, np.uint64)
+
+    def _count_ended(self) -> None:
+        flags = self._arrays.terminals | self._arrays.truncations
+        self._num_ended = int(np.count_nonzero(flags))
+
+    def _checked(self, given: object) -> ActionIds:
+        """The actions as int64, each of them an id."""
+        actions = _array(given)
+        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
+            raise SchemaError(
+                f"AzulBatch: actions must be ({self.num_envs},) integers, one an environment: got "
+                f"{actions.shape} {actions.dtype}"
+            )
+        is_wrong = (actions < 0) | (actions >= ACTION_SPACE_SIZE)
+        if is_wrong.any():
+            env_id = int(is_wrong.argmax())
+            raise InvalidActionId(
+                f"AzulBatch: an action id must be an integer from 0 to {ACTION_SPACE_SIZE - 1}, "
+                f"got {actions[env_id]} for environment {env_id}"
+            )
+        return np.ascontiguousarray(actions, np.int64)
+
+    def _check_mask(self, mask: object) -> None:
+        if not isinstance(mask, ResetMask) or mask.num_envs != self.num_envs:
+            got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
+            raise SchemaError(
+                f"AzulBatch.reset_envs: mask must be a ResetMask of {self.num_envs} environments, "
+                f"got {got}; ResetMask.from_bool makes one of an array"
+            )
+
+    def _require_open(self, method: str) -> None:
+        if self._is_closed:
+            raise ClosedError(f"AzulBatch.{method}: the environments are closed")
+
+    def _require_reset(self, method: str) -> None:
+        self._require_open(method)
+        if not self._is_reset:
+            raise ProtocolError(f"AzulBatch.{method}: call reset first")
+
+    def _not_reset(self) -> ProtocolError:
+        ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
+        named = ", ".join(map(str, ended[:_MOST_NAMED].tolist()))
+        more = f" and {len(ended) - _MOST_NAMED} more" if len(ended) > _MOST_NAMED else ""
+        return ProtocolError(
+            f"AzulBatch.step: the episodes of environments {named}{more} have ended: reset them "
+            "first, with reset_envs(result.to_reset_mask())"
+        )
+
+
+def _boards(config: EnvConfig, arrays: BatchArrays, backend: Backend) -> Boards:
+    if not is_compiled(backend, "AzulBatch"):
+        return PlainBoards(config, arrays)
+    module: Any = import_module("entity_env.games.azul.batch_compiled")
+    boards: Boards = module.CompiledBoards(config, arrays)
+    return boards
+
+
+def _array(given: object) -> NDArray[Any]:
+    """Anything as an array; what is none has a shape that nobody expects."""
+    try:
+        return np.asarray(given)
+    except ValueError:  # lists of different lengths
+        return np.array(None)

@@ -1,0 +1,157 @@
+"""Azul: two to four players take tiles in turn, and place them on their walls.
+
+Entities and features:
+    Table: round, num_players, seat, how many play before the observer in this round,
+        marker_in_centre, and the tiles of bag and lid by colour. The actor.
+    Source: is_centre, tiles by colour, total, has_marker: every factory, and the centre last.
+    Group: source, colour, count, is_centre, brings_marker, rest, the tiles that go to the centre or
+        stay there: what can be taken.
+    Seat: seat, score, floor, floor_cost, next_slot_cost, holds_marker, starts_next: a player. Seats
+        are counted from the observer, who has 0.
+    Line: seat, row, colour, count, room: a pattern line.
+    WallRow: seat, row, cells, 1 where there is a tile, and has, the same by colour.
+    Option: source, colour, count, destination, to_floor, placed, overflow, takes_marker, completes,
+        points, that the tiling now would bring more, cost, of the floor: a legal move.
+Actions:
+    SelectOption: the table takes one of the options. In `azul_by_id`, which shows no options, it is
+        MoveId instead, one of 300 with a mask.
+Reward:
+    what the score of the player has gained: when rounds end, final bonuses included.
+Ends when:
+    somebody has filled a row of the wall, or no wall can ever change again.
+Cut when:
+    max_rounds rounds were played, if that is not 0.
+Example:
+    >>> from entity_env.agents import RandomAgent
+    >>> from entity_env.games.azul import azul
+    >>> agents = [RandomAgent(seed=i) for i in range(3)]
+    >>> episodes = azul.run(*agents, num_players=3)
+    >>> [episode.terminated for episode in episodes]
+    [True, True, True]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from entity_env import Game, Obs, SelectEntity, UsageError
+from entity_env.agents import Agent
+from entity_env.games.azul.actions import ACTION_SPACE_SIZE, ACTIONS, ActionEncoder
+from entity_env.games.azul.engine import apply_in_place, legal_actions, new_game
+from entity_env.games.azul.entities import (
+    ENTITIES,
+    MoveId,
+    Option,
+    groups_of,
+    lines_of,
+    options_of,
+    seats_of,
+    sources_of,
+    table_of,
+    walls_of,
+)
+from entity_env.games.azul.rules import MAX_PLAYERS, MIN_PLAYERS
+from entity_env.games.azul.state import GameState
+
+PICK: Final = SelectEntity(Option)
+
+_Ask = Callable[[Agent, Obs, GameState], int | None]
+
+
+class AzulGame(Game):
+    """A game for as many agents as its setting `num_players` says."""
+
+    def with_settings(self, **settings: object) -> AzulGame:
+        """See `Game.with_settings`.
+
+        Raises:
+            UsageError: also a number of players that cannot be.
+        """
+        game = AzulGame.__new__(AzulGame)
+        game.__dict__.update(super().with_settings(**settings).__dict__)
+        game.num_agents = game.settings.get("num_players", MIN_PLAYERS)
+        if not MIN_PLAYERS <= game.num_agents <= MAX_PLAYERS:
+            raise UsageError(f"{self.name}: num_players must be 2, 3 or 4, got {game.num_agents}")
+        return game
+
+
+def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0) -> None:
+    """Plays one episode, moves chosen among options.
+
+    Args:
+        agents: the players.
+        seed: who begins and what is dealt follow from it.
+        num_players: 2 to 4.
+        max_rounds: rounds after which an episode is cut; 0 = never.
+
+    Raises:
+        UsageError: settings that cannot be.
+    """
+    _play(agents, seed, num_players, max_rounds, _ask_for_option)
+
+
+def play_by_id(
+    agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0
+) -> None:
+    """Plays one episode, moves chosen by id.
+
+    Args:
+        agents: the players.
+        seed: who begins and what is dealt follow from it.
+        num_players: 2 to 4.
+        max_rounds: rounds after which an episode is cut; 0 = never.
+
+    Raises:
+        UsageError: settings that cannot be.
+    """
+    _play(agents, seed, num_players, max_rounds, _ask_for_id)
+
+
+def _play(agents: Sequence[Agent], seed: int, num_players: int, max_rounds: int, ask: _Ask) -> None:
+    if max_rounds < 0:
+        raise UsageError(f"azul: max_rounds must be 0 or more, got {max_rounds}")
+    if len(agents) != num_players:
+        raise UsageError(f"azul: {num_players} players need as many agents, got {len(agents)}")
+    rng = np.random.default_rng(seed)
+    state = new_game(num_players, starting_player=int(rng.integers(num_players)), rng=rng)
+    while state.end is None and not 0 < max_rounds < state.round:
+        player = state.current_player
+        action_id = ask(agents[player], _observe(state, player), state)
+        if action_id is None:
+            return
+        apply_in_place(state, ACTIONS[action_id], check=False)
+    for player, agent in enumerate(agents):
+        agent.game_over(_observe(state, player), truncated=state.end is None)
+
+
+def _ask_for_option(agent: Agent, obs: Obs, state: GameState) -> int | None:
+    picked = agent.act(obs.entities(options_of(state)), PICK)
+    return None if picked is None else picked[0].action_id
+
+
+def _ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
+    mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
+    mask[[ActionEncoder.encode(action) for action in legal_actions(state)]] = True
+    chosen: Any = agent.act(obs.mask(MoveId, mask), MoveId)
+    return None if chosen is None else int(chosen.value)
+
+
+def _observe(state: GameState, player: int) -> Obs:
+    return (
+        Obs(state.players[player].score)
+        .actors([table_of(state, player)])
+        .entities(sources_of(state))
+        .entities(groups_of(state))
+        .entities(seats_of(state, player))
+        .entities(lines_of(state, player))
+        .entities(walls_of(state, player))
+    )
+
+
+azul = AzulGame(play, entities=(*ENTITIES, Option), actions=(PICK,), num_agents=2, name="azul")
+azul_by_id = AzulGame(
+    play_by_id, entities=ENTITIES, actions=(MoveId,), num_agents=2, name="azul_by_id"
+)
