@@ -13,7 +13,7 @@ from entity_env import Game, Obs, RaggedArray, SchemaError, VecObs
 from entity_env.agents import Agent
 from entity_env.agents.random import random_actions
 from entity_env.vec import VecEnv
-from entity_env.vec.actions import checked_actions
+from entity_env.vec_actions import checked_actions
 from tests.tiny_games import (
     EACH,
     PICK,

@@ -25,8 +25,8 @@ from entity_env.spaces import (
     ObsSpace,
     has_global_entity,
 )
-from entity_env.vec.actions import checked_actions
 from entity_env.vec.runs import chosen_envs
+from entity_env.vec_actions import checked_actions
 from entity_env.vec_obs import (
     VecActionMask,
     VecActions,

@@ -12,7 +12,6 @@ from entity_env.agents.channel import Transport
 from entity_env.errors import ClosedError, ProtocolError, UsageError
 from entity_env.seeds import EpisodeSeeds, Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.vec.actions import checked_actions
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.backend import Source, make_backend
 from entity_env.vec.batch_step import BatchStep
@@ -21,6 +20,7 @@ from entity_env.vec.local import OnError
 from entity_env.vec.picture import picture
 from entity_env.vec.runs import chosen_envs, new_runs
 from entity_env.vec.statistics import Stopwatch, VecStatistics
+from entity_env.vec_actions import checked_actions
 from entity_env.vec_obs import VecActions, VecObs
 
 

@@ -18,7 +18,6 @@ from entity_env.errors import (
 )
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
 from entity_env.games.multi_snake_batch import plain
-from entity_env.games.multi_snake_batch.actions import checked_moves
 from entity_env.games.multi_snake_batch.draws import runs
 from entity_env.games.multi_snake_batch.episodes import Episodes
 from entity_env.games.multi_snake_batch.state import (
@@ -39,7 +38,8 @@ from entity_env.games.multi_snake_batch.state import (
 from entity_env.ragged import RaggedArray
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.vec_obs import VecActions, VecCategoricalActionMask, VecObs
+from entity_env.vec_actions import checked_actions
+from entity_env.vec_obs import VecActionMask, VecActions, VecCategoricalActionMask, VecObs
 
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
 """What happens to a board whose episode has ended; see `entity_env.vec.Autoreset`."""
@@ -112,6 +112,8 @@ class MultiSnakeBatch:
         self._one = np.ones(num_envs, dtype=np.int64)
         self._seed: int | None = seed
         self._num_actors = 0
+        self._masks: Mapping[ActionName, VecActionMask] = {}
+        """Of the last batch."""
         self._is_playing = False
         self._is_closed = False
         self._moves: NDArray[np.int64] | None = None
@@ -241,7 +243,8 @@ class MultiSnakeBatch:
                 f"the episodes of environments {over[:20].tolist()} have ended: call reset_envs "
                 "for them before act"
             )
-        return checked_moves(actions, self._shown.counts[1], self._num_actors)
+        values = checked_actions(actions, self._masks, self.action_space(), "env {}".format)
+        return np.ascontiguousarray(values[MOVE.name], dtype=np.int64)
 
     def _step(self, moves: NDArray[np.int64]) -> VecObs:
         todo = self._all_move
@@ -270,6 +273,7 @@ class MultiSnakeBatch:
             env_id=self._env_id,
             agent_id=self._agent_id,
         )
+        self._masks = obs.action_masks
         if filled.ended:
             ended = self._ended[: filled.ended].copy()
             obs.episodes = Episodes(ended, self._rules.num_snakes * self._rules.max_segments)
