@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -873,6 +874,14 @@ def test_a_game_of_a_script_without_a_guard(tmp_path: Path, start_method: str) -
         out, errors = process.communicate(f"{start_method}\n", timeout=30.0)
     assert errors == ""
     assert out == "[3.0, 3.0, 3.0, 3.0]\n"
+
+
+def test_a_module_that_starts_workers_when_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(textwrap.dedent(MAIN))
+    main = "import sys; sys.path.insert(0, '.'); import mine"
+    with script(tmp_path, main) as process:
+        _, errors = process.communicate("forkserver\n", timeout=30.0)
+    assert "UsageError: a worker process cannot have workers of its own: a module that" in errors
 
 
 def test_every_fault_is_a_function_of_one_agent() -> None:

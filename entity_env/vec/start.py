@@ -13,6 +13,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Final
 
+from entity_env.errors import UsageError
 from entity_env.vec.protocol import Setup
 from entity_env.vec.shared_block import machine_error
 from entity_env.vec.worker import run_worker
@@ -26,7 +27,14 @@ def start_context(method: str | None) -> BaseContext:
 
     Raises:
         ValueError: another method.
+        UsageError: this process is a worker itself.
     """
+    if multiprocessing.current_process().daemon:
+        raise UsageError(
+            "a worker process cannot have workers of its own: a module that makes a VecEnv with "
+            'workers when it is imported must do so under `if __name__ == "__main__":`, and an '
+            "environment that holds one needs num_workers=0"
+        )
     available = [m for m in ("forkserver", "spawn") if m in multiprocessing.get_all_start_methods()]
     if method is not None and method not in available:
         raise ValueError(f"start_method must be one of {', '.join(available)}, got {method!r}")
