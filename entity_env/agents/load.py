@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from entity_env.agents.agent import Agent
 from entity_env.agents.human import HumanAgent
 from entity_env.agents.random import RandomAgent
+from entity_env.agents.rogue_net.agent_file import SUFFIX as AGENT_SUFFIX
 from entity_env.agents.rogue_net.enn_files import SUFFIX
 from entity_env.agents.rogue_net.reading import find_network
 from entity_env.errors import CheckpointError, MissingExtraError, UsageError
@@ -21,7 +22,9 @@ Backend: TypeAlias = Literal["auto", "numpy", "torch"]
 _BACKENDS: Final = ("auto", "numpy", "torch")
 _NAMES: Final = ("random", "human")
 _MAX_NAMED: Final = 8
-_EXPECTED: Final = f"'random', 'human', the folder of a checkpoint, or a file *{SUFFIX}"
+_EXPECTED: Final = (
+    f"'random', 'human', the folder of a checkpoint, or a file *{AGENT_SUFFIX} or *{SUFFIX}"
+)
 
 
 def load_agent(
@@ -36,8 +39,8 @@ def load_agent(
 
     Args:
         source: "random", "human" (asked in the terminal), or a trained network: the folder of a
-            checkpoint or of a training run, the folder of a checkpoint of enn-trainer, or a
-            `.roguenet` archive. A folder that is called `random` is `./random`.
+            checkpoint or of a training run, an exported `.agent` file, the folder of a checkpoint
+            of enn-trainer, or a `.roguenet` archive. A folder called `random` is `./random`.
         greedy: a trained agent takes what it thinks best; otherwise it draws, as in training.
         temperature: above 1 a trained agent draws more evenly, below 1 more often what it thinks
             best; 1 = as in training.
@@ -71,7 +74,7 @@ def _find(name: str) -> Path:
         UsageError, CheckpointError: there is none; says what there is.
     """
     path = Path(name)
-    is_file = path.is_file() and path.suffix == SUFFIX
+    is_file = path.is_file() and path.suffix in (SUFFIX, AGENT_SUFFIX)
     if not is_file and not path.is_dir() and not path.with_name(f"{path.name}.old").is_dir():
         raise UsageError(_no_such_agent(name, path))
     try:
@@ -115,7 +118,8 @@ def _no_such_agent(name: str, path: Path) -> str:
 def _checkpoints_in(folder: Path) -> list[str]:
     """What directly inside is a checkpoint, or a training run with one."""
     found = []
-    for path in sorted([*folder.glob("*/"), *folder.glob(f"*{SUFFIX}")]):
+    files = [*folder.glob(f"*{AGENT_SUFFIX}"), *folder.glob(f"*{SUFFIX}")]
+    for path in sorted([*folder.glob("*/"), *files]):
         try:
             find_network(path)
         except CheckpointError:

@@ -10,6 +10,7 @@ import click
 from entity_env.cli.bench import bench
 from entity_env.cli.doctor import doctor
 from entity_env.cli.evaluate import evaluate
+from entity_env.cli.export import export
 from entity_env.cli.failures import GameFailed
 from entity_env.cli.list_games import list_games
 from entity_env.cli.play import play
@@ -85,5 +86,5 @@ def _refuse(message: str) -> int:
     return 2
 
 
-for command in (list_games, play, train, evaluate, bench, doctor):
+for command in (list_games, play, train, evaluate, export, bench, doctor):
     main.add_command(command)

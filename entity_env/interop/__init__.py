@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-_NEIGHBOURS = ("gymnasium",)
+_NEIGHBOURS = ("entity_gym", "gymnasium")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from entity_env.agents.rogue_net.agent_file import (
+    SUFFIX as AGENT_SUFFIX,
+    is_agent_file,
+    read_agent,
+)
 from entity_env.agents.rogue_net.checkpoint_folder import (
     CONFIG,
     MODEL,
@@ -23,13 +28,14 @@ def find_network(path: Path) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    if is_enn_checkpoint(path):
+    if is_enn_checkpoint(path) or is_agent_file(path):
         return path
     try:
         return find_checkpoint(path)
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}. Of enn-trainer it reads a folder with {ENN_CONFIG}, or a file *{SUFFIX}"
+            f"{error}. Of enn-trainer it reads a folder with {ENN_CONFIG}, or a file *{SUFFIX}; "
+            f"an exported agent is a file *{AGENT_SUFFIX}"
         ) from error
 
 
@@ -38,13 +44,15 @@ def read_network(path: str | Path) -> Weights:
 
     Args:
         path: a checkpoint folder, the folder of a training run, or a folder or `.roguenet`
-            archive of enn-trainer.
+            archive of enn-trainer, or a `.agent` file.
 
     Raises:
         CheckpointError: there is none, or it is damaged, or no network has such parts.
         MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
     """
     found = find_network(Path(path))
+    if is_agent_file(found):
+        return read_agent(found)
     if is_enn_checkpoint(found):
         # Here: a game that ships a checkpoint of ours does without, and starts the sooner.
         from entity_env.agents.rogue_net.enn_checkpoint import read_enn_checkpoint

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from entity_env.agents.rogue_net.agent_file import is_agent_file
 from entity_env.agents.rogue_net.checkpoint_folder import (
     CONFIG,
     MODEL,
@@ -81,7 +82,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
     """
     found = find_network(Path(path))
-    if is_enn_checkpoint(found):
+    if is_enn_checkpoint(found) or is_agent_file(found):
         return Checkpoint(_net(read_network(found), found), path=found)
     header = read_header(found)
     net = _net(read_model(found, header), found)
