@@ -109,7 +109,10 @@ def test_says_what_was_looked_for(trained: Path, monkeypatch: pytest.MonkeyPatch
     for source, message in (
         ("randm", "no agent 'randm'; did you mean random?"),
         ("snaek", "no agent 'snaek'; did you mean snake?"),
-        ("other", "the folder of a checkpoint, or a file *.agent or *.roguenet, and there is no such"),
+        (
+            "other",
+            "the folder of a checkpoint, or a file *.agent or *.roguenet, and there is no such",
+        ),
         ("other", "trained agents there: snake"),
         ("note", "note is a file; expected 'random', 'human', the folder of a checkpoint"),
         ("no/such/folder", "no agent 'no/such/folder'"),
