@@ -1,0 +1,303 @@
+"""From text to the bytes of a program. A line holds one statement; `;` begins a comment.
+
+    const SPEED = 2        ; a name for a number
+    loop:                  ; a name for an address, alone or before a statement
+        v0 += SPEED        ; an instruction, as the table in `opcodes` says
+        skip v0 == 16 + 1  ; numbers: 10, 0x0A, 0b1010, names, added and subtracted
+        jump loop
+    ball:
+        pixels ..####..    ; a row of a sprite: 8, 16, 24, ... pixels
+        bytes 0x7E, 126    ; bytes as they are
+
+A program lies at 0x200. Names may be used above their definition, but a constant's number only uses
+addresses and constants defined above it. A number that fills a byte may be -128 to 255.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from entity_env.errors import UsageError
+from entity_env.games.pixel.xo_chip.dialect import PROGRAM_START
+from entity_env.games.pixel.xo_chip.opcodes import FORMS, LARGEST, REGISTERS, Form
+
+_TOKEN = re.compile(
+    r"(?P<row>[.#]{3,})|(?P<register>v[0-9a-f]\b)|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<number>(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|[0-9]+)\b)"
+    r"|(?P<sign>[=!+|&^-]=|<<|>>|\.\.|[-+=,:])"
+)
+_BLANK = re.compile(r"\s*(?:;.*)?")
+_WORDS = {"const", "bytes", "pixels"} | {
+    part for form in FORMS for part in form.parts if part.isidentifier() and part.islower()
+}
+
+
+def assemble(text: str) -> bytes:
+    """Return the bytes of a program.
+
+    Args:
+        text: as the module's docstring describes.
+
+    Raises:
+        UsageError: it cannot be read; names line, column, what was expected and what came.
+    """
+    program = _Program()
+    for number, source in enumerate(text.splitlines(), start=1):
+        program.read(_Line(number, list(_tokens(number, source))))
+    return program.code()
+
+
+class _Token(NamedTuple):
+    text: str
+    kind: str
+    column: int
+
+
+def _tokens(number: int, source: str) -> Iterator[_Token]:
+    """Cut a line into tokens, the last of which is its end."""
+    at = _after_blank(source, 0)
+    while at < len(source):
+        found = _TOKEN.match(source, at)
+        if not found:
+            wrong = _Token(source[at], "", at + 1)
+            raise _Line(number, [wrong]).fault("a word, number or sign of the language")
+        yield _Token(found[0], str(found.lastgroup), at + 1)
+        at = _after_blank(source, found.end())
+    yield _Token("", "end", len(source) + 1)
+
+
+def _after_blank(source: str, at: int) -> int:
+    blank = _BLANK.match(source, at)
+    return blank.end() if blank else at
+
+
+@dataclass
+class _Line:
+    """A line that is read from left to right."""
+
+    number: int
+    tokens: list[_Token]
+    at: int = 0
+
+    @property
+    def next(self) -> _Token:
+        return self.tokens[self.at]
+
+    def take(self, kind: str, expected: str) -> _Token:
+        """Return the next token and pass over it."""
+        token = self.next
+        if token.kind != kind:
+            raise self.fault(expected)
+        if kind != "end":
+            self.at += 1
+        return token
+
+    def accepts(self, text: str) -> bool:
+        """Pass over the next token if it is this one, and return whether it is."""
+        is_this = self.next.text == text
+        self.at += is_this
+        return is_this
+
+    def fault(self, expected: str, token: _Token | None = None, got: str = "") -> UsageError:
+        """Return an error at a token, by default the next one."""
+        token = token or self.next
+        if not got:
+            got = repr(token.text) if token.text else "the end of the line"
+            got += ", a word of the language" if token.text in _WORDS else ""
+        return UsageError(
+            f"line {self.number}, column {token.column}: expected {expected}, got {got}"
+        )
+
+
+@dataclass(frozen=True)
+class _Number:
+    """Names and numbers to add, each with its sign, once all names are known."""
+
+    line: _Line
+    terms: tuple[tuple[int, _Token], ...]
+    largest: int = LARGEST["NNNN"]
+
+    def evaluate(self, names: Mapping[str, int]) -> int:
+        value = sum(sign * self._term(token, names) for sign, token in self.terms)
+        smallest = -128 if self.largest == LARGEST["NN"] else 0
+        if not smallest <= value <= self.largest:
+            expected = f"a number from {smallest} to {self.largest}"
+            raise self.line.fault(expected, self.terms[0][1], str(value))
+        return value & 0xFF if smallest else value
+
+    def _term(self, token: _Token, names: Mapping[str, int]) -> int:
+        if token.kind == "number":
+            return int(token.text, 0 if token.text[:2].lower() in ("0x", "0b") else 10)
+        if token.text not in names:
+            raise self.line.fault("a name that is defined", token)
+        return names[token.text]
+
+
+@dataclass(frozen=True)
+class _Instruction:
+    form: Form
+    registers: Mapping[str, int]
+    number: _Number | None
+
+    @property
+    def size(self) -> int:
+        return self.form.size
+
+    def code(self, names: Mapping[str, int]) -> bytes:
+        values = dict(self.registers)
+        if self.number:
+            values[self.form.parts[-1]] = self.number.evaluate(names)
+        return self.form.encode(values)
+
+
+@dataclass(frozen=True)
+class _Data:
+    numbers: tuple[_Number, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.numbers)
+
+    def code(self, names: Mapping[str, int]) -> bytes:
+        return bytes(number.evaluate(names) for number in self.numbers)
+
+
+@dataclass(frozen=True)
+class _Row:
+    bits: str
+
+    @property
+    def size(self) -> int:
+        return len(self.bits) // 8
+
+    def code(self, names: Mapping[str, int]) -> bytes:
+        return int(self.bits.replace(".", "0").replace("#", "1"), 2).to_bytes(self.size)
+
+
+class _Program:
+    """Statements that were read, with the addresses of their labels; then their bytes."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, int] = {}
+        self._constants: dict[str, _Number] = {}
+        self._statements: list[_Instruction | _Data | _Row] = []
+        self._end = PROGRAM_START
+
+    def read(self, line: _Line) -> None:
+        """Read a line: a label, a constant or a statement, or nothing."""
+        if [token.text for token in line.tokens[1:2]] == [":"]:
+            self._addresses[self._new_name(line)] = self._end
+            line.at += 1
+        if line.accepts("const"):
+            name = self._new_name(line)
+            if not line.accepts("="):
+                raise line.fault("'='")
+            self._constants[name] = _number(line)
+            line.take("end", "the end of the line")
+        elif line.next.kind != "end":
+            self._add(_statement(line))
+            line.take("end", "the end of the line")
+
+    def code(self) -> bytes:
+        names = dict(self._addresses)
+        for name, number in self._constants.items():
+            names[name] = number.evaluate(names)
+        return b"".join(statement.code(names) for statement in self._statements)
+
+    def _add(self, statement: _Instruction | _Data | _Row) -> None:
+        self._statements.append(statement)
+        self._end += statement.size
+
+    def _new_name(self, line: _Line) -> str:
+        name = line.next.text
+        if name in _WORDS or name in self._addresses or name in self._constants:
+            raise line.fault("a name that is neither defined above nor a word of the language")
+        return line.take("name", "a name").text
+
+
+def _statement(line: _Line) -> _Instruction | _Data | _Row:
+    if line.accepts("bytes"):
+        numbers = [_number(line, LARGEST["NN"])]
+        while line.accepts(","):
+            numbers.append(_number(line, LARGEST["NN"]))
+        return _Data(tuple(numbers))
+    if line.accepts("pixels"):
+        row = line.take("row", "a row of . and #")
+        if len(row.text) % 8:
+            raise line.fault("a multiple of 8 pixels", row, str(len(row.text)))
+        return _Row(row.text)
+    return _instruction(line)
+
+
+def _instruction(line: _Line) -> _Instruction:
+    """Read an instruction: of all forms keep those that fit, token by token."""
+    start = line.at
+    forms = list(FORMS)
+    while True:
+        place = line.at - start
+        fitting = [form for form in forms if _fits(_part(form, place), line.next)]
+        if not fitting:
+            expected = dict.fromkeys(_description(_part(form, place)) for form in forms)
+            raise line.fault(" or ".join(expected) if place else "an instruction, data or a label")
+        forms = fitting
+        part = _part(forms[0], place)
+        if not part or part in LARGEST:
+            registers = _registers(line, forms[0], start)
+            number = _number(line, LARGEST[part]) if part else None
+            return _Instruction(forms[0], registers, number)
+        line.at += 1
+
+
+def _part(form: Form, place: int) -> str:
+    """Return what stands there, "" behind the last part."""
+    return form.parts[place] if place < len(form.parts) else ""
+
+
+def _fits(part: str, token: _Token) -> bool:
+    if part in REGISTERS:
+        return token.kind == "register"
+    if part in LARGEST:
+        return _begins_number(token)
+    return token.text == part
+
+
+def _begins_number(token: _Token) -> bool:
+    is_name = token.kind == "name" and token.text not in _WORDS
+    return is_name or token.kind == "number" or token.text == "-"
+
+
+def _description(part: str) -> str:
+    if part in REGISTERS:
+        return "a register v0 to vf"
+    if part in LARGEST:
+        return "a number"
+    return repr(part) if part else "the end of the line"
+
+
+def _registers(line: _Line, form: Form, start: int) -> Mapping[str, int]:
+    """Return the number of each register; one that stands twice must be the same."""
+    registers: dict[str, int] = {}
+    for part, token in zip(form.parts, line.tokens[start:], strict=False):
+        if part in REGISTERS:
+            register = int(token.text[1], 16)
+            if registers.setdefault(part, register) != register:
+                raise line.fault(f"'v{registers[part]:x}' again", token)
+    return registers
+
+
+def _number(line: _Line, largest: int = LARGEST["NNNN"]) -> _Number:
+    """Read numbers and names that are added or subtracted."""
+    terms = [(-1 if line.accepts("-") else 1, _term(line))]
+    while (is_minus := line.accepts("-")) or line.accepts("+"):
+        terms.append((-1 if is_minus else 1, _term(line)))
+    return _Number(line, tuple(terms), largest)
+
+
+def _term(line: _Line) -> _Token:
+    if line.next.text == "-" or not _begins_number(line.next):
+        raise line.fault("a number")
+    line.at += 1
+    return line.tokens[line.at - 1]
