@@ -7,6 +7,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INTEROP := .venv-interop
+INTEROP_STAMP := $(INTEROP)/.installed
 # The first of these that is Python 3.11 or newer; `make PYTHON=... venv` overrides.
 PYTHON ?= $(shell for python in python3.11 python3; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
@@ -18,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul fuzz soak clean
+.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul fuzz soak interop clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -32,6 +34,20 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[all,dev]'
 	@touch $@
+
+# entity-gym, rogue-net and enn-trainer as they are. Their releases demand Python < 3.11 and their upper bounds contradict
+# ours, so they have an environment of their own and are installed without the dependencies that they name.
+$(INTEROP_STAMP): pyproject.toml constraints.txt tests/interop/requirements.txt tests/interop/upstream.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Installing entity-gym and enn-trainer into $(INTEROP): a minute or two the first time."
+	@$(PYTHON) -m venv $(INTEROP)
+	@$(INTEROP)/bin/python -m pip install -qq --constraint constraints.txt --requirement tests/interop/requirements.txt
+	@$(INTEROP)/bin/python -m pip install -qq --no-deps --ignore-requires-python --requirement tests/interop/upstream.txt
+	@$(INTEROP)/bin/python -m pip install -qq --no-deps --editable .
+	@touch $@
+
+interop: $(INTEROP_STAMP)  ## train our games by enn-trainer, play its environments, exchange agents
+	$(INTEROP)/bin/python -m pytest tests/interop --override-ini='python_files=check_*.py'
 
 demo: $(STAMP)  ## train snake for a minute or two, then watch the trained agent play
 	$(BIN)/python examples/demo.py
@@ -83,4 +99,4 @@ fuzz: $(STAMP)  ## read broken checkpoints for a minute, if atheris is installed
 	$(BIN)/python tools/fuzz_checkpoints.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .venv-peers build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INTEROP) .venv-peers build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

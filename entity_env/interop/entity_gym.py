@@ -5,6 +5,7 @@ a genuine `entity_gym.env.VecEnv`, `environment` one game as a genuine class of 
 and `factory` what `enn_trainer.train` takes::
 
     enn_trainer.train(state_manager, factory(multi_snake))
+    enn_trainer.train(state_manager, factory(CartPole))  # a class of batch environments
 
 From entity-gym to us: what `from_entity_gym` returns goes wherever an `Environment` or a function
 that makes one goes::
@@ -32,7 +33,8 @@ except ImportError as error:
     ) from error
 
 from entity_env.interop.entity_gym_env import environment as environment
+from entity_env.interop.entity_gym_factory import factory as factory
 from entity_env.interop.entity_gym_source import from_entity_gym as from_entity_gym
-from entity_env.interop.entity_gym_vec import factory as factory, vec_env as vec_env
+from entity_env.interop.entity_gym_vec import vec_env as vec_env
 
 __all__ = ["environment", "factory", "from_entity_gym", "vec_env"]

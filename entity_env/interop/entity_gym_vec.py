@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import entity_gym.env as theirs
@@ -27,7 +28,7 @@ from entity_env.spaces import (
     EntityName,
     GlobalCategoricalActionSpace,
 )
-from entity_env.vec import VecEnv
+from entity_env.vec import BatchEnv, BatchVecEnv, VecEnv
 from entity_env.vec.backend import Source
 from entity_env.vec_obs import (
     VecActionMask,
@@ -37,12 +38,12 @@ from entity_env.vec_obs import (
     VecSelectEntityActionMask,
 )
 
-Factory: TypeAlias = "Callable[[Any, int, int, int], EntityGymVecEnv]"
-"""Called with the trainer's `EnvConfig`, `num_envs`, processes and the index of the first one."""
+AnySource: TypeAlias = Source | type[BatchEnv] | partial[BatchEnv]
+"""What many copies are made of."""
 
 
 def vec_env(
-    source: Source,
+    source: AnySource,
     num_envs: int,
     num_workers: int = 0,
     *,
@@ -53,7 +54,8 @@ def vec_env(
     """Many copies of a game or environment as an `entity_gym.env.VecEnv`.
 
     Args:
-        source: what to run, as `VecEnv` takes it.
+        source: what to run, as `VecEnv` takes it, or a class of batch environments, or a
+            `functools.partial` of one.
         num_envs: length of every batch: of a game for several agents, who have a row each, a
             multiple of their number.
         num_workers: processes that share the work; 0 = in this process.
@@ -72,33 +74,6 @@ def vec_env(
     return EntityGymVecEnv(source, num_envs, num_workers, seed, discretize, hides)
 
 
-def factory(
-    source: Source,
-    *,
-    seed: int = 0,
-    discretize: Mapping[ActionName, int] | None = None,
-    hides: Sequence[EntityName] = (),
-) -> Factory:
-    """What `enn_trainer.train` makes its environments with; see `vec_env` for the arguments.
-
-    Of the trainer's configuration it takes the number of environments and of processes; one
-    process is this one. Environments for training and evaluation play different episodes.
-    """
-
-    def make(_config: Any, num_envs: int, processes: int, first_env: int) -> EntityGymVecEnv:  # noqa: ANN401 - the trainer's own
-        num_workers = processes if processes > 1 else 0
-        return vec_env(
-            source,
-            num_envs,
-            num_workers,
-            seed=seed + first_env,
-            discretize=discretize,
-            hides=hides,
-        )
-
-    return make
-
-
 class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships no types
     """Shows our batches in entity-gym's buffers, fresh ones on every call.
 
@@ -106,22 +81,26 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
     global action does not ask, since others are to move, is shown as if it were: entity-gym has no
     other way. What is chosen for it is dropped.
 
-    Args: as for `vec_env`.
+    Args:
+        source, num_envs, num_workers, seed, discretize, hides: as for `vec_env`.
+        needs_entity: refuses a last observation without an entity, if no action is global.
     """
 
     def __init__(
         self,
-        source: Source,
+        source: AnySource,
         num_envs: int,
         num_workers: int,
         seed: int,
         discretize: Mapping[ActionName, int] | None,
         hides: Sequence[EntityName],
+        *,
+        needs_entity: bool = False,
     ) -> None:
         agents = source.num_agents if isinstance(source, Game) else 1
         if num_envs < 1 or num_envs % agents:
             raise UsageError(f"num_envs must be a multiple of {agents}, got {num_envs}")
-        self._vec = VecEnv(source, num_envs // agents, num_workers, seed=seed)
+        self._vec = _made(source, num_envs // agents, num_workers, seed)
         try:
             self._actions = self._vec.action_space()
             self._grids = grids_of(self._actions, discretize)
@@ -130,6 +109,9 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
             self._vec.close()
             raise
         self._hides = tuple(hides)
+        self._needs_entity = needs_entity and not any(
+            isinstance(space, GlobalCategoricalActionSpace) for space in self._actions.values()
+        )
         self._shown: VecObs | None = None
 
     def obs_space(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
@@ -204,6 +186,11 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
             (rows.lengths for name, rows in obs.features.items() if name != GLOBAL_ENTITY),
             np.zeros(len(obs), dtype=np.int64),
         )
+        if self._needs_entity and not counts[-1]:
+            raise SchemaError(
+                f"the last of {len(obs)} observations shows no entity: enn-trainer leaves its "
+                "value out and takes others in its place; show something in every observation"
+            )
         shown = theirs.VecObs(
             features={
                 name: _f32(_global_rows(rows) if name == GLOBAL_ENTITY else rows)
@@ -257,6 +244,17 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         if mask.mask is not None:
             allowed = _bool(mask.mask.values.reshape(-1, _num_choices(space)), mask.actors.lengths)
         return theirs.VecCategoricalActionMask(_i64(mask.actors), allowed)
+
+
+def _made(source: AnySource, num_envs: int, num_workers: int, seed: int) -> VecEnv:
+    made: object = source
+    while isinstance(made, partial):
+        made = made.func
+    if isinstance(made, type) and issubclass(made, BatchEnv):
+        batches: Any = source  # mypy cannot follow the partial
+        return BatchVecEnv(batches, num_envs, num_workers, seed=seed)
+    games: Any = source
+    return VecEnv(games, num_envs, num_workers, seed=seed)
 
 
 def on_grid(name: ActionName, indices: NDArray[np.int64], grid: Grid) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -79,11 +80,15 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
     write_folder(Path(path), files)
 
 
-def _require_names(weights: Weights) -> None:
+def refused_names(names: Iterable[str]) -> list[str]:
+    """Those that cannot name a module of torch, and so no entity or action of rogue-net."""
     taken = _TAKEN.split()
-    for name in (*weights.obs_space.entities, *weights.action_space):
-        if not name or "." in name or name in taken or name.startswith("_"):
-            raise CheckpointError(
-                f"the name {name!r} cannot be that of a module of torch, so rogue-net cannot load "
-                "such a network: rename the entity or the action"
-            )
+    return [name for name in names if not name or "." in name or name in taken or name[0] == "_"]
+
+
+def _require_names(weights: Weights) -> None:
+    for name in refused_names([*weights.obs_space.entities, *weights.action_space]):
+        raise CheckpointError(
+            f"the name {name!r} cannot be that of a module of torch, so rogue-net cannot load "
+            "such a network: rename the entity or the action"
+        )

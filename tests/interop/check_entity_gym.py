@@ -1,13 +1,7 @@
-"""Checks that need entity-gym: run in its own environment, `test_interop_entity_gym.py` asks.
-
-Prints a JSON object, the name of every check with its traceback, empty when it passed.
-"""
+"""Our games as entity-gym's environments, and entity-gym's examples as ours."""
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -17,7 +11,7 @@ import entity_gym.env as theirs
 import numpy as np
 from entity_gym.env.add_metrics_wrapper import AddMetricsWrapper
 from entity_gym.env.vec_env import Metric
-from entity_gym.examples import ENV_REGISTRY, CherryPick, MultiSnake, RockPaperScissors
+from entity_gym.examples import ENV_REGISTRY, CherryPick
 from ragged_buffer import RaggedBufferBool, RaggedBufferF32, RaggedBufferI64
 
 from entity_env import (
@@ -37,7 +31,6 @@ from entity_env import (
     SelectEntityActionSpace,
     UsageError,
 )
-from entity_env.check import check_env
 from entity_env.games import (
     cherry_pick,
     multi_snake,
@@ -200,7 +193,7 @@ def refused(error: type[EntityEnvError], words: str, call: Callable[[], object])
     assert words in message, message
 
 
-def our_games_keep_the_contract() -> None:
+def test_our_games_keep_the_contract() -> None:
     for game in GAMES:
         hides = ["Opponent"] if game is rock_paper_scissors else []
         envs = vec_env(game, 4 * game.num_agents, seed=3, hides=hides)
@@ -209,7 +202,7 @@ def our_games_keep_the_contract() -> None:
         assert play(envs)[1] > 0, game.name
 
 
-def our_games_pass_the_wrapper_of_metrics() -> None:
+def test_our_games_pass_the_wrapper_of_metrics() -> None:
     envs = AddMetricsWrapper(vec_env(treasure_hunt, 4), [True, True, False, False])
     obs = envs.reset(envs.obs_space())
     rng = np.random.default_rng(2)
@@ -219,7 +212,7 @@ def our_games_pass_the_wrapper_of_metrics() -> None:
     envs.close()
 
 
-def a_batch_shows_what_ours_shows() -> None:
+def test_a_batch_shows_what_ours_shows() -> None:
     ours = VecEnv(multi_snake, 3, seed=5)
     envs = vec_env(multi_snake, 3, seed=5)
     shown, obs = envs.reset(envs.obs_space()), ours.reset()
@@ -237,22 +230,26 @@ def a_batch_shows_what_ours_shows() -> None:
     ours.close()
 
 
-def workers_play_the_same() -> None:
+def test_workers_play_the_same() -> None:
     assert play(vec_env(snake, 4, 2, seed=8)) == play(vec_env(snake, 4, seed=8))
 
 
-def the_trainer_calls_a_factory() -> None:
-    make = factory(snake, seed=1)
-    first, second = make(None, 4, 1, 0), make(None, 4, 1, 4)
-    assert len(first) == len(second) == 4
-    one = first.reset(first.obs_space())
-    two = second.reset(second.obs_space())
-    assert any((one.features[n].as_array() != two.features[n].as_array()).any() for n in ["Food"])
-    first.close()
-    second.close()
+def test_evaluations_repeat_themselves_but_not_the_training() -> None:
+    def first_food() -> list[list[list[float]]]:
+        make, shown = factory(snake, seed=1), []
+        for _ in range(3):
+            envs = make(None, 4, 1, 0)
+            assert len(envs) == 4
+            shown.append(envs.reset(envs.obs_space()).features["Food"].as_array().tolist())
+            envs.close()
+        return shown
+
+    training, evaluation, again = first_food()
+    assert training != evaluation == again
+    assert first_food() == [training, evaluation, again]
 
 
-def a_class_of_environments_fits_in_their_lists() -> None:
+def test_a_class_of_environments_fits_in_their_lists() -> None:
     for game in (multi_snake, cherry_pick, treasure_hunt, snake):
         kind = environment(game)
         assert issubclass(kind, theirs.Environment)
@@ -264,12 +261,12 @@ def validated(kind: Callable[[], Any]) -> Any:  # noqa: ANN401 - entity-gym ship
     return theirs.ValidatingEnv(kind())
 
 
-def a_class_survives_the_way_to_another_process() -> None:
+def test_a_class_survives_the_way_to_another_process() -> None:
     kind = cloudpickle.loads(cloudpickle.dumps(environment(snake)))
     assert play(theirs.EnvList(kind, 2))[1] > 0
 
 
-def a_class_repeats_a_seed_and_shows_the_end() -> None:
+def test_a_class_repeats_a_seed_and_shows_the_end() -> None:
     kind = environment(Aim, discretize={"aim": 3})
     env = kind(seed=1)
     refused(ProtocolError, "reset", lambda: env.act({}))
@@ -290,7 +287,7 @@ def a_class_repeats_a_seed_and_shows_the_end() -> None:
     env.close()
 
 
-def numbers_are_refused_unless_discretized() -> None:
+def test_numbers_are_refused_unless_discretized() -> None:
     refused(SchemaError, "'aim' is continuous", lambda: vec_env(Aim, 2))
     refused(UsageError, "at most 4096", lambda: vec_env(Aim, 2, discretize={"aim": 100}))
     refused(UsageError, "from 2 on", lambda: vec_env(Aim, 2, discretize={"aim": 1}))
@@ -298,7 +295,7 @@ def numbers_are_refused_unless_discretized() -> None:
     refused(SchemaError, "'aim' is continuous", lambda: environment(Aim)())
 
 
-def a_discretized_action_reaches_its_bounds() -> None:
+def test_a_discretized_action_reaches_its_bounds() -> None:
     envs = vec_env(Aim, 1, discretize={"aim": 3})
     labels = envs.action_space()["aim"].index_to_label
     assert labels[0] == "angle=-1,force=0.1"
@@ -313,7 +310,7 @@ def a_discretized_action_reaches_its_bounds() -> None:
     envs.close()
 
 
-def bad_calls_are_refused() -> None:
+def test_bad_calls_are_refused() -> None:
     envs = vec_env(snake, 2)
     refused(ProtocolError, "reset", lambda: envs.act({}, envs.obs_space()))
     envs.reset(envs.obs_space())
@@ -326,7 +323,7 @@ def bad_calls_are_refused() -> None:
     refused(SchemaError, "needs a Game", lambda: environment(3))  # type: ignore[arg-type]
 
 
-def what_cannot_be_said_is_refused() -> None:
+def test_what_cannot_be_said_is_refused() -> None:
     forbids = vec_env(Forbids, 2)
     refused(SchemaError, "no masks of selections", lambda: forbids.reset(forbids.obs_space()))
     hidden = vec_env(Hides, 2, discretize={"aim": 2})
@@ -346,41 +343,7 @@ def what_cannot_be_said_is_refused() -> None:
     visible.close()
 
 
-def their_examples_keep_our_contract() -> None:
-    broken = {}
-    for name, kind in ENV_REGISTRY.items():
-        try:
-            check_env(from_entity_gym(kind), max_steps=5000)
-        except EntityEnvError as error:
-            broken[name] = str(error)
-    assert not broken, broken
-
-
-def their_examples_run_in_our_vec_env() -> None:
-    for kind in (CherryPick, RockPaperScissors, partial(MultiSnake, num_snakes=2)):
-        with VecEnv(from_entity_gym(kind), 4, 2) as vec:
-            obs = vec.reset()
-            rng = np.random.default_rng(6)
-            num_episodes = 0
-            for _ in range(NUM_STEPS):
-                chosen = {}
-                for name, mask in obs.action_masks.items():
-                    space = vec.action_space()[name]
-                    count = len(mask.actors.values)
-                    if isinstance(space, SelectEntityActionSpace):
-                        limits = mask.actees.lengths[mask.actors.row_index]  # type: ignore[union-attr]
-                        chosen[name] = rng.integers(0, limits, count)
-                    elif mask.mask is None:  # type: ignore[union-attr]
-                        chosen[name] = rng.integers(0, len(space), count)
-                    else:
-                        noise = rng.random(mask.mask.values.shape)  # type: ignore[union-attr]
-                        chosen[name] = np.argmax(noise * mask.mask.values, axis=-1)  # type: ignore[union-attr]
-                obs = vec.act(chosen)
-                num_episodes += len(obs.episodes)
-            assert num_episodes
-
-
-def there_and_back_is_the_same_space() -> None:
+def test_there_and_back_is_the_same_space() -> None:
     for kind in ENV_REGISTRY.values():
         env = from_entity_gym(kind())
         again = environment(partial(from_entity_gym(kind)))()
@@ -391,46 +354,10 @@ def there_and_back_is_the_same_space() -> None:
         again.close()
 
 
-def foreign_things_are_refused() -> None:
+def test_foreign_things_are_refused() -> None:
     env = from_entity_gym(CherryPick())
     refused(ProtocolError, "call reset first", lambda: env.act({}))
     refused(SchemaError, "entity_gym.env.Environment", lambda: from_entity_gym(3))
     refused(SchemaError, "entity_gym.env.Environment", lambda: from_entity_gym(Aim))
     refused(SchemaError, "entity_gym.env.Environment", lambda: from_entity_gym(dict)())
     refused(SchemaError, "got {}", lambda: from_entity_gym(lambda: {})())
-
-
-CHECKS: tuple[Callable[[], None], ...] = (
-    our_games_keep_the_contract,
-    our_games_pass_the_wrapper_of_metrics,
-    a_batch_shows_what_ours_shows,
-    workers_play_the_same,
-    the_trainer_calls_a_factory,
-    a_class_of_environments_fits_in_their_lists,
-    a_class_survives_the_way_to_another_process,
-    a_class_repeats_a_seed_and_shows_the_end,
-    numbers_are_refused_unless_discretized,
-    a_discretized_action_reaches_its_bounds,
-    bad_calls_are_refused,
-    what_cannot_be_said_is_refused,
-    their_examples_keep_our_contract,
-    their_examples_run_in_our_vec_env,
-    there_and_back_is_the_same_space,
-    foreign_things_are_refused,
-)
-
-
-def main() -> None:
-    failures = {}
-    for check in CHECKS:
-        try:
-            check()
-        except BaseException:  # a wrong index panics in entity-gym's buffers
-            failures[check.__name__] = traceback.format_exc()
-        else:
-            failures[check.__name__] = ""
-    json.dump(failures, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
