@@ -109,6 +109,13 @@ def test_a_folder_an_archive_and_a_network_in_torch() -> None:
         np.testing.assert_array_equal(tensor.numpy(), folder.tensors[name])
 
 
+def test_the_newest_checkpoint_of_a_training_run(tmp_path: Path) -> None:
+    for step, name in enumerate(("trained_xor", "trained_cherrypick")):
+        shutil.copytree(DATA / name, tmp_path / f"latest-step{step:012d}")
+    cherries = next(fixture for fixture in FIXTURES if fixture.name == "trained_cherrypick")
+    assert _same(read_network(tmp_path), cherries.weights)
+
+
 @pytest.mark.parametrize("fixture", FIXTURES + OPTIONS, ids=lambda fixture: fixture.name)
 def test_what_is_written_is_read(fixture: Fixture, tmp_path: Path) -> None:
     write_enn_checkpoint(tmp_path / "x", fixture.weights, step=3)

@@ -16,7 +16,12 @@ from entity_env.agents.rogue_net.checkpoint_folder import (
     find_checkpoint,
     read_header,
 )
-from entity_env.agents.rogue_net.enn_files import CONFIG as ENN_CONFIG, SUFFIX, is_enn_checkpoint
+from entity_env.agents.rogue_net.enn_files import (
+    CONFIG as ENN_CONFIG,
+    SUFFIX,
+    find_enn_checkpoint,
+    is_enn_checkpoint,
+)
 from entity_env.agents.rogue_net.safetensors_file import read_safetensors
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.errors import CheckpointError
@@ -28,8 +33,10 @@ def find_network(path: Path) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    if is_enn_checkpoint(path) or is_agent_file(path):
+    if is_agent_file(path):
         return path
+    if (theirs := find_enn_checkpoint(path)) is not None:
+        return theirs
     try:
         return find_checkpoint(path)
     except CheckpointError as error:
@@ -43,8 +50,8 @@ def read_network(path: str | Path) -> Weights:
     """Reads a network without torch; what is read is checked to fit its own description.
 
     Args:
-        path: a checkpoint folder, the folder of a training run, or a folder or `.roguenet`
-            archive of enn-trainer, or a `.agent` file.
+        path: a checkpoint folder, the folder of a training run, or a checkpoint, a
+            training run or a `.roguenet` archive of enn-trainer, or a `.agent` file.
 
     Raises:
         CheckpointError: there is none, or it is damaged, or no network has such parts.
