@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul fuzz soak interop clean
+.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-pixel demo-pixel fuzz soak interop clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -80,7 +80,7 @@ coverage: $(STAMP)  ## run all tests and report the lines that none of them reac
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-bench: $(STAMP)  ## run every benchmark
+bench: $(STAMP) $(INTEROP_STAMP)  ## run every benchmark
 	@set -e; for script in $(BENCHMARKS); do $(BIN)/python "$$script"; done
 
 bench-vec: $(STAMP)  ## measure many games at once, beside other vectorized environments
@@ -91,6 +91,18 @@ bench-batch: $(STAMP)  ## measure batch environments, beside Gymnasium and EnvPo
 
 bench-azul: $(STAMP)  ## measure Azul: both engines and the environment
 	$(BIN)/python benchmarks/azul.py
+
+bench-latency: $(STAMP) $(INTEROP_STAMP)  ## measure one decision, beside rogue-net
+	$(BIN)/python benchmarks/latency.py
+
+bench-train: $(STAMP) $(INTEROP_STAMP)  ## measure training, beside enn-trainer
+	$(BIN)/python benchmarks/train.py
+
+bench-pixel: $(STAMP)  ## measure the machines, and the reward from their pixels
+	$(BIN)/python benchmarks/pixel.py
+
+demo-pixel: $(STAMP)  ## train the maze for at most three minutes, then watch the trained agent walk it
+	$(BIN)/python examples/demo_pixel.py
 
 soak: $(STAMP)  ## kill workers for half an hour, and see whether everything adds up
 	$(BIN)/python benchmarks/soak.py

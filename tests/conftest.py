@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.leaks import holdings, leaked_since
 
+# Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # No deadline: a slow machine is not a bug. On CI no luck either, so that a red run can be repeated.
 settings.register_profile("dev", deadline=None)
 settings.register_profile(

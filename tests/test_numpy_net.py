@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from entity_env.agents.rogue_net import (
     RogueNetConfig,
     TranslationConfig,
     Weights,
+    numpy_fused,
     save_checkpoint,
 )
 from entity_env.agents.rogue_net.numpy_distributions import (
@@ -142,6 +144,17 @@ def test_one_observation_at_a_time_equals_upstream(fixture: Fixture) -> None:
         np.testing.assert_allclose(some, x[few], rtol=1e-4, atol=1e-5)
         for name, array in own.items():
             np.testing.assert_array_equal(array, kept[name])
+
+
+def test_numpy_1_multiplies_rows_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture = FIXTURES[3]
+    net, case = FusedNet(fixture.weights), fixture.cases()[0]
+    expected = net.encode(_own(fixture, case), _shared(case))
+    monkeypatch.setattr(numpy_fused, "_row_dot", partial(np.einsum, "ij,ij->i"))
+    got = net.encode(_own(fixture, case), _shared(case))
+    assert got is not None
+    assert expected is not None
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_gelu_is_exact_enough() -> None:

@@ -34,6 +34,7 @@ def load_agent(
     temperature: float = 1.0,
     seed: int | None = None,
     backend: Backend = "auto",
+    adapt: bool = False,
 ) -> Agent:
     """Loads an agent to be handed to `Game.run`.
 
@@ -48,11 +49,16 @@ def load_agent(
         backend: what computes a trained network: "numpy" needs nothing else and is the faster for
             one decision at a time, "torch" for large batches. "auto" is numpy, also where torch is
             installed, so that a seed makes the same draws everywhere.
+        adapt: a trained agent plays also in a game whose entities got features since, in any order,
+            or that got types of entities: it does not see what it does not know. Such entities it
+            can neither act for nor select. By default every difference is an error.
 
     Raises:
         UsageError: there is no such agent, folder or backend, or the temperature is not above 0.
         CheckpointError: the folder or file holds no network, or one that cannot be read. One of
-            another game is found out when the agent is first asked.
+            another game is found out when the agent is first asked; the error names every
+            difference, with `adapt` those that leaving out does not mend: a feature or type that
+            the agent was trained on is gone, or an action differs.
         MissingExtraError: the backend torch, or a checkpoint of enn-trainer, needs a package that
             is not installed.
     """
@@ -64,7 +70,7 @@ def load_agent(
         return HumanAgent()
     found = _find(str(source))
     kind = _torch_agent(found) if backend == "torch" else _numpy_agent()
-    return kind.load(found, greedy=greedy, temperature=temperature, seed=seed)
+    return kind.load(found, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
 
 def _find(name: str) -> Path:

@@ -3,27 +3,66 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
 
 import click
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
 game_argument = click.argument("game", metavar="GAME")
-set_option = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of the game, as board_size=6; may be repeated.",
-)
+_NAMED_SETTINGS: Final = {
+    "rom": ("FILE", "pixel: the program that the machine runs, as --set rom=FILE."),
+    "goal": ("DIR", "pixel: what entity-env capture-goal recorded, as --set goal=DIR."),
+    "quirks": ("NAME", "pixel: xochip, superchip or chip8, as --set quirks=NAME."),
+}
+
+
+def set_option(command: _Command) -> _Command:
+    """Adds --set, and options of their own for settings that are files; all are `settings`."""
+
+    @wraps(command)
+    def with_settings(*args: Any, settings: Sequence[str], **options: Any) -> object:
+        named = {name: options.pop(name) for name in _NAMED_SETTINGS}
+        given = (f"{name}={value}" for name, value in named.items() if value is not None)
+        return command(*args, settings=(*given, *settings), **options)
+
+    decorated: Any = click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of the game, as board_size=6; may be repeated.",
+    )(with_settings)
+    for name, (metavar, text) in reversed(_NAMED_SETTINGS.items()):
+        decorated = click.option(f"--{name}", metavar=metavar, help=text)(decorated)
+    return cast(_Command, decorated)
+
+
 agent_option = click.option(
     "--agent",
     "agents",
     multiple=True,
     metavar="AGENT",
-    help="random, human, or the folder of a checkpoint or training run; repeated for each agent "
-    "of a game for several. Random for those left out.",
+    help="random, human, the folder of a checkpoint or training run, or an exported *.agent; "
+    "repeated for each agent of a game for several. Random for those left out.",
 )
 greedy_option = click.option(
     "--greedy", is_flag=True, help="Trained agents take what they think best, instead of drawing."
+)
+temperature_option = click.option(
+    "--temperature",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Above 1 trained agents draw more evenly, below 1 more often what they think best.",
+)
+adapt_option = click.option(
+    "--adapt",
+    is_flag=True,
+    help="Trained agents play also if the game shows more now than they were trained on; they do "
+    "not see it.",
 )
 
 

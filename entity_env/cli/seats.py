@@ -28,7 +28,13 @@ def seat_names(game: Game, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def load_agents(
-    names: Sequence[str], seed: int, *, greedy: bool = False, view: TerminalView | None = None
+    names: Sequence[str],
+    seed: int,
+    *,
+    greedy: bool = False,
+    temperature: float = 1.0,
+    adapt: bool = False,
+    view: TerminalView | None = None,
 ) -> list[Agent]:
     """An agent for each seat; people see the game through `view`, if there is one.
 
@@ -39,6 +45,8 @@ def load_agents(
         HumanAgent(show=partial(view.show, agent_id))
         if name == HUMAN and view is not None
         # Agents of one seed would make the same choices.
-        else load_agent(name, greedy=greedy, seed=seed + agent_id)
+        else load_agent(
+            name, greedy=greedy, temperature=temperature, adapt=adapt, seed=seed + agent_id
+        )
         for agent_id, name in enumerate(names)
     ]

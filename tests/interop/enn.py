@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from enn_trainer import (  # type: ignore[import-not-found]  # only in .venv-interop
+from enn_trainer import (
     State,
     TrainConfig,
     init_train_state,
@@ -18,7 +18,7 @@ from enn_trainer import (  # type: ignore[import-not-found]  # only in .venv-int
 from entity_gym.env import VecEnv as TheirVecEnv
 from entity_gym.env.vec_env import batch_obs
 from entity_gym.simple_trace import Tracer
-from hyperstate import StateManager  # type: ignore[import-not-found]
+from hyperstate import StateManager
 from numpy.typing import NDArray
 
 from entity_env.spaces import ActionName

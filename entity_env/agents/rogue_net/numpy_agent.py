@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.rogue_net.layout import Batch
 from entity_env.agents.rogue_net.numpy_distributions import (
     FORBIDDEN,
     CategoricalArrays,
@@ -28,7 +29,7 @@ from entity_env.errors import CheckpointError, SchemaError
 from entity_env.observation import Observation
 from entity_env.observation_writer import ObservationWriter
 from entity_env.spaces import ActionName, ContinuousActionSpace
-from entity_env.vec_obs import VecActions, VecObs
+from entity_env.vec_obs import VecActions
 
 Float: TypeAlias = NDArray[np.float32]
 Choice: TypeAlias = tuple[dict[ActionName, Samples], dict[ActionName, Float]]
@@ -47,11 +48,13 @@ class NumpyAgent(TrainedAgent):
             training.
         temperature: how evenly it draws, see `Choosing`; 1 = as in training.
         seed: the same seed and game make the same draws; None = a fresh one.
+        adapt: plays also in a game that shows more than the network was trained for; see
+            `TrainedAgent`.
 
     Raises:
         UsageError: a temperature that is not above 0.
         CheckpointError: at once, when no network has such parts; and on the first decision, when
-            the game declared another schema than the network was trained for.
+            the game declared another schema than the network was trained for, see `TrainedAgent`.
     """
 
     def __init__(
@@ -61,9 +64,10 @@ class NumpyAgent(TrainedAgent):
         greedy: bool = False,
         temperature: float = 1.0,
         seed: int | None = None,
+        adapt: bool = False,
     ) -> None:
         obs_space, action_space = weights.obs_space, weights.action_space
-        super().__init__((obs_space, action_space), Choosing(greedy, temperature))
+        super().__init__((obs_space, action_space), Choosing(greedy, temperature), adapt=adapt)
         try:
             self._fused, self._net = FusedNet(weights), NumpyNet(weights)
         except SchemaError as error:
@@ -81,8 +85,10 @@ class NumpyAgent(TrainedAgent):
         greedy: bool = False,
         temperature: float = 1.0,
         seed: int | None = None,
+        adapt: bool = False,
     ) -> NumpyAgent:
-        return cls(read_network(path), greedy=greedy, temperature=temperature, seed=seed)
+        weights = read_network(path)
+        return cls(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
     def choose(self, observation: Observation) -> Choice:
         one = self._reader.read(observation)
@@ -106,7 +112,7 @@ class NumpyAgent(TrainedAgent):
                 )
         return chosen, probs
 
-    def choose_batch(self, obs: VecObs) -> VecActions:
+    def choose_batch(self, obs: Batch) -> VecActions:
         distributions, _ = self._net.distributions(obs)
         return choose(tempered(distributions, self.choosing.temperature), self.choosing, self._rng)
 
@@ -116,7 +122,8 @@ class NumpyAgent(TrainedAgent):
         present = [each for each in asked if each is not None and len(each)]
         if not present:
             return None
-        return self._fused.encode(one.own, one.shared, one.visible, np.concatenate(present))
+        wanted = present[0] if len(present) == 1 else np.concatenate(present)
+        return self._fused.encode(one.own, one.shared, one.visible, wanted)
 
     def _probs(self, asked: Asked, actors: Float, actees: Float) -> Float:
         if asked.actees is None:

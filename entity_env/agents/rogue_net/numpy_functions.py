@@ -97,9 +97,10 @@ def log_softmax(logits: Float) -> Float:
 
 def softmax(logits: Float) -> Float:
     """Probabilities along the last axis."""
-    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probs: Float = raised / raised.sum(axis=-1, keepdims=True)
-    return probs
+    # `reduce` itself: the methods `max` and `sum` take twice as long for a few numbers.
+    raised: Float = np.exp(logits - np.maximum.reduce(logits, axis=-1, keepdims=True))
+    raised /= np.add.reduce(raised, axis=-1, keepdims=True)
+    return raised
 
 
 def input_statistics(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[Float, Float]:

@@ -8,7 +8,7 @@ what is wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,7 @@ class OneReader:
         if own is None or len(observation.global_features) != self._num_shared:
             return None
         try:
-            with np.errstate(over="ignore"):  # infinite: whoever computes with it tells
-                shared = np.asarray(observation.global_features, dtype=np.float32)
+            shared = _as_float(np.asarray(observation.global_features))
             visible = self._visible(observation, own) if observation.visible else None
             asked = [
                 self._asked(name, mask, observation) for name, mask in observation.actions.items()
@@ -99,8 +98,7 @@ class OneReader:
                 return None
             if rows.dtype.kind not in "fiub":
                 return None
-            with np.errstate(over="ignore"):
-                own[name] = rows.astype(np.float32, copy=False)
+            own[name] = _as_float(rows)
         return own if len(own) == len(given) else None
 
     def _visible(
@@ -132,6 +130,14 @@ class OneReader:
             return Asked(name, actors, actees, None) if can_choose else None
         allowed = as_mask(given, (len(actors), num_choices), name)
         return Asked(name, actors, actees, allowed) if allowed.any(axis=1).all() else None
+
+
+def _as_float(array: NDArray[Any]) -> Float:
+    """The same numbers as float32; those beyond become infinite, which the network tells."""
+    if array.dtype == np.float32:
+        return array
+    with np.errstate(over="ignore"):  # a microsecond, so only where it is needed
+        return array.astype(np.float32)
 
 
 def _num_choices(space: ActionSpace, actees: NDArray[np.int64] | None) -> int:

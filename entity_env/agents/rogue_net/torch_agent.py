@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from entity_env.agents.rogue_net.layout import Batch
 from entity_env.agents.rogue_net.torch_checkpoint import load_checkpoint
 from entity_env.agents.rogue_net.torch_distributions import (
     CategoricalDistribution,
@@ -34,12 +35,13 @@ class NeuralAgent(TrainedAgent):
             training.
         temperature: how evenly it draws, see `Choosing`; 1 = as in training.
         seed: the same seed and game make the same draws; None = a fresh one.
+        adapt: plays also in a game that shows more than the network was trained for; see
+            `TrainedAgent`.
 
     Raises:
         UsageError: a temperature that is not above 0.
         CheckpointError: on the first decision, when the game declared another schema than the
-            network was trained for; the message names every difference. A game whose `play` is
-            called directly declares none: then only what it shows is checked.
+            network was trained for, see `TrainedAgent`.
     """
 
     def __init__(
@@ -49,8 +51,11 @@ class NeuralAgent(TrainedAgent):
         greedy: bool = False,
         temperature: float = 1.0,
         seed: int | None = None,
+        adapt: bool = False,
     ) -> None:
-        super().__init__((net.obs_space, net.action_space), Choosing(greedy, temperature))
+        super().__init__(
+            (net.obs_space, net.action_space), Choosing(greedy, temperature), adapt=adapt
+        )
         self.net = net
         self._generator = torch.Generator(net.device)
         if seed is None:
@@ -67,9 +72,10 @@ class NeuralAgent(TrainedAgent):
         greedy: bool = False,
         temperature: float = 1.0,
         seed: int | None = None,
+        adapt: bool = False,
     ) -> NeuralAgent:
         net = load_checkpoint(path).net
-        return cls(net, greedy=greedy, temperature=temperature, seed=seed)
+        return cls(net, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
     @torch.inference_mode()
     def choose(
@@ -91,7 +97,7 @@ class NeuralAgent(TrainedAgent):
             },
         )
 
-    def choose_batch(self, obs: VecObs) -> VecActions:
+    def choose_batch(self, obs: Batch) -> VecActions:
         return self.net.act(
             obs,
             greedy=self.choosing.greedy,

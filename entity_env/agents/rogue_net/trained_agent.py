@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.agents.rogue_net.feature_adaptor import FeatureAdaptor, unadaptable
+from entity_env.agents.rogue_net.layout import Batch
 from entity_env.errors import CheckpointError, UsageError
 from entity_env.game_run import AgentRun
 from entity_env.observation import (
@@ -24,7 +26,7 @@ from entity_env.observation import (
 )
 from entity_env.schema import Schema
 from entity_env.space_json import Spaces, differences
-from entity_env.spaces import ActionName
+from entity_env.spaces import ActionName, ObsSpace
 from entity_env.vec_obs import VecActions, VecObs
 
 Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
@@ -63,20 +65,26 @@ class TrainedAgent(PolicyAgent):
     Args:
         spaces: what the network was made for.
         choosing: how it chooses.
+        adapt: plays also in a game that has more features and entities than the network was trained
+            for, or the same in another order; it does not see the new ones. See `FeatureAdaptor`.
 
     Raises:
         CheckpointError: on the first decision, when the game declared another schema than the
-            network was trained for; the message names every difference. A game whose `play` is
-            called directly declares none: then only what it shows is checked.
+            network was trained for, or, with `adapt`, lacks some of it; the message names every
+            difference. A game whose `play` is called directly declares none: then only what it
+            shows is checked.
     """
 
-    def __init__(self, spaces: Spaces, choosing: Choosing) -> None:
+    def __init__(self, spaces: Spaces, choosing: Choosing, *, adapt: bool = False) -> None:
         super().__init__()
         self.choosing = choosing
+        self.adapt = adapt
         self._spaces = spaces
         self._is_declared = False
         self._checked: Schema | None = None
-        """The schema that batches come from."""
+        """The schema of the game that was found to fit."""
+        self._adaptor: FeatureAdaptor | None = None
+        """Between that game and the network; None when they agree."""
 
     @classmethod
     @abstractmethod
@@ -87,6 +95,7 @@ class TrainedAgent(PolicyAgent):
         greedy: bool = False,
         temperature: float = 1.0,
         seed: int | None = None,
+        adapt: bool = False,
     ) -> TrainedAgent:
         """Reads the network from a checkpoint, or from the folder of a training run.
 
@@ -109,8 +118,8 @@ class TrainedAgent(PolicyAgent):
         """
 
     @abstractmethod
-    def choose_batch(self, obs: VecObs) -> VecActions:
-        """Legal actions of a batch."""
+    def choose_batch(self, obs: Batch) -> VecActions:
+        """Legal actions of a batch that fits the spaces of the network."""
 
     @property
     def greedy(self) -> bool:
@@ -122,11 +131,12 @@ class TrainedAgent(PolicyAgent):
         self._is_declared = True
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        if self._is_declared:
-            self._require_same(self.schema)
-            self._is_declared = False  # once a game
+        if self.schema is not self._checked:
+            self._fit_to(self.schema, self._is_declared)
         questions = self.questions(observation)
-        chosen, probs = self.choose(observation)
+        adaptor = self._adaptor
+        seen = observation if adaptor is None else adaptor.observation(observation)
+        chosen, probs = self.choose(seen)
         return {
             question.name: _with_probs(
                 question.action(chosen[question.name]), probs.get(question.name)
@@ -137,17 +147,34 @@ class TrainedAgent(PolicyAgent):
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
         """See `BatchPolicy`."""
         if schema is not self._checked:
-            self._require_same(schema)
-            self._checked = schema
-        return self.choose_batch(obs)
+            self._fit_to(schema, is_declared=True)
+        return self.choose_batch(obs if self._adaptor is None else self._adaptor.batch(obs))
 
-    def _require_same(self, schema: Schema) -> None:
-        got = (schema.obs_space(), schema.action_space())
-        if found := differences(self._spaces, got):
-            raise CheckpointError(
-                f"the checkpoint was trained for another game: {'; '.join(found)}. "
-                "Play it with the game that it was trained on, or train it anew"
-            )
+    def _fit_to(self, schema: Schema, is_declared: bool) -> None:
+        """Checks that the network can play a game, and makes the adaptor if it takes one."""
+        game = schema.obs_space(), schema.action_space()
+        if not is_declared:
+            if not self.adapt:
+                return
+            game = _joined(self._spaces, game)
+        found = differences(self._spaces, game)
+        if found and not self.adapt:
+            raise CheckpointError(self._refusal(found, game))
+        self._adaptor = FeatureAdaptor(self._spaces, game) if found else None
+        self._checked = schema
+
+    def _refusal(self, found: Sequence[str], game: Spaces) -> str:
+        mend = "Play it with the game that it was trained on, or train it anew"
+        if not unadaptable(self._spaces, game):
+            mend += "; load_agent(..., adapt=True) leaves out what it does not know (--adapt)"
+        return f"the checkpoint was trained for another game: {'; '.join(found)}. {mend}"
+
+
+def _joined(expected: Spaces, shown: Spaces) -> Spaces:
+    """What a game may show that declares nothing: of what is not shown now, what is expected."""
+    (obs_space, actions), (shown_obs, shown_actions) = expected, shown
+    entities = {**obs_space.entities, **shown_obs.entities}
+    return ObsSpace(shown_obs.global_features, entities), {**actions, **shown_actions}
 
 
 def _with_probs(action: Action, probs: NDArray[np.float32] | None) -> Action:

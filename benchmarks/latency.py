@@ -1,0 +1,148 @@
+"""How long does one decision take in a game that is shipped, and what does the agent occupy?
+
+One observation in, one action out, on one thread: our agent without torch beside the real rogue-net
+in torch, with the same weights (2 layers of 32 numbers), one actor among 10 or 100 entities. Both
+live in processes of their own and sleep unless it is their turn; a ratio is the median over rounds
+of the ratio within a round. Memory and the first action are those of a fresh process that loads an
+exported agent and plays snake; and the first action in a game of one's own, which does not come
+along with all the others of this package.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.common import report, rounds_and_json
+from benchmarks.peers.contender import Contender
+from benchmarks.peers.decision import weights
+from benchmarks.peers.environment import ROOT
+from entity_env.agents.rogue_net.agent_file import write_agent
+
+_INTEROP = ROOT / ".venv-interop"
+_SNAKE = ROOT / "examples" / "ship" / "snake.agent"
+_ROUND_S = 0.3
+_SIZES = (10, 100)
+_MAKERS = {
+    "rogue_net": "decision_theirs:agent",
+    "ours": "decision_ours:agent",
+    "ours_in_a_game": "decision_ours:game",
+    "ours_torch": "decision_ours:torch_agent",
+}
+_PACKAGES = ["entity-env", "numpy", "torch", "rogue-net", "enn-trainer", "entity-gym"]
+
+_SHIPPED = """
+from time import perf_counter
+begin = perf_counter()
+import sys
+from entity_env.agents import load_agent
+{game}
+agent = load_agent(sys.argv[1], seed=1)
+times = []
+def watch(turn):
+    times.append(perf_counter())
+game.run(agent, seed=1, watch=watch)
+print((times[0] - begin) * 1e3)
+for line in open("/proc/self/status"):
+    if line.startswith("VmRSS"):
+        print(int(line.split()[1]) / 1024)
+if "torch" in sys.modules:
+    sys.exit("torch was imported")
+"""
+
+
+def main() -> None:
+    """Measures and reports."""
+    num_rounds, as_json = rounds_and_json(__doc__ or "")
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    python = interop_python()
+    starts = started(max(num_rounds, 11))
+    figures: dict[str, float] = {}
+    for size in _SIZES:
+        figures |= decisions(python, size, num_rounds)
+    report("One decision", figures | starts, _PACKAGES, as_json)
+
+
+def interop_python() -> Path:
+    """The interpreter of the environment with enn-trainer; `importlib.metadata` knows it then.
+
+    Raises:
+        SystemExit: it has not been made yet.
+    """
+    python = _INTEROP / "bin" / "python"
+    if not python.exists():
+        raise SystemExit(f"{_INTEROP.name} with rogue-net and enn-trainer is missing: make interop")
+    sys.path += [str(path) for path in _INTEROP.glob("lib/*/site-packages")]
+    return python
+
+
+def decisions(python: Path, num_entities: int, num_rounds: int) -> dict[str, float]:
+    """Microseconds a decision of each, and how many times as fast ours is."""
+    contenders: dict[str, Contender] = {}
+    rounds: dict[str, list[float]] = {name: [] for name in _MAKERS}
+    try:
+        for name, make in _MAKERS.items():
+            contenders[name] = Contender(
+                make, num_entities, python=python if name == "rogue_net" else None
+            )
+        for _ in range(num_rounds):
+            for name, contender in contenders.items():
+                rounds[name].append(contender.round(_ROUND_S)["us"])
+    finally:
+        for contender in contenders.values():
+            contender.close()
+    size = f"{num_entities}_entities"
+    return {
+        f"ratio_{size}": ratio(rounds, "ours"),
+        f"ratio_{size}_in_a_game": ratio(rounds, "ours_in_a_game"),
+        f"ratio_{size}_in_torch": ratio(rounds, "ours_torch"),
+        **{f"us_{size}_{name}": statistics.median(each) for name, each in rounds.items()},
+    }
+
+
+def ratio(rounds: Mapping[str, Sequence[float]], name: str) -> float:
+    """How many times as long the real rogue-net takes."""
+    pairs = zip(rounds["rogue_net"], rounds[name], strict=True)
+    return statistics.median(theirs / ours for theirs, ours in pairs)
+
+
+def started(num_rounds: int) -> dict[str, float]:
+    """Milliseconds to the first action in snake and in a game of one's own, and MiB of snake's."""
+    snake, own = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        agent = Path(folder) / "own.agent"
+        write_agent(agent, weights())
+        for _ in range(num_rounds):
+            snake.append(shipped("from entity_env.games import snake as game", _SNAKE))
+            own.append(shipped("from benchmarks.peers.decision import GAME as game", agent))
+    return {
+        "first_action_ms": statistics.median(first for first, _ in snake),
+        "first_action_ms_own_game": statistics.median(first for first, _ in own),
+        "rss_mib": statistics.median(rss for _, rss in snake),
+    }
+
+
+def shipped(game: str, agent: Path) -> tuple[float, float]:
+    """Milliseconds from the first import to the first action, and MiB after an episode.
+
+    Raises:
+        SystemExit: the process failed, or imported torch.
+    """
+    code = _SHIPPED.replace("{game}", game)
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(agent)], capture_output=True, text=True, cwd=ROOT
+    )
+    if result.returncode:
+        raise SystemExit(result.stderr)
+    first, rss = map(float, result.stdout.split())
+    return first, rss
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Our agent without torch: one decision after another, from an `Observation` to actions."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+from benchmarks.peers.decision import ACTION, GAME, Food, Head, Segment, shown, weights
+from benchmarks.peers.stepper import Stepper
+from entity_env import Obs
+from entity_env.agents.rogue_net import NumpyAgent
+from entity_env.agents.rogue_net.trained_agent import TrainedAgent
+from entity_env.game_run import AgentRun
+from entity_env.observation import CategoricalActionMask, Observation
+
+
+def agent(num_entities: int) -> Stepper:
+    """The numpy agent, asked as the real one is: an observation in, an action out."""
+    return _stepper(NumpyAgent(weights(), seed=1), num_entities)
+
+
+def torch_agent(num_entities: int) -> Stepper:
+    """Our network in torch, asked in the same way."""
+    import torch
+
+    from entity_env.agents.rogue_net import NeuralAgent, RogueNet
+
+    torch.set_num_threads(1)
+    return _stepper(NeuralAgent(RogueNet.of(weights()), seed=1), num_entities)
+
+
+def game(num_entities: int) -> Stepper:
+    """The numpy agent, asked by a game: from dataclasses to a list of its enum's members."""
+    deciding = _joined(NumpyAgent(weights(), seed=1))
+    observations = cycle(
+        [
+            Obs(0.0)
+            .actors([Head(*row) for row in features["Head"].tolist()])
+            .entities([Segment(*row) for row in features["Segment"].tolist()])
+            .entities([Food(*row) for row in features["Food"].tolist()])
+            for features in shown(num_entities)
+        ]
+    )
+    return Stepper(1, lambda: deciding.act(next(observations), ACTION))
+
+
+def _stepper(deciding: TrainedAgent, num_entities: int) -> Stepper:
+    _joined(deciding)
+    actions = {ACTION.name: CategoricalActionMask(actor_types=["Head"])}
+    observations = [
+        Observation(reward=0.0, features=features, actions=actions)
+        for features in shown(num_entities)
+    ]
+    endless = cycle(observations)
+    return Stepper(1, lambda: deciding.decide(next(endless)))
+
+
+def _joined(deciding: TrainedAgent) -> TrainedAgent:
+    """Sits down to the game, and is shown something, so that it knows who asks."""
+    deciding.join(AgentRun(GAME.schema))
+    deciding.act(Obs(0.0).actors([Head(0.0, 0.0)]), ACTION)
+    return deciding

@@ -1,0 +1,45 @@
+"""enn-trainer's agent: one decision after another, by the real rogue-net in torch.
+
+Runs in the environment that `make interop` makes. `torch_scatter` has the stand-in of those tests.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from itertools import cycle
+from pathlib import Path
+
+from benchmarks.peers.decision import ACTION, shown, weights
+from benchmarks.peers.environment import ROOT
+from benchmarks.peers.stepper import Stepper
+from entity_env.agents.rogue_net import write_enn_checkpoint
+
+sys.path.insert(0, str(ROOT / "tests" / "interop" / "stand_in"))
+
+import torch
+from enn_trainer import load_agent
+from entity_gym.env import CategoricalActionMask, Observation
+
+
+def agent(num_entities: int) -> Stepper:
+    """The agent that enn-trainer loads from a checkpoint, its statistics kept as they are."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint"
+        write_enn_checkpoint(path, weights())
+        deciding = load_agent(str(path))
+    deciding.agent.eval()
+    observations = cycle(
+        [
+            Observation(
+                reward=0.0,
+                done=False,
+                features=dict(features),
+                ids={"Head": [0]},
+                actions={ACTION.name: CategoricalActionMask(actor_types=["Head"])},
+            )
+            for features in shown(num_entities)
+        ]
+    )
+    return Stepper(1, lambda: deciding.act(next(observations)))
