@@ -65,7 +65,7 @@ class Corridor(BatchEnv):
         for i in mask.iter_set():
             if seed is not None:
                 self.rngs[i] = np.random.default_rng((seed + i) % 2**64)
-            self.result.observations[i] = self.rngs[i].integers(1, 4), 0
+            self.result.observations[i, :2] = self.rngs[i].integers(1, 4), 0
             self.result.terminals[i] = self.result.truncations[i] = 0
 
     def step(self, actions: BatchActions) -> None:
@@ -108,3 +108,46 @@ class Corridor(BatchEnv):
     def _require_reset(self) -> None:
         if not self.rngs:
             raise ProtocolError("call reset first")
+
+
+class Walled(Corridor):
+    """A corridor in which nobody may stay, nor go back in the middle."""
+
+    @property
+    def legal_masks(self) -> NDArray[np.bool_]:
+        allowed = np.ones((self.num_envs, 3), np.bool_)
+        allowed[:, 1] = False
+        allowed[self.result.observations[:, 0] == 2, 0] = False
+        allowed[self.result.to_reset_mask().indices()] = False
+        return allowed
+
+    def _moves(self, actions: BatchActions) -> NDArray[np.float32]:
+        moves = super()._moves(actions)
+        if not self.legal_masks[np.arange(self.num_envs), np.asarray(actions, np.int64)].all():
+            raise SchemaError("not allowed")
+        return moves
+
+
+class Parade(Corridor):
+    """Three walkers go one behind the other, as the first one does; place and time are global."""
+
+    num_entities = 3
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs, obs_size=8)
+
+    def obs_space(self) -> ObsSpace:
+        return ObsSpace(("place", "clock"), super().obs_space().entities)
+
+    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+        super().reset_envs(mask, seed)
+        self._follow()
+
+    def step_no_reset(self, actions: BatchActions) -> None:
+        super().step_no_reset(actions)
+        self._follow()
+
+    def _follow(self) -> None:
+        shown = self.result.observations
+        for i in range(1, 4):
+            shown[:, 2 * i : 2 * i + 2] = shown[:, :2] - (i % 3, 0)

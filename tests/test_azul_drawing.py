@@ -13,11 +13,13 @@ from entity_env.games.azul import (
     ActionEncoder,
     GameState,
     InvalidActionId,
+    describe_end,
     describe_move,
     draw_state,
     drawing,
     has_colours,
     legal_actions,
+    legal_moves,
     read_move,
     winners,
 )
@@ -49,10 +51,10 @@ def test_everything_is_there(state: GameState) -> None:
     assert sum(map(str.isupper, "".join(rows))) == walls + lines
     assert sum(map(str.islower, "".join(rows))) == 25 * state.num_players - walls
     if state.is_over:
-        best = [str(player + 1) for player in winners(state)]
+        best = [f"Player {player + 1}" for player in winners(state)]
         assert ("wins" if len(best) == 1 else " and ".join(best)) in text
     else:
-        assert f"round {state.round}: player {state.current_player + 1} takes" in text
+        assert f"round {state.round}: Player {state.current_player + 1} to take" in text
 
 
 def _boards(line: str) -> list[str]:
@@ -82,6 +84,49 @@ def test_a_position_made_by_hand() -> None:
     assert turned[6].startswith("  Player 2: 0 points ")
     with pytest.raises(UsageError, match="viewpoint must be from 0 to 1, got 2"):
         draw_state(state, colours=False, viewpoint=2)
+
+
+def test_players_may_have_names() -> None:
+    mine = board(score=134)
+    state = position([mine, board(), board()], centre=(1, 0, 0, 0, 0), marker=0, current_player=1)
+    text = draw_state(state, colours=False, names=["a-checkpoint-with-a-long-name", "you", "rush"])
+    lines = text.split("\n")
+    assert lines[0] == "Azul, round 1: you to take tiles"
+    assert "  a-check..: 134 points, starts next  |  > you: 0 points" in lines
+    assert all(len(line) < 80 for line in lines)
+    assert "  rush: 0 points" in lines
+    with pytest.raises(UsageError, match="draw_state: 3 players, got 2 names"):
+        draw_state(state, colours=False, names=["a", "b"])
+
+
+@settings(max_examples=20, deadline=None)
+@given(state=states(), width=st.integers(20, 200))
+def test_boards_lie_side_by_side_as_they_fit(state: GameState, width: int) -> None:
+    lines = draw_state(state, colours=False, width=width).split("\n")
+    assert max(map(len, lines)) < max(width, 80)
+    titles = [line for line in lines if "Player 1: " in line and "points" in line]
+    side_by_side = titles[0].count("|") + 1
+    assert side_by_side == min(state.num_players, max(2, (width + 4) // 41))
+
+
+def test_who_is_told_to_start_next_has_a_next_round() -> None:
+    ended = position([board(), board()], marker=0)
+    ended.end = "row"
+    text = draw_state(ended, colours=False)
+    assert "starts next" not in text
+    assert "over after round 1 (a row is full): Player 1 and Player 2 share" in text
+    assert describe_end("no_tiles") == "there are no tiles left"
+    assert legal_moves(ended) == []
+
+
+def test_what_is_legal_is_listed_by_source() -> None:
+    mine = board(lines=[(0, 0), (0, 2), (1, 1)], wall=[(0, 0)])
+    state = position([mine, board()], factories=[(2, 0, 1, 0, 1)], centre=(0, 3, 0, 0, 0))
+    assert legal_moves(state) == [
+        "     1  B 4 5   R 1 4 5   W 1 4 5",
+        "centre  Y 1 3 4 5",
+        " floor  takes all of these",
+    ]
 
 
 @settings(max_examples=30, deadline=None)

@@ -23,7 +23,7 @@ from entity_env.games.azul import (
     play_game,
     play_match,
 )
-from entity_env.games.azul.matches import elo_ratings, wilson
+from entity_env.ratings import elo_ratings, wilson
 
 
 class Scripted:

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from entity_env import (
     GLOBAL_ENTITY,
+    CategoricalActionSpace,
     ClosedError,
     Entity,
     Episode,
@@ -27,13 +28,14 @@ from entity_env import (
     WorkerError,
 )
 from entity_env.agents import random_actions
+from entity_env.games.azul import AzulBatch
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.spaces import ActionName, ActionSpace
 from entity_env.vec import Autoreset
 from entity_env.vec.batch import BatchEnv, ResetMask, StepResult
 from entity_env.vec.batch_vec_env import BatchVecEnv
 from entity_env.vec.batch_vec_steps import BatchEnvSteps
-from tests.batch_corridor import Corridor
+from tests.batch_corridor import Corridor, Parade, Walled
 from tests.executors import (
     Asked,
     Batch,
@@ -54,11 +56,17 @@ MAKES: dict[str, Make] = {
     "corridor": Corridor,
     "corridor-categorical": partial(Corridor, kind="categorical"),
     "corridor-continuous": partial(Corridor, kind="continuous"),
+    "parade": Parade,
+    "walled": Walled,
+    "walled-categorical": partial(Walled, kind="categorical"),
+    "azul": partial(AzulBatch, max_rounds=1, backend="python"),
     "cart_pole": partial(CartPole, max_episode_steps=11, backend="numpy"),
     "mountain_car": partial(MountainCar, max_episode_steps=5, backend="numpy"),
     "pendulum": partial(Pendulum, max_episode_steps=4, backend="numpy"),
 }
-BY_WORKERS = [MAKES[name] for name in ("corridor", "corridor-continuous", "cart_pole")]
+BY_WORKERS = [
+    MAKES[name] for name in ("corridor", "corridor-continuous", "parade", "walled", "cart_pole")
+]
 """Those that are spread over workers, which take their time to start."""
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
 WAYS: tuple[Way, ...] = get_args(Way)
@@ -154,12 +162,18 @@ class ByHand:
         [entity], [(action, space)] = env.obs_space().entities, env.action_space().items()
         is_global = isinstance(space, GlobalCategoricalActionSpace)
         assert not isinstance(space, SelectEntityActionSpace)
-        asked = {action: Asked([int(is_global)], [], [[True] * len(space)])}
+        numbers, num_globals = result.observations[0].tolist(), len(env.obs_space().global_features)
+        width = (len(numbers) - num_globals) // env.num_entities
+        each = [numbers[width * e : width * (e + 1)] for e in range(env.num_entities)]
+        shared = [numbers[width * env.num_entities :]]
+        legal = env.legal_masks
+        allowed = [True] * len(space) if legal is None else legal[0].tolist()
+        asked = {action: Asked([len(each) * is_global], [], [allowed])}
         return Row(
             reward=reward,
             terminated=result.is_terminal(0),
             truncated=result.is_truncated(0),
-            features={entity: result.observations.tolist()},
+            features={entity: each} | ({GLOBAL_ENTITY: shared} if num_globals else {}),
             asked={} if result.is_done(0) else asked,
         )
 
@@ -275,8 +289,8 @@ def test_it_is_the_batch_with_auto_reset(make: Make) -> None:
             actions = random_actions(obs, space, rng)
             obs = vec.act(actions)
             env.step(actions[name].reshape(-1))
-            shown = next(iter(obs.features.values())).values
-            np.testing.assert_array_equal(shown, env.view().observations)
+            shown = [ragged.values.reshape(4, -1) for ragged in obs.features.values()]
+            np.testing.assert_array_equal(np.hstack(shown), env.view().observations)
             np.testing.assert_array_equal(obs.reward, env.view().rewards)
 
 
@@ -606,6 +620,17 @@ class Chooser(Corridor):
         return {"Walk": SelectEntityActionSpace()}
 
 
+class Cramped(Parade):
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.obs_size = 7
+
+
+class Leaderless(Parade):
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return {"Walk": CategoricalActionSpace(("BACK", "STAY", "ON"))}
+
+
 class TestSources:
     @pytest.mark.parametrize(
         ("make", "kind", "message"),
@@ -618,6 +643,12 @@ class TestSources:
                 SchemaError,
                 "Walker has 2 features, but obs_size is 3",
             ),
+            (
+                Cramped,
+                SchemaError,
+                "Walker has 2 features times 3 entities and 2 global ones, but ",
+            ),
+            (Leaderless, SchemaError, "'Walk' must be global, .* which of 3 entities acts"),
             (lambda _: Corridor(5), SchemaError, "asked for 2 environments and returned one of 5"),
             (lambda _: "corridor", SchemaError, "asked for 2 environments and returned str"),
         ],

@@ -9,19 +9,31 @@ import click
 from rich.console import Console
 
 from entity_env.agents.describe import describe_number
+from entity_env.cli.azul_agents import loading
+from entity_env.cli.azul_play import play_azul
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
-from entity_env.cli.options import agent_option, game_argument, greedy_option, set_option
+from entity_env.cli.options import (
+    adapt_option,
+    agent_option,
+    game_argument,
+    greedy_option,
+    set_option,
+    temperature_option,
+)
+from entity_env.cli.pixel_view import viewed
 from entity_env.cli.seats import HUMAN, load_agents, seat_names
-from entity_env.cli.view import TerminalView
 from entity_env.episode import Episode
 from entity_env.game import Game
+from entity_env.games.azul import AzulGame
 
 
 @click.command()
 @game_argument
 @agent_option
 @greedy_option
+@temperature_option
+@adapt_option
 @click.option("--render/--no-render", default=True, help="Draw the game; on unless turned off.")
 @click.option(
     "--fps",
@@ -39,21 +51,33 @@ def play(
     game: str,
     agents: Sequence[str],
     greedy: bool,
+    temperature: float,
+    adapt: bool,
     render: bool,
     fps: float,
     episodes: int,
     seed: int | None,
     settings: Sequence[str],
 ) -> None:
-    """Play a game: watch agents, or play yourself with --agent human."""
+    """Play a game: watch agents, or play yourself with --agent human.
+
+    azul is also played by greedy, rush, mcts and mcts:SECONDS.
+    """
     chosen = find_game(game, settings)
-    names = seat_names(chosen, agents)
     seed = secrets.randbelow(2**31) if seed is None else seed
+    if isinstance(chosen, AzulGame):
+        load = loading(greedy=greedy, temperature=temperature, adapt=adapt)
+        play_azul(chosen, agents, load, seed=seed, episodes=episodes, fps=fps, render=render)
+        return
+    names = seat_names(chosen, agents)
     humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
-    with TerminalView(chosen, Console(), fps=fps, humans=humans) as view:
-        seats = load_agents(names, seed, greedy=greedy, view=view if render else None)
+    chosen, view = viewed(chosen, Console(), fps=fps, humans=humans)
+    with view:
+        watch = view if render else None
+        seats = load_agents(
+            names, seed, greedy=greedy, temperature=temperature, adapt=adapt, view=watch
+        )
         with failures_of(chosen):
-            watch = view if render else None
             played = chosen.run(*seats, seed=seed, episodes=episodes, watch=watch)
     for episode in sorted(played, key=lambda episode: episode.number):
         click.echo(_describe(episode, chosen))

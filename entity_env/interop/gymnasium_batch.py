@@ -18,6 +18,7 @@ from entity_env.interop.gymnasium_face import (
     checked_mode,
     with_finals,
 )
+from entity_env.interop.gymnasium_vector import vector_info
 from entity_env.spaces import ContinuousActionSpace, SelectEntityActionSpace
 from entity_env.vec.batch import BatchEnv, ResetMask, StepResult
 
@@ -30,8 +31,9 @@ class BatchVectorEnv(VectorFace):
     Observations are a `Box` `(num_envs, obs_size)` float32, actions a `MultiDiscrete` or, of an
     action of one number, a `Box` `(num_envs, 1)`; numbers out of bounds are refused, and
     Gymnasium's `ClipAction` clips them. What is returned is the caller's own; `info` is empty but
-    for `final_obs` and `final_info`. With `AutoresetMode.NEXT_STEP`, where an environment waits for
-    a step while all others go on, every second start of an environment is left out.
+    for `final_obs` and `final_info`, and `action_mask`, `(num_envs, num_choices)` int8, of a batch
+    with `legal_masks`. With `AutoresetMode.NEXT_STEP`, where an environment waits for a step while
+    all others go on, every second start of an environment is left out.
 
     Args:
         batch: what to show; this object closes it.
@@ -74,7 +76,7 @@ class BatchVectorEnv(VectorFace):
             batch.reset_envs(ResetMask.from_bool(mask))
         else:
             batch.reset()
-        return batch.view().observations.copy(), {}
+        return batch.view().observations.copy(), self._told(mask)
 
     def _begin_from(self, mask: Flags, seeds: list[int], is_partial: bool) -> None:
         """A batch begins environment i from `seed + i`; most often that is one seed for all."""
@@ -93,14 +95,20 @@ class BatchVectorEnv(VectorFace):
     def _step(self, actions: object) -> Stepped:
         given = self._checked(actions)
         if self.autoreset_mode == AutoresetMode.NEXT_STEP:
-            return self._step_waiting(given)
-        result = self._batch.step_no_reset_with_result(given)
-        stepped = _copies(result)
-        if self.autoreset_mode == AutoresetMode.SAME_STEP:
+            stepped = self._step_waiting(given)
+        else:
+            result = self._batch.step_no_reset_with_result(given)
+            stepped = _copies(result)
             mask = result.to_reset_mask()
-            if mask.any():
+            if self.autoreset_mode == AutoresetMode.SAME_STEP and mask.any():
                 self._begin_next(mask, stepped)
+        stepped[-1].update(self._told(np.ones(self.num_envs, np.bool_)))
         return stepped
+
+    def _told(self, told: Flags) -> Infos:
+        """What infos say: what is allowed, of an environment that says so."""
+        masks = self._batch.legal_masks
+        return {} if masks is None else vector_info({"action_mask": masks.astype(np.int8)}, told)
 
     def _step_waiting(self, given: NDArray[Any]) -> Stepped:
         """A step in which those that had ended do nothing but begin."""
@@ -110,6 +118,8 @@ class BatchVectorEnv(VectorFace):
             return _copies(batch.step_no_reset_with_result(given))
         # A batch steps as a whole: those begin, are taken along, and begin again.
         batch.reset_envs(waiting)
+        if batch.legal_masks is not None:  # whatever came for them need not be allowed
+            given = np.where(waiting.to_bool(), batch.legal_masks.argmax(axis=1), given)
         batch.step_no_reset(given)
         batch.reset_envs(waiting)
         stepped = _copies(batch.view())

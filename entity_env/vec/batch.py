@@ -165,10 +165,14 @@ class BatchEnv(ABC):
 
     Raises:
         UsageError: a number of copies that makes no sense.
+
+    Attributes:
+        num_entities: entities in every observation, always as many; 1 unless a subclass says more.
     """
 
     num_envs: int
     obs_size: int
+    num_entities: int = 1
 
     def __init__(self, num_envs: int, obs_size: int) -> None:
         self.num_envs = checked_count("num_envs", num_envs)
@@ -176,11 +180,24 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def obs_space(self) -> ObsSpace:
-        """What can be observed: one entity type, its features the columns of an observation."""
+        """What can be observed: one entity type, and global features if there are any.
+
+        An observation is the features of each of the `num_entities` in turn, then the global ones.
+        """
 
     @abstractmethod
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         """What can be done: one action an environment."""
+
+    @property
+    def legal_masks(self) -> NDArray[np.bool_] | None:
+        """What each environment allows: `(num_envs, num_choices)` bool, True = allowed.
+
+        None = everything, always; another array only for an action with labels, and then in every
+        state. A view, which is valid as long as the arrays of `StepResult`; whoever is to act has
+        a choice. A step refuses actions that are not allowed by a `SchemaError`.
+        """
+        return None
 
     @abstractmethod
     def reset(self, seed: int | None = None) -> None:

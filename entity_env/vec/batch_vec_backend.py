@@ -116,14 +116,15 @@ class _Show:
         num_envs = steps.num_envs
         self._steps = steps
         self._layout = FrameLayout(steps.obs_space(), steps.action_space())
-        self._is_global = isinstance(steps.space, GlobalCategoricalActionSpace)
+        is_global = isinstance(steps.space, GlobalCategoricalActionSpace)
+        self._has_globals = GLOBAL_ENTITY in self._layout.entities
         is_continuous = isinstance(steps.space, ContinuousActionSpace)
         self._mask_type = VecContinuousActionMask if is_continuous else VecCategoricalActionMask
         self._ones = np.ones(num_envs, np.int64)
         self._zeros = np.zeros(num_envs, np.int64)
-        self._nothing = np.zeros((num_envs, 0), np.float32)
+        self._each = self._ones * steps.parts.num_entities
         # The actor of a global action is the entity behind the last.
-        self._actors = self._ones if self._is_global else self._zeros
+        self._actors = self._each if is_global else self._zeros
         self._all_act = self._masks(self._actors, self._ones)
         self._observations: NDArray[np.float32] | None = None
         self._features: dict[EntityName, RaggedArray[np.float32]] = {}
@@ -132,13 +133,15 @@ class _Show:
         """The batch as users know it."""
         steps = self._steps
         observations = steps.result.observations
-        if observations is not self._observations:
+        if observations is not self._observations or not steps.parts.are_views:
             self._observations = observations
             self._features = self._ragged(observations)
-        masks = self._all_act
+        masks, legal = self._all_act, steps.legal
         if steps.over is not None:
             lengths = (~steps.over).astype(np.int64)
-            masks = self._masks(self._actors[: int(lengths.sum())], lengths)
+            masks = self._masks(self._actors[: int(lengths.sum())], lengths, legal)
+        elif legal is not None:
+            masks = self._masks(self._actors, self._ones, legal)
         return VecObs(
             self._features,
             {},
@@ -159,7 +162,7 @@ class _Show:
         over = np.zeros(steps.num_envs, np.bool_) if steps.over is None else steps.over
         final = steps.final
         return BatchStep(
-            frame=self._frame(steps.result.observations, ~over),
+            frame=self._frame(steps.result.observations, ~over, steps.legal),
             reward=steps.reward,
             terminated=steps.terminated,
             truncated=steps.truncated,
@@ -169,17 +172,25 @@ class _Show:
         )
 
     def _ragged(self, rows: NDArray[np.float32]) -> dict[EntityName, RaggedArray[np.float32]]:
-        """One entity an observation, and the actor of a global action."""
-        lengths = self._ones[: len(rows)]
-        features = {self._steps.entity: RaggedArray.unchecked(rows, lengths)}
-        if self._is_global:
-            features[GLOBAL_ENTITY] = RaggedArray.unchecked(self._nothing[: len(rows)], lengths)
+        """The entities of each observation, then its global features and who acts for it."""
+        parts, each = self._steps.parts, self._each[: len(rows)]
+        features = {self._steps.entity: RaggedArray.unchecked(parts.entities(rows), each)}
+        if self._has_globals:
+            one = self._ones[: len(rows)]
+            features[GLOBAL_ENTITY] = RaggedArray.unchecked(parts.globals(rows), one)
         return features
 
     def _masks(
-        self, actors: NDArray[np.int64], lengths: NDArray[np.int64]
+        self,
+        actors: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        legal: NDArray[np.bool_] | None = None,
     ) -> dict[ActionName, VecActionMask]:
-        return {self._steps.action: self._mask_type(RaggedArray.unchecked(actors, lengths))}
+        acting = RaggedArray.unchecked(actors, lengths)
+        if legal is None:
+            return {self._steps.action: self._mask_type(acting)}
+        allowed = RaggedArray.unchecked(legal, lengths)
+        return {self._steps.action: VecCategoricalActionMask(acting, allowed)}
 
     def _final(self) -> VecObs | None:
         """Last observations: nobody is asked for anything."""
@@ -201,12 +212,24 @@ class _Show:
             ended.episodes(),
         )
 
-    def _frame(self, rows: NDArray[np.float32], is_asked: NDArray[np.bool_]) -> Frame:
+    def _frame(
+        self,
+        rows: NDArray[np.float32],
+        is_asked: NDArray[np.bool_],
+        legal: NDArray[np.bool_] | None = None,
+    ) -> Frame:
         layout, action = self._layout, self._layout.actions[self._steps.action]
+        entities, parts = layout.entities[self._steps.entity], self._steps.parts
         lengths = np.ones((layout.num_lengths, len(rows)), np.int64)
+        lengths[entities.row] = parts.num_entities
         lengths[action.row] = is_asked
         slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
-        slots[layout.entities[self._steps.entity].values.index] = rows.reshape(-1)
-        if not self._is_global:
+        slots[entities.values.index] = parts.entities(rows).reshape(-1)
+        if parts.num_globals:
+            shared = layout.entities[GLOBAL_ENTITY].values
+            slots[shared.index] = parts.globals(rows).reshape(-1)
+        if not isinstance(self._steps.space, GlobalCategoricalActionSpace):
             slots[action.actors.index] = self._zeros[: int(np.count_nonzero(is_asked))]
+        if legal is not None:
+            slots[action.mask.index] = legal.reshape(-1)
         return Frame(layout, lengths, slots)

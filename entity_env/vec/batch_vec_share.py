@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.frame import Frame, FrameLayout, FrameMemory
-from entity_env.spaces import ActionName, GlobalCategoricalActionSpace
+from entity_env.spaces import GLOBAL_ENTITY, ActionName, GlobalCategoricalActionSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch import BatchEnv
 from entity_env.vec.batch_step import BatchStep, StepMemory
@@ -62,7 +62,7 @@ class BatchEnvShare(BatchEnvSteps):
         memory.is_over[:] = False if self.over is None else self.over
         final = self.final
         return BatchStep(
-            frame=self._frame(self.result.observations, ~memory.is_over, memory.rows),
+            frame=self._frame(self.result.observations, ~memory.is_over, memory.rows, self.legal),
             reward=memory.reward,
             terminated=memory.terminated,
             truncated=memory.truncated,
@@ -72,21 +72,34 @@ class BatchEnvShare(BatchEnvSteps):
         )
 
     def _frame(
-        self, observations: NDArray[np.float32], is_asked: NDArray[np.bool_], memory: FrameMemory
+        self,
+        observations: NDArray[np.float32],
+        is_asked: NDArray[np.bool_],
+        memory: FrameMemory,
+        legal: NDArray[np.bool_] | None = None,
     ) -> Frame:
         """A row an observation, and who is asked for an action."""
-        layout, action = self.layout, self.layout.actions[self.action]
-        lengths = memory.lengths(layout, len(observations))
+        layout, action, parts = self.layout, self.layout.actions[self.action], self.parts
+        entities, num_rows = layout.entities[self.entity], len(observations)
+        lengths = memory.lengths(layout, num_rows)
         lengths[: layout.num_types] = 1
+        lengths[entities.row] = parts.num_entities
         lengths[action.row] = is_asked
         slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
-        features = layout.entities[self.entity].values
-        rows = slots[features.index] = memory.allocate(features, len(observations))
-        rows[:] = observations.reshape(-1)
+        rows = memory.allocate(entities.values, num_rows * parts.num_entities)
+        rows[:] = parts.entities(observations).reshape(-1)
+        slots[entities.values.index] = rows
+        if parts.num_globals:
+            shared = layout.entities[GLOBAL_ENTITY].values
+            numbers = slots[shared.index] = memory.allocate(shared, num_rows)
+            numbers[:] = parts.globals(observations).reshape(-1)
         if not isinstance(self.space, GlobalCategoricalActionSpace):
             num_actors = int(np.count_nonzero(is_asked))
             actors = slots[action.actors.index] = memory.allocate(action.actors, num_actors)
             actors[:] = 0
+        if legal is not None:
+            allowed = slots[action.mask.index] = memory.allocate(action.mask, len(legal))
+            allowed[:] = legal.reshape(-1)
         return Frame(layout, lengths, slots)
 
 

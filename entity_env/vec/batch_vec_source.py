@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from entity_env.errors import SchemaError, UsageError
 from entity_env.spaces import (
     ActionName,
@@ -15,7 +17,8 @@ from entity_env.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.vec.batch import BatchEnv
+from entity_env.vec.batch import BatchEnv, checked_count
+from entity_env.vec.batch_vec_rows import RowParts
 
 Space: TypeAlias = CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
 """What a batch environment can ask for."""
@@ -44,8 +47,8 @@ class BatchSource:
         return env
 
 
-def require_batch_env(env: BatchEnv) -> tuple[EntityName, ActionName, Space]:
-    """The entity type, the action and its space, of a batch environment that can be shown.
+def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, Space]:
+    """The entity type, what observations consist of, the action and its space.
 
     Raises:
         SchemaError: one with other spaces.
@@ -58,17 +61,25 @@ def require_batch_env(env: BatchEnv) -> tuple[EntityName, ActionName, Space]:
             "seen; implement step_no_reset_with_result and reset_envs"
         )
     observed, done = env.obs_space(), env.action_space()
-    if len(observed.entities) != 1 or observed.global_features or len(done) != 1:
+    if len(observed.entities) != 1 or len(done) != 1:
         raise SchemaError(
             f"{name}: a batch environment shows one entity type and asks for one action: got the "
-            f"entities {list(observed.entities)}, the global features "
-            f"{list(observed.global_features)} and the actions {list(done)}"
+            f"entities {list(observed.entities)} and the actions {list(done)}"
         )
     [(entity, features)], [(action, space)] = observed.entities.items(), done.items()
-    if len(features.features) != env.obs_size:
+    num_entities = checked_count("num_entities", env.num_entities)
+    parts = RowParts(num_entities, len(features.features), len(observed.global_features))
+    if parts.obs_size != env.obs_size:
+        many = f" times {num_entities} entities" if num_entities > 1 else ""
+        shared = f" and {parts.num_globals} global ones" if parts.num_globals else ""
         raise SchemaError(
-            f"{name}: {entity} has {len(features.features)} features, but obs_size is "
+            f"{name}: {entity} has {parts.num_features} features{many}{shared}, but obs_size is "
             f"{env.obs_size}"
+        )
+    if num_entities > 1 and not isinstance(space, GlobalCategoricalActionSpace):
+        raise SchemaError(
+            f"{name}: action {action!r} must be global, a GlobalCategoricalActionSpace: nothing "
+            f"says which of {num_entities} entities acts"
         )
     if isinstance(space, SelectEntityActionSpace):
         raise SchemaError(f"{name}: action {action!r} selects entities, and there is but one")
@@ -77,4 +88,25 @@ def require_batch_env(env: BatchEnv) -> tuple[EntityName, ActionName, Space]:
             f"{name}: action {action!r} has the labels {list(space.labels)}, but a batch "
             "environment takes one number"
         )
-    return entity, action, space
+    return entity, parts, action, space
+
+
+def require_masks(env: BatchEnv, space: Space) -> None:
+    """Checks what a batch environment says is allowed.
+
+    Raises:
+        SchemaError: an array of another shape or dtype, or any for an action of numbers.
+    """
+    masks: object = env.legal_masks
+    if masks is None:
+        return
+    name = type(env).__name__
+    if isinstance(space, ContinuousActionSpace):
+        raise SchemaError(f"{name}: legal_masks must be None for an action of numbers")
+    wanted = env.num_envs, len(space)
+    got = f"a {type(masks).__name__}"
+    if isinstance(masks, np.ndarray):
+        if masks.shape == wanted and masks.dtype == np.bool_:
+            return
+        got = f"{masks.shape} {masks.dtype}"
+    raise SchemaError(f"{name}: legal_masks must be {wanted} bool, got {got}")

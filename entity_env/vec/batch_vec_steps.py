@@ -13,7 +13,7 @@ from entity_env.spaces import ActionName, ActionSpace, ContinuousActionSpace, Ob
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch import BatchEnv, ResetMask, StepResult
 from entity_env.vec.batch_vec_books import Books, Ended
-from entity_env.vec.batch_vec_source import require_batch_env
+from entity_env.vec.batch_vec_source import require_batch_env, require_masks
 
 _NUM_SEEDS: Final = 2**64
 
@@ -44,7 +44,7 @@ class BatchEnvSteps:
     def __init__(
         self, env: BatchEnv, autoreset: Autoreset, is_compiled: bool | None = None
     ) -> None:
-        self.entity, self.action, self.space = require_batch_env(env)
+        self.entity, self.parts, self.action, self.space = require_batch_env(env)
         self.num_envs = num_envs = env.num_envs
         self.result: StepResult
         self.reward: NDArray[np.float32] = np.zeros(num_envs, np.float32)
@@ -78,6 +78,13 @@ class BatchEnvSteps:
         """`(num_envs,)`: the episode was cut."""
         return self._books.truncated
 
+    @property
+    def legal(self) -> NDArray[np.bool_] | None:
+        """`(num_asked, num_choices)` bool, what is allowed to those that are not over, a view if
+        that is everybody; None = everything, always."""
+        masks = self._env.legal_masks
+        return masks if masks is None or self.over is None else masks[~self.over]
+
     def close(self) -> None:
         """Closes the environments; may be called twice."""
         self._env.close()
@@ -102,6 +109,7 @@ class BatchEnvSteps:
         """Begins a new episode in some environments; all others show what they showed last."""
         runs = {i: self._runs.pop(i) for i in env_ids if i in self._runs}
         self._reset(env_ids, runs)
+        require_masks(self._env, self.space)
         self._books.open(np.asarray(env_ids, np.int64))
         self._books.begin_runs(runs)
         self.result = self._env.view()
@@ -142,11 +150,13 @@ class BatchEnvSteps:
         be stepped with the others, and once more to show their first observation.
         """
         env, over = self._env, self._over_mask
+        env_ids = over.indices()
         env.reset_envs(over)
+        if env.legal_masks is not None:
+            actions[env_ids] = env.legal_masks[env_ids].argmax(axis=1)  # anything that is allowed
         env.step_no_reset(actions)
         env.reset_envs(over)
         self.result = result = env.view()
-        env_ids = over.indices()
         self.reward = self._own_reward
         self.reward[:] = result.rewards
         self.reward[env_ids] = 0

@@ -21,9 +21,11 @@ from entity_env.games.azul.agents import (
 from entity_env.games.azul.backend import Backend as Backend
 from entity_env.games.azul.batch import AzulBatch as AzulBatch
 from entity_env.games.azul.drawing import (
+    describe_end as describe_end,
     describe_move as describe_move,
     draw_state as draw_state,
     has_colours as has_colours,
+    legal_moves as legal_moves,
     read_move as read_move,
 )
 from entity_env.games.azul.draws import Draw as Draw, RandomSource as RandomSource
@@ -34,6 +36,7 @@ from entity_env.games.azul.engine import (
     new_game as new_game,
     winners as winners,
 )
+from entity_env.games.azul.entity_agent import EntityAgent as EntityAgent
 from entity_env.games.azul.env import (
     AzulEnv as AzulEnv,
     EnvConfig as EnvConfig,
@@ -48,7 +51,11 @@ from entity_env.games.azul.errors import (
 )
 from entity_env.games.azul.fast_game import FastGame as FastGame
 from entity_env.games.azul.features import FeatureExtractor as FeatureExtractor
-from entity_env.games.azul.game import azul as azul, azul_by_id as azul_by_id
+from entity_env.games.azul.game import (
+    AzulGame as AzulGame,
+    azul as azul,
+    azul_by_id as azul_by_id,
+)
 from entity_env.games.azul.human import HumanAgent as HumanAgent
 from entity_env.games.azul.matches import (
     GameResult as GameResult,
@@ -65,6 +72,7 @@ from entity_env.games.azul.state import (
     Phase as Phase,
     Player as Player,
 )
+from entity_env.games.azul.tables import AzulTables as AzulTables
 from entity_env.games.azul.transitions import (
     Transition as Transition,
     TransitionLog as TransitionLog,

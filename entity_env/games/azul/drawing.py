@@ -7,20 +7,20 @@ Example:
     >>> import numpy as np
     >>> from entity_env.games.azul import draw_state, new_game
     >>> print(draw_state(new_game(2, rng=np.random.default_rng(5)), colours=False))
-    Azul, round 1: player 1 takes tiles
+    Azul, round 1: Player 1 to take tiles
     <BLANKLINE>
     Factories   1 YRKW   2 BBYR   3 BYKW   4 RWWW   5 BYRK
     Centre      start marker
     Bag 80      B 16  Y 16  R 16  K 17  W 15    Lid empty
     <BLANKLINE>
-    > Player 1: 0 points                   |     Player 2: 0 points
-          1         .   b y r k w          |         1         .   b y r k w
-          2       . .   w b y r k          |         2       . .   w b y r k
-          3     . . .   k w b y r          |         3     . . .   k w b y r
-          4   . . . .   r k w b y          |         4   . . . .   r k w b y
-          5 . . . . .   y r k w b          |         5 . . . . .   y r k w b
-      Floor . . . . . . .                  |     Floor . . . . . . .
-            1 1 2 2 2 3 3                  |           1 1 2 2 2 3 3
+    > Player 1: 0 points                  |    Player 2: 0 points
+          1         .   b y r k w         |        1         .   b y r k w
+          2       . .   w b y r k         |        2       . .   w b y r k
+          3     . . .   k w b y r         |        3     . . .   k w b y r
+          4   . . . .   r k w b y         |        4   . . . .   r k w b y
+          5 . . . . .   y r k w b         |        5 . . . . .   y r k w b
+      Floor . . . . . . .                 |    Floor . . . . . . .
+            1 1 2 2 2 3 3                 |          1 1 2 2 2 3 3
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import os
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, TextIO
+from typing import IO, Final
 
 from entity_env.errors import UsageError
 from entity_env.games.azul.actions import Action, ActionEncoder
-from entity_env.games.azul.engine import is_legal, why_not, winners
+from entity_env.games.azul.engine import is_legal, legal_actions, why_not, winners
 from entity_env.games.azul.rules import (
     CENTRE,
     COLOURS,
@@ -53,7 +53,7 @@ _STYLES: Final = ("97;44", "30;43", "97;41", "97;40", "30;107")
 """Of a tile: ink, and ground in its colour."""
 _DIM: Final = "2"
 _BOLD: Final = "1"
-_GUTTER: Final = "   |   "
+_GUTTER: Final = "  |  "
 _BOARD_WIDTH: Final = 36
 _STYLED: Final = re.compile(r"\x1b\[[0-9;]*m")
 _ENDS: Final[dict[End, str]] = {
@@ -67,36 +67,49 @@ _MOVE: Final = re.compile(
 )
 
 
-def draw_state(state: GameState, *, colours: bool, viewpoint: int | None = None) -> str:
+def draw_state(
+    state: GameState,
+    *,
+    colours: bool,
+    viewpoint: int | None = None,
+    names: Sequence[str] | None = None,
+    width: int = 80,
+) -> str:
     """The whole table: factories, centre, bag, and every board.
 
     Args:
         state: what to draw.
         colours: paint the tiles by ANSI sequences; see `has_colours`.
         viewpoint: whose board comes first; that of player 1 when left out.
+        names: of the players; "Player 1" and so on when left out.
+        width: columns that there are: boards lie side by side as they fit, at least two.
 
     Returns:
-        Lines without an end; two boards side by side, 79 columns wide at most.
+        Lines without an end, below 80 columns wide with two boards side by side.
 
     Raises:
-        UsageError: no such player.
+        UsageError: no such player, or another number of names.
     """
+    if names is not None and len(names) != state.num_players:
+        raise UsageError(f"draw_state: {state.num_players} players, got {len(names)} names")
     if viewpoint is not None and not 0 <= viewpoint < state.num_players:
         raise UsageError(
             f"draw_state: viewpoint must be from 0 to {state.num_players - 1}, got {viewpoint}"
         )
     paint = _Paint(colours)
     order = [(i + (viewpoint or 0)) % state.num_players for i in range(state.num_players)]
-    lines = [paint.styled(_title(state), _BOLD), "", *_table(state, paint)]
-    boards = [_board(state, player, paint) for player in order]
-    for i in range(0, len(boards), 2):
+    called = [f"Player {i + 1}" for i in range(state.num_players)] if names is None else names
+    lines = [paint.styled(_title(state, called), _BOLD), "", *_table(state, paint)]
+    boards = [_board(state, player, called[player], paint) for player in order]
+    per_row = max(2, (width - 1 + len(_GUTTER)) // (_BOARD_WIDTH + len(_GUTTER)))
+    for i in range(0, len(boards), per_row):
         lines.append("")
-        rows = zip(*boards[i : i + 2], strict=True)
+        rows = zip(*boards[i : i + per_row], strict=True)
         lines += [_GUTTER.join(row).rstrip() for row in rows]
     return "\n".join(lines)
 
 
-def has_colours(stream: TextIO) -> bool:
+def has_colours(stream: IO[str]) -> bool:
     """Whether what is written to a stream may have colours: a terminal that knows them, and nobody
     has set NO_COLOR (no-color.org)."""
     if "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb":
@@ -114,6 +127,21 @@ def describe_move(action_id: int) -> str:
     where = "the centre" if source == CENTRE else f"factory {source + 1}"
     to = "the floor" if place == FLOOR else f"line {place + 1}"
     return f"{COLOURS[colour]} from {where} to {to}"
+
+
+def legal_moves(state: GameState) -> list[str]:
+    """What may be taken, and which lines take it; a line a source. The floor takes everything."""
+    lines: dict[int, dict[int, list[str]]] = {}
+    for source, colour, place in legal_actions(state):
+        places = lines.setdefault(source, {}).setdefault(colour, [])
+        if place != FLOOR:
+            places.append(str(place + 1))
+    told = [
+        f"{'centre' if source == CENTRE else source + 1:>6}  "
+        + "   ".join(" ".join([LETTERS[colour], *places]) for colour, places in groups.items())
+        for source, groups in lines.items()
+    ]
+    return [*told, " floor  takes all of these"] if told else []
 
 
 def read_move(text: str, state: GameState) -> int:
@@ -196,12 +224,26 @@ class _Paint:
         return "  ".join(told) or "empty"
 
 
-def _title(state: GameState) -> str:
+def _title(state: GameState, names: Sequence[str]) -> str:
     if state.end is None:
-        return f"Azul, round {state.round}: player {state.current_player + 1} takes tiles"
-    first = [str(player + 1) for player in winners(state)]
-    who = f"player {first[0]} wins" if len(first) == 1 else f"players {' and '.join(first)} share"
-    return f"Azul, over after round {state.round} ({_ENDS[state.end]}): {who}"
+        return f"Azul, round {state.round}: {_cut(names[state.current_player], 40)} to take tiles"
+    return (
+        f"Azul, over after round {state.round} ({describe_end(state.end)}): {_won_by(state, names)}"
+    )
+
+
+def _won_by(state: GameState, names: Sequence[str]) -> str:
+    first = [_cut(names[player], 20) for player in winners(state)]
+    return f"{first[0]} wins" if len(first) == 1 else f"{' and '.join(first)} share"
+
+
+def describe_end(end: End) -> str:
+    """Why a game is over, in words."""
+    return _ENDS[end]
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else f"{name[: width - 2]}.."
 
 
 def _table(state: GameState, paint: _Paint) -> list[str]:
@@ -219,11 +261,12 @@ def _table(state: GameState, paint: _Paint) -> list[str]:
     ]
 
 
-def _board(state: GameState, player: int, paint: _Paint) -> list[str]:
+def _board(state: GameState, player: int, name: str, paint: _Paint) -> list[str]:
     board = state.players[player]
     is_next = state.end is None and state.current_player == player
-    marker = ", starts next" if state.marker == player else ""
-    title = f"Player {player + 1}: {board.score} points{marker}"
+    marker = ", starts next" if state.marker == player and state.end is None else ""
+    told = f": {board.score} points{marker}"
+    title = f"{_cut(name, _BOARD_WIDTH - 2 - len(told))}{told}"
     floor = [paint.tile(tile) for tile in board.floor]
     floor += paint.free(FLOOR_SLOTS - len(board.floor))
     costs = [str(b - a) for a, b in pairwise(FLOOR_COSTS)]

@@ -1,0 +1,492 @@
+"""Our games as AEC environments of PettingZoo: its own tests, and what they say step by step."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+from pettingzoo.test import api_test, max_cycles_test, seed_test
+from pettingzoo.utils.conversions import turn_based_aec_to_parallel
+
+from entity_env import Game, MissingExtraError, Obs, ProtocolError, SchemaError, UsageError
+from entity_env.agents import Agent
+from entity_env.games import multi_snake, rock_paper_scissors, snake, tic_tac_toe
+from entity_env.games.azul import AzulEnv, EnvConfig, FeatureExtractor, azul, azul_by_id
+from entity_env.interop.gymnasium import GameEnv
+from entity_env.interop.pettingzoo import AzulAECEnv, GameAECEnv, TurnAECEnv
+
+# What it recommends and dicts with a mask cannot have; and it prints.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Observation is not a NumPy array",
+    "ignore:Observation space for each agent probably should be",
+    "ignore:Observation numpy array is all zeros",
+    "ignore:Action mask numpy array is all zeros",
+)
+SQUARES = {"Empty": 9, "Mine": 5, "Theirs": 5}
+
+
+class Move(Enum):
+    STOP = 0
+    ON = 1
+
+
+@dataclass
+class Runner:
+    """Who runs."""
+
+    way: float
+
+
+def play_relay(agents: Sequence[Agent], *, seed: int, length: int = 3) -> None:
+    """Agent i runs alone for `length + i` steps, or until it stops, and is out then."""
+    for i, agent in enumerate(agents):
+        score = 0.0
+        for _ in range(length + i):
+            move = agent.act(Obs(score).entities([Runner(score)]), Move)
+            if move is None:
+                return
+            if move is Move.STOP:
+                break
+            score += 1
+        agent.game_over(Obs(score), truncated=i == 1)
+
+
+relay = Game(play_relay, entities=(Runner,), actions=(Move,), num_agents=3, name="relay")
+
+
+def squares(**options: Any) -> GameAECEnv:  # noqa: ANN401 - those of the class
+    return GameAECEnv(tic_tac_toe, max_entities=SQUARES, **options)
+
+
+def groups(num_players: int) -> dict[str, int]:
+    """The largest numbers of entities in Azul."""
+    del num_players
+    return {"Group": 41, "Option": 246}
+
+
+MAKES: dict[str, Callable[..., TurnAECEnv]] = {
+    "azul-2": lambda **options: AzulAECEnv(2, **options),
+    "azul-3": lambda **options: AzulAECEnv(3, **options),
+    "azul-4": lambda **options: AzulAECEnv(4, **options),
+    "azul-terminal": lambda **options: AzulAECEnv(2, reward_scheme="TerminalOnly", **options),
+    "azul-cut": lambda **options: AzulAECEnv(3, max_rounds=1, **options),
+    "tic_tac_toe": squares,
+}
+each_make = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+
+
+def sampled(env: TurnAECEnv, rng: np.random.Generator) -> int:
+    mask = env.observe(env.agent_selection)["action_mask"]
+    return int(rng.choice(np.flatnonzero(mask)))
+
+
+def play(env: TurnAECEnv, seed: int, rng: np.random.Generator) -> list[tuple[Any, ...]]:
+    """One episode; who was asked, what it saw, what it has earned and how it ended."""
+    told: list[tuple[Any, ...]] = []
+    env.reset(seed=seed)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        assert observation is not None
+        over = terminated or truncated
+        action = None if over else sampled(env, rng)
+        told.append((agent, observation, reward, terminated, truncated, info, action))
+        env.step(action)
+    return told
+
+
+# --------------------------------------------------------------------------- its own tests
+
+
+@each_make
+def test_api(make: Callable[..., TurnAECEnv], capsys: pytest.CaptureFixture[str]) -> None:
+    api_test(make(), num_cycles=300)
+    assert "Passed API test" in capsys.readouterr().out
+
+
+@each_make
+def test_seeds(make: Callable[..., TurnAECEnv]) -> None:
+    seed_test(make, num_cycles=40)
+
+
+def cycles(make: Callable[..., TurnAECEnv]) -> Any:  # noqa: ANN401 - stands for a module
+    """A module as the test wants it: a cycle is a turn of each agent. In a parallel environment
+    made of turns it is one turn, so that is what is counted there."""
+
+    def env(max_cycles: int) -> TurnAECEnv:
+        num_agents = len(make().possible_agents)
+        return seeded(make(max_turns=max_cycles * num_agents, illegal_actions="next", seed=1))
+
+    def parallel_env(max_cycles: int) -> object:
+        return turn_based_aec_to_parallel(
+            seeded(make(max_turns=max_cycles, illegal_actions="next", seed=1))
+        )
+
+    return SimpleNamespace(env=env, parallel_env=parallel_env)
+
+
+def seeded(env: TurnAECEnv) -> TurnAECEnv:
+    for i, agent in enumerate(env.possible_agents):
+        env.action_space(agent).seed(i)
+    return env
+
+
+@pytest.mark.parametrize("name", ["azul-2", "azul-3", "azul-4", "azul-terminal"])
+def test_max_cycles(name: str) -> None:
+    max_cycles_test(cycles(MAKES[name]))
+
+
+def test_the_test_of_cycles_can_fail() -> None:
+    module = cycles(MAKES["azul-2"])
+    longer = SimpleNamespace(
+        env=lambda max_cycles: module.env(max_cycles + 1), parallel_env=module.parallel_env
+    )
+    with pytest.raises(AssertionError):
+        max_cycles_test(longer)
+
+
+# --------------------------------------------------------------------------- Azul
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    num_players=st.integers(2, 4),
+    scheme=st.sampled_from(["DenseScoreDelta", "TerminalOnly"]),
+)
+def test_azul_is_what_its_environment_is(
+    seed: int, num_players: int, scheme: Literal["DenseScoreDelta", "TerminalOnly"]
+) -> None:
+    config = EnvConfig(num_players, scheme, starting_player="random")
+    ours, theirs = AzulEnv(config), AzulAECEnv(num_players, reward_scheme=scheme)
+    step = ours.reset(seed=seed)
+    theirs.reset(seed=seed)
+    rng = np.random.default_rng(seed)
+    earned = np.zeros(num_players)
+    while not step.done:
+        player = step.current_player
+        assert theirs.agent_selection == f"player_{player}"
+        observation, reward, terminated, truncated, _ = theirs.last()
+        assert observation is not None
+        assert reward == pytest.approx(earned[player])
+        assert not terminated
+        assert not truncated
+        np.testing.assert_array_equal(observation["observation"], step.observations[player])
+        np.testing.assert_array_equal(observation["action_mask"], step.legal_action_mask)
+        for i, agent in enumerate(theirs.agents):
+            seen = theirs.observe(agent)
+            np.testing.assert_array_equal(seen["observation"], step.observations[i])
+            assert seen["action_mask"].any() == (i == player)
+        action = int(rng.choice(np.flatnonzero(step.legal_action_mask)))
+        step = ours.step(action)
+        theirs.step(action)
+        earned[player] = 0
+        earned += step.rewards[:num_players]
+        assert list(theirs.rewards.values()) == pytest.approx(step.rewards[:num_players].tolist())
+    for i in range(num_players):
+        assert theirs.agent_selection == f"player_{i}"
+        _, reward, terminated, _, _ = theirs.last()
+        assert terminated
+        assert reward == pytest.approx(earned[i])
+        theirs.step(None)
+    assert theirs.agents == []
+
+
+def test_dense_rewards_add_up_to_the_scores() -> None:
+    env = AzulAECEnv(3)
+    env.reset(seed=4)
+    rng = np.random.default_rng(0)
+    total = dict.fromkeys(env.possible_agents, 0.0)
+    while not any(env.terminations.values()):
+        env.step(sampled(env, rng))
+        for agent, reward in env.rewards.items():
+            total[agent] += reward
+    assert list(total.values()) == env._env.state.scores
+
+
+def test_rounds_and_turns_cut_an_episode() -> None:
+    rng = np.random.default_rng(0)
+    env = AzulAECEnv(2, max_rounds=1)
+    told = play(env, 1, rng)
+    assert [row[3:5] for row in told[-2:]] == [(False, True)] * 2
+    env = AzulAECEnv(2, max_turns=5)
+    told = play(env, 1, rng)
+    assert len(told) == 5 + 2
+    assert [row[3:5] for row in told[-2:]] == [(False, True)] * 2
+    assert all(not row[1]["action_mask"].any() for row in told[-2:])
+    env.reset()
+    assert not any(env.truncations.values())
+    assert env.observe(env.agent_selection)["action_mask"].any()
+
+
+def test_an_end_by_the_rules_is_no_cut() -> None:
+    lengths = [len(play(AzulAECEnv(2, max_turns=None), 3, np.random.default_rng(1)))]
+    env = AzulAECEnv(2, max_turns=lengths[0] - 2)
+    told = play(env, 3, np.random.default_rng(1))
+    assert [row[3:5] for row in told[-2:]] == [(True, False)] * 2
+
+
+def test_azul_draws() -> None:
+    env = AzulAECEnv(4, render_mode="ansi")
+    env.reset(seed=1)
+    drawn = env.render()
+    assert drawn is not None
+    assert all(f"{agent}: 0 points" in drawn for agent in env.agents)
+    assert "Factories   1 " in drawn
+    assert AzulAECEnv(2).render() is None
+
+
+def test_azul_draws_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    env = AzulAECEnv(2, render_mode="human")
+    env.reset(seed=1)
+    assert env.render() is None
+    assert "player_1: 0 points" in capsys.readouterr().out
+
+
+def test_features_of_the_user() -> None:
+    class Twice(FeatureExtractor):
+        def encode(self, state: Any, player: int) -> Any:  # noqa: ANN401
+            return 2 * super().encode(state, player)
+
+    plain, twice = AzulAECEnv(2), AzulAECEnv(2, features=Twice())
+    for env in (plain, twice):
+        env.reset(seed=2)
+    one, other = (env.observe("player_0")["observation"] for env in (plain, twice))
+    np.testing.assert_array_equal(2 * one, other)
+
+
+# --------------------------------------------------------------------------- any game
+
+
+def test_a_game_is_told_by_its_entities() -> None:
+    env = squares()
+    env.reset(seed=1)
+    first = env.agent_selection
+    seen = env.observe(first)
+    names = list(env.entities.spaces)
+    sizes = [int(np.prod(space.shape or ())) for space in env.entities.spaces.values()]
+    parts = dict(
+        zip(names, np.split(seen["observation"], np.cumsum(sizes)[:-1].tolist()), strict=True)
+    )
+    assert parts["Empty_mask"].tolist() == [1] * 9
+    assert parts["Mine_mask"].tolist() == [0] * 5
+    assert parts["Empty"].reshape(9, 2).tolist() == [[x, y] for y in range(3) for x in range(3)]
+    assert seen["action_mask"].tolist() == [1] * 9
+    env.step(4)
+    second = env.agent_selection
+    assert second != first
+    assert env.observe(second)["action_mask"].tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1]
+    assert not env.observe(first)["action_mask"].any()
+    np.testing.assert_array_equal(env.observe(first)["observation"], seen["observation"])
+
+
+@pytest.mark.parametrize("moves", [[0, 3, 1, 4, 2], [0, 3, 1, 4, 8, 5]])
+def test_who_wins_tic_tac_toe_is_rewarded(moves: list[int]) -> None:
+    env = squares()
+    env.reset(seed=3)
+    order = []
+    for move in moves:
+        order.append(env.agent_selection)
+        env.step(move)
+    winner = order[-1]
+    assert all(env.terminations.values())
+    assert {agent: env.rewards[agent] for agent in env.agents} == {
+        agent: 1.0 if agent == winner else -1.0 for agent in env.possible_agents
+    }
+
+
+def test_a_seed_is_the_episodes_of_a_gymnasium_environment() -> None:
+    """Who begins follows from the seed; of one agent at a time the entities are the same."""
+    starts = []
+    for seed in range(6):
+        env = squares()
+        env.reset(seed=seed)
+        starts.append(env.agent_selection)
+        env.reset()
+        env.reset(seed=seed)
+        assert env.agent_selection == starts[-1]
+    assert set(starts) == {"player_0", "player_1"}
+    single = GameEnv(snake, max_entities={"Segment": 99}, board_size=5)
+    assert single.reset(seed=3)[0]["Food"].tolist() == single.reset(seed=3)[0]["Food"].tolist()
+
+
+def test_agents_that_are_out_before_the_others() -> None:
+    env = GameAECEnv(relay, length=2)
+    env.reset(seed=0)
+    seen: list[tuple[str, bool]] = []
+    for agent in env.agent_iter():
+        _, _, terminated, truncated, _ = env.last()
+        over = terminated or truncated
+        seen.append((agent, over))
+        assert truncated == (over and agent == "player_1")
+        env.step(None if over else 1)
+    assert seen == [
+        *[("player_0", False)] * 2,
+        ("player_0", True),
+        *[("player_1", False)] * 3,
+        ("player_1", True),
+        *[("player_2", False)] * 4,
+        ("player_2", True),
+    ]
+
+
+def test_rewards_wait_until_an_agent_is_told() -> None:
+    env = GameAECEnv(relay, length=2)
+    env.reset(seed=0)
+    env.step(1)
+    assert env.rewards == {"player_0": 1, "player_1": 0, "player_2": 0}
+    env.step(0)
+    assert env.last()[1:3] == (0, True)
+    env.step(None)
+    assert env.agent_selection == "player_1"
+    assert set(env.rewards) == {"player_1", "player_2"}
+
+
+def test_azul_by_its_entities() -> None:
+    for game, kinds in ((azul, ["Group", "Option"]), (azul_by_id, ["Group"])):
+        most = {kind: groups(2)[kind] for kind in kinds}
+        env = GameAECEnv(game, max_entities=most, max_turns=12)
+        told = play(env, 5, np.random.default_rng(2))
+        assert len(told) == 12 + 2
+        env.close()
+
+
+def test_pictures_of_a_game() -> None:
+    env = squares(render_mode="rgb_array")
+    env.reset(seed=1)
+    before = env.render()
+    assert before is not None
+    assert before.dtype == np.uint8
+    env.step(0)
+    after = env.render()
+    assert after is not None
+    assert before.shape == after.shape
+    assert not np.array_equal(before, after)
+    assert squares().render() is None
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def test_games_that_ask_several_at_once_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"rock_paper_scissors asks agents 0, 1 at once: .* in turn"
+    ):
+        GameAECEnv(rock_paper_scissors)
+
+
+def test_games_of_more_than_one_choice_are_refused() -> None:
+    with pytest.raises(UsageError, match="one choice at a time"):
+        GameAECEnv(multi_snake, max_entities={"Segment": 400})
+
+
+def test_numbers_of_entities_that_vary_must_be_named() -> None:
+    with pytest.raises(SchemaError, match="say how many there can be, max_entities="):
+        GameAECEnv(tic_tac_toe)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (0, r"player_\d may not choose action 0, blue from factory 1 to line 1, now"),
+        (300, r"player_\d needs an integer from 0 to 299 as its action: got 300"),
+        (-1, "got -1"),
+        (None, "got None"),
+        (1.0, "got 1.0"),
+        (True, "got True"),
+        (np.array([1]), r"got array\(\[1\]\)"),
+    ],
+)
+def test_illegal_actions_name_agent_and_action(action: object, message: str) -> None:
+    env = AzulAECEnv(2)
+    seed = next(s for s in range(99) if not _first_mask(env, s)[0])
+    env.reset(seed=seed)
+    before = [env.observe(agent) for agent in env.agents]
+    with pytest.raises(SchemaError, match=f"azul: .*{message}"):
+        env.step(action)  # type: ignore[arg-type]
+    for agent, seen in zip(env.agents, before, strict=True):
+        np.testing.assert_array_equal(env.observe(agent)["action_mask"], seen["action_mask"])
+        np.testing.assert_array_equal(env.observe(agent)["observation"], seen["observation"])
+
+
+def _first_mask(env: TurnAECEnv, seed: int) -> NDArray[np.int8]:
+    env.reset(seed=seed)
+    mask: NDArray[np.int8] = env.observe(env.agent_selection)["action_mask"]
+    return mask
+
+
+@pytest.mark.parametrize("dtype", [int, np.int32, np.int64, np.uint16, np.array])
+def test_every_integer_is_taken(dtype: Callable[[int], Any]) -> None:
+    env = AzulAECEnv(2)
+    action = int(_first_mask(env, 1).argmax())
+    env.step(dtype(action))
+    assert env.agent_selection
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**31), action=st.integers(0, 299))
+def test_the_next_one_that_is_allowed(seed: int, action: int) -> None:
+    strict, lax = AzulAECEnv(2), AzulAECEnv(2, illegal_actions="next")
+    mask = _first_mask(strict, seed)
+    lax.reset(seed=seed)
+    meant = next(i % 300 for i in range(action, action + 300) if mask[i % 300])
+    strict.step(meant)
+    lax.step(action)
+    for agent in strict.agents:
+        one, other = strict.observe(agent), lax.observe(agent)
+        np.testing.assert_array_equal(one["observation"], other["observation"])
+        np.testing.assert_array_equal(one["action_mask"], other["action_mask"])
+
+
+def test_calls_in_the_wrong_order() -> None:
+    env = AzulAECEnv(2)
+    with pytest.raises(ProtocolError, match="no episode has begun"):
+        env.step(0)
+    with pytest.raises(ProtocolError, match="no episode has begun"):
+        env.observe("player_0")
+    env = AzulAECEnv(2, max_turns=1)
+    env.reset(seed=1)
+    env.step(sampled(env, np.random.default_rng(0)))
+    with pytest.raises(SchemaError, match="player_0 is out of the game: its action must be None"):
+        env.step(0)
+    env.step(None)
+    env.step(None)
+    with pytest.raises(ProtocolError, match="the episode is over: call reset"):
+        env.step(None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_players": 5}, "num_players"),
+        ({"max_rounds": 0}, "max_rounds"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"illegal_actions": "skip"}, "illegal_actions must be"),
+        ({"render_mode": "rgb_array"}, "render_mode must be 'ansi' or 'human', or None"),
+    ],
+)
+def test_settings_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        AzulAECEnv(**options)
+
+
+def test_a_setting_of_the_game_that_does_not_exist() -> None:
+    with pytest.raises(UsageError, match="tic_tac_toe has no setting 'size'"):
+        squares(size=4)
+
+
+def test_without_pettingzoo_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if "interop.pettingzoo" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[pettingzoo\]'") as told:
+        importlib.import_module("entity_env.interop.pettingzoo")
+    assert "\n" not in str(told.value)
