@@ -57,8 +57,8 @@ def test_games_lists_all_with_their_settings() -> None:
     result = run("games")
     assert result.exit_code == 0
     assert all(name in result.stdout for name in GAMES)
-    assert "board_size: int = 10" in result.stdout
-    assert "cheat: bool = False" in result.stdout
+    assert "board_size=10" in result.stdout
+    assert "cheat=False" in result.stdout
     assert "one snake on a" in result.stdout
 
 

@@ -19,7 +19,7 @@ def list_games() -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("game", no_wrap=True)
     table.add_column("agents", justify="right")
-    table.add_column("settings", no_wrap=True)
+    table.add_column("settings", overflow="fold")
     table.add_column("what it is")
     for name, game in NAMED.items():
         table.add_row(name, str(game.num_agents), _settings(game), _summary(game))
@@ -27,8 +27,16 @@ def list_games() -> None:
 
 
 def _settings(game: Game) -> str:
-    """The settings a line each, as they are declared: `board_size: int = 10`."""
-    return "\n".join(map(str, game.parameters.values())) or "none"
+    """The settings a line each, as `--set` takes them: `board_size=10`."""
+    return "\n".join(map(_setting, game.parameters.values())) or "none"
+
+
+def _setting(parameter: inspect.Parameter) -> str:
+    """A setting with what it is unless one says otherwise."""
+    if parameter.default is parameter.empty:
+        return f"{parameter.name} (needed)"
+    shown = "none" if parameter.default in (None, "") else parameter.default
+    return f"{parameter.name}={shown}"
 
 
 def _summary(game: Game) -> str:
