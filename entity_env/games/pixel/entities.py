@@ -1,0 +1,61 @@
+"""What an agent sees of a screen, and what it answers. Importing this does not import torch.
+
+Entities and features:
+    Tile: row, column, its place on the screen, (0, 0) at the top left; shade_0 to shade_3, how many
+        of its 64 pixels have each shade; distance, from the same tile of the goal, a whole number.
+        All tiles of the screen, row after row.
+    Global: dist, the distance of the screen from the goal, from 0 to 1; match, the matches in a row
+        as a share of those that end the episode; time, the share of the steps that is over.
+Actions:
+    Press: A, B, START, UP, DOWN, LEFT or RIGHT, one choice a step: the button that is held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from entity_env import GlobalCategorical
+from entity_env.games.pixel.world import Button
+from entity_env.spaces import ActionName, ActionSpace, Entity, ObsSpace
+
+
+@dataclass(slots=True)
+class Tile:
+    """A part of the screen."""
+
+    row: int
+    column: int
+    shade_0: int
+    shade_1: int
+    shade_2: int
+    shade_3: int
+    distance: int
+
+
+@dataclass(slots=True)
+class Screen:
+    """The screen as a whole, and the episode."""
+
+    dist: float
+    match: float
+    time: float
+
+
+NUM_TILE: Final = len(fields(Tile))
+NUM_SCREEN: Final = len(fields(Screen))
+"""Numbers that describe a tile, and the screen."""
+PRESS: Final = GlobalCategorical(Button, name="Press")
+
+
+def obs_space() -> ObsSpace:
+    """Return what can be observed."""
+    return ObsSpace(
+        global_features=tuple(field.name for field in fields(Screen)),
+        entities={Tile.__name__: Entity(tuple(field.name for field in fields(Tile)))},
+    )
+
+
+def action_space() -> dict[ActionName, ActionSpace]:
+    """Return what can be done."""
+    return {PRESS.name: PRESS.space}
