@@ -25,8 +25,9 @@ from entity_env.games.azul import (
     new_game,
     winners,
 )
-from entity_env.games.azul.entities import MoveId, Option, options_of
+from entity_env.games.azul.entities import MoveId, Option
 from entity_env.games.azul.game import AzulGame
+from entity_env.games.azul.options import options_of
 from entity_env.observation import Action, Observation
 from entity_env.spaces import ActionName
 from entity_env.vec import VecEnv

@@ -19,9 +19,10 @@ from entity_env.cli.find import find_game
 from entity_env.cli.options import default_workers, game_argument, set_option
 from entity_env.cli.train_display import TrainDisplay
 from entity_env.cli.train_settings import TrainSettings, settings_of
-from entity_env.cli.vectors import is_batch, many
+from entity_env.cli.vectors import is_batch, is_tables, to_learn_from
 from entity_env.errors import CheckpointError, UsageError
 from entity_env.game import Game
+from entity_env.vec import VecEnv
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -107,7 +108,8 @@ def train(
     copies = [] if num_envs is None else ["--num-envs", str(num_envs)]
     num_envs = own.num_envs if num_envs is None else num_envs
     if num_workers is None:  # a batch steps faster than it is handed over
-        num_workers = 0 if is_batch(chosen) else default_workers(num_envs)
+        is_fast = is_batch(chosen) or is_tables(chosen)
+        num_workers = 0 if is_fast else default_workers(num_envs)
     result = _train(chosen, num_envs, num_workers, config, out, resume)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
     train_words = [*game_words, *copies, "--out", str(out), "--resume"]
@@ -120,8 +122,9 @@ def _train(
     with TrainDisplay(f"training {game.name}", Console()) as display:
         from entity_env.agents.ppo import train as train_ppo  # here: it takes torch a second
 
-        with failures_of(game), many(game, num_envs, num_workers) as vec:
-            display.statistics = vec.statistics
+        with failures_of(game), to_learn_from(game, num_envs, num_workers) as vec:
+            if isinstance(vec, VecEnv):
+                display.statistics = vec.statistics
             return train_ppo(vec, config, out=out, resume=resume, on_update=display)
 
 

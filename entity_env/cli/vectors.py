@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 
 from entity_env.game import Game
 from entity_env.games import BATCH_GAMES
+from entity_env.games.azul import AzulTables, azul
 from entity_env.vec import VecEnv
 from entity_env.vec.batch_vec_env import BatchVecEnv
 
@@ -28,3 +30,16 @@ def many(game: Game, num_envs: int, num_workers: int = 0) -> VecEnv:
         return VecEnv(game, num_envs, num_workers)
     batch = partial(BATCH_GAMES[game.name].batch, **game.settings)
     return BatchVecEnv(batch, num_envs, num_workers)
+
+
+def is_tables(game: Game) -> bool:
+    """Tells whether a game is learnt at tables where others play, too: Azul for two, compiled."""
+    is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
+    return game.play is azul.play and is_whole and find_spec("numba") is not None
+
+
+def to_learn_from(game: Game, num_envs: int, num_workers: int = 0) -> VecEnv | AzulTables:
+    """Copies of a game for a trainer; `AzulTables` where there are such, and no workers."""
+    if num_workers == 0 and is_tables(game):
+        return AzulTables(num_envs)
+    return many(game, num_envs, num_workers)

@@ -7,18 +7,16 @@ from enum import Enum
 from typing import Final
 
 from entity_env.entity_type import HIDDEN
-from entity_env.games.azul.actions import Action, ActionEncoder
-from entity_env.games.azul.engine import legal_actions
 from entity_env.games.azul.heuristics import pending_points
 from entity_env.games.azul.rules import (
     CENTRE,
     COLOURS,
-    FLOOR,
     FLOOR_COSTS,
     FLOOR_SLOTS,
     NOBODY,
     NUM_COLOURS,
     NUM_LINES,
+    ROWS,
     column_of,
 )
 from entity_env.games.azul.state import GameState, Player
@@ -50,7 +48,7 @@ class Filling(Enum):
 
 @dataclass(slots=True)
 class Table:
-    """What belongs to nobody, and who asks for a move."""
+    """What belongs to nobody, who asks for a move, and how he stands."""
 
     round: int
     num_players: int
@@ -58,6 +56,10 @@ class Table:
     marker_in_centre: bool
     bag: Five
     lid: Five
+    tiles: int
+    lead: int
+    my_row: int
+    their_row: int
 
 
 @dataclass(slots=True)
@@ -93,6 +95,8 @@ class Seat:
     next_slot_cost: int
     holds_marker: bool
     starts_next: bool
+    pending: int
+    fullest_row: int
 
 
 @dataclass(slots=True)
@@ -131,6 +135,22 @@ class Option:
     completes: bool
     points: int
     cost: int
+    line: Five
+    left: int
+    is_fresh: bool
+    row_tiles: int
+    column_tiles: int
+    colour_tiles: int
+    fills_row: bool
+    worth: float
+    value: float
+    ends_round: bool
+    rest: int
+    elsewhere: int
+    exact: int
+    enough: int
+    again: float
+    reply: float
     action_id: int = field(metadata=HIDDEN)
 
 
@@ -149,6 +169,7 @@ def five(counts: list[int] | tuple[int, ...]) -> Five:
 
 def table_of(state: GameState, player: int) -> Table:
     """What belongs to nobody; `seat` is how many play before this player in a round."""
+    others = [state.players[i] for _, i in _order(state, player)[1:]]
     return Table(
         round=state.round,
         num_players=state.num_players,
@@ -156,7 +177,31 @@ def table_of(state: GameState, player: int) -> Table:
         marker_in_centre=state.marker == NOBODY,
         bag=five(state.bag),
         lid=five(state.lid),
+        tiles=sum(map(sum, state.factories)) + sum(state.centre),
+        lead=standing_of(state.players[player]) - max(map(standing_of, others)),
+        my_row=fullest_row(state.players[player]),
+        their_row=max(map(fullest_row, others)),
     )
+
+
+def standing_of(player: Player) -> int:
+    """Points that a player would have if the round ended now, were they not cut at 0."""
+    return player.score + pending_points(player) - FLOOR_COSTS[len(player.floor)]
+
+
+def fullest_row(player: Player) -> int:
+    """Tiles in the fullest row of a wall, those of full lines included."""
+    wall = pending_wall(player)
+    return max((wall & row).bit_count() for row in ROWS)
+
+
+def pending_wall(player: Player) -> int:
+    """The wall as it would be if the round ended now."""
+    wall = player.wall
+    for row, count in enumerate(player.line_counts):
+        if count == row + 1:
+            wall |= 1 << 5 * row + column_of(row, player.line_colours[row])
+    return wall
 
 
 def sources_of(state: GameState) -> list[Source]:
@@ -199,6 +244,8 @@ def _seat(player: Player, seat: int, holds_marker: bool, starts_next: bool) -> S
         next_slot_cost=FLOOR_COSTS[min(FLOOR_SLOTS, length + 1)] - cost,
         holds_marker=holds_marker,
         starts_next=starts_next,
+        pending=pending_points(player),
+        fullest_row=fullest_row(player),
     )
 
 
@@ -229,46 +276,6 @@ def _columns(row: int) -> list[int]:
 def _order(state: GameState, player: int) -> list[tuple[int, int]]:
     """Seats counted from a player, and who sits there."""
     return [(seat, (player + seat) % state.num_players) for seat in range(state.num_players)]
-
-
-def options_of(state: GameState) -> list[Option]:
-    """The legal moves in the order of their ids."""
-    player = state.players[state.current_player]
-    before = pending_points(player)
-    points: dict[tuple[int, int], int] = {}
-    options = []
-    for action in legal_actions(state):
-        _, colour, row = action
-        line = row, colour
-        if row != FLOOR and line not in points:
-            points[line] = pending_points(player, row, colour) - before
-        options.append(_option(state, player, action, points.get(line, 0)))
-    return options
-
-
-def _option(state: GameState, player: Player, action: Action, points: int) -> Option:
-    source, colour, row = action
-    count = (state.centre if source == CENTRE else state.factories[source])[colour]
-    room = 0 if row == FLOOR else row + 1 - player.line_counts[row]
-    placed = min(count, room)
-    marker = source == CENTRE and state.marker == NOBODY
-    completes = row != FLOOR and placed == room
-    length = len(player.floor)
-    after = min(FLOOR_SLOTS, length + marker + count - placed)
-    return Option(
-        source=source,
-        colour=_COLOURS[colour],
-        count=count,
-        destination=row,
-        to_floor=row == FLOOR,
-        placed=placed,
-        overflow=count - placed,
-        takes_marker=marker,
-        completes=completes,
-        points=points if completes else 0,
-        cost=FLOOR_COSTS[after] - FLOOR_COSTS[length],
-        action_id=ActionEncoder.encode(action),
-    )
 
 
 ENTITIES: Final = (Table, Source, Group, Seat, Line, WallRow)

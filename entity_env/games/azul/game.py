@@ -2,19 +2,32 @@
 
 Entities and features:
     Table: round, num_players, seat, how many play before the observer in this round,
-        marker_in_centre, and the tiles of bag and lid by colour. The actor.
+        marker_in_centre, the tiles of bag and lid by colour, tiles, how many are on offer, lead, by
+        how many points the observer were ahead of the best other if the round ended now, my_row and
+        their_row, the tiles in the fullest row of the observer and of all others, those of full
+        lines included. The actor.
     Source: is_centre, tiles by colour, total, has_marker: every factory, and the centre last.
     Group: source, colour, count, is_centre, brings_marker, rest, the tiles that go to the centre or
         stay there: what can be taken.
-    Seat: seat, score, floor, floor_cost, next_slot_cost, holds_marker, starts_next: a player. Seats
-        are counted from the observer, who has 0.
+    Seat: seat, score, floor, floor_cost, next_slot_cost, holds_marker, starts_next, pending, the
+        points of full lines, fullest_row: a player. Seats are counted from the observer, who has 0.
     Line: seat, row, colour, count, room: a pattern line.
     WallRow: seat, row, cells, 1 where there is a tile, and has, the same by colour.
-    Option: source, colour, count, destination, to_floor, placed, overflow, takes_marker, completes,
-        points, that the tiling now would bring more, cost, of the floor: a legal move.
+    Option: a legal move.
+        Its tiles: source, colour, count, rest, takes_marker, ends_round: they are the last ones.
+        Where they go: destination, to_floor, line, 1 at the place of the line, is_fresh: it is
+        empty, placed, overflow, left, the room that is left, completes, cost, of the floor.
+        What it is worth: points, that the tiling now would bring more, row_tiles, column_tiles and
+        colour_tiles, what the wall has of those of the new tile, full lines included, fills_row;
+        and as `GreedyAgent` thinks, in points: worth, of the line when it is complete, and value,
+        of the move.
+        What is to come: elsewhere, tiles of the colour in other places, exact and enough, in how
+        many of these there are as many as there is room left, and at least as many; again and
+        reply, the value of the best move that is left then for the player, on another line, and
+        for the next one.
 Actions:
-    SelectOption: the table takes one of the options. In `azul_by_id`, which shows no options, it is
-        MoveId instead, one of 300 with a mask.
+    SelectOption: the table takes one of the options.
+    MoveId: in `azul_by_id`, which shows no options, instead: one of 300 with a mask.
 Reward:
     what the score of the player has gained: when rounds end, final bonuses included.
 Ends when:
@@ -33,7 +46,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -47,18 +60,19 @@ from entity_env.games.azul.entities import (
     Option,
     groups_of,
     lines_of,
-    options_of,
     seats_of,
     sources_of,
     table_of,
     walls_of,
 )
+from entity_env.games.azul.options import options_of
 from entity_env.games.azul.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.state import GameState
 
 PICK: Final = SelectEntity(Option)
 
-_Ask = Callable[[Agent, Obs, GameState], int | None]
+Ask: TypeAlias = Callable[[Agent, Obs, GameState], int | None]
+"""Asks an agent for a move: shows an observation of a position, and returns an id."""
 
 
 class AzulGame(Game):
@@ -90,13 +104,13 @@ def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds
     Raises:
         UsageError: settings that cannot be.
     """
-    _play(agents, seed, num_players, max_rounds, _ask_for_option)
+    _play(agents, seed, num_players, max_rounds, ask_for_option)
 
 
 def play_by_id(
     agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0
 ) -> None:
-    """Plays one episode, moves chosen by id.
+    """Azul with moves chosen by id, among 300 with a mask.
 
     Args:
         agents: the players.
@@ -107,10 +121,10 @@ def play_by_id(
     Raises:
         UsageError: settings that cannot be.
     """
-    _play(agents, seed, num_players, max_rounds, _ask_for_id)
+    _play(agents, seed, num_players, max_rounds, ask_for_id)
 
 
-def _play(agents: Sequence[Agent], seed: int, num_players: int, max_rounds: int, ask: _Ask) -> None:
+def _play(agents: Sequence[Agent], seed: int, num_players: int, max_rounds: int, ask: Ask) -> None:
     if max_rounds < 0:
         raise UsageError(f"azul: max_rounds must be 0 or more, got {max_rounds}")
     if len(agents) != num_players:
@@ -119,27 +133,30 @@ def _play(agents: Sequence[Agent], seed: int, num_players: int, max_rounds: int,
     state = new_game(num_players, starting_player=int(rng.integers(num_players)), rng=rng)
     while state.end is None and not 0 < max_rounds < state.round:
         player = state.current_player
-        action_id = ask(agents[player], _observe(state, player), state)
+        action_id = ask(agents[player], observe(state, player), state)
         if action_id is None:
             return
         apply_in_place(state, ACTIONS[action_id], check=False)
     for player, agent in enumerate(agents):
-        agent.game_over(_observe(state, player), truncated=state.end is None)
+        agent.game_over(observe(state, player), truncated=state.end is None)
 
 
-def _ask_for_option(agent: Agent, obs: Obs, state: GameState) -> int | None:
+def ask_for_option(agent: Agent, obs: Obs, state: GameState) -> int | None:
+    """The id of the option that an agent picks; None = it has hung up."""
     picked = agent.act(obs.entities(options_of(state)), PICK)
     return None if picked is None else picked[0].action_id
 
 
-def _ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
+def ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
+    """The id that an agent chooses; None = it has hung up."""
     mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
     mask[[ActionEncoder.encode(action) for action in legal_actions(state)]] = True
     chosen: Any = agent.act(obs.mask(MoveId, mask), MoveId)
     return None if chosen is None else int(chosen.value)
 
 
-def _observe(state: GameState, player: int) -> Obs:
+def observe(state: GameState, player: int) -> Obs:
+    """What a player sees of a position, without options."""
     return (
         Obs(state.players[player].score)
         .actors([table_of(state, player)])
