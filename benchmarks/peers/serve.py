@@ -20,7 +20,7 @@ from benchmarks.peers.stepper import Stepper
 
 def main() -> None:
     """Serves until the benchmark closes the pipe."""
-    answers = _private_stdout()
+    answers = private_stdout()
     module, _, function = sys.argv[1].partition(":")
     make = getattr(importlib.import_module(module), function)
     begin = perf_counter()
@@ -35,7 +35,7 @@ def main() -> None:
     # No goodbye to the contender: some of them print, wait or raise when they are closed.
 
 
-def _private_stdout() -> IO[str]:
+def private_stdout() -> IO[str]:
     """Keeps stdout for answers alone, whatever a contender or its children print."""
     answers = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -16,6 +16,7 @@ from entity_env.question import Asked, legal_actions
 from entity_env.seeds import EpisodeSeeds, Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
+from entity_env.vec.bulk_writer import BulkWriter
 from entity_env.vec.endings import Ended
 from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_end, where_of_row
 
@@ -42,7 +43,7 @@ class EnvironmentBatch(LocalBatch):
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
         ended: list[Ended] = []
-        writer = ObservationWriter(*spaces, where=partial(where_of_row, 1, first_env))
+        writer = BulkWriter(*spaces, where=partial(where_of_row, 1, first_env))
         final_writer = ObservationWriter(*spaces, where=partial(where_of_end, 1, first_env, ended))
         super().__init__(writer, final_writer, num_envs, 1, autoreset, on_error, first_env, ended)
         self._spaces = spaces
@@ -90,7 +91,7 @@ class EnvironmentBatch(LocalBatch):
         ledger = self._ledgers[env_id]
         ledger.begin()
         env = self._envs[env_id]
-        seed = self._seeds[env_id][ledger.number]
+        ledger.seed = seed = self._seeds[env_id][ledger.number]
         observation = env.reset(seed=seed) if self._takes_seed else env.reset()
         self._shown[env_id] = observation
         self._has_acted[env_id] = False
@@ -102,11 +103,18 @@ class EnvironmentBatch(LocalBatch):
         if self.autoreset != "same_step":
             super()._act_from(first)
             return
-        # Nobody looks at an observation again, so it is not kept: its memory, still warm, serves
-        # the next one. All in one loop, as for most games calls cost more than what they do.
+        shown: list[Observation] = []
+        try:
+            self._act_all(first, shown)
+        except Exception:
+            self._add_all(first, shown)
+            raise
+        self._add_all(first, shown)
+
+    def _act_all(self, first: int, shown: list[Observation]) -> None:
+        """Steps all environments from one on; what they show comes to the end of `shown`."""
         envs, ledgers, current = self._envs, self._ledgers, self.current
-        add, earn = self._observation_writer.add, self._rewards.append
-        answers = self._answers
+        show, earn, answers = shown.append, self._rewards.append, self._answers
         for env_id in range(first, self.num_envs):
             current[0] = env_id
             observation = envs[env_id].act(next(answers))
@@ -116,10 +124,23 @@ class EnvironmentBatch(LocalBatch):
             if observation.terminated or observation.truncated:
                 self._end(env_id, observation, observation.reward)
                 self._reset_env(env_id)
-                self._collect(env_id)
+                self._has_acted[env_id] = False
+                earn(0.0)
+                show(self._shown[env_id])
             else:
                 earn(observation.reward)
-                add(observation)
+                show(observation)
+
+    def _add_all(self, first: int, shown: Sequence[Observation]) -> None:
+        """Adds what some environments show, from one on."""
+        if self._observation_writer.add_alike(shown):
+            return
+        add, current = self._observation_writer.add, self.current
+        failed = current[0]
+        for env_id, observation in enumerate(shown, first):
+            current[0] = env_id
+            add(observation)
+        current[0] = failed
 
     def _act_env(self, env_id: int) -> None:
         ledger = self._ledgers[env_id]
@@ -144,7 +165,7 @@ class EnvironmentBatch(LocalBatch):
             length=ledger.length,
             terminated=observation.terminated,
             truncated=observation.truncated,
-            seed=self._seeds[env_id][ledger.number],
+            seed=ledger.seed,
             number=ledger.number,
             env_id=self.first_env + env_id,
             metrics=dict(observation.metrics),
@@ -225,10 +246,12 @@ def _answers(
 class _Ledger:
     """Counts the episodes of one environment."""
 
-    __slots__ = ("is_over", "is_playing", "length", "number", "reward")
+    __slots__ = ("is_over", "is_playing", "length", "number", "reward", "seed")
 
     def __init__(self, first: int = 0) -> None:
         self.number = first - 1
+        self.seed = 0
+        """Of the episode that began last."""
         self.reward = 0.0
         self.length = 0
         self.is_over = False

@@ -17,7 +17,8 @@ class Trajectories:
     Args:
         is_ready: `(num_steps + 1, num_rows)` bool: the row decided on observation `t`; the last
             one is only looked at.
-        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`.
+        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`; of the last one
+            of no meaning where an episode had just ended.
         rewards: `(num_steps, num_rows)` float32, received with observation `t + 1`.
         terminated, truncated: `(num_steps, num_rows)` bool, so ended the episode before
             observation `t + 1`, which is the first of the next one.

@@ -94,7 +94,8 @@ class Collector:
             finals.add(next_obs, t)
             after_step(next_obs)
         what.is_ready[-1] = self.next_obs.is_ready
-        what.values[-1] = self._net.values(self.next_obs)
+        if not (what.terminated[-1] | what.truncated[-1]).all():  # else nobody looks at it
+            what.values[-1] = self._net.values(self.next_obs)
         finals.fill(what.final_values, self._net)
         return self._finish(what, logprobs)
 

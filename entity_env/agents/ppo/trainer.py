@@ -16,6 +16,7 @@ import torch
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.episode_meter import EpisodeMeter
 from entity_env.agents.ppo.interrupt import HeldInterrupt
+from entity_env.agents.ppo.memory import keep_freed_memory
 from entity_env.agents.ppo.progress import Losses, TrainProgress, TrainResult
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.saving import Learner, load_learner, save_learner
@@ -58,6 +59,7 @@ def train(
         UsageError: `resume=True` without `out`.
     """
     config = config or PPOConfig()
+    keep_freed_memory()
     with _threads(config.num_threads):
         return _train(vec, config, out, resume, on_update)
 

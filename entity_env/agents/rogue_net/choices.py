@@ -58,6 +58,11 @@ class Choices:
     allowed: NDArray[np.bool_] | None
     actees: Actees | None = None
 
+    @property
+    def num_picked(self) -> int:
+        """How many entities it looks at."""
+        return len(self.packed) + (0 if self.actees is None else len(self.actees.packed))
+
 
 def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Choices:
     """Looks up the actors of one action.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from entity_env.agents.rogue_net.torch_input_norm import InputNorm
 from entity_env.agents.rogue_net.torch_named_modules import NamedModules
@@ -22,6 +24,18 @@ class FeaturelessEmbedding(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """`(num_entities, 0)` to `(num_entities, d_model)`."""
         return self.embedding.expand(len(features), -1)
+
+
+def _embed(module: nn.Module, features: Tensor) -> Tensor:
+    """What the module does, its layers as functions: calls take longer than small products."""
+    if not isinstance(module, nn.Sequential):
+        embedded: Tensor = module(features)
+        return embedded
+    norm, linear = cast(InputNorm, module[0]), cast(nn.Linear, module[1])
+    layer_norm = cast(nn.LayerNorm, module[3])
+    hidden = functional.linear(norm.forward(features), linear.weight, linear.bias)
+    shape, eps = layer_norm.normalized_shape, layer_norm.eps
+    return torch.layer_norm(hidden.relu_(), shape, layer_norm.weight, layer_norm.bias, eps)
 
 
 class EntityEmbedding(nn.Module):
@@ -47,7 +61,9 @@ class EntityEmbedding(nn.Module):
 
     def forward(self, features: Mapping[EntityName, Tensor]) -> Tensor:
         """Embeds `(num_entities, num_features)` a type to one packed matrix, type after type."""
-        return torch.cat([module(features[name]) for name, module in self.embeddings.items()])
+        return torch.cat(
+            [_embed(module, features[name]) for name, module in self.embeddings.items()]
+        )
 
     def update_statistics(
         self, features: Mapping[EntityName, Tensor], *, restart: bool = False

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.choices import Actees, Choices
@@ -18,6 +16,7 @@ from entity_env.agents.rogue_net.torch_distributions import (
     CategoricalDistribution,
     GaussianDistribution,
 )
+from entity_env.agents.rogue_net.torch_ends import Ends
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
 from entity_env.errors import SchemaError
 from entity_env.spaces import (
@@ -37,9 +36,9 @@ class CategoricalHead(nn.Module):
         nn.init.orthogonal_(self.proj.weight, 0.01)
         nn.init.zeros_(self.proj.bias)
 
-    def forward(self, x: Tensor, choices: Choices) -> ActionDistribution:
+    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
         """Packed `(num_entities, d_model)` to a distribution over `num_choices` labels."""
-        return _categorical(self.proj(_pick(x, choices.packed)), choices)
+        return _categorical(self.proj(x.pick(choices.packed)), choices)
 
 
 class SelectEntityHead(nn.Module):
@@ -51,20 +50,20 @@ class SelectEntityHead(nn.Module):
         self.key_proj = nn.Linear(d_model, d_qk)
         self.scale = 1.0 / math.sqrt(d_qk)
 
-    def forward(self, x: Tensor, choices: Choices) -> ActionDistribution:
+    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
         """Packed `(num_entities, d_model)` to a distribution over `max_actees` places."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
-            return CategoricalDistribution(_rows(x, choices), x.new_zeros(0, 1))
+            return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))
         return _categorical(self._compare(x, choices, actees), choices)
 
-    def _compare(self, x: Tensor, choices: Choices, actees: Actees) -> Tensor:
-        queries = self.query_proj(_pick(x, choices.packed)) * self.scale
-        keys = self.key_proj(_pick(x, actees.packed))
-        actor_slots = as_tensor(actees.actor_slots, x.device)
-        actee_slots = as_tensor(actees.slots, x.device)
-        padded_queries = x.new_zeros(actees.num_rows * actees.max_actors, queries.shape[1])
-        padded_keys = x.new_zeros(actees.num_rows * actees.max_actees, keys.shape[1])
+    def _compare(self, x: Ends, choices: Choices, actees: Actees) -> Tensor:
+        queries = self.query_proj(x.pick(choices.packed)) * self.scale
+        keys = self.key_proj(x.pick(actees.packed))
+        actor_slots = as_tensor(actees.actor_slots, keys.device)
+        actee_slots = as_tensor(actees.slots, keys.device)
+        padded_queries = keys.new_zeros(actees.num_rows * actees.max_actors, queries.shape[1])
+        padded_keys = keys.new_zeros(actees.num_rows * actees.max_actees, keys.shape[1])
         logits = torch.bmm(
             padded_queries.index_copy(0, actor_slots, queries).view(
                 actees.num_rows, actees.max_actors, -1
@@ -99,10 +98,10 @@ class GaussianHead(nn.Module):
         self.register_buffer("low", _bounds(name, space.low), persistent=False)
         self.register_buffer("high", _bounds(name, space.high), persistent=False)
 
-    def forward(self, x: Tensor, choices: Choices) -> ActionDistribution:
+    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
         """Packed `(num_entities, d_model)` to a distribution over `num_labels` real numbers."""
-        mean = self.proj(_pick(x, choices.packed))
-        rows = _rows(x, choices)
+        mean = self.proj(x.pick(choices.packed))
+        rows = _rows(mean, choices)
         return GaussianDistribution(rows, mean, self.log_std, self.low, self.high)
 
 
@@ -127,10 +126,6 @@ def _bounds(name: ActionName, bounds: Sequence[float]) -> Tensor:
             f"float32, at most {torch.finfo(torch.float32).max:.3g}: choose larger units"
         )
     return tensor
-
-
-def _pick(x: Tensor, packed: NDArray[np.int64]) -> Tensor:
-    return x.index_select(0, as_tensor(packed, x.device))
 
 
 def _rows(x: Tensor, choices: Choices) -> Tensor:

@@ -27,6 +27,9 @@ class InputNorm(nn.Module):
         self.register_buffer("count", torch.tensor(0.0))
         self.register_buffer("mean", torch.zeros(num_features))
         self.register_buffer("squares_sum", torch.zeros(num_features))
+        self._state: list[tuple[int, int]] = []
+        """The buffers, and how often each has changed, when they were last looked at."""
+        self._known: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
     def update(self, features: Tensor, *, restart: bool = False) -> None:
@@ -52,7 +55,26 @@ class InputNorm(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalizes `(num_entities, num_features)`; raw but cut before two rows were counted."""
-        if self.count > 1:
-            deviation = torch.sqrt(self.squares_sum / (self.count - 1))
-            features = (features - self.mean) / deviation.masked_fill(deviation == 0, 1.0)
-        return features.clamp(-CLIP, CLIP)
+        scale = self._scale()
+        if scale is None:
+            return features.clamp(-CLIP, CLIP)
+        mean, deviation = scale
+        return features.sub(mean).div_(deviation).clamp_(-CLIP, CLIP)
+
+    def _scale(self) -> tuple[Tensor, Tensor] | None:
+        """Mean and deviation, worked out anew when the statistics have changed."""
+        buffers = (self.count, self.mean, self.squares_sum)
+        if any(each.is_inference() for each in buffers):  # of these nobody counts the changes
+            return self._compute_scale()
+        state = [(id(each), each._version) for each in buffers]
+        if state != self._state:
+            self._known = self._compute_scale()
+            self._state = state
+        return self._known
+
+    @torch.no_grad()
+    def _compute_scale(self) -> tuple[Tensor, Tensor] | None:
+        if not self.count > 1:
+            return None
+        deviation = torch.sqrt(self.squares_sum / (self.count - 1))
+        return self.mean.clone(), deviation.masked_fill(deviation == 0, 1.0)

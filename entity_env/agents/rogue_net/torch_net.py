@@ -25,10 +25,11 @@ from entity_env.agents.rogue_net.torch_distributions import (
     tempered,
 )
 from entity_env.agents.rogue_net.torch_embedding import EntityEmbedding
+from entity_env.agents.rogue_net.torch_ends import Ends
 from entity_env.agents.rogue_net.torch_heads import make_head
 from entity_env.agents.rogue_net.torch_named_modules import NamedModules
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
-from entity_env.agents.rogue_net.torch_transformer import Transformer, slots_of
+from entity_env.agents.rogue_net.torch_transformer import Transformer, place_of
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.spaces import (
     ActionName,
@@ -73,7 +74,7 @@ class Evaluation:
 
 
 class _Head(Protocol):
-    def __call__(self, x: Tensor, choices: Choices) -> ActionDistribution: ...
+    def __call__(self, x: Ends, choices: Choices) -> ActionDistribution: ...
 
 
 class RogueNet(nn.Module):
@@ -187,7 +188,9 @@ class RogueNet(nn.Module):
     def values(self, batch: Batch) -> NDArray[np.float32]:
         """`(num_rows,)` float32: the discounted reward that the network expects of each row."""
         layout = lay_out(batch, self._names)
-        values: NDArray[np.float32] = self._value(self._encode(batch, layout), layout).cpu().numpy()
+        values: NDArray[np.float32] = (
+            self._value(self._encode(batch, layout, 0), layout).cpu().numpy()
+        )
         return values
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
@@ -196,7 +199,8 @@ class RogueNet(nn.Module):
         choices = {
             name: find_choices(name, batch.action_masks[name], layout) for name in self.action_space
         }
-        x = self._encode(batch, layout)
+        num_picked = sum(each.num_picked for each in choices.values())
+        x = self._encode(batch, layout, num_picked)
         distributions: dict[ActionName, ActionDistribution] = {}
         for name, module in self.action_heads.items():
             head: _Head = module
@@ -235,25 +239,26 @@ class RogueNet(nn.Module):
         counted = pairs.relative[is_full[:, :, None] & is_full[:, None, :]]
         encoding.relpos_norm.update(as_tensor(counted, self.device), restart=restart)
 
-    def _encode(self, batch: Batch, layout: Layout) -> Tensor:
+    def _encode(self, batch: Batch, layout: Layout, num_picked: int) -> Ends:
+        """The entities as they leave the network; `num_picked` of them will be looked at."""
         inputs = self._inputs.arrays(batch)
-        x: Tensor = self.embedding(self._tensors(inputs))
-        if layout.num_padded:
-            pairs = None if self._relpos is None else _pairs(self._relpos, inputs, layout)
-            tables = None if pairs is None else self.backbone.look_up(pairs)
-            x = self.backbone(x, slots_of(layout, self.config.n_head, x.device, tables))
-        return x
+        x = self.embedding.forward(self._tensors(inputs))
+        if not len(layout.order):
+            return Ends(x)
+        pairs = None if self._relpos is None else _pairs(self._relpos, inputs, layout)
+        tables = None if pairs is None else self.backbone.look_up(pairs)
+        place = place_of(layout, self.config, x.device, tables)
+        if 2 * num_picked > len(x):
+            return Ends(self.backbone.forward(x, place))
+        return self.backbone.ends(x, place)
 
     def _tensors(
         self, arrays: Mapping[EntityName, NDArray[np.float32]]
     ) -> dict[EntityName, Tensor]:
         return {name: as_tensor(values, self.device) for name, values in arrays.items()}
 
-    def _value(self, x: Tensor, layout: Layout) -> Tensor:
-        rows = as_tensor(layout.rows, x.device)
-        total = x.new_zeros(len(layout.lengths), x.shape[1]).index_add(0, rows, x)
-        count = as_tensor(np.maximum(layout.lengths, 1).astype(np.float32), x.device)
-        value: Tensor = self.auxiliary_heads["value"](total / count.unsqueeze(1))
+    def _value(self, x: Ends, layout: Layout) -> Tensor:
+        value: Tensor = self.auxiliary_heads["value"](x.mean(layout))
         return value.squeeze(1)
 
 

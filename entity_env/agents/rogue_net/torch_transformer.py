@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,13 @@ from torch.nn import functional
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.layout import Layout
 from entity_env.agents.rogue_net.relpos import Pairs
+from entity_env.agents.rogue_net.torch_attention import (
+    LARGEST_HEAD,
+    Packed,
+    attend,
+    is_compiled,
+)
+from entity_env.agents.rogue_net.torch_ends import Ends
 from entity_env.agents.rogue_net.torch_relpos import RelposEncoding, RelposTables
 from entity_env.agents.rogue_net.torch_slots import from_slots, to_slots
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
@@ -24,7 +32,7 @@ HIDDEN = -1e9
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """A `Layout` as tensors, for attention.
+    """A `Layout` as tensors, for attention by batched products.
 
     Args:
         slots: `(num_entities,)` int64 slot of each packed entity.
@@ -43,10 +51,25 @@ class Slots:
     """What attention looks up of relative positions."""
 
 
-def slots_of(
-    layout: Layout, n_head: int, device: torch.device, relpos: RelposTables | None = None
+Place: TypeAlias = Slots | Packed
+"""Where attention finds the entities of each observation."""
+
+
+def place_of(
+    layout: Layout,
+    config: RogueNetConfig,
+    device: torch.device,
+    relpos: RelposTables | None = None,
+) -> Place:
+    """What attention needs of a layout, once for all blocks."""
+    if relpos is None and config.d_head <= LARGEST_HEAD and is_compiled(len(layout.order), device):
+        return Packed.of(layout, config.n_head)
+    return _slots_of(layout, config.n_head, device, relpos)
+
+
+def _slots_of(
+    layout: Layout, n_head: int, device: torch.device, relpos: RelposTables | None
 ) -> Slots:
-    """Turns a layout into tensors, once for all blocks."""
     bias: Tensor | None = None
     if layout.hidden is not None:
         shape = (layout.num_padded, n_head, layout.max_length, layout.max_length)
@@ -74,12 +97,18 @@ class Attention(nn.Module):
         self.proj = nn.Linear(config.d_model, config.d_model)
         self.n_head = config.n_head
 
-    def forward(self, x: Tensor, slots: Slots) -> Tensor:
+    def forward(self, x: Tensor, place: Place) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
         parts = (self.query, self.key, self.value)
         weight = torch.cat([part.weight for part in parts])
         bias = torch.cat([part.bias for part in parts])
-        qkv = to_slots(functional.linear(x, weight, bias), slots.slots, slots.source)
+        qkv = functional.linear(x, weight, bias)
+        y = attend(qkv, place) if isinstance(place, Packed) else self._in_slots(x, qkv, place)
+        return _linear(self.proj, y)
+
+    def _in_slots(self, x: Tensor, qkv: Tensor, slots: Slots) -> Tensor:
+        """Attention as batched products over padded observations."""
+        qkv = to_slots(qkv, slots.slots, slots.source)
         shape = (slots.num_padded, slots.max_length, 3, self.n_head, -1)
         # (3, num_padded * n_head, max_length, d_head): what the batched products need
         q, k, v = qkv.view(shape).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous().unbind()
@@ -90,8 +119,7 @@ class Attention(nn.Module):
             y = slots.relpos.mix(q, k, v, slots.bias, padded, self.n_head)
         y = y.view(slots.num_padded, self.n_head, slots.max_length, -1).transpose(1, 2)
         y = y.reshape(slots.num_padded * slots.max_length, -1)
-        projected: Tensor = self.proj(from_slots(y, slots.slots))
-        return projected
+        return from_slots(y, slots.slots)
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         # Keys before queries, and the softmax over keys along dimension 1: over a short last
@@ -118,11 +146,29 @@ class Block(nn.Module):
             nn.Linear(4 * config.d_model, config.d_model),
         )
 
-    def forward(self, x: Tensor, slots: Slots) -> Tensor:
+    def forward(self, x: Tensor, place: Place) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
-        x = x + self.attn(self.ln1(x), slots)
-        x = x + self.mlp(self.ln2(x))
-        return x
+        x, hidden, last = self.begin(x, place)
+        return x + _linear(last, hidden)
+
+    def begin(self, x: Tensor, place: Place) -> tuple[Tensor, Tensor, nn.Linear]:
+        """All but the last layer: `x`, what that layer is given, and the layer."""
+        # The layers as functions: to call a module takes as long as to multiply a small matrix.
+        x = x + self.attn.forward(_norm(self.ln1, x), place)
+        first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
+        return x, functional.gelu(_linear(first, _norm(self.ln2, x))), last
+
+
+def _linear(layer: nn.Module, x: Tensor) -> Tensor:
+    parameters = layer._parameters
+    return functional.linear(x, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
+
+
+def _norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
+    parameters = layer._parameters
+    return torch.layer_norm(
+        x, layer.normalized_shape, parameters["weight"], parameters["bias"], layer.eps
+    )
 
 
 class Transformer(nn.Module):
@@ -149,8 +195,17 @@ class Transformer(nn.Module):
         """Keys and values of relative positions, once for all blocks."""
         return None if self.relpos_encoding is None else self.relpos_encoding(pairs)
 
-    def forward(self, x: Tensor, slots: Slots) -> Tensor:
+    def forward(self, x: Tensor, place: Place) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
         for block in self.blocks:
-            x = block(x, slots)
+            x = cast(Block, block).forward(x, place)
         return x
+
+    def ends(self, x: Tensor, place: Place) -> Ends:
+        """The same, but of the last block only what somebody looks at."""
+        blocks = [cast(Block, block) for block in self.blocks]
+        if not blocks:
+            return Ends(x)
+        for block in blocks[:-1]:
+            x = block.forward(x, place)
+        return Ends(*blocks[-1].begin(x, place))

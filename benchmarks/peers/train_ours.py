@@ -1,0 +1,64 @@
+"""Our trainer on entity-gym's own games, as they come through `from_entity_gym`.
+
+Runs in the environment that enn-trainer runs in, with the same torch and numpy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from entity_gym.examples import ENV_REGISTRY
+
+from benchmarks.peers.train_run import Run
+from benchmarks.peers.training import Task
+from entity_env import Environment
+from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.interop.entity_gym import from_entity_gym
+from entity_env.vec import VecEnv
+from entity_env.vec_obs import VecObs
+
+
+class _CountedVecEnv(VecEnv):
+    """Tells a run which episodes ended."""
+
+    def __init__(self, make: Callable[[], Environment], num_envs: int, run: Run) -> None:
+        super().__init__(make, num_envs)
+        self._run = run
+
+    def recv(self, min_envs: int | None = None) -> VecObs:
+        obs = super().recv(min_envs)
+        self._run.count_episodes(len(obs.episodes), sum(each.reward for each in obs.episodes))
+        return obs
+
+
+def main(task: Task, seed: int, folder: Path, run: Run) -> None:
+    """Trains, with checkpoints put off until the end, when nobody counts the time any more."""
+    random.seed(seed)  # where entity-gym's games draw from; theirs does the same
+    np.random.seed(seed)
+    make = partial(from_entity_gym(ENV_REGISTRY[task.env_id]), **task.kwargs)
+
+    def on_update(progress: TrainProgress) -> None:
+        run.end_update()
+
+    with _CountedVecEnv(make, task.num_envs, run) as vec:
+        train(vec, _config(task, seed), out=folder, on_update=on_update)
+
+
+def _config(task: Task, seed: int) -> PPOConfig:
+    return PPOConfig(
+        total_steps=task.num_updates * task.steps_per_update,
+        seed=seed,
+        net=RogueNetConfig(d_model=task.d_model, n_layer=task.n_layer),
+        num_steps=task.num_steps,
+        minibatch_size=task.minibatch_size,
+        learning_rate=task.learning_rate,
+        gamma=task.gamma,
+        vf_coef=task.vf_coef,
+        ent_coef=task.ent_coef,
+        checkpoint_interval_s=1e9,
+    )

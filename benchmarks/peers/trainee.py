@@ -1,0 +1,103 @@
+"""Trainee: the benchmark's end of the pipe to a trainer, which trains only when it is its turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.peers.environment import ROOT
+from benchmarks.peers.training import Task
+
+_INTEROP = ROOT / ".venv-interop"
+_STAND_IN = ROOT / "tests" / "interop" / "stand_in"
+_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some updates of a run.
+
+    Args:
+        steps_per_s: decisions a second, playing and learning, checkpoints aside.
+        cpu_s: seconds of the processor.
+        mean_reward: of the episodes that ended in it; NaN when there were none.
+    """
+
+    steps_per_s: float
+    cpu_s: float
+    mean_reward: float
+
+
+class Trainee:
+    """A process that trains; whoever is not asked for a piece sleeps.
+
+    Args:
+        module: of this package, whose `main` trains.
+        name: of the task.
+        task: the task.
+        seed: of the run.
+
+    Raises:
+        SystemExit: it failed, here or in any later call; with what it wrote to stderr.
+    """
+
+    def __init__(self, module: str, name: str, task: Task, seed: int) -> None:
+        self._name = f"{module} {name}"
+        self._task = task
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close
+        self._process = subprocess.Popen(
+            [
+                str(interop_python()),
+                *("-m", "benchmarks.peers.train_run"),
+                *(module, name, str(seed)),
+            ],
+            cwd=ROOT,
+            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": f"{ROOT}:{_STAND_IN}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+        )
+        self.first = self._answer(1)
+        """The first update, with all that is made or compiled only once."""
+
+    def piece(self, num_updates: int) -> Piece:
+        """Trains for so many updates."""
+        if self._process.stdin is not None:
+            self._process.stdin.write(f"{num_updates}\n")
+            self._process.stdin.flush()
+        return self._answer(num_updates)
+
+    def close(self) -> None:
+        """Ends the process; may be called twice."""
+        self._process.kill()
+        self._process.communicate()
+        self._stderr.close()
+
+    def _answer(self, num_updates: int) -> Piece:
+        line = self._process.stdout.readline() if self._process.stdout is not None else ""
+        if not line:
+            self._stderr.seek(0)
+            raise SystemExit(f"{self._stderr.read()}\n{self._name} has failed")
+        told: dict[str, float] = json.loads(line)
+        return Piece(
+            steps_per_s=num_updates * self._task.steps_per_update / told["wall_s"],
+            cpu_s=told["cpu_s"],
+            mean_reward=told["reward"] / told["episodes"] if told["episodes"] else float("nan"),
+        )
+
+
+def interop_python() -> Path:
+    """The interpreter of the environment that has enn-trainer.
+
+    Raises:
+        SystemExit: there is none yet.
+    """
+    python = _INTEROP / "bin" / "python"
+    if not (_INTEROP / ".installed").exists():
+        raise SystemExit("enn-trainer is not installed here yet: run `make interop` first")
+    return python

@@ -1,0 +1,107 @@
+"""What both trainers are told to learn, and how: what enn-trainer learns its games with.
+
+Everything that is not named here is the default of enn-trainer, which ours is told as well: 2
+heads, 3 epochs, lambda 0.95, both rates falling to 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NUM_PIECES = 10
+"""A run is timed in so many pieces; rewards are those of the last one."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A game of entity-gym, and how it is learnt.
+
+    Args:
+        env_id: its name among entity-gym's examples.
+        total_steps: decisions; a rollout that does not fit any more is left out.
+        num_envs, num_steps: size of a rollout.
+        minibatch_size: decisions in one step of the optimizer.
+        d_model, n_layer: size of the network.
+        ent_coef, vf_coef, gamma: of PPO.
+        kwargs: of the game.
+    """
+
+    env_id: str
+    total_steps: int
+    num_envs: int
+    num_steps: int
+    minibatch_size: int
+    d_model: int
+    n_layer: int
+    learning_rate: float = 0.003
+    ent_coef: float = 0.1
+    vf_coef: float = 0.5
+    gamma: float = 0.99
+    kwargs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Decisions in a rollout."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_updates(self) -> int:
+        """Rollouts in a run."""
+        return self.total_steps // self.steps_per_update
+
+
+TASKS: Mapping[str, Task] = {
+    "xor": Task(
+        env_id="Xor",
+        total_steps=500_000,
+        num_envs=2048,
+        num_steps=1,
+        minibatch_size=2048,
+        d_model=16,
+        n_layer=2,
+        ent_coef=0.3,
+    ),
+    "cherry_pick": Task(
+        env_id="CherryPick",
+        kwargs={"num_cherries": 16},
+        total_steps=150_000,
+        num_envs=128,
+        num_steps=16,
+        minibatch_size=2048,
+        d_model=32,
+        n_layer=1,
+        vf_coef=0.25,
+    ),
+    "multi_snake": Task(
+        env_id="MultiSnake",
+        kwargs={"num_snakes": 1, "max_snake_length": 5, "board_size": 6},
+        total_steps=600_000,
+        num_envs=128,
+        num_steps=16,
+        minibatch_size=1024,
+        d_model=32,
+        n_layer=2,
+        ent_coef=0.05,
+        gamma=0.97,
+    ),
+    "move_to_origin": Task(
+        env_id="MoveToOrigin",
+        total_steps=300_000,
+        num_envs=64,
+        num_steps=32,
+        minibatch_size=2048,
+        d_model=16,
+        n_layer=2,
+    ),
+    "treasure_hunt": Task(
+        env_id="TreasureHunt",
+        total_steps=200_000,
+        num_envs=128,
+        num_steps=16,
+        minibatch_size=1024,
+        d_model=32,
+        n_layer=1,
+    ),
+}
+"""By the name of their figures."""

@@ -1,0 +1,33 @@
+"""Freed memory is kept: the next tensor of that size finds it warm."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from typing import Final
+
+# Names of settings and the largest block that may come from the heap, from glibc's malloc.h.
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_LARGEST_BLOCK: Final = 2**25
+_KEPT: Final = 2**30
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Lets the C library keep up to a GiB that was freed, instead of giving it back each time.
+
+    Every operation on a batch makes a tensor of some MiB and frees one. By default glibc hands
+    such blocks back to the system, which clears every page anew: that took more than half of a
+    forward pass over 6,000 entities. It holds for the whole process, for as long as it lives, and
+    for glibc alone; elsewhere nothing happens.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
+    mallopt(_TRIM_THRESHOLD, _KEPT)

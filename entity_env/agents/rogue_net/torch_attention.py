@@ -1,0 +1,145 @@
+"""Attention over packed entities, compiled where numba is installed.
+
+Batched products of torch need every observation padded to the longest one, moved there and back;
+of the time of a training step on MultiSnake they took half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from entity_env.agents.rogue_net.layout import Layout
+
+LARGEST_HEAD = 64
+"""Larger heads are left to batched products, which are good at them."""
+FEW = 32
+"""So many entities are left to torch alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A `Layout` for attention that moves no entity.
+
+    Args:
+        order: `(num_entities,)` int64, the packed entity in each place.
+        offsets: `(num_rows + 1,)` int64, where the places of each observation begin.
+        visible: `(num_entities,)` bool, of each packed entity; empty = all are.
+        n_head: heads.
+        num_shares: pairs of entities that attend to each other, over all heads.
+        max_length: entities of the largest observation.
+    """
+
+    order: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    visible: NDArray[np.bool_]
+    n_head: int
+    num_shares: int
+    max_length: int
+
+    @classmethod
+    def of(cls, layout: Layout, n_head: int) -> Packed:
+        """Of all entities of a layout."""
+        visible = np.empty(0, dtype=np.bool_) if layout.visible is None else layout.visible
+        num_shares = n_head * int(np.dot(layout.lengths, layout.lengths))
+        return cls(layout.order, layout.offsets, visible, n_head, num_shares, layout.max_length)
+
+
+def is_compiled(num_entities: int, device: torch.device) -> bool:
+    """Whether compiled code takes care of so many entities: on a CPU, where numba is installed.
+
+    Not of the few of a single observation: to play a game, nobody should wait for numba to load.
+    """
+    return num_entities > FEW and device.type == "cpu" and has_numba()
+
+
+def attend(qkv: Tensor, packed: Packed) -> Tensor:
+    """Lets every entity attend to those of its observation.
+
+    Args:
+        qkv: `(num_entities, 3 * d_model)` float32, query, key and value of each packed entity.
+        packed: where they belong.
+
+    Returns:
+        `(num_entities, d_model)`: values, mixed head by head.
+    """
+    if not torch.is_grad_enabled():
+        return _mix(qkv.contiguous(), packed)[0]
+    mixed: Tensor = _Attend.apply(qkv, packed)  # type: ignore[no-untyped-call]
+    return mixed
+
+
+def _mix(qkv: Tensor, packed: Packed) -> tuple[Tensor, NDArray[np.float32]]:
+    """The mixed values, and the share that every entity has in every other, head by head."""
+    num_entities, width = qkv.shape
+    mixed = qkv.new_empty(num_entities, width // 3)
+    shares = np.empty(packed.num_shares, dtype=np.float32)
+    forward, _ = _kernels(width // 3 // packed.n_head)
+    forward(
+        flat(qkv),
+        packed.order,
+        packed.offsets,
+        packed.visible,
+        packed.n_head,
+        flat(mixed),
+        shares,
+        packed.max_length,
+    )
+    return mixed, shares
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, qkv: Tensor, packed: Packed) -> Tensor:
+        qkv = qkv.contiguous()
+        mixed, shares = _mix(qkv, packed)
+        ctx.save_for_backward(qkv)
+        ctx.packed, ctx.shares = packed, shares  # type: ignore[attr-defined]  # takes attributes
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        (qkv,) = ctx.saved_tensors  # type: ignore[attr-defined]  # set by save_for_backward
+        packed: Packed = ctx.packed  # type: ignore[attr-defined]  # set in forward
+        moved = torch.empty_like(qkv)
+        _, backward = _kernels(qkv.shape[1] // 3 // packed.n_head)
+        backward(
+            flat(qkv),
+            packed.order,
+            packed.offsets,
+            packed.n_head,
+            ctx.shares,  # type: ignore[attr-defined]  # set in forward
+            flat(gradient.contiguous()),
+            flat(moved),
+            packed.max_length,
+        )
+        return moved, None
+
+
+def flat(tensor: Tensor) -> NDArray[np.float32]:
+    """The numbers of a contiguous tensor, one after another, in its own memory."""
+    numbers: NDArray[np.float32] = tensor.detach().numpy().reshape(-1)
+    return numbers
+
+
+@cache
+def has_numba() -> bool:
+    """Whether numba is installed."""
+    return find_spec("numba") is not None
+
+
+@cache
+def _kernels(d_head: int) -> tuple[Callable[..., None], Callable[..., None]]:
+    # Here and not above: numba takes a while to import, and may not be installed.
+    from entity_env.agents.rogue_net.attention_compiled import kernels
+
+    return kernels(d_head)
