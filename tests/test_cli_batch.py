@@ -22,13 +22,16 @@ from entity_env.cli.classic_pictures import Sheet, picture_of
 from entity_env.cli.find import find_game
 from entity_env.cli.train_settings import TrainSettings, settings_of
 from entity_env.cli.vectors import is_batch, many
-from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, snake
+from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
 from entity_env.space_json import spaces_to_json
 from entity_env.vec.batch_vec_env import BatchVecEnv
 
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
-each_game = pytest.mark.parametrize("batch_game", BATCH_GAMES.values(), ids=BATCH_GAMES)
-each_name = pytest.mark.parametrize("name", BATCH_GAMES)
+# A machine that runs what it is given needs to be given something: it has tests of its own.
+PLAYED = {name: each for name, each in BATCH_GAMES.items() if each.game is not pixel_rom}
+each_game = pytest.mark.parametrize("batch_game", PLAYED.values(), ids=PLAYED)
+each_name = pytest.mark.parametrize("name", PLAYED)
+each_drawn = pytest.mark.parametrize("name", [name for name in PLAYED if "pixel" not in name])
 
 
 def run(*args: str, typed: str = "") -> Result:
@@ -64,7 +67,8 @@ class TestGames:
         score = 0.0
         for i, turn in enumerate(turns):
             [rows] = turn.observation.features.values()
-            np.testing.assert_array_equal(np.asarray(rows)[0], env.view().obs(2))
+            numbers = np.append(np.ravel(rows), turn.observation.global_features)
+            np.testing.assert_array_equal(numbers.astype(np.float32), env.view().obs(2))
             assert turn.score == pytest.approx(score)
             assert turn.observation.done == env.view().is_done(2) == (i == len(turns) - 1)
             assert turn.observation.terminated == env.view().is_terminal(2)
@@ -127,14 +131,14 @@ class TestCommands:
         assert result.exit_code == 0
         assert all(name in result.stdout for name in BATCH_GAMES)
         assert "Keep a pole upright" in result.stdout
-        assert "max_episode_steps: int = 500" in result.stdout
+        assert "max_episode_steps=500" in result.stdout
 
     @each_name
     def test_play_draws_and_reports(self, name: str) -> None:
         result = run("play", name, "--seed", "1", "--set", "max_episode_steps=4")
         assert result.exit_code == 0
         assert f"{name}  episode 1" in result.stdout
-        assert "╭" in result.stdout
+        assert any(mark in result.stdout for mark in ("⣿█" if "pixel" in name else "╭"))
         assert re.search(r"episode 1: reward \S+, 4 steps, cut short\nseed 1\n$", result.stdout)
 
     def test_a_person_pushes(self) -> None:
@@ -242,7 +246,7 @@ class TestPictures:
         assert row[0] > row[1]
         assert "⚑" in bottom
 
-    @each_name
+    @each_drawn
     def test_in_plain_characters(self, name: str) -> None:
         num = len(next(iter(BATCH_GAMES[name].game.obs_space().entities.values())).features)
         assert self.picture(name, *[0.1] * num, ascii_only=True).isascii()

@@ -2,8 +2,10 @@
 
 import ast
 import doctest
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import entity_env
 from entity_env import Action, Episode, Game, Obs, Observation, Turn, games
 from entity_env.agents import PolicyAgent, RandomAgent
 from entity_env.games import GAMES
@@ -19,6 +22,7 @@ from entity_env.spaces import ActionName
 from tests.layout import Source, imports
 
 NUM_EPISODES = 20
+FOLDER = "entity_env.games"
 HEADINGS = (
     "Entities and features:",
     "Actions:",
@@ -31,6 +35,11 @@ HEADINGS = (
 every_game = pytest.mark.parametrize("game", GAMES.values(), ids=GAMES.keys())
 
 
+def num_episodes(game: Game, count: int = NUM_EPISODES) -> int:
+    """Fewer of a game whose episodes are long."""
+    return max(2, count // 5) if game.name.startswith("azul") else count
+
+
 def module_of(game: Game) -> ModuleType:
     return sys.modules[game.play.__module__]
 
@@ -41,7 +50,8 @@ def random_agents(game: Game, seed: int = 1) -> list[RandomAgent]:
 
 def play(game: Game, seed: int, episodes: int = NUM_EPISODES) -> tuple[list[Turn], list[Episode]]:
     turns: list[Turn] = []
-    played = game.run(*random_agents(game), seed=seed, episodes=episodes, watch=turns.append)
+    count = num_episodes(game, episodes)
+    played = game.run(*random_agents(game), seed=seed, episodes=count, watch=turns.append)
     return turns, played
 
 
@@ -72,7 +82,7 @@ def test_seeds_differ(game: Game) -> None:
 @every_game
 def test_rewards_add_up(game: Game) -> None:
     turns, episodes = play(game, seed=4)
-    assert len(episodes) == NUM_EPISODES * game.num_agents
+    assert len(episodes) == num_episodes(game) * game.num_agents
     for episode in episodes:
         mine = [turn for turn in turns if turn.agent_id == episode.agent_id]
         ends = [i for i, turn in enumerate(mine) if turn.episode is not None]
@@ -124,7 +134,7 @@ class Witness(RandomAgent):
 def test_observations_fit_the_schema(game: Game) -> None:
     agents = [Witness(game, seed=i) for i in range(game.num_agents)]
     turns: list[Turn] = []
-    game.run(*agents, seed=6, episodes=NUM_EPISODES, watch=turns.append)
+    game.run(*agents, seed=6, episodes=num_episodes(game), watch=turns.append)
     for i, agent in enumerate(agents):
         shown = [turn.observation for turn in turns if turn.agent_id == i]
         assert len(agent.observations) == sum(not observation.done for observation in shown)
@@ -181,7 +191,7 @@ class Steady(PolicyAgent):
 @every_game
 def test_the_seed_of_an_episode_repeats_it(game: Game) -> None:
     agents = [Steady() for _ in range(game.num_agents)]
-    episodes = game.run(*agents, seed=8, episodes=6)
+    episodes = game.run(*agents, seed=8, episodes=num_episodes(game, 6))
     repeated: list[list[object]] = [[] for _ in agents]
     for seed in [episode.seed for episode in episodes if episode.agent_id == 0]:
         players = [Steady(episodes=1) for _ in agents]
@@ -257,10 +267,13 @@ def test_the_example_runs(game: Game) -> None:
 
 @every_game
 def test_a_game_imports_what_a_user_would(game: Game) -> None:
-    path = Path(module_of(game).__file__ or "")
-    source = Source(Path("entity_env/games") / path.name, "", ast.parse(path.read_text()))
+    """From the package, that is; a game of several modules imports its own ones, too."""
+    path = Path(module_of(game).__file__ or "").relative_to(Path(entity_env.__file__).parents[1])
+    own = ".".join(path.parent.parts)
+    source = Source(path, "", ast.parse(Path(module_of(game).__file__ or "").read_text()))
     names = {name.rpartition(".")[0] for _, name in imports(source)}
-    assert {name for name in names if name.startswith("entity_env")} == {
+    others = {name for name in names if own == FOLDER or not name.startswith(f"{own}.")}
+    assert {name for name in others if name.startswith("entity_env")} == {
         "entity_env",
         "entity_env.agents",
     }
@@ -268,13 +281,46 @@ def test_a_game_imports_what_a_user_would(game: Game) -> None:
 
 
 def modules() -> Iterator[str]:
+    """What holds games: the modules but the list, and the packages with a module `game`."""
     for path in Path(games.__file__).parent.glob("*.py"):
-        if not path.name.startswith("_"):
+        if not path.name.startswith("_") and path.stem != "registry":
             yield path.stem
+    for path in Path(games.__file__).parent.glob("*/game.py"):
+        yield path.parent.name
+
+
+def test_one_game_does_not_load_the_others() -> None:
+    code = (
+        "import sys; from entity_env.games import snake\n"
+        "sys.exit([name for name in sys.modules if '.azul' in name or '.classic' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == "[]\n"
+
+
+def test_a_game_that_there_is_not() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'chess'"):
+        games.chess  # noqa: B018
 
 
 def test_every_module_is_a_game() -> None:
-    assert set(GAMES) == set(modules())
+    assert {of_package(game) or name for name, game in GAMES.items()} == set(modules())
     for name, game in GAMES.items():
         assert game.name == name
-        assert vars(games)[name] is game
+        package = of_package(game)
+        place = games if package is None else import_module(f"{FOLDER}.{package}")
+        assert vars(place)[name] is game
+
+
+def of_package(game: Game) -> str | None:
+    """The package that a game comes from; None for a game of one module."""
+    parts = game.play.__module__.removeprefix(f"{FOLDER}.").split(".")
+    return parts[0] if len(parts) > 1 else None
+
+
+def test_the_name_of_a_package_is_the_package() -> None:
+    packages = {package for game in GAMES.values() if (package := of_package(game)) is not None}
+    assert packages == {"azul"}
+    for package in packages:
+        assert isinstance(vars(games)[package], ModuleType)
+        assert vars(games)[package] is sys.modules[f"{FOLDER}.{package}"]

@@ -20,6 +20,7 @@ _ESCAPE: Final = "\x1b"
 _ESCAPE_WAIT_S: Final = 0.05
 """A terminal sends an arrow key in one piece; a person needs longer for the next key."""
 _ARROWS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
+_ENTER: Final = ("\n", "\r")
 _END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, where the terminal passes them on as keys
 
 
@@ -52,13 +53,15 @@ class Keyboard:
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
     def key(self) -> str:
-        """Waits for one key: a character, or `up`, `down`, `left`, `right`.
+        """Waits for one key: a character, or `up`, `down`, `left`, `right`, `enter`.
 
         Returns "" at the end of input, and for Ctrl-D. Call it within `single_keys`.
         """
         char = self._char()
         if char in _END:
             return ""
+        if char in _ENTER:
+            return "enter"
         if char != _ESCAPE or not self._has_more():
             return char
         sequence = self._char()

@@ -14,6 +14,10 @@ from entity_env.agents.keyboard import Keyboard
 _DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
 _COMPASS: Final = {"north": "up", "south": "down", "west": "left", "east": "right"}
 _ARROWS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→"}
+_NAMED: Final = {**_ARROWS, "enter": "⏎"}
+"""Keys that are no characters, and how they are shown."""
+_GAMEPAD: Final = {"a": ("z",), "b": ("x",), "start": ("enter", "c")}
+"""Where emulators have a gamepad's buttons; `c` for whoever types lines."""
 _QUIT: Final = "q"
 
 
@@ -28,7 +32,8 @@ class Choice:
     Args:
         index: what `Prompt.choose` returns for it.
         text: what it is called.
-        keys: what chooses it: single characters, names of arrow keys, or numbers to be typed.
+        keys: what chooses it: single characters, names of arrow keys, `enter`, or numbers to be
+            typed.
     """
 
     index: int
@@ -57,7 +62,7 @@ class Prompt:
         Raises:
             HungUp: q, Ctrl-C, or the end of input.
         """
-        has_keys = all(len(key) == 1 or key in _ARROWS for c in choices for key in c.keys)
+        has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
         if self._is_terminal and has_keys:
             return self._choose_by_key(title, choices)
         of_answer = {key: choice.index for choice in choices for key in choice.keys}
@@ -124,7 +129,7 @@ class Prompt:
     def _shown_key(self, choice: Choice) -> str:
         has_arrows = (self._out.encoding or "").lower().startswith("utf")
         key = choice.keys[0]
-        return _ARROWS.get(key, key) if has_arrows else _typed_key(choice)
+        return _NAMED.get(key, key) if has_arrows else _typed_key(choice)
 
     def _block(self, title: str, entries: Sequence[str], problem: str) -> list[str]:
         """A question as lines that fit the terminal: the problem, the title, entries in columns."""
@@ -154,17 +159,21 @@ def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]
     """The allowed ones of some labels, each with a key that does not depend on what is allowed.
 
     Labels that name directions get the arrow keys and w, a, s, d. The others get their initials
-    when those are all different, else numbers.
+    when those are all different, else numbers; but the buttons of a gamepad, beside directions, get
+    the keys that emulators give them.
     """
     directions = _directions(labels)
     others = [label for i, label in enumerate(labels) if i not in directions]
     taken = {_QUIT, *(_DIRECTIONS[name] for name in directions.values())}
     initials = {label[:1].lower() for label in others}
     has_initials = len(initials) == len(others) and not initials & taken
+    is_gamepad = not has_initials and {label.lower() for label in others} <= set(_GAMEPAD)
     choices = []
     for index in allowed:
         if index in directions:
             keys: tuple[str, ...] = (directions[index], _DIRECTIONS[directions[index]])
+        elif is_gamepad:
+            keys = _GAMEPAD[labels[index].lower()]
         else:
             keys = (labels[index][0].lower() if has_initials else str(index + 1),)
         choices.append(Choice(index, labels[index], keys))
@@ -191,4 +200,4 @@ def _directions(labels: Sequence[str]) -> dict[int, str]:
 
 def _typed_key(choice: Choice) -> str:
     """The key of a choice that can be typed into a line."""
-    return next((key for key in choice.keys if key not in _ARROWS), choice.keys[0])
+    return next((key for key in choice.keys if key not in _NAMED), choice.keys[0])

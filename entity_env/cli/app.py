@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from entity_env.cli.bench import bench
+from entity_env.cli.capture_goal import capture_goal
 from entity_env.cli.doctor import doctor
 from entity_env.cli.evaluate import evaluate
 from entity_env.cli.export import export
@@ -86,5 +87,5 @@ def _refuse(message: str) -> int:
     return 2
 
 
-for command in (list_games, play, train, evaluate, export, bench, doctor):
+for command in (list_games, play, train, evaluate, export, bench, capture_goal, doctor):
     main.add_command(command)

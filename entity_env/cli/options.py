@@ -23,10 +23,10 @@ def set_option(command: _Command) -> _Command:
     """Adds --set, and options of their own for settings that are files; all are `settings`."""
 
     @wraps(command)
-    def with_settings(*args: Any, settings: Sequence[str], **options: Any) -> object:
+    def with_settings(settings: Sequence[str], **options: object) -> object:
         named = {name: options.pop(name) for name in _NAMED_SETTINGS}
         given = (f"{name}={value}" for name, value in named.items() if value is not None)
-        return command(*args, settings=(*given, *settings), **options)
+        return command(settings=(*given, *settings), **options)
 
     decorated: Any = click.option(
         "--set",

@@ -1,56 +1,55 @@
-"""Games: each shows one thing, and knows nothing but the agents that it asks."""
+"""Games: each shows one thing, and knows nothing but the agents that it asks.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Each game of one file is imported at once. What loads much more, the list of all games above all, is
+imported when it is first asked for: a program that ships one game starts without the others.
+`azul`, `classic` and `pixel` are packages, with all that there is of those games.
+"""
 
-from entity_env.game import Game
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from entity_env.games.cherry_pick import cherry_pick as cherry_pick
-from entity_env.games.classic import CartPole, MountainCar, Pendulum
-from entity_env.games.classic.play import (
-    cartpole as cartpole,
-    mountain_car as mountain_car,
-    pendulum as pendulum,
-)
 from entity_env.games.multi_snake import multi_snake as multi_snake
 from entity_env.games.rock_paper_scissors import rock_paper_scissors as rock_paper_scissors
 from entity_env.games.snake import snake as snake
 from entity_env.games.tic_tac_toe import tic_tac_toe as tic_tac_toe
 from entity_env.games.treasure_hunt import treasure_hunt as treasure_hunt
-from entity_env.vec.batch import BatchEnv
 
-GAMES: dict[str, Game] = {
-    game.name: game
-    for game in (
-        snake,
-        multi_snake,
-        treasure_hunt,
-        cherry_pick,
-        rock_paper_scissors,
-        tic_tac_toe,
+if TYPE_CHECKING:
+    from entity_env.games.classic.play import (
+        cartpole as cartpole,
+        mountain_car as mountain_car,
+        pendulum as pendulum,
     )
-}
-"""Every game of this package, by name."""
-
-
-@dataclass(frozen=True)
-class BatchGame:
-    """A game that is also there as a batch environment, for training.
-
-    Args:
-        game: what is played one at a time.
-        batch: takes a number of environments, and the settings of the game by their names.
-    """
-
-    game: Game
-    batch: Callable[..., BatchEnv]
-
-
-BATCH_GAMES: dict[str, BatchGame] = {
-    each.game.name: each
-    for each in (
-        BatchGame(cartpole, CartPole),
-        BatchGame(mountain_car, MountainCar),
-        BatchGame(pendulum, Pendulum),
+    from entity_env.games.pixel.play import (
+        pixel_catch as pixel_catch,
+        pixel_grid as pixel_grid,
+        pixel_maze as pixel_maze,
     )
+    from entity_env.games.pixel.rom_play import pixel_rom as pixel_rom
+    from entity_env.games.registry import (
+        BATCH_GAMES as BATCH_GAMES,
+        GAMES as GAMES,
+        BatchGame as BatchGame,
+    )
+
+_LATE = {
+    "cartpole": "classic.play",
+    "mountain_car": "classic.play",
+    "pendulum": "classic.play",
+    "pixel_catch": "pixel.play",
+    "pixel_grid": "pixel.play",
+    "pixel_maze": "pixel.play",
+    "pixel_rom": "pixel.rom_play",
+    "BATCH_GAMES": "registry",
+    "GAMES": "registry",
+    "BatchGame": "registry",
 }
-"""Every game of this package that is also a batch environment, by name."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)

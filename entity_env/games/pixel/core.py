@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from entity_env.errors import SchemaError
+from entity_env.games.pixel.word_sums import distances_in_words, fits_words
 
 Metric = Literal["absolute", "squared"]
 Tau = float | str | Decimal | Fraction
@@ -146,6 +147,8 @@ def distance_sum(frames: Tensor, goal: Goal) -> Tensor:
         SchemaError: shape, dtype or device differ.
     """
     _check_frames(frames, goal)
+    if goal.metric == "absolute" and fits_words(frames):
+        return distances_in_words(frames, goal.pixels)
     if frames.device.type != "cpu" or len(frames) <= _CHUNK:
         return _sums(frames, goal.pixels, goal.metric)
     sums = torch.empty(len(frames), dtype=torch.int32)

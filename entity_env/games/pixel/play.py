@@ -34,7 +34,7 @@ def grid_batch(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu
     Raises:
         MissingExtraError: torch is not installed.
     """
-    _require_torch("pixel:grid")
+    require_torch("pixel:grid")
     from entity_env.games.pixel import batches
 
     return batches.grid(num_envs, max_episode_steps=max_episode_steps, device=device)
@@ -48,7 +48,7 @@ def program_batch(
     Raises:
         MissingExtraError: torch or Warp is not installed.
     """
-    _require_torch(f"pixel:{name}")
+    require_torch(f"pixel:{name}")
     from entity_env.games.pixel import batches
 
     return batches.program(name, num_envs, max_episode_steps=max_episode_steps, device=device)
@@ -63,7 +63,7 @@ def play_grid(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: s
         max_episode_steps: steps after which the episode is cut.
         device: where torch computes.
     """
-    _play(agent, grid_batch(1, max_episode_steps=max_episode_steps, device=device), seed)
+    play_env(agent, grid_batch(1, max_episode_steps=max_episode_steps, device=device), seed)
 
 
 def play_maze(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: str = "cpu") -> None:
@@ -75,7 +75,9 @@ def play_maze(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: s
         max_episode_steps: steps after which the episode is cut.
         device: where the machine runs.
     """
-    _play(agent, program_batch("maze", 1, max_episode_steps=max_episode_steps, device=device), seed)
+    play_env(
+        agent, program_batch("maze", 1, max_episode_steps=max_episode_steps, device=device), seed
+    )
 
 
 def play_catch(
@@ -89,12 +91,12 @@ def play_catch(
         max_episode_steps: steps after which the episode is cut.
         device: where the machine runs.
     """
-    _play(
+    play_env(
         agent, program_batch("catch", 1, max_episode_steps=max_episode_steps, device=device), seed
     )
 
 
-def _play(agent: Agent, env: PixelGoalEnv, seed: int) -> None:
+def play_env(agent: Agent, env: PixelGoalEnv, seed: int) -> None:
     """Play one episode after another, until the agent has enough.
 
     Args:
@@ -125,11 +127,16 @@ def _obs(result: StepResult, score: float, num_tiles: int) -> Obs:
     return Obs(score).globals(Screen(*screen.tolist())).entities(tiles, of=Tile)
 
 
-def _require_torch(game: str) -> None:
+def require_torch(purpose: str) -> None:
+    """Check that torch is there.
+
+    Raises:
+        MissingExtraError: it is not, and this is for what.
+    """
     try:
         import torch  # noqa: F401 - only whether it is there
     except ModuleNotFoundError as error:
-        raise MissingExtraError("torch", "pixel", game) from error
+        raise MissingExtraError("torch", "pixel", purpose) from error
 
 
 maze_batch: Callable[..., PixelGoalEnv] = partial(program_batch, "maze")

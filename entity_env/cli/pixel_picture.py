@@ -1,0 +1,129 @@
+"""Pictures of screens with four shades, in characters that a terminal has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.text import Text
+
+GREENS: Final = ("#0c1a14", "#3f7d5b", "#9ccf7f", "#eaf7d0")
+"""Colours of the shades of a screen that is dark where nothing is: an XO-CHIP's."""
+LIGHT_GREENS: Final = tuple(reversed(GREENS))
+"""Those of a screen that is bright where nothing is: a Game Boy's."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A character that shows several pixels in two colours.
+
+    Args:
+        weights: (rows, columns), what each pixel of the second colour adds.
+        characters: which of them stands for a sum.
+    """
+
+    weights: NDArray[np.int64]
+    characters: str
+
+
+_HALVES: Final = _Form(np.array([[1], [2]]), " ▀▄█")
+_DOTS: Final = _Form(
+    np.array([[1, 8], [2, 16], [4, 32], [64, 128]]), "".join(map(chr, range(0x2800, 0x2900)))
+)
+_ASCII: Final = " .+#"
+
+
+def draw_pixels(
+    pixels: NDArray[np.uint8],
+    columns: int,
+    rows: int,
+    *,
+    colors: Sequence[str] = GREENS,
+    has_colors: bool = True,
+    ascii_only: bool = False,
+) -> Text:
+    """Draw a screen as large as it fits: two pixels a character, else eight, else fewer pixels.
+
+    Args:
+        pixels: (H, W) uint8 in 0..3.
+        columns, rows: characters that there are, at least 1.
+        colors: of the four shades.
+        has_colors: otherwise all that differs from the commonest shade is drawn in one colour.
+        ascii_only: the terminal has no other characters.
+    """
+    height, width = pixels.shape
+    if ascii_only:
+        return _in_ascii(_shrunk(pixels, columns * 2, rows * 4))
+    if width <= columns and height <= rows * 2:
+        return _in_cells(pixels, _HALVES, colors, has_colors)
+    return _in_cells(_shrunk(pixels, columns * 2, rows * 4), _DOTS, colors, has_colors)
+
+
+def _shrunk(pixels: NDArray[np.uint8], columns: int, rows: int) -> NDArray[np.uint8]:
+    """Every second, third, ... row and column, so that so many are left at most."""
+    every = max(1, -(-pixels.shape[0] // rows), -(-pixels.shape[1] // columns))
+    return pixels[::every, ::every]
+
+
+def _in_cells(
+    pixels: NDArray[np.uint8], form: _Form, colors: Sequence[str], has_colors: bool
+) -> Text:
+    cells = _cells(pixels, *form.weights.shape)
+    weights = form.weights.reshape(-1)
+    counts = np.stack([(cells == shade).sum(2) for shade in range(4)], 2)
+    if has_colors:  # the two commonest shades of a cell; those between go with the nearer one
+        order = np.argsort(-counts, axis=2, kind="stable").astype(np.int16)
+        ground, figure = order[:, :, :1], order[:, :, 1:2]
+        is_figure = np.abs(cells - figure) < np.abs(cells - ground)
+    else:
+        commonest = int(counts.sum((0, 1)).argmax())
+        is_figure, ground = cells != commonest, np.full((*cells.shape[:2], 1), commonest)
+        figure = ground
+    masks = (is_figure * weights).sum(2)
+    return _text(masks, form.characters, figure[:, :, 0], ground[:, :, 0], colors, has_colors)
+
+
+def _text(
+    masks: NDArray[np.int64],
+    characters: str,
+    figure: NDArray[np.int16],
+    ground: NDArray[np.int16],
+    colors: Sequence[str],
+    has_colors: bool,
+) -> Text:
+    text = Text(no_wrap=True)
+    for row, marks in enumerate(masks.tolist()):
+        if row:
+            text.append("\n")
+        begin = 0
+        styles = [
+            f"{colors[f] if mark else colors[g]} on {colors[g]}" if has_colors else ""
+            for mark, f, g in zip(marks, figure[row].tolist(), ground[row].tolist(), strict=True)
+        ]
+        for end in range(1, len(marks) + 1):  # neighbours of one style are one piece
+            if end == len(marks) or styles[end] != styles[begin]:
+                run = "".join(characters[mark] for mark in marks[begin:end])
+                text.append(run, styles[begin] or None)
+                begin = end
+    return text
+
+
+def _in_ascii(pixels: NDArray[np.uint8]) -> Text:
+    cells = _cells(pixels, 4, 2)
+    commonest = int(np.bincount(cells.reshape(-1), minlength=4).argmax())
+    furthest = np.abs(cells - commonest).argmax(2)
+    shades = np.take_along_axis(cells, furthest[:, :, None], 2)[:, :, 0]
+    lines = ("".join(_ASCII[shade] for shade in row) for row in shades.tolist())
+    return Text("\n".join(lines), no_wrap=True)
+
+
+def _cells(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.int16]:
+    """Cut a picture into cells, (rows, columns, pixels of a cell); edges are drawn out."""
+    missing = -pixels.shape[0] % height, -pixels.shape[1] % width
+    whole = np.pad(pixels, [(0, missing[0]), (0, missing[1])], mode="edge").astype(np.int16)
+    rows, columns = whole.shape[0] // height, whole.shape[1] // width
+    tiles = whole.reshape(rows, height, columns, width).swapaxes(1, 2)
+    return tiles.reshape(rows, columns, height * width)
