@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from entity_env.games.pixel.faults import PixelFault as PixelFault
     from entity_env.games.pixel.grid_world import GridWorld as GridWorld
     from entity_env.games.pixel.pixel_goal_env import PixelGoalEnv as PixelGoalEnv
+    from entity_env.games.pixel.pyboy_world import PyBoyWorld as PyBoyWorld
     from entity_env.games.pixel.trackers import Trackers as Trackers
+    from entity_env.games.pixel.xo_chip.xo_world import XoChipWorld as XoChipWorld
 
 _LATE = {
     "Goal": "core",
     "GridWorld": "grid_world",
     "PixelFault": "faults",
     "PixelGoalEnv": "pixel_goal_env",
+    "PyBoyWorld": "pyboy_world",
     "RewardConfig": "core",
     "Trackers": "trackers",
+    "XoChipWorld": "xo_chip.xo_world",
 }
 
 
