@@ -13,16 +13,13 @@ sleeps unless it is its turn; a ratio is the median over rounds of the ratio wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from benchmarks.batch_groups import classic, face, snake, start
-from benchmarks.batch_groups.plan import Setup
+from benchmarks.batch_groups.plan import Groups, measure_groups
 from benchmarks.common import report, rounds_and_json
-from benchmarks.vec import Progress
 
 _PACKAGES = ["entity-env", "numpy", "numba", "gymnasium", "envpool", "entity-gym-rs"]
 
-GROUPS: dict[str, Callable[[Setup], dict[str, float]]] = {
+GROUPS: Groups = {
     "first import": start.figures,
     "classic control": classic.figures,
     "as a VecEnv": face.figures,
@@ -34,15 +31,7 @@ GROUPS: dict[str, Callable[[Setup], dict[str, float]]] = {
 def main() -> None:
     """Measures and reports."""
     num_rounds, as_json = rounds_and_json(__doc__ or "")
-    progress = Progress()
-    figures: dict[str, float] = {}
-    for name, group in GROUPS.items():
-
-        def say(what: str, name: str = name) -> None:
-            progress.say(f"{name}: {what}")
-
-        figures |= group(Setup(num_rounds, say))
-    progress.end()
+    figures = measure_groups(GROUPS, num_rounds)
     report("Batches of one game", figures, _PACKAGES, as_json)
 
 

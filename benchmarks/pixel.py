@@ -11,18 +11,16 @@ within a round.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import torch
 
-from benchmarks.batch_groups.plan import Setup
+from benchmarks.batch_groups.plan import Groups, measure_groups
 from benchmarks.common import report, rounds_and_json
 from benchmarks.pixel_groups import game_boy, gpu, reward, xo
-from benchmarks.vec import Progress
 
 _PACKAGES = ["entity-env", "numpy", "torch", "warp-lang", "pyboy"]
 
-GROUPS: dict[str, Callable[[Setup], dict[str, float]]] = {
+GROUPS: Groups = {
     "reward": reward.figures,
     "XO-CHIP": xo.figures,
     "Game Boy": game_boy.figures,
@@ -34,15 +32,7 @@ GROUPS: dict[str, Callable[[Setup], dict[str, float]]] = {
 def main() -> None:
     """Measures and reports."""
     num_rounds, as_json = rounds_and_json(__doc__ or "")
-    progress = Progress()
-    figures: dict[str, float] = {}
-    for name, group in GROUPS.items():
-
-        def say(what: str, name: str = name) -> None:
-            progress.say(f"{name}: {what}")
-
-        figures |= group(Setup(num_rounds, say))
-    progress.end()
+    figures = measure_groups(GROUPS, num_rounds)
     if not torch.cuda.is_available():
         print("there is no GPU, so nothing was measured on one", file=sys.stderr)
     report("Screens as rewards", figures, _PACKAGES, as_json)

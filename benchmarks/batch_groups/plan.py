@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.contender import Contender
+from benchmarks.vec import Progress
 
 _ROUND_S = 0.3
 
@@ -26,6 +27,24 @@ class Setup:
 
     num_rounds: int
     say: Callable[[str], None]
+
+
+Groups = Mapping[str, Callable[[Setup], dict[str, float]]]
+"""What a script measures, one after another: each returns its figures by name."""
+
+
+def measure_groups(groups: Groups, num_rounds: int) -> dict[str, float]:
+    """Measures all groups, saying which one, and returns all figures."""
+    progress = Progress()
+    figures: dict[str, float] = {}
+    for name, group in groups.items():
+
+        def say(what: str, name: str = name) -> None:
+            progress.say(f"{name}: {what}")
+
+        figures |= group(Setup(num_rounds, say))
+    progress.end()
+    return figures
 
 
 @dataclass(frozen=True)

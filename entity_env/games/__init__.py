@@ -7,7 +7,6 @@ imported when it is first asked for: a program that ships one game starts withou
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from entity_env.games.cherry_pick import cherry_pick as cherry_pick
@@ -16,6 +15,7 @@ from entity_env.games.rock_paper_scissors import rock_paper_scissors as rock_pap
 from entity_env.games.snake import snake as snake
 from entity_env.games.tic_tac_toe import tic_tac_toe as tic_tac_toe
 from entity_env.games.treasure_hunt import treasure_hunt as treasure_hunt
+from entity_env.late_names import late_names
 
 if TYPE_CHECKING:
     from entity_env.games.classic.play import (
@@ -48,8 +48,4 @@ _LATE = {
     "BatchGame": "registry",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+__getattr__ = late_names(__name__, _LATE, extra="pixel")

@@ -5,7 +5,6 @@ Names that need torch, or that few programs need, are loaded when they are first
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from entity_env.agents.rogue_net.config import RogueNetConfig as RogueNetConfig
@@ -16,7 +15,7 @@ from entity_env.agents.rogue_net.options import (
 )
 from entity_env.agents.rogue_net.reading import read_network as read_network
 from entity_env.agents.rogue_net.weights import Weights as Weights
-from entity_env.errors import MissingExtraError
+from entity_env.late_names import late_names
 
 if TYPE_CHECKING:
     from entity_env.agents.rogue_net.enn_writer import (
@@ -57,14 +56,4 @@ _LATE = {
     "save_checkpoint": "torch_checkpoint",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{_LATE[name]}")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError(error.name, "train", f"{__name__}.{name}") from error
-    return getattr(module, name)
+__getattr__ = late_names(__name__, _LATE)
