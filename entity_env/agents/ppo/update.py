@@ -62,12 +62,13 @@ def learn(
     """Improves the network by some epochs over a batch; a batch of nothing changes nothing."""
     num_minibatches = max(1, round(len(batch.b_inds) / config.minibatch_size))
     seen: list[Tensor] = []
+    parameters = list(net.parameters())
     for _ in range(config.update_epochs if len(batch.b_inds) else 0):
         for mb_inds in np.array_split(rng.permutation(batch.b_inds), num_minibatches):
             loss, figures = minibatch_loss(net, batch, mb_inds, config, ent_coef)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-            nn.utils.clip_grad_norm_(net.parameters(), config.max_grad_norm)
+            nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
             optimizer.step()
             seen.append(figures)
         if config.target_kl is not None and seen[-1][3] > config.target_kl:

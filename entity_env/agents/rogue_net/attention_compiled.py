@@ -1,6 +1,6 @@
 """Attention within each observation, compiled: entities stay packed, nothing is padded or moved.
 
-Of the modules of this package it alone imports numba; whoever needs it imports it when asked for.
+It imports numba: whoever needs it imports it when asked for.
 A batched product of matrices of five rows spends its time on everything but the product: here all
 of attention, softmax included, is one loop over observations. Rows of numbers are handled by vector
 instructions that the functions at the head write down; left to itself the compiler made none,
@@ -54,7 +54,8 @@ _SHIFT: Final = np.int32(23)
 _carray: Any = numpy_support.carray
 
 
-def _compiled(function: Function) -> Function:
+def compiled(function: Function) -> Function:
+    """The function as machine code, which is kept on disk where there is room for it."""
     compile_it: Any = njit
     options: dict[str, Any] = {
         "nogil": True,
@@ -151,20 +152,32 @@ _set: Any = intrinsic(prefer_literal=True)(_make_set)
 _stack: Any = intrinsic(_make_stack)
 
 
-@_compiled
-def _soften(row: Floats, power: NDArray[np.int32], length: int, largest: np.float32) -> np.float32:
-    """Turns the first logits of a row into `exp(logit - largest)`; returns their sum."""
+@compiled
+def exponential(row: Floats, power: NDArray[np.int32], length: int) -> None:
+    """Turns the first numbers of a row, none above 0, into their exponentials.
+
+    `power` is room for as many.
+    """
     for j in range(length):
-        x = max(row[j] - largest, _SMALLEST)
+        x = max(row[j], _SMALLEST)
         n = np.floor(x * _LOG2_E + _HALF)
         power[j] = (np.int32(n) + _EXPONENT) << _SHIFT
         x = x - n * _LN2_HIGH - n * _LN2_LOW
         p = ((((_P0 * x + _P1) * x + _P2) * x + _P3) * x + _P4) * x + _P5
         row[j] = p * x * x + x + ONE
     factor = power.view(np.float32)
-    total = ZERO
     for j in range(length):
         row[j] *= factor[j]
+
+
+@compiled
+def _soften(row: Floats, power: NDArray[np.int32], length: int, largest: np.float32) -> np.float32:
+    """Turns the first logits of a row into `exp(logit - largest)`; returns their sum."""
+    for j in range(length):
+        row[j] -= largest
+    exponential(row, power, length)
+    total = ZERO
+    for j in range(length):
         total += row[j]
     return total
 
@@ -277,10 +290,10 @@ def kernels(d_head: int) -> tuple[Callable[..., None], Callable[..., None]]:
     backward(qkv, order, offsets, n_head, shares, gradient, moved, max_length)
         Reads the gradient of the mixed values; writes that of `qkv` to `moved`.
     """
-    return _compiled(_forward(d_head)), _compiled(_backward(d_head))
+    return compiled(_forward(d_head)), compiled(_backward(d_head))
 
 
-@_compiled
+@compiled
 def sum_rows(x: Floats, order: Ints, offsets: Ints, total: Floats, width: int) -> None:
     """Sums what belongs to the entities of each observation.
 

@@ -72,12 +72,12 @@ def attend(qkv: Tensor, packed: Packed) -> Tensor:
         `(num_entities, d_model)`: values, mixed head by head.
     """
     if not torch.is_grad_enabled():
-        return _mix(qkv.contiguous(), packed)[0]
+        return mix(qkv.contiguous(), packed)[0]
     mixed: Tensor = _Attend.apply(qkv, packed)  # type: ignore[no-untyped-call]
     return mixed
 
 
-def _mix(qkv: Tensor, packed: Packed) -> tuple[Tensor, NDArray[np.float32]]:
+def mix(qkv: Tensor, packed: Packed) -> tuple[Tensor, NDArray[np.float32]]:
     """The mixed values, and the share that every entity has in every other, head by head."""
     num_entities, width = qkv.shape
     mixed = qkv.new_empty(num_entities, width // 3)
@@ -96,11 +96,28 @@ def _mix(qkv: Tensor, packed: Packed) -> tuple[Tensor, NDArray[np.float32]]:
     return mixed, shares
 
 
+def unmix(qkv: Tensor, gradient: Tensor, shares: NDArray[np.float32], packed: Packed) -> Tensor:
+    """The gradient of `qkv`, by that of the mixed values and what `mix` told."""
+    moved = torch.empty_like(qkv)
+    _, backward = _kernels(qkv.shape[1] // 3 // packed.n_head)
+    backward(
+        flat(qkv),
+        packed.order,
+        packed.offsets,
+        packed.n_head,
+        shares,
+        flat(gradient),
+        flat(moved),
+        packed.max_length,
+    )
+    return moved
+
+
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, qkv: Tensor, packed: Packed) -> Tensor:
         qkv = qkv.contiguous()
-        mixed, shares = _mix(qkv, packed)
+        mixed, shares = mix(qkv, packed)
         ctx.save_for_backward(qkv)
         ctx.packed, ctx.shares = packed, shares  # type: ignore[attr-defined]  # takes attributes
         return mixed
@@ -110,19 +127,8 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         (qkv,) = ctx.saved_tensors  # type: ignore[attr-defined]  # set by save_for_backward
         packed: Packed = ctx.packed  # type: ignore[attr-defined]  # set in forward
-        moved = torch.empty_like(qkv)
-        _, backward = _kernels(qkv.shape[1] // 3 // packed.n_head)
-        backward(
-            flat(qkv),
-            packed.order,
-            packed.offsets,
-            packed.n_head,
-            ctx.shares,  # type: ignore[attr-defined]  # set in forward
-            flat(gradient.contiguous()),
-            flat(moved),
-            packed.max_length,
-        )
-        return moved, None
+        shares = ctx.shares  # type: ignore[attr-defined]  # set in forward
+        return unmix(qkv, gradient.contiguous(), shares, packed), None
 
 
 def flat(tensor: Tensor) -> NDArray[np.float32]:

@@ -9,6 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from entity_env.agents.rogue_net.torch_attention import is_compiled
+from entity_env.agents.rogue_net.torch_embed import (
+    LARGEST_WIDTH,
+    EmbeddingWeights,
+    TypeFeatures,
+    embed,
+    split,
+)
 from entity_env.agents.rogue_net.torch_input_norm import InputNorm
 from entity_env.agents.rogue_net.torch_named_modules import NamedModules
 from entity_env.spaces import EntityName
@@ -38,6 +46,11 @@ def _embed(module: nn.Module, features: Tensor) -> Tensor:
     return torch.layer_norm(hidden.relu_(), shape, layer_norm.weight, layer_norm.bias, eps)
 
 
+def _named(layer: nn.Module, prefix: str) -> dict[str, Tensor]:
+    parameters = cast(Mapping[str, Tensor], layer._parameters)
+    return {prefix + name: parameters[name] for name in ("weight", "bias")}
+
+
 class EntityEmbedding(nn.Module):
     """Embeds the entities of each type: normalize, linear, ReLU, layer norm.
 
@@ -58,11 +71,35 @@ class EntityEmbedding(nn.Module):
                 for name, width in widths.items()
             }
         )
+        self._is_compilable = 0 < max(widths.values(), default=0) <= LARGEST_WIDTH
 
     def forward(self, features: Mapping[EntityName, Tensor]) -> Tensor:
         """Embeds `(num_entities, num_features)` a type to one packed matrix, type after type."""
+        size = sum(map(len, features.values()))
+        if self._is_compilable and is_compiled(size, next(iter(features.values())).device):
+            return self._embed_all(features)
         return torch.cat(
             [_embed(module, features[name]) for name, module in self.embeddings.items()]
+        )
+
+    def _embed_all(self, features: Mapping[EntityName, Tensor]) -> Tensor:
+        shown: list[TypeFeatures] = []
+        weights: list[EmbeddingWeights] = []
+        for name, module in self.embeddings.items():
+            if isinstance(module, nn.Sequential):
+                norm, linear, layer_norm = module[0], module[1], module[3]
+                shown.append(TypeFeatures(features[name], *cast(InputNorm, norm).scale()))
+                own = {**_named(linear, ""), **_named(layer_norm, "norm_")}
+                weights.append(EmbeddingWeights(**own))
+        packed = embed(shown, weights)
+        if len(shown) == len(features):
+            return packed
+        parts = iter(split(packed, [len(each.values) for each in shown]))
+        return torch.cat(
+            [
+                next(parts) if isinstance(module, nn.Sequential) else module(features[name])
+                for name, module in self.embeddings.items()
+            ]
         )
 
     def update_statistics(

@@ -61,6 +61,10 @@ class InputNorm(nn.Module):
         mean, deviation = scale
         return features.sub(mean).div_(deviation).clamp_(-CLIP, CLIP)
 
+    def scale(self) -> tuple[Tensor, Tensor]:
+        """Mean and deviation that features are normalized with; 0 and 1 if none were counted."""
+        return self._scale() or (torch.zeros_like(self.mean), torch.ones_like(self.mean))
+
     def _scale(self) -> tuple[Tensor, Tensor] | None:
         """Mean and deviation, worked out anew when the statistics have changed."""
         buffers = (self.count, self.mean, self.squares_sum)

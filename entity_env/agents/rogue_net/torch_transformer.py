@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -20,6 +20,7 @@ from entity_env.agents.rogue_net.torch_attention import (
     attend,
     is_compiled,
 )
+from entity_env.agents.rogue_net.torch_block import BlockWeights, begin_block, whole_block
 from entity_env.agents.rogue_net.torch_ends import Ends
 from entity_env.agents.rogue_net.torch_relpos import RelposEncoding, RelposTables
 from entity_env.agents.rogue_net.torch_slots import from_slots, to_slots
@@ -148,15 +149,27 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, place: Place) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
+        if isinstance(place, Packed):
+            return whole_block(x, place, self._weights())
         x, hidden, last = self.begin(x, place)
         return x + _linear(last, hidden)
 
     def begin(self, x: Tensor, place: Place) -> tuple[Tensor, Tensor, nn.Linear]:
         """All but the last layer: `x`, what that layer is given, and the layer."""
+        if isinstance(place, Packed):
+            y, hidden = begin_block(x, place, self._weights())
+            return y, hidden, cast(nn.Linear, self.mlp[2])
         # The layers as functions: to call a module takes as long as to multiply a small matrix.
         x = x + self.attn.forward(_norm(self.ln1, x), place)
         first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
         return x, functional.gelu(_linear(first, _norm(self.ln2, x))), last
+
+    def _weights(self) -> BlockWeights:
+        attn = self.attn
+        ends = self.ln2, self.mlp[0], self.mlp[2]
+        layers = (self.ln1, attn.query, attn.key, attn.value, attn.proj, *ends)
+        own = (layer._parameters[name] for layer in layers for name in ("weight", "bias"))
+        return BlockWeights(*cast(Iterator[Tensor], own))
 
 
 def _linear(layer: nn.Module, x: Tensor) -> Tensor:
