@@ -88,6 +88,16 @@ def test_other_fields_are_refused(fields: tuple[Any, Any, Any], name: str) -> No
         ActionEncoder.encode(Action(*fields))
 
 
+@pytest.mark.parametrize("value", [None, 5, (0, 1), (0, 1, 2, 3), [0, 1, 2], "012", {}])
+def test_what_is_no_action_is_refused(value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(SchemaError, match=r"must be Action\(source, colour, destination\), got"):
+        ActionEncoder.encode(value)
+
+
+def test_a_plain_tuple_is_an_action() -> None:
+    assert ActionEncoder.encode((9, 4, 5)) == 299  # type: ignore[arg-type]
+
+
 def test_an_action_reads_as_a_player_says_it() -> None:
     assert str(Action(9, 0, 5)) == "blue from the centre to the floor"
     assert str(Action(3, 4, 0)) == "white from factory 3 to line 0"

@@ -15,6 +15,7 @@ from entity_env.games.azul import (
     AzulAgent,
     AzulEnv,
     EnvConfig,
+    EpisodeDone,
     GameState,
     GreedyAgent,
     HumanAgent,
@@ -27,7 +28,7 @@ from entity_env.games.azul import (
     play_match,
 )
 from entity_env.games.azul.actions import ActionEncoder
-from tests.azul_games import SEEDS, states
+from tests.azul_games import SEEDS, reached, states, to_lines
 
 AGENTS: dict[str, AzulAgent] = {
     "random": RandomAgent(),
@@ -86,6 +87,28 @@ def test_who_needs_the_state_says_so(agent: AzulAgent) -> None:
     step = AzulEnv(seed=1).reset()
     with pytest.raises(UsageError, match=r"needs AgentInput\.state: .*include_full_state_in_step"):
         agent.select_action(AgentInput.of(step), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        RandomAgent(),
+        GreedyAgent(),
+        GreedyAgent(backend="python"),
+        RushAgent(),
+        MCTSAgent(rollouts=3),
+        MCTSAgent(rollouts=3, backend="python"),
+        HumanAgent(lambda prompt: "1 blue 1", lambda text: None),
+    ],
+    ids=lambda agent: type(agent).__name__,
+)
+def test_when_the_game_is_over_there_is_nothing_to_choose(agent: AzulAgent) -> None:
+    state = reached(3, 2, 2000, to_lines)
+    assert state.is_over
+    nothing = np.zeros(300, np.bool_)
+    agent_input = AgentInput(np.zeros(306, np.float32), nothing, state.current_player, state)
+    with pytest.raises(EpisodeDone, match=r"Agent has nothing to choose from: the game is over"):
+        agent.select_action(agent_input, np.random.default_rng(0))
 
 
 def test_random_is_uniform() -> None:
@@ -157,6 +180,8 @@ def test_the_first_limit_counts() -> None:
         ({"seconds": 0}, "seconds must be above 0"),
         ({"seconds": "1"}, "seconds must be above 0"),
         ({"seconds": True}, "seconds must be above 0"),
+        ({"seconds": float("nan")}, "seconds must be above 0"),
+        ({"seconds": float("inf")}, "seconds must be above 0 and finite"),
         ({"rollouts": 0}, "rollouts must be 1 or more"),
         ({"rollouts": 1.5}, "rollouts must be 1 or more"),
         ({"rounds": -1}, "rounds must be an integer, 0 or more"),

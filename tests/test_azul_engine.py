@@ -1,7 +1,9 @@
 """The rules: recorded games, games at random, and positions where the printed rules are subtle."""
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,6 +239,39 @@ def test_a_refusal_gives_a_reason(action: Action, reason: str) -> None:
     state = position([mine, board()], factories=[(1, 3, 0, 0, 0)])
     with pytest.raises(IllegalAction, match=f"player 0 may not take {action}: {reason}"):
         apply_action(state, action)
+
+
+@pytest.mark.parametrize("apply", [apply_action, apply_in_place])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (0, 0, 2.0),
+        (0.0, 0, 2),
+        (0, 0.0, 2),
+        (False, 0, 2),
+        (0, 0),
+        (0, 0, float("nan")),
+        (0, 0, "2"),
+        None,
+        2,
+    ],
+)
+def test_what_is_no_action_changes_nothing(apply: Callable[..., object], wrong: object) -> None:
+    """Also where it is equal to a legal one: 2.0 == 2, but tiles lie on no line 2.0."""
+    state = position([board(), board()], factories=[(1, 3, 0, 0, 0)])
+    before = state.copy()
+    with pytest.raises(SchemaError, match=r"Azul: .* action must be"):
+        apply(state, wrong)
+    assert state == before
+
+
+def test_fields_may_be_integers_of_numpy() -> None:
+    state = position([board(), board()], factories=[(1, 3, 0, 0, 0)])
+    action: Any = Action(*np.array([0, 1, 2], np.int8))
+    after = apply_action(state, action)
+    assert after == apply_action(state, Action(0, 1, 2))
+    assert after.players[0].line_counts == [0, 0, 3, 0, 0]
+    json.dumps(after.to_dict())
 
 
 @given(state=states(), seed=SEEDS)

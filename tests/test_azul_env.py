@@ -408,6 +408,14 @@ def test_a_configuration_that_cannot_be(arguments: dict[str, Any], message: str)
         EnvConfig(**arguments)
 
 
+def test_what_is_no_configuration() -> None:
+    wrong: Any = {"num_players": 2}
+    with pytest.raises(UsageError, match=r"AzulEnv: config must be of EnvConfig, got \{'num_"):
+        AzulEnv(wrong)
+    with pytest.raises(UsageError, match="AzulEnv: features must be of FeatureExtractor, got "):
+        AzulEnv(features=wrong)
+
+
 def test_a_configuration_stays_as_it_is() -> None:
     config = EnvConfig(reward_scheme="TerminalOnly")
     assert config.reward_scheme is RewardScheme.TerminalOnly

@@ -133,6 +133,64 @@ def test_large_scores_and_rounds_are_equal_too() -> None:
         check_compiled(state)
 
 
+def counts(row: NDArray[np.float32], name: str, scale: int) -> list[int]:
+    return [round(value * scale) for value in part(row, name)]
+
+
+def decoded(row: NDArray[np.float32]) -> dict[str, object]:
+    """A position from what an observer sees; the tiles on floors are counted only."""
+    players = [part(row, f"player_{seat}") for seat in range(4)]
+    present = [player for player in players if player[0]]
+    tiles = counts(row, "factories", 4)
+    return {
+        "factories": [tuple(tiles[5 * i : 5 * i + 5]) for i in range(2 * len(present) + 1)],
+        "centre": counts(row, "centre", 20),
+        "bag": counts(row, "bag", 20),
+        "lid": counts(row, "lid", 20),
+        "turn": part(row, "turn").index(1),
+        "began": part(row, "began").index(1),
+        "round": round(part(row, "round")[0] * 20),
+        "marker": [player[57] for player in present].index(1)
+        if not part(row, "marker_in_centre")[0]
+        else -1,
+        "players": [decoded_player(player) for player in present],
+    }
+
+
+def decoded_player(values: list[float]) -> tuple[object, ...]:
+    lines = []
+    for line in range(5):
+        *colours, full = values[1 + 6 * line : 7 + 6 * line]
+        lines.append((colours.index(1) if full else -1, round(full * (line + 1))))
+    wall = sum(1 << cell for cell in range(25) if values[31 + cell])
+    return lines, wall, round(values[56] * 7), round(values[58] * 100)
+
+
+@given(state=states(), player=st.integers(0, 3))
+def test_a_position_can_be_read_from_what_is_seen(state: GameState, player: int) -> None:
+    """Nothing is lost but the tiles on floors, which nobody needs to choose a move."""
+    state = state.rotated(player % state.num_players)
+    assert decoded(FEATURES.encode(state, 0)) == {
+        "factories": state.factories,
+        "centre": state.centre,
+        "bag": state.bag,
+        "lid": state.lid,
+        "turn": state.current_player,
+        "began": state.starting_player,
+        "round": state.round,
+        "marker": state.marker,
+        "players": [
+            (
+                list(zip(each.line_colours, each.line_counts, strict=True)),
+                each.wall,
+                len(each.floor),
+                each.score,
+            )
+            for each in state.players
+        ],
+    }
+
+
 @pytest.mark.parametrize("player", [2, -1, 0.0, True])
 def test_a_player_that_is_not_there(player: int) -> None:
     with pytest.raises(UsageError, match="player must be an integer from 0 to 1, got"):

@@ -1,27 +1,30 @@
 """What moves look worth: by hand, and the compiled twin comes to the same numbers."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given, settings, strategies as st
 
 from entity_env.games.azul import (
     ACTIONS,
     Action,
     GameState,
+    Player,
     apply_action,
     heuristics_compiled as compiled,
     legal_actions,
 )
+from entity_env.games.azul.engine import tile_walls
 from entity_env.games.azul.heuristics import (
     best_action,
     greedy_worth,
     leader_margins,
     move_values,
     pending_points,
+    pending_wall,
     position_value,
     rush_worth,
 )
 from entity_env.games.azul.scoring import bonus_points
-from entity_env.games.azul.words import pack_state
+from entity_env.games.azul.words import PLAYERS, Words, pack_state
 from tests.azul_games import board, position, states
 
 
@@ -58,6 +61,82 @@ def test_pending_points_are_those_of_the_tiling(state: GameState) -> None:
         if i != empty.current_player and not after.is_over:
             cost = (0, 1, 2, 4, 6, 8, 11, 14)[len(empty.players[i].floor)]
             assert player.score == max(0, empty.players[i].score + before[i] - cost)
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> Player:
+    """Any board on which the rules allow all lines, also those that nobody would reach."""
+    wall = draw(st.integers(0, 2**25 - 1))
+    player = board(floor=draw(st.lists(st.integers(0, 4), max_size=7)))
+    player.wall, player.score = wall, draw(st.integers(0, 150))
+    for row in range(5):
+        free = [colour for colour in range(5) if not wall >> 5 * row + (row + colour) % 5 & 1]
+        is_begun: bool = draw(st.booleans())
+        if free and is_begun:
+            player.line_colours[row] = draw(st.sampled_from(free))
+            player.line_counts[row] = draw(st.integers(1, row + 1))
+    return player
+
+
+def words_of(*players: Player) -> Words:
+    """Of a position with these boards; how many tiles there are does not matter here."""
+    state = position([board(), board()], centre=(0, 0, 0, 0, 1))
+    state.players[: len(players)] = players
+    return pack_state(state)
+
+
+@given(player=boards())
+def test_what_is_pending_on_any_board(player: Player) -> None:
+    words = words_of(player)
+    wall = pending_wall(player)
+    before = pending_points(player)
+    assert compiled.pending_wall(words, PLAYERS) == wall
+    assert compiled.pending_points(words, PLAYERS, 5, 0) == before
+    for row in range(5):
+        for colour in range(5):
+            if player.line_colours[row] in (-1, colour) and not (
+                wall >> 5 * row + (row + colour) % 5 & 1
+            ):
+                points = pending_points(player, row, colour)
+                assert points > before
+                assert compiled.pending_points(words, PLAYERS, row, colour) == points
+                worth = greedy_worth(player, row, colour)
+                assert compiled.greedy_worth(words, PLAYERS, row, colour, before, wall) == worth
+                assert worth > 0
+
+
+@given(player=boards())
+def test_the_pending_wall_is_that_of_the_tiling(player: Player) -> None:
+    expected, points = pending_wall(player), pending_points(player)
+    state = position([board(), board()], centre=(0, 0, 0, 0, 1))
+    state.players[0] = player
+    floor, score = len(player.floor), player.score
+    tile_walls(state)
+    assert player.wall == expected
+    cost = (0, 1, 2, 4, 6, 8, 11, 14)[floor]
+    assert player.score == max(0, score + points - cost)
+    assert pending_points(player) == 0
+
+
+@given(player=boards(), other=boards())
+def test_any_two_boards_are_valued_alike(player: Player, other: Player) -> None:
+    words = words_of(player, other)
+    values = [position_value(player), position_value(other)]
+    assert compiled.position_values(words).tolist() == values
+    assert compiled.position_value(words, 0) == values[0]
+    assert compiled.position_value(words, 1) == values[1]
+
+
+@given(player=boards(), more=st.integers(1, 50))
+def test_a_point_is_a_point(player: Player, more: int) -> None:
+    before = position_value(player)
+    player.score += more
+    assert position_value(player) == before + 100 * more
+
+
+@given(player=boards(), row=st.integers(0, 4), colour=st.integers(0, 4))
+def test_rush_looks_at_the_line_alone(player: Player, row: int, colour: int) -> None:
+    assert rush_worth(player, row, colour) == 600 - 100 * row
 
 
 def test_a_move_that_completes_a_line_is_worth_its_points() -> None:

@@ -50,6 +50,13 @@ def result(*seats: tuple[str, int], rows: tuple[int, ...] | None = None) -> Game
     return GameResult(names, scores, rows or (1,) * len(seats), 50, 5, "row")
 
 
+@pytest.mark.parametrize("seed", [-1, 1.0, True, None, "1", [1, 2]])
+def test_a_seed_that_cannot_be(seed: Any) -> None:  # noqa: ANN401
+    agents = [RandomAgent(), RandomAgent()]
+    with pytest.raises(UsageError, match="play_game: a seed must be an integer, 0 or more: got"):
+        play_game(agents, seed=seed)
+
+
 @pytest.mark.parametrize("num_players", [2, 3, 4])
 def test_a_game(num_players: int) -> None:
     everybody: list[AzulAgent] = [RandomAgent(), GreedyAgent(), RandomAgent(), RandomAgent()]

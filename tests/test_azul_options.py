@@ -9,12 +9,11 @@ from entity_env.games.azul import ACTIONS, Action, GameState, apply_action, lega
 from entity_env.games.azul.entities import (
     Option,
     fullest_row,
-    pending_wall,
     seats_of,
     standing_of,
     table_of,
 )
-from entity_env.games.azul.heuristics import greedy_worth, move_values, pending_points
+from entity_env.games.azul.heuristics import greedy_worth, move_values, pending_points, pending_wall
 from entity_env.games.azul.options import options_of
 from entity_env.games.azul.rules import CENTRE, COLOUR_CELLS, COLUMNS, FLOOR, ROWS, column_of
 from tests.azul_games import board, position, states

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env import SchemaError
+from entity_env import SchemaError, UsageError
 from entity_env.games.azul import GameState, Phase, apply_in_place, legal_actions, new_game
-from tests.azul_games import reached, states, to_lines, uniform
+from tests.azul_games import board, position, reached, states, to_lines, uniform
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -148,6 +148,13 @@ def player(data: dict[str, Any], index: int = 0) -> dict[str, Any]:
             "must not have a colour of its wall row",
         ),
         (lambda data: data.update(factories=[[0] * 5] * 5), "must have 20"),
+        (lambda data: data.update(end=np.zeros(2)), "end must be None or one of row"),
+        (lambda data: data.update(end="row"), "on the table, or an end, got 'both'"),
+        (
+            lambda data: data["factories"].__setitem__(1, [1] * 5),
+            r"factories\[1\] must be at most 4 tiles",
+        ),
+        (lambda data: player(data).update(floor=[5]), "must not have the marker of player -1"),
     ],
 )
 def test_a_dict_that_cannot_be(edit: Edit, message: str) -> None:
@@ -155,6 +162,20 @@ def test_a_dict_that_cannot_be(edit: Edit, message: str) -> None:
     edit(data)
     with pytest.raises(SchemaError, match=f"GameState.from_dict: .*{message}"):
         GameState.from_dict(data)
+
+
+@pytest.mark.parametrize("data", [None, 5, [], "{}", [("bag", 1)]])
+def test_what_is_no_dict(data: Any) -> None:  # noqa: ANN401
+    with pytest.raises(SchemaError, match=r"GameState\.from_dict: data must be a mapping, got"):
+        GameState.from_dict(data)
+
+
+def test_the_marker_lies_on_one_floor() -> None:
+    state = position([board(floor=[5, 0]), board()], centre=(0, 1, 0, 0, 0), marker=0)
+    assert GameState.from_dict(state.to_dict()) == state
+    state.marker = 1
+    with pytest.raises(SchemaError, match=r"players\[0\].floor must not have the marker of pl"):
+        GameState.from_dict(state.to_dict())
 
 
 def test_an_empty_table_has_an_end() -> None:
@@ -177,6 +198,13 @@ def test_rotation(state: GameState, turns: int) -> None:
     assert other.starting_player_next_round == (
         (state.starting_player_next_round - turns) % state.num_players
     )
+
+
+@pytest.mark.parametrize("player", [2, -1, 5, 1.0, True, None])
+def test_there_is_no_such_seat_to_turn_to(player: int) -> None:
+    state = new_game(2)
+    with pytest.raises(UsageError, match="player must be an integer from 0 to 1, got"):
+        state.rotated(player)
 
 
 def test_a_state_shows_where_it_stands() -> None:

@@ -221,6 +221,18 @@ def test_a_frame_fits_the_terminal(width: int, height: int, state: GameState) ->
     assert all(line in lines for line in legal_moves(state))
 
 
+@pytest.mark.parametrize("height", range(3, 20, 4))
+def test_the_last_lines_are_seen_on_the_smallest_terminals(height: int) -> None:
+    """Whoever is asked must see at least the question, and all that there is room for."""
+    frames = Frames(80, height)
+    table = Table(frames.console, ["human", "greedy"], fps=None, is_drawn=True)
+    table.show(play_state(), "what to type")
+    text = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", frames.file.getvalue()).replace("\r", "")
+    lines = text.rstrip("\n").split("\n")
+    assert len(lines) <= height - 2
+    assert lines[-1] == "what to type"
+
+
 def test_what_others_did_is_told_until_a_person_moves_again() -> None:
     frames = Frames(100, 40)
     table = Table(frames.console, ["human", "greedy", "rush"], fps=None, is_drawn=True)

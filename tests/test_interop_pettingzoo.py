@@ -338,6 +338,49 @@ def test_agents_that_are_out_before_the_others() -> None:
     ]
 
 
+def test_a_game_that_never_asks_is_refused() -> None:
+    def play_idle(agents: Sequence[Agent], *, seed: int) -> None:
+        for agent in agents:
+            agent.game_over(Obs(0.0))
+
+    idle = Game(
+        play_idle,
+        entities=(Runner,),
+        actions=(Move,),
+        num_agents=2,
+        name="idle",
+    )
+    with pytest.raises(ProtocolError, match=r"idle: \d+ episodes in a row were over before"):
+        GameAECEnv(idle)
+
+
+def test_a_closed_environment_may_be_closed_again() -> None:
+    for make in MAKES.values():
+        env = make()
+        env.reset(seed=1)
+        env.close()
+        env.close()
+
+
+def test_without_a_seed_every_environment_is_another() -> None:
+    starts = []
+    for _ in range(12):
+        env = squares()
+        env.reset()
+        starts.append(env.agent_selection)
+    assert set(starts) == {"player_0", "player_1"}
+
+
+def test_what_is_refused_in_any_game_is_named_by_its_number() -> None:
+    env = squares()
+    env.reset(seed=1)
+    env.step(0)
+    mask = env.observe(env.agent_selection)["action_mask"]
+    wrong = int(np.flatnonzero(mask == 0)[0])
+    with pytest.raises(SchemaError, match=rf"player_\d may not choose action {wrong} now"):
+        env.step(wrong)
+
+
 def test_rewards_wait_until_an_agent_is_told() -> None:
     env = GameAECEnv(relay, length=2)
     env.reset(seed=0)

@@ -62,8 +62,13 @@ class ActionEncoder:
         """The id of an action.
 
         Raises:
-            SchemaError: a field that is no integer, or out of range.
+            SchemaError: no action, or a field that is no integer, or out of range.
         """
+        given: object = action
+        if not isinstance(given, tuple) or len(given) != len(Action._fields):
+            raise SchemaError(
+                f"Azul: an action must be Action({', '.join(Action._fields)}), got {action!r}"
+            )
         values = zip(
             Action._fields, action, (NUM_SOURCES, NUM_COLOURS, NUM_DESTINATIONS), strict=True
         )

@@ -27,6 +27,7 @@ from entity_env.games.azul.actions import ActionEncoder, is_integer
 from entity_env.games.azul.backend import Backend, is_compiled
 from entity_env.games.azul.engine import legal_actions
 from entity_env.games.azul.env import EnvStep
+from entity_env.games.azul.errors import EpisodeDone
 from entity_env.games.azul.heuristics import Worth, best_action, greedy_worth, rush_worth
 from entity_env.games.azul.state import GameState
 from entity_env.games.azul.tree import PlainSearch, Tree
@@ -74,6 +75,9 @@ class AzulAgent(Protocol):
         Args:
             agent_input: what to decide by; it may be read only.
             rng: for draws; all that is random comes from here.
+
+        Raises:
+            EpisodeDone: nothing is legal, since the game is over.
         """
 
 
@@ -83,7 +87,10 @@ class RandomAgent:
     needs_state: Final = False
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
-        return int(rng.choice(np.flatnonzero(agent_input.legal_action_mask)))
+        legal = np.flatnonzero(agent_input.legal_action_mask)
+        if not len(legal):
+            raise _nothing_to_choose(self)
+        return int(rng.choice(legal))
 
 
 class _ThumbAgent:
@@ -159,8 +166,10 @@ class MCTSAgent:
     ) -> None:
         if seconds is None and rollouts is None:
             seconds = 1.0
-        if seconds is not None and not (is_number(seconds) and seconds > 0):
-            raise UsageError(f"MCTSAgent: seconds must be above 0, or None: got {seconds!r}")
+        if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
+            raise UsageError(
+                f"MCTSAgent: seconds must be above 0 and finite, or None: got {seconds!r}"
+            )
         if rollouts is not None and not (is_integer(rollouts) and rollouts > 0):
             raise UsageError(f"MCTSAgent: rollouts must be 1 or more, or None: got {rollouts!r}")
         if not is_integer(rounds) or rounds < 0:
@@ -216,13 +225,20 @@ def required_state(agent_input: AgentInput, agent: object) -> GameState:
 
     Raises:
         UsageError: it is not there.
+        EpisodeDone: the game is over.
     """
     if agent_input.state is None:
         raise UsageError(
             f"{type(agent).__name__} needs AgentInput.state: make the environment with "
             "EnvConfig(include_full_state_in_step=True)"
         )
+    if agent_input.state.is_over:
+        raise _nothing_to_choose(agent)
     return agent_input.state
+
+
+def _nothing_to_choose(agent: object) -> EpisodeDone:
+    return EpisodeDone(f"{type(agent).__name__} has nothing to choose from: the game is over")
 
 
 @cache

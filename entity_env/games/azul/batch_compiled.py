@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.games.azul.batch_boards import ActionIds, BatchArrays
-from entity_env.games.azul.draws import SplitMix
+from entity_env.games.azul.draws import GAMMA, SplitMix
 from entity_env.games.azul.engine_compiled import (
     end_round,
     is_legal,
@@ -33,7 +33,7 @@ from entity_env.games.azul.words import (
 )
 from entity_env.vec.batch_compiled import compiled
 
-_GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
+_GAMMA: Final = np.uint64(GAMMA)
 _ZERO: Final = np.float32(0)
 _NO_LIMIT: Final = 2**62
 

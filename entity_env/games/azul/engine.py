@@ -164,10 +164,10 @@ def apply_action(state: GameState, action: Action) -> GameState:
 
     Raises:
         IllegalAction: the action is not legal, or the game is over.
-        SchemaError: a field is no integer or out of range, or `draw` answers a colour that is not
-            in the bag.
+        SchemaError: no action, a field that is no integer or out of range, or `draw` answers a
+            colour that is not in the bag.
     """
-    _check(state, action)
+    action = _checked(state, action)
     after = state.copy()
     apply_in_place(after, action, check=False)
     return after
@@ -185,7 +185,7 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
         IllegalAction, SchemaError: as `apply_action` does, before anything changes.
     """
     if check:
-        _check(state, action)
+        action = _checked(state, action)
     take(state, action)
     if not is_table_empty(state):
         state.current_player = (state.current_player + 1) % state.num_players
@@ -198,9 +198,12 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
         add_bonuses(state)
 
 
-def _check(state: GameState, action: Action) -> None:
-    if not is_legal(state, action):
-        raise illegal(state, ActionEncoder.decode(ActionEncoder.encode(action)))
+def _checked(state: GameState, action: Action) -> Action:
+    """The action with fields that are plain integers: 2.0 is equal to 2, but no index."""
+    checked = ActionEncoder.decode(ActionEncoder.encode(action))
+    if not is_legal(state, checked):
+        raise illegal(state, checked)
+    return checked
 
 
 def illegal(state: GameState, action: Action) -> IllegalAction:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from entity_env.entity_type import HIDDEN
-from entity_env.games.azul.heuristics import pending_points
+from entity_env.games.azul.heuristics import pending_points, pending_wall
 from entity_env.games.azul.rules import (
     CENTRE,
     COLOURS,
@@ -193,15 +193,6 @@ def fullest_row(player: Player) -> int:
     """Tiles in the fullest row of a wall, those of full lines included."""
     wall = pending_wall(player)
     return max((wall & row).bit_count() for row in ROWS)
-
-
-def pending_wall(player: Player) -> int:
-    """The wall as it would be if the round ended now."""
-    wall = player.wall
-    for row, count in enumerate(player.line_counts):
-        if count == row + 1:
-            wall |= 1 << 5 * row + column_of(row, player.line_colours[row])
-    return wall
 
 
 def sources_of(state: GameState) -> list[Source]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,8 @@ from entity_env.games.azul.stepped_game import (
     Rewards,
     SteppedGame,
 )
+
+T = TypeVar("T")
 
 _zeros: Final = np.zeros
 
@@ -158,7 +160,7 @@ class AzulEnv:
         backend: which engine plays; see `Backend`.
 
     Raises:
-        UsageError: a seed or a backend that cannot be.
+        UsageError: a configuration, features, a seed or a backend that cannot be.
         MissingExtraError: backend "numba" where numba is not installed.
     """
 
@@ -170,8 +172,8 @@ class AzulEnv:
         seed: int | None = None,
         backend: Backend = "auto",
     ) -> None:
-        self.config: Final = EnvConfig() if config is None else config
-        self.features: Final = FeatureExtractor() if features is None else features
+        self.config: Final = _of_type(EnvConfig, "config", config)
+        self.features: Final = _of_type(FeatureExtractor, "features", features)
         self._rng = np.random.default_rng(_checked_seed(seed))
         self._new_game: Any = FastGame if is_compiled(backend, "AzulEnv") else PlainGame
         self._game: SteppedGame | None = None
@@ -290,6 +292,13 @@ def _terminal_rewards(scores: list[int]) -> Rewards:
     if scores:
         rewards[: len(scores)] = np.array(scores, np.float64) - np.mean(scores, dtype=np.float64)
     return rewards.astype(np.float32)
+
+
+def _of_type(wanted: type[T], name: str, value: T | None) -> T:
+    """The value, or a new one for None."""
+    if value is not None and not isinstance(value, wanted):
+        raise UsageError(f"AzulEnv: {name} must be of {wanted.__name__}, got {value!r}")
+    return wanted() if value is None else value
 
 
 def _checked_seed(seed: int | None) -> int | None:

@@ -17,7 +17,7 @@ from entity_env.games.azul.engine import check_seats, deal, illegal, new_game
 from entity_env.games.azul.features import OBS_SIZE
 from entity_env.games.azul.rules import TILES_PER_FACTORY, num_factories
 from entity_env.games.azul.state import ENDS, End, GameState
-from entity_env.games.azul.stepped_game import ILLEGAL, Mask, Observations, Rewards
+from entity_env.games.azul.stepped_game import ILLEGAL, TO_DEAL, Mask, Observations, Rewards
 from entity_env.games.azul.words import (
     CURRENT,
     END,
@@ -32,7 +32,6 @@ from entity_env.games.azul.words import (
     unpack_state,
 )
 
-_TO_DEAL: Final = -2
 _NO_OBSERVATIONS: Final = np.zeros((0, OBS_SIZE), np.float32)
 
 
@@ -180,7 +179,7 @@ class FastGame:
             return self._move_by_draw(action_id, observations, mask, rewards)
         kernels = self._kernels
         status = kernels.advance(self.words, action_id, observations, mask, rewards)
-        if status == _TO_DEAL:
+        if status == TO_DEAL:
             uniforms = deal_numbers(self.rng, self._tiles)
             status = kernels.deal_and_show(self.words, uniforms, observations, mask)
         return status
@@ -191,7 +190,7 @@ class FastGame:
         """A move in a game whose tiles somebody else draws, who may answer nonsense."""
         words = self.words.copy()
         status = self._kernels.advance(words, action_id, observations, mask, rewards)
-        if status == _TO_DEAL:
+        if status == TO_DEAL:
             state = unpack_state(words, self.rng, self.draw)
             deal(state)
             words = pack_state(state)

@@ -39,8 +39,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.errors import UsageError
-from entity_env.games.azul.actions import is_index
 from entity_env.games.azul.rules import (
     COLOURS,
     FLOOR_SLOTS,
@@ -116,10 +114,6 @@ class FeatureExtractor:
         Raises:
             UsageError: no such player.
         """
-        if not is_index(player, state.num_players):
-            raise UsageError(
-                f"Azul: player must be an integer from 0 to {state.num_players - 1}, got {player!r}"
-            )
         state = state.rotated(player)
         absent = MAX_FACTORIES - len(state.factories)
         factories = [count for tiles in state.factories for count in tiles]

@@ -65,7 +65,7 @@ def pending_points(player: Player, row: int = NUM_LINES, colour: int = 0) -> int
 
 def greedy_worth(player: Player, row: int, colour: int) -> int:
     """See the module."""
-    column, wall = column_of(row, colour), _pending_wall(player)
+    column, wall = column_of(row, colour), pending_wall(player)
     share = ROW_BONUS * _next_share(wall & ROWS[row])
     share += COLUMN_BONUS * _next_share(wall & COLUMNS[column])
     share += COLOUR_BONUS * _next_share(wall & COLOUR_CELLS[colour])
@@ -78,7 +78,7 @@ def rush_worth(player: Player, row: int, colour: int) -> int:
     return RUSH_TOP - RUSH_STEP * row
 
 
-def _pending_wall(player: Player) -> int:
+def pending_wall(player: Player) -> int:
     """The wall as it would be if the round ended now."""
     wall = player.wall
     for row in range(NUM_LINES):

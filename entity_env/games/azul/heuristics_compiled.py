@@ -39,8 +39,8 @@ Worths = NDArray[np.int64]
 
 
 @compiled(inline=True)
-def _pending(words: Words, me: int, row: int, colour: int) -> int:
-    """`pending_points`."""
+def pending_points(words: Words, me: int, row: int, colour: int) -> int:
+    """`heuristics.pending_points`; row 5 for no line more."""
     points = 0
     lines, wall = words[me + LINES], words[me + WALL]
     for i in range(5):
@@ -54,7 +54,8 @@ def _pending(words: Words, me: int, row: int, colour: int) -> int:
 
 
 @compiled(inline=True)
-def _pending_wall(words: Words, me: int) -> int:
+def pending_wall(words: Words, me: int) -> int:
+    """`heuristics.pending_wall`."""
     lines, wall = words[me + LINES], words[me + WALL]
     for i in range(5):
         line = lines >> 6 * i & FIELD
@@ -65,19 +66,20 @@ def _pending_wall(words: Words, me: int) -> int:
 
 
 @compiled(inline=True)
-def _greedy_worth(words: Words, me: int, row: int, colour: int, before: int, wall: int) -> int:
+def greedy_worth(words: Words, me: int, row: int, colour: int, before: int, wall: int) -> int:
+    """`heuristics.greedy_worth`, given the points and the wall that are pending anyway."""
     column = colour + row - 5 * (colour + row >= 5)
     share = rules.ROW_BONUS * (2 * bits_of(wall & _ROWS[row]) + 1)
     share += rules.COLUMN_BONUS * (2 * bits_of(wall & _COLUMNS[column]) + 1)
     share += rules.COLOUR_BONUS * (2 * bits_of(wall & _COLOURS[colour]) + 1)
-    return POINT * (_pending(words, me, row, colour) - before) + SHARE * share
+    return POINT * (pending_points(words, me, row, colour) - before) + SHARE * share
 
 
 @compiled(inline=True)
 def write_worths(words: Words, idea: int, worths: Worths) -> None:
     """What lines are worth to the player whose turn it is, where tiles fit."""
     me = seat(words[CURRENT])
-    before, wall = _pending(words, me, 5, 0), _pending_wall(words, me)
+    before, wall = pending_points(words, me, 5, 0), pending_wall(words, me)
     fits = words[me + FITS]
     for colour in range(5):
         for row in range(5):
@@ -86,7 +88,7 @@ def write_worths(words: Words, idea: int, worths: Worths) -> None:
                 if idea == RUSH:
                     worths[at] = RUSH_TOP - RUSH_STEP * row
                 else:
-                    worths[at] = _greedy_worth(words, me, row, colour, before, wall)
+                    worths[at] = greedy_worth(words, me, row, colour, before, wall)
 
 
 @compiled(inline=True)
@@ -138,11 +140,11 @@ def position_value(words: Words, player: int) -> int:
         total += rules.COLOUR_BONUS * bits_of(wall & _COLOURS[i]) ** 2
     value: int = POINT * words[me + SCORE] + SHARE * total
     if lines:
-        before, pending = _pending(words, me, 5, 0), _pending_wall(words, me)
+        before, pending = pending_points(words, me, 5, 0), pending_wall(words, me)
         for row in range(5):
             line = lines >> 6 * row & FIELD
             if line:
-                worth = _greedy_worth(words, me, row, line >> 3, before, pending)
+                worth = greedy_worth(words, me, row, line >> 3, before, pending)
                 value += worth * (line & 7) // (2 * row + 2)
     return value
 

@@ -75,6 +75,8 @@ def play_game(
         UsageError: a number of agents, or a value, that cannot be.
         InvalidActionId, IllegalAction: an agent answered so; says which one, and when.
     """
+    if not is_integer(seed) or seed < 0:
+        raise UsageError(f"play_game: a seed must be an integer, 0 or more: got {seed!r}")
     if names is None:
         names = [type(agent).__name__ for agent in agents]
     if len(names) != len(agents):

@@ -8,8 +8,8 @@ from typing import Final
 
 from entity_env.games.azul.actions import Action, ActionEncoder
 from entity_env.games.azul.engine import destinations, legal_actions
-from entity_env.games.azul.entities import Colour, Five, Option, pending_wall
-from entity_env.games.azul.heuristics import POINT, greedy_worth, pending_points
+from entity_env.games.azul.entities import Colour, Five, Option
+from entity_env.games.azul.heuristics import POINT, greedy_worth, pending_points, pending_wall
 from entity_env.games.azul.rules import (
     CENTRE,
     COLOUR_CELLS,

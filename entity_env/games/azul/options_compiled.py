@@ -13,9 +13,9 @@ from entity_env.games.azul.heuristics import POINT
 from entity_env.games.azul.heuristics_compiled import (
     GREEDY,
     Worths,
-    _pending as inline_pending,
-    _pending_wall as inline_pending_wall,
     move_value,
+    pending_points as inline_pending_points,
+    pending_wall as inline_pending_wall,
     write_worths,
 )
 from entity_env.games.azul.rules import CENTRE, FLOOR, FLOOR_SLOTS, NOBODY
@@ -75,12 +75,12 @@ def new_scratch() -> Scratch:
 @compiled()
 def pending(words: Words, me: int, row: int, colour: int) -> int:
     """`heuristics.pending_points`. Not inline, as most here: it would take minutes to compile."""
-    return inline_pending(words, me, row, colour)
+    return inline_pending_points(words, me, row, colour)
 
 
 @compiled()
 def pending_wall(words: Words, me: int) -> int:
-    """`entities.pending_wall`."""
+    """`heuristics.pending_wall`."""
     return inline_pending_wall(words, me)
 
 

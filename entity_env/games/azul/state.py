@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
+from entity_env.errors import UsageError
+from entity_env.games.azul.actions import is_index
 from entity_env.games.azul.draws import Draw, RandomSource
 from entity_env.games.azul.rules import NO_COLOUR, NOBODY, NUM_LINES
 
@@ -162,7 +164,15 @@ class GameState:
         return other
 
     def rotated(self, player: int) -> GameState:
-        """The same position, told as if `player` sat in seat 0."""
+        """The same position, told as if `player` sat in seat 0.
+
+        Raises:
+            UsageError: no such player.
+        """
+        if not is_index(player, self.num_players):
+            raise UsageError(
+                f"Azul: player must be an integer from 0 to {self.num_players - 1}, got {player!r}"
+            )
         other = self.copy()
         other.players = other.players[player:] + other.players[:player]
         other.current_player = (self.current_player - player) % self.num_players

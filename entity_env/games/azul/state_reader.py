@@ -8,6 +8,7 @@ from typing import NoReturn
 from entity_env.errors import SchemaError
 from entity_env.games.azul.actions import is_index, is_integer
 from entity_env.games.azul.draws import Draw, RandomSource, checked_rng
+from entity_env.games.azul.engine import is_table_empty
 from entity_env.games.azul.rules import (
     COLOURS,
     FLOOR_SLOTS,
@@ -30,6 +31,8 @@ def read_state(
     data: Mapping[str, object], *, rng: RandomSource | None, draw: Draw | None
 ) -> GameState:
     """See `GameState.from_dict`."""
+    if not isinstance(data, Mapping):
+        _fail("data", "must be a mapping", data)
     state = GameState()
     state.num_players = _index(data, "num_players", MIN_PLAYERS, MAX_PLAYERS)
     last = state.num_players - 1
@@ -38,14 +41,11 @@ def read_state(
     state.marker = _index(data, "marker", NOBODY, last)
     state.round = _index(data, "round", 1, 2**31)
     end = _value(data, "end")
-    if end is not None and end not in ENDS:
+    if end is not None and not (isinstance(end, str) and end in ENDS):
         _fail("end", f"must be None or one of {', '.join(ENDS)}", end)
     state.end = None if end is None else ENDS[ENDS.index(end)]
     factories = _items(data, "factories", num_factories(state.num_players))
-    state.factories = [
-        tuple(_counts(tiles, f"factories[{i}]", TILES_PER_FACTORY))
-        for i, tiles in enumerate(factories)
-    ]
+    state.factories = [_factory(tiles, f"factories[{i}]") for i, tiles in enumerate(factories)]
     state.centre = _counts(_value(data, "centre"), "centre")
     state.bag = _counts(_value(data, "bag"), "bag")
     state.lid = _counts(_value(data, "lid"), "lid")
@@ -61,8 +61,14 @@ def _check_tiles(state: GameState) -> None:
     for colour, count in enumerate(count_tiles(state)):
         if count != TILES_PER_COLOUR:
             _fail("the state", f"must have {TILES_PER_COLOUR} {COLOURS[colour]} tiles", count)
-    if state.end is None and not any(state.centre) and not any(map(any, state.factories)):
-        _fail("the state", "must have tiles on the table, or an end", "neither")
+    if is_table_empty(state) is (state.end is None):
+        got = "neither" if state.end is None else "both"
+        _fail("the state", "must have tiles on the table, or an end", got)
+    for i, player in enumerate(state.players):
+        if MARKER in player.floor and state.marker != i:
+            _fail(
+                f"players[{i}].floor", f"must not have the marker of player {state.marker}", MARKER
+            )
 
 
 def count_tiles(state: GameState) -> list[int]:
@@ -109,6 +115,13 @@ def _pair(line: object, where: str, row: int) -> tuple[int, int]:
     if not is_empty and not (is_index(colour, NUM_COLOURS) and is_index(count, row + 2) and count):
         _fail(where, f"must be [-1, 0], or a colour and a count from 1 to {row + 1}", line)
     return int(colour), int(count)
+
+
+def _factory(values: object, where: str) -> tuple[int, ...]:
+    counts = _counts(values, where, TILES_PER_FACTORY)
+    if sum(counts) > TILES_PER_FACTORY:
+        _fail(where, f"must be at most {TILES_PER_FACTORY} tiles", values)
+    return tuple(counts)
 
 
 def _counts(values: object, where: str, most: int = TILES_PER_COLOUR) -> list[int]:

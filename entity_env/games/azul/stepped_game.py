@@ -27,6 +27,8 @@ Rewards: TypeAlias = NDArray[np.float32]
 """`(4,)`, 0 everywhere before it is filled with what the scores have gained."""
 
 ILLEGAL: Final = -1
+TO_DEAL: Final = -2
+"""What compiled code answers when the next round has begun but for its deal."""
 OVER: Final = 4
 
 

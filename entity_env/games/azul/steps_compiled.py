@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -19,16 +19,13 @@ from entity_env.games.azul.engine_compiled import (
     write_mask,
 )
 from entity_env.games.azul.features_compiled import write_observation
-from entity_env.games.azul.stepped_game import ILLEGAL, OVER
+from entity_env.games.azul.stepped_game import ILLEGAL, OVER, TO_DEAL
 from entity_env.games.azul.words import CURRENT, END, NUM_PLAYERS, SCORE, Words
 from entity_env.vec.batch_compiled import compiled, loaded
 
 Observations = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Rewards = NDArray[np.float32]
-
-TO_DEAL: Final = -2
-"""What `advance` returns when the next round has begun but for its deal."""
 
 
 @compiled()

@@ -35,9 +35,14 @@ from entity_env.episode import Episode
 from entity_env.errors import ClosedError, MissingExtraError, ProtocolError, UsageError
 from entity_env.games.azul.actions import is_index, is_integer
 from entity_env.games.azul.draws import SplitMix, mixed
-from entity_env.games.azul.entities import pending_wall
 from entity_env.games.azul.game import PICK, azul
-from entity_env.games.azul.heuristics import POINT, SHARE, greedy_worth, pending_points
+from entity_env.games.azul.heuristics import (
+    POINT,
+    SHARE,
+    greedy_worth,
+    pending_points,
+    pending_wall,
+)
 from entity_env.games.azul.rules import (
     COLOUR_BONUS,
     COLOUR_CELLS,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.games.azul import rules
+from entity_env.games.azul.draws import GAMMA
 from entity_env.games.azul.engine_compiled import (
     bits_of,
     end_round,
@@ -24,10 +25,7 @@ from entity_env.games.azul.engine_compiled import (
 )
 from entity_env.games.azul.entities_compiled import Shown, write_entities
 from entity_env.games.azul.heuristics import POINT, SHARE
-from entity_env.games.azul.heuristics_compiled import (
-    _greedy_worth as greedy_worth,
-    best_move,
-)
+from entity_env.games.azul.heuristics_compiled import best_move, greedy_worth
 from entity_env.games.azul.options_compiled import Scratch, pending, pending_wall
 from entity_env.games.azul.playouts_compiled import deal_by, nth_bit, random_move, uniform
 from entity_env.games.azul.words import (
@@ -46,7 +44,7 @@ from entity_env.vec.batch_compiled import compiled
 LEARNER, GREEDY, RUSH, RANDOM = 0, 1, 2, 3
 """Who sits in the second seat."""
 
-_GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
+_GAMMA: Final = np.uint64(GAMMA)
 _COSTS: Final = POINT * np.array(rules.FLOOR_COSTS)
 _ROWS: Final = np.array(rules.ROWS)
 _COLUMNS: Final = np.array(rules.COLUMNS)
