@@ -57,6 +57,13 @@ def test_writes_checkpoint_and_curves_and_says_what_to_do(trained: tuple[Path, R
     assert settings_in(out)["net"]["d_model"] == 8
 
 
+def test_a_run_that_ended_no_episode_says_so(tmp_path: Path) -> None:
+    args = ("--out", str(tmp_path / "run"), *SMALL, "--steps", "8", "--num-steps", "2")
+    result = run("train", "cartpole", *args)
+    assert result.exit_code == 0
+    assert re.search(r"trained 8 steps in \d+ s, no episode has ended yet, saved in", result.stdout)
+
+
 def test_what_it_says_works(trained: tuple[Path, Result]) -> None:
     out, result = trained
     [line] = re.findall(r"^play: entity-env (.*)$", result.stdout, re.M)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -173,9 +174,11 @@ def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -
         resume = f"resume: entity-env train {train_words}"
         click.echo(f"saved at step {progress.step:,}; {resume}; {play}")
         return
+    learnt = "no episode has ended yet"
+    if math.isfinite(progress.mean_reward):
+        learnt = f"mean episode reward {progress.mean_reward:.3f}"
     click.echo(
-        f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, "
-        f"mean episode reward {progress.mean_reward:.3f}, saved in {out}"
+        f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}"
     )
     click.echo(play)
     click.echo(f"curves: tensorboard --logdir {shlex.quote(str(out))}")
