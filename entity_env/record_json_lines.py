@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -14,6 +15,7 @@ from entity_env.record import Record, RecordValue, require_step
 
 STEP: Final = "step"
 """The name of the step in every line; no value of a record may have it."""
+_ESCAPE: Final = re.compile(rb"\\.")
 
 
 class JsonLinesRecorder:
@@ -86,7 +88,7 @@ def read_json_lines(path: Path | str) -> list[tuple[int, Record]]:
     """
     records: list[tuple[int, Record]] = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
-        if line.startswith(b"{") and not line.endswith(b"}"):
+        if _is_cut_off(line):
             continue
         try:
             values = json.loads(line)
@@ -123,6 +125,12 @@ def _decoded(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
     if isinstance(value, list):
         return np.array(value, dtype=np.float64)  # takes None for NaN
     return math.nan if value is None else value
+
+
+def _is_cut_off(line: bytes) -> bool:
+    """The beginning of an object: without its end, or with an end that lies inside of a text."""
+    is_in_text = _ESCAPE.sub(b"", line).count(b'"') % 2 == 1
+    return line.startswith(b"{") and (is_in_text or not line.endswith(b"}"))
 
 
 def _ends_in_a_line(path: Path) -> bool:

@@ -38,7 +38,11 @@ def check_setting(value: object, annotation: object, where: str) -> object:
     """
     for kind in _kinds(annotation):
         if typing.get_origin(kind) is typing.Literal:
-            fits = value in typing.get_args(kind)
+            # True == 1, but whoever lists 1 does not mean True.
+            fits = any(
+                value == listed and isinstance(value, bool) == isinstance(listed, bool)
+                for listed in typing.get_args(kind)
+            )
         elif kind is float:
             fits = isinstance(value, float | int) and not isinstance(value, bool)
         elif kind is int:

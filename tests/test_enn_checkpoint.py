@@ -392,6 +392,17 @@ def test_odd_archives_are_told(content: bytes, message: str) -> None:
         read_tar(content, "x.roguenet")
 
 
+def test_a_sparse_file_in_the_manner_of_pax_is_told() -> None:
+    """Its bytes are a map of the holes, then what lies between them, under a name of their own."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("GNUSparseFile.0/state.ron")
+        info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.name": "state.ron"}
+        archive.addfile(info)
+    with pytest.raises(CheckpointError, match=r"x.roguenet: byte 512: a sparse file: pack plain"):
+        read_tar(buffer.getvalue(), "x.roguenet")
+
+
 def test_missing_files_are_told(tmp_path: Path) -> None:
     for name in FILES[1:]:
         shutil.copytree(DATA / "trained_xor", tmp_path / name)
@@ -431,6 +442,7 @@ ENTRY = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
         (_with_header("{" + ENTRY.replace("[1]", "[-1]") + "}", b"0000"), "something else"),
         (_with_header("{" + ENTRY.replace("[1]", "[1,,1]") + "}", b"0000"), "is none"),
         (_with_header("{" + ENTRY.replace("[1]", f"[{'1,' * 9}1]") + "}", b"0000"), "is none"),
+        (_with_header("{" + ENTRY.replace("[1]", f"[1,{'9' * 21}]") + "}", b"0000"), "is none"),
         (_with_header("{" + ENTRY.replace("[0,4]", "[4,0]") + "}", b"0000"), "is not where"),
         (_with_header("{" + ENTRY.replace("[0,4]", "[1,5]") + "}", b"00000"), "is not where"),
         (_with_header('{"a":{}}'), "does not say what 'a' is"),
@@ -445,6 +457,12 @@ def test_damaged_safetensors_are_told(content: bytes, message: str) -> None:
         read_safetensors(content, "some/model.safetensors")
     assert message in str(error.value)
     assert "cannot read some/model.safetensors" in str(error.value)
+
+
+def test_spaces_in_a_shape_count_for_nothing() -> None:
+    for space in ("", " ", " " * 30):
+        header = "{" + ENTRY.replace("[1]", f"[1,{space}1{space}]") + "}"
+        assert read_safetensors(_with_header(header, b"0000"), "x")["a"].shape == (1, 1)
 
 
 def test_safetensors_of_others() -> None:

@@ -208,6 +208,34 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path, cut: int) -> No
     assert read_json_lines(path) == [*kept, (3, Record({"a": 3}))]
 
 
+LOOK_LIKE_AN_END = st.text(st.sampled_from('}"\\{]é\n a'), max_size=5)
+TEXT_RECORDS = st.dictionaries(
+    LOOK_LIKE_AN_END.filter(bool), LOOK_LIKE_AN_END | st.just([0.5]), max_size=2
+).map(Record)
+
+
+@given(st.lists(TEXT_RECORDS, min_size=1, max_size=3), st.data())
+def test_a_crash_at_any_byte_costs_the_last_line_at_most(
+    tmp_path_factory: pytest.TempPathFactory, told: list[Record], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "log.jsonl"
+    with JsonLinesRecorder(path) as recorder:
+        for record in told:
+            recorder.write(record, 1)
+    whole = path.read_bytes()
+    kept = whole[: data.draw(st.integers(0, len(whole)))]
+    path.write_bytes(kept)
+    with JsonLinesRecorder(path) as recorder:
+        recorder.write(Record({"after": "}"}), 2)
+    read = read_json_lines(path)
+    num_whole = sum(end <= len(kept) for end in _ends_of_lines(whole))
+    assert read == [*((1, record) for record in told[:num_whole]), (2, Record({"after": "}"}))]
+
+
+def _ends_of_lines(content: bytes) -> list[int]:
+    return [at for at, byte in enumerate(content) if byte == ord("\n")]
+
+
 @pytest.mark.parametrize(
     "line", ["", "3", "[]", "{}", '{"step": "x"}', '{"step": 1, "a": {}}', "nonsense", "{a}"]
 )

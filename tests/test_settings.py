@@ -69,6 +69,9 @@ def test_text_that_means_nothing_is_refused(text: str, annotation: object, messa
     [
         (6, float),
         (None, int | None),
+        (1, Literal[1, 2]),
+        (True, Literal[True, "all"]),
+        ("all", Literal[True, "all"]),
         ((1, 2), tuple[int, int]),
         ([1], list[int]),
         (object(), Any),
@@ -88,6 +91,8 @@ def test_values_that_fit_pass(value: object, annotation: object) -> None:
         (1, bool),
         (None, int),
         (3, Literal[1, 2]),
+        (True, Literal[1, 2]),
+        (0, Literal[True, False]),
         (0, Move),
         ([1], tuple[int, int]),
         (0.5, int | None),

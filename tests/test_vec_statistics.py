@@ -4,8 +4,10 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
-from entity_env.vec import Autoreset, VecEnv, VecStatistics, WorkerStatistics
+from entity_env.vec import Autoreset, VecEnv, VecStatistics, WorkerStatistics, statistics
+from entity_env.vec.statistics import Stopwatch
 from tests.executors import SteppedGame
 from tests.tiny_games import count
 
@@ -90,3 +92,36 @@ def test_in_words() -> None:
     assert str(told) == f"64,000 env steps, 1,200 episodes: {shares}, 2 restarts"
     assert (told.games_s, told.packing_s) == (5.0, 0.2)
     assert str(VecStatistics(0, 0, 0, 0, 0, 0, [])).startswith("0 env steps, 0 episodes")
+
+
+def test_a_worker_and_the_one_that_replaced_it_are_one() -> None:
+    first = WorkerStatistics(3, 10, 1.0, 2.0, 3.0, 1, 400)
+    later = WorkerStatistics(2, 5, 0.5, 0.25, 4.0, 2, 100)
+    # Times and counts add up; environments and memory are those that there are now.
+    assert first.plus(later) == WorkerStatistics(2, 15, 1.5, 2.25, 7.0, 3, 100)
+
+
+PHASES = st.lists(st.tuples(*[st.integers(0, 9)] * 4), max_size=5)
+
+
+@given(PHASES)
+def test_every_moment_belongs_to_one_of_three(phases: list[tuple[int, int, int, int]]) -> None:
+    now = 100.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "perf_counter", lambda: now)
+        watch = Stopwatch()
+        now += 50
+        watch.skip()  # time that nobody answers for
+        for caller, before, wait, after in phases:
+            now += caller
+            watch.begin_call()
+            now += before
+            watch.begin_wait()
+            now += wait
+            watch.end_wait()
+            now += after
+            watch.end_call()
+    sums = [sum(column) for column in zip(*phases, strict=True)] or [0] * 4
+    assert watch.caller_s == sums[0]
+    assert watch.waiting_s == sums[2]
+    assert watch.transport_s == sums[1] + sums[3]

@@ -148,6 +148,29 @@ def test_members_of_an_enum_are_letters() -> None:
     assert letters == ["C", "R", "●"]
 
 
+def test_the_first_one_hot_feature_is_found_in_a_part_whose_name_begins_with_is() -> None:
+    @dataclass
+    class Side:
+        weight: float
+        is_mood: Mood
+
+    @dataclass
+    class Pair:
+        x: int
+        y: int
+        is_left: Side
+
+    @dataclass
+    class Scales:
+        x: int
+        y: int
+        pair: Pair
+        second: Mood
+
+    look = looks_of(Scales)["Scales"]
+    assert look.members == {5: "C", 6: "R"}  # pair.is_left.is_mood alone
+
+
 def test_an_empty_place_looks_empty() -> None:
     found = looks_of(Empty, Head)
     assert (found["Empty"].glyph, found["Head"].glyph) == ("·", "●")

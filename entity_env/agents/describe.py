@@ -46,19 +46,28 @@ def describe_number(value: float) -> str:
     """A feature or reward, with no more digits than it needs."""
     if float(value).is_integer():
         return str(int(value))
-    return f"{value:.1f}" if abs(value) >= 1000 else f"{value:.3g}"
+    # Three digits of 999.5 or more would be 1e+03.
+    return f"{value:.1f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np.float64]) -> str:
     """Features as `x=3 stance=Calm`: a one-hot group becomes the member that is set."""
     words = []
     for name, value in zip(names, values, strict=True):
-        field, is_one_hot, member = name.partition(_ONE_HOT)
-        if not is_one_hot:
+        field, member = member_of(name)
+        if not member:
             words.append(f"{name}={describe_number(value)}")
         elif value:
             words.append(f"{field}={member}")
     return " ".join(words)
+
+
+def member_of(feature: str) -> tuple[str, str]:
+    """Field and member of a one-hot feature: `stance.is_Calm`; "" for the member of others."""
+    field, _, member = feature.rpartition(_ONE_HOT)
+    if not field or not member.isidentifier():  # as `parts.is_left.x`
+        return feature, ""
+    return field, member
 
 
 def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:

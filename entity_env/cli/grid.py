@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.text import Text
 
-from entity_env.agents.describe import SeenEntity
+from entity_env.agents.describe import SeenEntity, member_of
 from entity_env.schema import Schema
 from entity_env.spaces import GLOBAL_ENTITY, EntityName
 
@@ -26,7 +26,6 @@ _COLORS: Final = (
 )
 _GROUND: Final = ("empty", "floor", "free", "ground")
 """Types of these names are drawn like cells with nothing on them."""
-_ONE_HOT: Final = ".is_"
 
 
 @dataclass(frozen=True)
@@ -170,12 +169,9 @@ def _coordinates(features: Sequence[str]) -> tuple[int | None, int | None]:
 
 def _members(features: Sequence[str]) -> dict[int, str]:
     """Letters of the members of the first one-hot feature."""
-    fields = [name.partition(_ONE_HOT)[0] for name in features if _ONE_HOT in name]
-    members = {
-        i: name.partition(_ONE_HOT)[2]
-        for i, name in enumerate(features)
-        if fields and name.startswith(fields[0] + _ONE_HOT)
-    }
+    found = [(i, *member_of(name)) for i, name in enumerate(features)]
+    fields = [field for _, field, member in found if member]
+    members = {i: member for i, field, member in found if member and field == fields[0]}
     return dict(zip(members, _letters(members.values()), strict=True))
 
 

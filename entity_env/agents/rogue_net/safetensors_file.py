@@ -105,10 +105,11 @@ def _name(quoted: str, where: str) -> str:
 
 
 def _shape(text: str, where: str) -> tuple[int, ...]:
-    sizes = text.split(",", _MAX_DIMENSIONS) if text.strip() else []
-    if len(sizes) > _MAX_DIMENSIONS or not all(size.strip().isdecimal() for size in sizes):
+    parts = text.split(",", _MAX_DIMENSIONS) if text.strip() else []
+    sizes = [part.strip() for part in parts]
+    if len(sizes) > _MAX_DIMENSIONS or not all(s.isdecimal() and len(s) <= 20 for s in sizes):
         raise _damaged(where, f"the shape [{text[:80]}] is none")
-    return tuple(int(size) for size in sizes if len(size) <= 20)
+    return tuple(map(int, sizes))
 
 
 def _array(

@@ -44,7 +44,8 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
                 "the archive is incomplete"
             )
         if kind in (_LONG_NAME, _EXTENDED):
-            path = _long_path(kind, bytes(view[start : start + min(size, _MAX_PATH)])) or path
+            told = bytes(view[start : start + min(size, _MAX_PATH)])
+            path = _long_path(kind, told, f"{where}: byte {start}") or path
             continue
         if kind in _IGNORED:
             continue
@@ -88,12 +89,20 @@ def _path(header: bytes) -> str:
     return name.decode(errors="replace")
 
 
-def _long_path(kind: bytes, content: bytes) -> str | None:
-    """The path of the next member, from a member that only tells it."""
+def _long_path(kind: bytes, content: bytes, where: str) -> str | None:
+    """The path of the next member, from a member that only tells it.
+
+    Raises:
+        CheckpointError: the next member is sparse: its bytes are not those of the file.
+    """
     if kind == _LONG_NAME:
         return content.partition(b"\0")[0].decode(errors="replace")
     for record in content.split(b"\n"):  # "length key=value"
         key, _, value = record.partition(b" ")[2].partition(b"=")
+        if key.startswith(b"GNU.sparse."):
+            raise CheckpointError(
+                f"{where}: a sparse file: pack plain files only, without --sparse"
+            )
         if key == b"path":
             return value.decode(errors="replace")
     return None
