@@ -29,6 +29,8 @@ from tests.game_boy_rom import square_rom
 from tests.terminals import Terminal
 
 WAY = "DOWN RIGHT*2 UP RIGHT*2 DOWN*2 LEFT DOWN RIGHT*4"
+ZERO = "max_episode_steps=0"
+NO_STEPS = r"max_episode_steps: expected a whole number from 1 to 2\*\*31 - 1, got 0"
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
 
 
@@ -292,6 +294,14 @@ class TestCommands:
             (["play", "pixel:maze", "--rom", "ROM"], "pixel:maze has no setting 'rom'"),
             (["play", "snake", "--goal", "x"], "snake has no setting 'goal'"),
             (["train", "pixel", "--rom", "ROM"], "without a goal there is nothing to be learnt"),
+            (["play", "pixel", "--rom", "ROM", "--set", ZERO], NO_STEPS),
+            (["play", "pixel", "--rom", "ROM", "--goal", "GOAL", "--set", ZERO], NO_STEPS),
+            (["play", "pixel:grid", "--set", ZERO], NO_STEPS),
+            (["play", "pixel:maze", "--set", "max_episode_steps=-3"], "got -3"),
+            (["train", "pixel:catch", "--set", ZERO], NO_STEPS),
+            (["play", "pixel", "--rom", "ROM", "--set", "frames=0"], "frames: .* got 0"),
+            (["play", "pixel", "--rom", "ROM", "--set", "device=tpu"], "'cpu' or 'cuda', got"),
+            (["play", "pixel:grid", "--set", "device=tpu"], "device: torch cannot use 'tpu': "),
         ],
     )
     def test_one_line_says_what_is_wrong(
@@ -328,6 +338,12 @@ class TestCommands:
         played = run("play", "pixel", *rom_words, "--set", "max_episode_steps=2", "--seed", "1")
         assert (played.exit_code, played.stderr) == (0, "")
         assert re.search(r"\n[⠀-⣿]{40}\npixel  episode 1", played.stdout)
+        sizes = ("--steps", "32", "--num-steps", "4", *SMALL, "--out", tmp_path / "run")
+        trained = run("train", "pixel", *rom_words, "--set", "max_episode_steps=4", *sizes)
+        assert (trained.exit_code, trained.stderr) == (0, "")
+        assert "trained 32 steps" in trained.stdout
+        agent = ("--agent", tmp_path / "run", "--no-render")
+        assert "episode 1: reward" in run("play", "pixel", *rom_words, *agent).stdout
 
 
 class TestView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -294,6 +295,11 @@ class TestGridWorld:
             GridWorld(count)
         with pytest.raises(UsageError, match=f"num_slots: .* got {count!r}"):
             GridWorld(1, num_slots=count)
+
+    @pytest.mark.parametrize("device", ["tpu", "cpu:x", "", 1.5, "cuda:99"])
+    def test_a_device_that_is_not_there(self, device: Any) -> None:  # noqa: ANN401 - something wrong
+        with pytest.raises(UsageError, match=f"device: torch cannot use '{device}': [^\\n]+$"):
+            GridWorld(1, device=device)
 
     def test_a_grid_without_a_finish_has_no_goal(self) -> None:
         with pytest.raises(UsageError, match="'F'"):

@@ -215,6 +215,11 @@ def test_a_path_is_no_cartridge() -> None:
         ({"hold_frames": 25}, "expected 1 to 24, all frames, got 25"),
         ({"shrink": 3}, "expected 1 or 2, got 3"),
         ({"num_workers": -1}, "num_workers"),
+        ({"num_workers": 0}, "num_workers: .* got 0"),
+        ({"shrink": True}, "expected 1 or 2, got True"),
+        ({"timeout": 0}, "timeout: expected seconds above 0, got 0"),
+        ({"timeout": float("nan")}, "timeout: .* got nan"),
+        ({"timeout": "1"}, "timeout: .* got '1'"),
     ],
 )
 def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], said: str) -> None:
@@ -227,6 +232,30 @@ def test_a_cartridge_that_pyboy_cannot_run_is_an_error_in_words() -> None:
     rom[0x147] = 0xEE  # a kind of cartridge that there is not
     with pytest.raises(UsageError, match="PyBoy cannot run this cartridge"):
         PyBoyWorld(bytes(rom), 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [("state", "got str"), (b"", "got none"), (bytearray(5), "got bytearray"), (3, "got int")],
+)
+def test_a_state_that_is_no_bytes_is_refused(start: object, said: str) -> None:
+    with pytest.raises(SchemaError, match=f"start: expected bytes as PyBoy saves them, {said}"):
+        PyBoyWorld(ROM, 1, start=start)  # type: ignore[arg-type]
+
+
+def test_the_state_of_a_cartridge_of_another_size_is_refused(world: PyBoyWorld) -> None:
+    state = world.save_state(0)
+    with pytest.raises(UsageError, match="of another cartridge: it has 8192 bytes too many"):
+        PyBoyWorld(ROM, 1, start=state + bytes(8192))
+    with pytest.raises(UsageError, match="PyBoy cannot run this cartridge from this state"):
+        PyBoyWorld(ROM, 1, start=state[:-100])
+
+
+@pytest.mark.parametrize("env", [-1, NUM, 0.5, True, None])
+def test_a_machine_that_is_not_there_has_no_state(world: PyBoyWorld, env: Any) -> None:  # noqa: ANN401
+    for call in (lambda: world.save_state(env), lambda: world.snapshot(env, 0)):
+        with pytest.raises(UsageError, match=f"env: expected .* from 0 to {NUM - 1}, got {env}"):
+            call()
 
 
 def test_a_broken_state_is_an_error_in_words() -> None:
@@ -261,7 +290,7 @@ def test_other_masks_slots_and_screens_are_refused(world: PyBoyWorld) -> None:
 
 @pytest.mark.parametrize(("env", "slot", "said"), [(3, 0, "env"), (0, 2, "slot"), (-1, 0, "env")])
 def test_other_snapshots_are_refused(world: PyBoyWorld, env: int, slot: int, said: str) -> None:
-    with pytest.raises(UsageError, match=f"{said}: expected 0 to"):
+    with pytest.raises(UsageError, match=f"{said}: expected a whole number from 0 to"):
         world.snapshot(env, slot)
 
 

@@ -5,11 +5,10 @@ Names that need torch or Warp are loaded when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from entity_env.errors import MissingExtraError
 from entity_env.games.pixel.world import Button as Button, World as World
+from entity_env.late_names import late_names
 
 if TYPE_CHECKING:
     from entity_env.games.pixel.core import Goal as Goal, RewardConfig as RewardConfig
@@ -31,14 +30,4 @@ _LATE = {
     "XoChipWorld": "xo_chip.xo_world",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{_LATE[name]}")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError(error.name, "pixel", f"{__name__}.{name}") from error
-    return getattr(module, name)
+__getattr__ = late_names(__name__, _LATE, extra="pixel")

@@ -9,6 +9,7 @@ import torch
 from entity_env.games.pixel.core import PIXEL_RANGE, Goal, RewardConfig
 from entity_env.games.pixel.grid_world import GridWorld
 from entity_env.games.pixel.pixel_goal_env import PixelGoalEnv
+from entity_env.games.pixel.tensor_checks import require_count
 
 # A step on the way brings a screen nearer by about a sixtieth: more than a step costs, by far.
 ALPHA = 10.0
@@ -23,7 +24,11 @@ def grid(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> 
         num_envs: how many.
         max_episode_steps: steps after which an episode is cut.
         device: where torch computes.
+
+    Raises:
+        UsageError: a number is below 1.
     """
+    require_count("max_episode_steps", max_episode_steps)
     world = GridWorld(num_envs, device=device)
     one_pixel = Fraction(1, PIXEL_RANGE["absolute"] * world.height * world.width)
     goal = Goal(world.goal_frame(), tau=one_pixel)
@@ -42,13 +47,14 @@ def program(
         device: where the machines run.
 
     Raises:
-        UsageError: there is no such game or device.
+        UsageError: there is no such game or device, or a number is below 1.
         MissingExtraError: Warp is not installed.
     """
     from entity_env.games.pixel.xo_chip import programs
     from entity_env.games.pixel.xo_chip.dialect import XOCHIP
     from entity_env.games.pixel.xo_chip.xo_world import XoChipWorld
 
+    require_count("max_episode_steps", max_episode_steps)
     rom = programs.program(name)
     world = XoChipWorld(
         rom,

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.errors import EntityEnvError
-from entity_env.games.pixel.core import NUM_SHADES, Goal, distance_sum
-from entity_env.games.pixel.trackers import Trackers
+from entity_env.games.pixel.core import (
+    NUM_SHADES,
+    Goal,
+    RewardConfig,
+    distance_sum,
+    normalize,
+    reward,
+    truncate,
+    update_match,
+)
+from entity_env.games.pixel.trackers import Starts, Trackers
 from entity_env.games.pixel.world import World
 
+Before: TypeAlias = Mapping[str, Tensor]
+"""Copies of tensors as they were before a step or a reset, by name."""
 _HASH_BYTES: Final = 8
+# Of the trackers, what the next step goes on from, and all that a reset writes.
+_CARRIED: Final = ("prev_dist", "match_count", "episode_step")
+_BEGUN: Final = (*_CARRIED, "stack", "tiles", "screen", "slot")
 
 
 class PixelFault(EntityEnvError, RuntimeError):
@@ -50,17 +65,35 @@ def hash_of(tensors: Mapping[str, Tensor] | Tensor) -> str:
     return digest.hexdigest()
 
 
-def describe(world: World, trackers: Trackers, env_id: int) -> str:
-    """Say where an environment is: what it takes to reproduce it. Copies to the host."""
+def before_step(trackers: Trackers) -> Before:
+    """Copy what `check_step` needs from before the step."""
+    return {name: getattr(trackers, name).clone() for name in _CARRIED}
+
+
+def before_reset(world: World, trackers: Trackers) -> Before:
+    """Copy what `check_reset` needs from before the reset."""
+    return {name: tensor.clone() for name, tensor in _all_that_a_reset_writes(world, trackers)}
+
+
+def describe(world: World, trackers: Trackers, env_id: int, before: Before | None = None) -> str:
+    """Say where an environment is: what it takes to reproduce it. Copies to the host.
+
+    Args:
+        world, trackers: as they are.
+        env_id: which environment.
+        before: `before_step` of the step that led there: then prev_dist is the distance that the
+            step was measured from, else the one that the next step will be.
+    """
     t = trackers
 
     def value(tensor: Tensor) -> object:
         return tensor[env_id].item()
 
-    was_reset = bool(value(t.ended)) and value(t.episode_step) == 0
+    was_reset = value(t.episode_step) == 0
+    prev_dist = t.prev_dist if before is None else before["prev_dist"]
     machine = {name: tensor[env_id] for name, tensor in world.state().items()}
     return (
-        f"env {env_id}: dist {value(t.dist)}, prev_dist {value(t.prev_dist)}, "
+        f"env {env_id}: dist {value(t.dist)}, prev_dist {value(prev_dist)}, "
         f"episode_step {value(t.episode_step)}, match_count {value(t.match_count)}, "
         f"terminated {value(t.terminated)}, truncated {value(t.truncated)}, "
         f"was reset {was_reset}, slot {value(t.slot)}, pixels {hash_of(t.frames[env_id])}, "
@@ -68,8 +101,15 @@ def describe(world: World, trackers: Trackers, env_id: int) -> str:
     )
 
 
-def check_step(world: World, trackers: Trackers, goal: Goal, max_steps: int, match_k: int) -> None:
+def check_step(
+    world: World, trackers: Trackers, goal: Goal, config: RewardConfig, before: Before
+) -> None:
     """Check what a step has written, by other means than it was written by. Copies to the host.
+
+    Args:
+        world, trackers: as they are now.
+        goal, config: what the step was judged by.
+        before: `before_step`.
 
     Raises:
         PixelFault: a rule that does not hold, and for whom.
@@ -77,6 +117,9 @@ def check_step(world: World, trackers: Trackers, goal: Goal, max_steps: int, mat
     t = trackers
     sums = distance_sum(t.frames, goal)
     tile_sums = t.tiles[:, :, -1].double().sum(1)
+    counts, terminated = update_match(sums, before["match_count"], goal.threshold, config.match_k)
+    steps, truncated = truncate(before["episode_step"], config.max_steps)
+    paid = reward(before["prev_dist"], t.dist, terminated, config)
     rules = {
         "pixels must be shades 0..3": t.frames.amax((1, 2)) < NUM_SHADES,
         "the newest screen of the stack must be the rendered one": _equal(t.stack[:, -1], t.frames),
@@ -85,42 +128,58 @@ def check_step(world: World, trackers: Trackers, goal: Goal, max_steps: int, mat
         "the histograms must count all pixels": _equal(
             t.tiles[:, :, 2:6].sum(2), t.tiles.new_full((1,), 64.0)
         ),
-        "the distance must be from 0 to 1": (t.dist >= 0) & (t.dist <= 1),
-        "episode_step must be from 1 to max_steps": (t.episode_step >= 1)
-        & (t.episode_step <= max_steps),
-        "match_count must be from 0 to match_k": (t.match_count >= 0) & (t.match_count <= match_k),
-        "terminated must mean match_k matches": t.terminated == (t.match_count == match_k),
-        "truncated must mean max_steps steps": t.truncated == (t.episode_step == max_steps),
-        "the reward must be a number": t.reward.isfinite(),
+        "dist must be the share of the largest distance": t.dist == normalize(sums, goal),
+        "prev_dist must be what the next step is measured from": t.prev_dist == t.dist,
+        "episode_step must count the step": t.episode_step == steps,
+        "match_count must count matches in a row": t.match_count == counts,
+        "terminated must mean match_k matches": t.terminated == terminated,
+        "truncated must mean max_steps steps": t.truncated == truncated,
+        "ended must mean terminated or truncated": t.ended == (t.terminated | t.truncated),
+        "the reward must be what the step won": t.reward == paid,
+        "the numbers of the screen must be those of the episode": _equal(
+            t.screen,
+            torch.stack(
+                (t.dist, _share(counts, config.match_k), _share(steps, config.max_steps)), 1
+            ),
+        ),
     }
     for rule, holds in rules.items():
-        require_rule(rule, holds, world, trackers)
+        require_rule(rule, holds, world, trackers, before)
 
 
 def check_reset(
-    world: World,
-    trackers: Trackers,
-    mask: Tensor,
-    before: Mapping[str, Tensor],
+    world: World, trackers: Trackers, mask: Tensor, starts: Starts, before: Before
 ) -> None:
     """Check that a reset left the others alone, and began for the chosen. Copies to the host.
 
     Args:
         world, trackers: as they are now.
         mask: who was reset.
-        before: copies of the state from before.
+        starts: what a reset shows.
+        before: `before_reset`.
 
     Raises:
         PixelFault: a rule that does not hold, and for whom.
     """
-    for name, tensor in world.state().items():
+    t = trackers
+    for name, tensor in _all_that_a_reset_writes(world, trackers):
         same = _equal(tensor, before[name]) | mask
         require_rule(f"a reset must leave {name} of the others alone", same, world, trackers)
-    begins = (trackers.episode_step == 0) & (trackers.match_count == 0) | ~mask
-    require_rule("a reset must begin an episode", begins, world, trackers)
+    slot = before["slot"]
+    frames = starts.frames.index_select(0, slot)
+    start_dist = starts.dist.index_select(0, slot * starts.per_start + starts.offset)
+    rules = {
+        "a reset must begin an episode": (t.episode_step == 0) & (t.match_count == 0),
+        "a reset must show the start": _equal(t.stack, frames[:, None]),
+        "a reset must measure from the start": t.prev_dist == start_dist,
+    }
+    for rule, holds in rules.items():
+        require_rule(rule, holds | ~mask, world, trackers)
 
 
-def require_rule(rule: str, holds: Tensor, world: World, trackers: Trackers) -> None:
+def require_rule(
+    rule: str, holds: Tensor, world: World, trackers: Trackers, before: Before | None = None
+) -> None:
     """Check (N,) bool, true where a rule holds.
 
     Raises:
@@ -129,7 +188,7 @@ def require_rule(rule: str, holds: Tensor, world: World, trackers: Trackers) -> 
     wrong = as_numpy(~holds)
     if wrong.any():
         env_id = int(wrong.argmax())
-        raise PixelFault(rule, env_id, describe(world, trackers, env_id))
+        raise PixelFault(rule, env_id, describe(world, trackers, env_id, before))
 
 
 def as_numpy(tensor: Tensor) -> NDArray[Any]:
@@ -140,3 +199,13 @@ def as_numpy(tensor: Tensor) -> NDArray[Any]:
 def _equal(a: Tensor, b: Tensor) -> Tensor:
     same = a == b
     return same if same.ndim == 1 else same.flatten(1).all(1)
+
+
+def _all_that_a_reset_writes(world: World, trackers: Trackers) -> Iterator[tuple[str, Tensor]]:
+    yield from world.state().items()
+    yield from ((name, getattr(trackers, name)) for name in _BEGUN)
+
+
+def _share(counts: Tensor, most: int) -> Tensor:
+    # A tensor: CUDA divides by a number from the host as a product with its reciprocal.
+    return counts / torch.full((), most, dtype=torch.float32, device=counts.device)

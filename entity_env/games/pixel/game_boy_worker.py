@@ -20,10 +20,13 @@ import sys
 import traceback
 import warnings
 from collections.abc import Mapping
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pyboy import PyBoy
 
 BUTTONS = ("a", "b", "start", "up", "down", "left", "right")
 # With these the lowest byte of a pixel's colour is its shade.
@@ -60,7 +63,7 @@ class Machines:
         for boy in self._boys:
             boy.set_emulation_speed(0)
             if start:
-                boy.load_state(io.BytesIO(start))
+                _load(boy, start)
             boy.tick(settings["boot_frames"], True)
 
     def step(self, buttons: bytes) -> None:
@@ -89,6 +92,14 @@ class Machines:
     def restore(self, machine: int, slot: int) -> None:
         """Make a machine what the bank has."""
         self._boys[machine].load_state(io.BytesIO(self._bank[slot]))
+
+
+def _load(boy: "PyBoy", start: bytes) -> None:
+    file = io.BytesIO(start)
+    boy.load_state(file)
+    left = len(start) - file.tell()
+    if left:
+        raise ValueError(f"the state is of another cartridge: it has {left} bytes too many")
 
 
 def answer(machines: Machines, letter: bytes, payload: bytes) -> bytes:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from entity_env.errors import ClosedError, SchemaError, UsageError
-from entity_env.games.pixel.tensor_checks import require_count, require_tensor
+from entity_env.games.pixel.tensor_checks import require_count, require_index, require_tensor
 from entity_env.games.pixel.world import Button
 
 CELL: Final = 8
@@ -70,7 +70,7 @@ class GridWorld:
 
     Raises:
         SchemaError: a grid that is none.
-        UsageError: a number below 1.
+        UsageError: a number below 1, or no such device.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class GridWorld:
         self.num_slots = require_count("num_slots", num_slots)
         self.grid = tuple(grid)
         self.height, self.width = CELL * len(grid), CELL * len(grid[0])
-        self.device = torch.empty(0, device=device).device
+        self.device = _usable(device)
         self._pictures = _pictures(self.grid).to(self.device)
         self._targets = _targets(self.grid).to(self.device)
         start = self.grid_cell(START)
@@ -142,8 +142,8 @@ class GridWorld:
             UsageError: no such machine or slot.
         """
         self._require_open("snapshot")
-        _require_index("env", env, self.num_envs)
-        _require_index("slot", slot, self.num_slots)
+        require_index("env", env, self.num_envs)
+        require_index("slot", slot, self.num_slots)
         for name, bank in self._bank.items():
             bank[slot].copy_(self._state[name][env])
 
@@ -167,6 +167,15 @@ class GridWorld:
     def _require_open(self, method: str) -> None:
         if self._is_closed:
             raise ClosedError(f"GridWorld.{method}: the world is closed")
+
+
+def _usable(device: torch.device | str) -> torch.device:
+    """The device that tensors made there say they are on."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, TypeError, AssertionError) as error:  # the last one: torch without CUDA
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"device: torch cannot use {str(device)!r}: {reason}") from error
 
 
 def _pictures(grid: Sequence[str]) -> Tensor:
@@ -216,8 +225,3 @@ def _require_grid(grid: Sequence[str]) -> None:
             f"grid: expected one S and at most one F, got {marks.count(START)} and "
             f"{marks.count(FINISH)} in {list(grid)}"
         )
-
-
-def _require_index(name: str, value: object, count: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-        raise UsageError(f"{name}: expected a whole number from 0 to {count - 1}, got {value!r}")

@@ -266,6 +266,7 @@ class PixelGoalEnv(BatchEnv):
     def _step(self, actions: Tensor) -> None:
         """Machine, screen, and what follows from it: the only place where that is done."""
         self._host.is_stale = True
+        before = faults.before_step(self.trackers) if self.checked else {}
         if actions.dtype != torch.int32 or not actions.is_contiguous():
             actions = self._actions.copy_(actions)
         self._world.step(actions)
@@ -273,23 +274,20 @@ class PixelGoalEnv(BatchEnv):
         self._ops.observe()
         self._ops.judge()
         if self.checked:
-            config = self.config
-            faults.check_step(
-                self._world, self.trackers, self.goal, config.max_steps, config.match_k
-            )
+            faults.check_step(self._world, self.trackers, self.goal, self.config, before)
 
     def _reset(self, mask: Tensor, *, is_first: bool = False) -> None:
         """Machine and trackers of the chosen: the only place where that is done."""
         self._host.is_stale = True
-        slot, before = self.trackers.slot, {}
-        if self.checked and not is_first:
-            before = {name: tensor.clone() for name, tensor in self._world.state().items()}
+        slot = self.trackers.slot
+        is_checked = self.checked and not is_first
+        before = faults.before_reset(self._world, self.trackers) if is_checked else {}
         if self._is_renumbered:
             slot = self._starts.bank.index_select(0, slot)
         self._world.reset(mask, slot)
         self._ops.reset(mask)
-        if before:
-            faults.check_reset(self._world, self.trackers, mask, before)
+        if is_checked:
+            faults.check_reset(self._world, self.trackers, mask, self._starts, before)
 
     def _step_host(self, method: str, given: BatchActions) -> None:
         self._require_reset(method)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from entity_env.errors import ClosedError, MissingExtraError, SchemaError, UsageError
 from entity_env.games.pixel.game_boy_process import GameBoyProcess
-from entity_env.games.pixel.tensor_checks import require_count, require_tensor
+from entity_env.games.pixel.tensor_checks import require_count, require_index, require_tensor
 from entity_env.games.pixel.world import Button
 
 SCREEN: Final = (144, 160)
@@ -32,7 +32,9 @@ class PyBoyWorld:
     Args:
         rom: the cartridge, as in a `.gb` file.
         num_envs: how many machines.
-        start: a state of this cartridge as PyBoy's `save_state` writes it; None to switch on.
+        start: a state of this cartridge as PyBoy's `save_state` writes it; None to switch on. It
+            does not say which cartridge it is of: one of another size is refused, but another
+            cartridge of the same size goes on with what it finds.
         boot_frames: frames to run before the first step, with no button held.
         frames: frames of a step, 60 of them a second; only the last one is drawn.
         hold_frames: frames of them that the button is held, from the first one. Games that ask
@@ -45,7 +47,7 @@ class PyBoyWorld:
     Raises:
         MissingExtraError: PyBoy is not installed.
         UsageError: a number out of range, or PyBoy cannot run this cartridge or read that state.
-        SchemaError: an empty cartridge, or one larger than any.
+        SchemaError: an empty cartridge, or one larger than any; a state that is no bytes.
         WorkerError: a process died or gave no answer.
     """
 
@@ -66,8 +68,19 @@ class PyBoyWorld:
         _check_rom(rom)
         self._num_envs = require_count("num_envs", num_envs)
         self._num_slots = require_count("num_slots", num_slots)
-        settings = _settings(boot_frames, frames, hold_frames, shrink)
-        workers = min(require_count("num_workers", num_workers or os.cpu_count() or 1), num_envs)
+        check_step(frames, hold_frames, shrink)
+        if boot_frames != 0:
+            require_count("boot_frames", boot_frames)
+        _check_start(start)
+        _check_timeout(timeout)
+        settings = {
+            "boot_frames": boot_frames,
+            "frames": frames,
+            "hold_frames": hold_frames,
+            "shrink": shrink,
+        }
+        workers = os.cpu_count() or 1 if num_workers is None else num_workers
+        workers = min(require_count("num_workers", workers), num_envs)
         if importlib.util.find_spec("pyboy") is None:
             raise MissingExtraError("pyboy", "pyboy", "PyBoyWorld")
         self._height, self._width = (-(-side // shrink) for side in SCREEN)
@@ -142,9 +155,8 @@ class PyBoyWorld:
             UsageError: there is no such machine or slot.
             ClosedError: after `close`.
         """
-        for name, value, size in (("env", env, self._num_envs), ("slot", slot, self._num_slots)):
-            if not 0 <= value < size:
-                raise UsageError(f"{name}: expected 0 to {size - 1}, got {value}")
+        require_index("env", env, self._num_envs)
+        require_index("slot", slot, self._num_slots)
         self._keep(slot, self._saved(env))
 
     def reset(self, mask: Tensor, slots: Tensor) -> None:
@@ -182,9 +194,7 @@ class PyBoyWorld:
         Raises:
             UsageError: there is no such machine.
         """
-        if not 0 <= env < self._num_envs:
-            raise UsageError(f"env: expected 0 to {self._num_envs - 1}, got {env}")
-        return self._saved(env)
+        return self._saved(require_index("env", env, self._num_envs))
 
     def close(self) -> None:
         """End the processes. Closing twice does nothing."""
@@ -242,17 +252,25 @@ def _check_rom(rom: bytes) -> None:
         raise SchemaError(f"rom: expected {0x150} to {_MAX_ROM} bytes, got {len(rom)}")
 
 
-def _settings(boot_frames: int, frames: int, hold_frames: int, shrink: int) -> dict[str, int]:
-    if boot_frames != 0:
-        require_count("boot_frames", boot_frames)
+def check_step(frames: int, hold_frames: int, shrink: int) -> None:
+    """Check what a step of a Game Boy is made of; see `PyBoyWorld`.
+
+    Raises:
+        UsageError: a number out of range.
+    """
     require_count("frames", frames)
-    if not 1 <= require_count("hold_frames", hold_frames) <= frames:
+    if require_count("hold_frames", hold_frames) > frames:
         raise UsageError(f"hold_frames: expected 1 to {frames}, all frames, got {hold_frames}")
-    if shrink not in (1, 2):
+    if isinstance(shrink, bool) or shrink not in (1, 2):
         raise UsageError(f"shrink: expected 1 or 2, got {shrink!r}")
-    return {
-        "boot_frames": boot_frames,
-        "frames": frames,
-        "hold_frames": hold_frames,
-        "shrink": shrink,
-    }
+
+
+def _check_start(start: object) -> None:
+    if start is not None and not (isinstance(start, bytes) and start):
+        got = "none" if isinstance(start, bytes) else type(start).__name__
+        raise SchemaError(f"start: expected bytes as PyBoy saves them, got {got}")
+
+
+def _check_timeout(timeout: object) -> None:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise UsageError(f"timeout: expected seconds above 0, got {timeout!r}")

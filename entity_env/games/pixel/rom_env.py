@@ -14,6 +14,7 @@ from entity_env.games.pixel.goal_capture import screen_of
 from entity_env.games.pixel.goal_files import load_goal
 from entity_env.games.pixel.pixel_goal_env import PixelGoalEnv
 from entity_env.games.pixel.rom_machines import blamed_on, machine_for, read_rom
+from entity_env.games.pixel.tensor_checks import require_count
 
 _NEVER: Final = 2**31 - 1
 
@@ -34,6 +35,7 @@ def with_goal(
         UsageError: a file that cannot be read or does not belong to the other; no such device.
         MissingExtraError: what runs the ROM is not installed.
     """
+    require_count("max_episode_steps", max_episode_steps)
     config = RewardConfig(alpha=ALPHA, max_steps=max_episode_steps)
     captured = load_goal(goal)
     world = captured.world(read_rom(rom), num_envs, device=device)
@@ -65,6 +67,7 @@ def without_goal(
             have.
         MissingExtraError: what runs the ROM is not installed.
     """
+    require_count("max_episode_steps", max_episode_steps)
     config = RewardConfig(0.0, 0.0, 0.0, match_k=_NEVER, max_steps=max_episode_steps)
     with blamed_on(rom):
         world = machine_for(rom, **machine).world(read_rom(rom), num_envs, device=device)

@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.pixel.pyboy_world import PyBoyWorld
+from entity_env.games.pixel.pyboy_world import PyBoyWorld, check_step
 from entity_env.games.pixel.tensor_checks import require_count
 from entity_env.games.pixel.world import World
 from entity_env.games.pixel.xo_chip.dialect import CHIP8, SUPERCHIP, XOCHIP, Quirks
+from entity_env.games.pixel.xo_chip.kernels_layout import check_registers
 from entity_env.games.pixel.xo_chip.programs import FRAMES, INSTRUCTIONS
 from entity_env.games.pixel.xo_chip.xo_world import XoChipWorld
 
@@ -104,13 +105,7 @@ class GameBoyMachine:
     shrink: int = 2
 
     def __post_init__(self) -> None:
-        require_count("frames", self.frames)
-        if require_count("hold_frames", self.hold_frames) > self.frames:
-            raise UsageError(
-                f"hold_frames: expected 1 to {self.frames}, all frames, got {self.hold_frames}"
-            )
-        if self.shrink not in (1, 2):
-            raise UsageError(f"shrink: expected 1 or 2, got {self.shrink!r}")
+        check_step(self.frames, self.hold_frames, self.shrink)
 
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"
@@ -212,12 +207,13 @@ def _put(world: XoChipWorld, start: State) -> None:
     if set(start) != set(views):
         raise SchemaError(f"start: expected {sorted(views)} of an XO-CHIP, got {sorted(start)}")
     for name, view in views.items():
-        row = torch.from_numpy(start[name])
-        if row.shape != view.shape[1:] or row.dtype != view.dtype:
+        row, dtype = start[name], str(view.dtype).removeprefix("torch.")
+        if row.shape != view.shape[1:] or row.dtype != dtype:
             raise SchemaError(
-                f"start: expected {name} of {tuple(view.shape[1:])} {view.dtype}, got "
-                f"{tuple(row.shape)} {row.dtype}"
+                f"start: expected {name} of {tuple(view.shape[1:])} {dtype}, got "
+                f"{row.shape} {row.dtype}"
             )
+    check_registers(start["registers"].astype(np.int32), world.quirks.memory_size)
     for name, view in views.items():
         view.copy_(torch.from_numpy(start[name]))
     for slot in range(world.num_slots):

@@ -41,3 +41,14 @@ def require_count(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
         raise UsageError(f"{name}: expected a whole number from 1 to 2**31 - 1, got {value!r}")
     return value
+
+
+def require_index(name: str, value: object, count: int) -> int:
+    """Return a whole number from 0 to count - 1.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
+        raise UsageError(f"{name}: expected a whole number from 0 to {count - 1}, got {value!r}")
+    return value

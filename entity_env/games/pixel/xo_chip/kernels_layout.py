@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.games.pixel.xo_chip.dialect import HEIGHT, STACK_DEPTH, WIDTH, Quirks
+from entity_env.errors import SchemaError
+from entity_env.games.pixel.xo_chip.dialect import HEIGHT, NUM_KEYS, STACK_DEPTH, WIDTH, Quirks
 from entity_env.games.pixel.xo_chip.plain_machine import Halt, PlainMachine
 
 # The registers, a word each. V0 to VF come first.
@@ -95,3 +96,29 @@ def row_of(machine: PlainMachine) -> NDArray[np.int32]:
         np.frombuffer(bytes(machine.memory), np.uint32),
     )
     return np.concatenate(words).view(np.int32)
+
+
+def check_registers(registers: NDArray[np.int32], memory_size: int) -> None:
+    """Check that a machine can go on from registers that came from outside.
+
+    Kernels trust them: a stack pointer beyond the stack would let them write anywhere.
+
+    Args:
+        registers: (NUM_REGISTERS,) int32.
+        memory_size: bytes of the machine's memory.
+
+    Raises:
+        SchemaError: one of them is out of range.
+    """
+    largest = np.full(NUM_REGISTERS, 255)
+    largest[INDEX] = 0xFFFF
+    largest[[PC, *range(STACK, SAVED)]] = memory_size - 1
+    largest[[STACK_POINTER, AWAITED]] = STACK_DEPTH, NUM_KEYS
+    largest[[HIGH, SELECTED, HALT]] = 1, 3, max(Halt)
+    wrong = (registers < 0) | (registers > largest)
+    wrong[[RANDOM, *range(PATTERN, AWAITED)]] = False  # any bits
+    wrong[RANDOM] = registers[RANDOM] == 0
+    if wrong.any():
+        place = int(wrong.argmax())
+        expected = "other than 0" if place == RANDOM else f"from 0 to {largest[place]}"
+        raise SchemaError(f"registers: expected word {place} {expected}, got {registers[place]}")

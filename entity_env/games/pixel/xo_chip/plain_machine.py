@@ -75,10 +75,12 @@ class PlainMachine:
         halt: why it stands still.
 
     Raises:
-        SchemaError: the program is empty or too large, or the seed is out of range.
+        SchemaError: the program is no bytes, empty or too large, or the seed is out of range.
     """
 
     def __init__(self, rom: bytes, quirks: Quirks = XOCHIP, *, seed: int = 1) -> None:
+        if not isinstance(rom, bytes | bytearray):
+            raise SchemaError(f"rom: expected bytes, got {type(rom).__name__}")
         room = quirks.memory_size - PROGRAM_START
         if not 1 <= len(rom) <= room:
             raise SchemaError(f"rom: expected 1 to {room} bytes, got {len(rom)}")

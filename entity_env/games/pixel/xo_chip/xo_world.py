@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entity_env.errors import ClosedError, SchemaError, UsageError
+from entity_env.errors import ClosedError, SchemaError
 from entity_env.games.pixel import warp_runtime
-from entity_env.games.pixel.tensor_checks import require_count, require_tensor
+from entity_env.games.pixel.tensor_checks import require_count, require_index, require_tensor
 from entity_env.games.pixel.world import Button
 from entity_env.games.pixel.xo_chip.dialect import HEIGHT, KEYS, WIDTH, XOCHIP, Quirks
 from entity_env.games.pixel.xo_chip.kernels_layout import (
@@ -128,8 +128,8 @@ class XoChipWorld:
             UsageError: no such machine or slot.
         """
         self._require_open("snapshot")
-        _require_index("env", env, self.num_envs)
-        _require_index("slot", slot, self.num_slots)
+        require_index("env", env, self.num_envs)
+        require_index("slot", slot, self.num_slots)
         self._bank[slot].copy_(self._state[env])
 
     def reset(self, mask: Tensor, slots: Tensor) -> None:
@@ -220,8 +220,3 @@ def _seeds(seed: int, num_envs: int) -> Tensor:
     seeds = mixed.astype(np.uint32) ^ np.uint32(seed)
     seeds[seeds == 0] = seed
     return torch.from_numpy(seeds.view(np.int32))
-
-
-def _require_index(name: str, value: object, num: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < num:
-        raise UsageError(f"{name}: expected a whole number from 0 to {num - 1}, got {value!r}")
