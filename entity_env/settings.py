@@ -79,6 +79,16 @@ def _parse(text: str, kind: object) -> object:
 
 
 def _show(annotation: object) -> str:
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return "one of " + ", ".join(member.name for member in annotation)
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    """What an argument may be, in words: `int or none`, `one of slow, fast`."""
+    kinds = [kind for kind in _kinds(annotation) if kind is not types.NoneType]
+    shown = " or ".join(map(_show_kind, kinds))
+    return shown if len(kinds) == len(_kinds(annotation)) else f"{shown} or none"
+
+
+def _show_kind(kind: object) -> str:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "one of " + ", ".join(member.name for member in kind)
+    if typing.get_origin(kind) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(kind)))
+    is_plain = isinstance(kind, type) and typing.get_origin(kind) is None
+    return getattr(kind, "__name__", str(kind)) if is_plain else str(kind)

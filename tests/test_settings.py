@@ -54,8 +54,10 @@ def test_text_means(text: str, annotation: object, value: object) -> None:
         ("much", float, "needs float"),
         ("maybe", bool, "needs bool"),
         ("up", Move, "needs one of UP, DOWN, LEFT, RIGHT, got 'up'"),
-        ("medium", Literal["slow", "fast"], r"needs typing\.Literal\['slow', 'fast'\]"),
-        ("six", int | None, r"needs int \| None"),
+        ("medium", Literal["slow", "fast"], "needs one of slow, fast, got 'medium'"),
+        ("odd", Literal["slow"] | None, "needs one of slow or none, got 'odd'"),
+        ("odd", Optional[Literal["slow"]], "needs one of slow or none, got 'odd'"),  # noqa: UP045
+        ("six", int | None, "needs int or none"),
         ("(1, 2)", tuple[int, int], r"needs tuple\[int, int\]"),
     ],
 )
