@@ -206,7 +206,9 @@ def _floats(values: Sequence[float]) -> list[float]:
 
 def _numbers(data: Mapping[str, object], key: str) -> tuple[float, ...]:
     items = _items(data, key)
-    numbers = tuple(float(x) for x in items if isinstance(x, int | float))
-    if len(numbers) != len(items):
-        raise SchemaError(f"spaces in JSON need numbers under {key!r}, got {items!r}")
-    return numbers
+    try:
+        if all(isinstance(x, int | float) and not isinstance(x, bool) for x in items):
+            return tuple(float(x) for x in items)  # type: ignore[arg-type]  # as was asked
+    except OverflowError:
+        pass  # a whole number beyond all floats
+    raise SchemaError(f"spaces in JSON need numbers under {key!r}, got {items!r}")

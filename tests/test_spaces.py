@@ -65,6 +65,10 @@ def test_widths_are_those_of_the_entities_and_the_global_one_last(
         (lambda: ContinuousActionSpace([], []), "at least one"),
         (lambda: ContinuousActionSpace([0, 0], [1]), "got 2 low, 1 high, 2 labels"),
         (lambda: ContinuousActionSpace([0], [1], ["a", "b"]), "got 1 low, 1 high, 2 labels"),
+        (
+            lambda: ContinuousActionSpace(untyped(["a"]), [1], ["2"]),
+            "needs numbers as bounds: got low 'a'",
+        ),
         (lambda: ContinuousActionSpace([1], [1], ["a"]), "'a' needs finite bounds with low < high"),
         (lambda: ContinuousActionSpace([float("-inf")], [1]), "finite bounds.*low -inf"),
         (lambda: ContinuousActionSpace([float("nan")], [1]), "finite bounds.*low nan"),

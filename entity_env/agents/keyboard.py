@@ -67,9 +67,12 @@ class Keyboard:
         sequence = self._char()
         if sequence not in ("[", "O"):
             return sequence
-        sequence = self._char()
-        while sequence and not sequence[-1].isalpha() and sequence[-1] != "~":
-            sequence += self._char()
+        sequence = ""
+        while not sequence or not (sequence[-1].isalpha() or sequence[-1] == "~"):
+            char = self._char()
+            if not char:
+                return ""  # the terminal has gone
+            sequence += char
         return _ARROWS.get(sequence, _ESCAPE)
 
     def line(self) -> str | None:

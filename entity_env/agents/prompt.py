@@ -65,8 +65,9 @@ class Prompt:
         has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
         if self._is_terminal and has_keys:
             return self._choose_by_key(title, choices)
-        of_answer = {key: choice.index for choice in choices for key in choice.keys}
-        of_answer |= {choice.text.lower(): choice.index for choice in choices}
+        of_answer = {choice.text.lower(): choice.index for choice in choices}
+        # The keys are what is shown: where a text is the key of another choice, the key counts.
+        of_answer |= {key: choice.index for choice in choices for key in choice.keys}
         entries = [f"{_typed_key(choice)} {choice.text}" for choice in choices]
         problem = ""
         while True:
@@ -166,7 +167,7 @@ def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]
     others = [label for i, label in enumerate(labels) if i not in directions]
     taken = {_QUIT, *(_DIRECTIONS[name] for name in directions.values())}
     initials = {label[:1].lower() for label in others}
-    has_initials = len(initials) == len(others) and not initials & taken
+    has_initials = len(initials) == len(others) and not initials & {"", *taken}
     is_gamepad = not has_initials and {label.lower() for label in others} <= set(_GAMEPAD)
     choices = []
     for index in allowed:

@@ -61,8 +61,16 @@ def _in_value(where: str, value: object, kind: object) -> Iterator[str]:
             yield f"{where} holds {value!r}, declared one of {', '.join(m.name for m in kind)}"
     elif not _is_number(value):
         yield f"{where} holds {value!r}, declared {_show(kind)}"
-    elif not abs(value) <= _MAX_FLOAT32:  # nor is NaN
+    elif not _fits(value):
         yield f"{where} holds {value!r}, expected a finite number that fits float32"
+
+
+def _fits(value: object) -> bool:
+    """Whether a number is one of float32; NaN is none. As a Python float: numpy's warn and wrap."""
+    try:
+        return abs(float(value)) <= _MAX_FLOAT32  # type: ignore[arg-type]  # `_is_number` was asked
+    except OverflowError:
+        return False
 
 
 def _in_tuple(where: str, value: object, args: tuple[object, ...]) -> Iterator[str]:

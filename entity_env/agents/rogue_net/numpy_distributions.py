@@ -31,7 +31,8 @@ class CategoricalArrays:
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
-        logprobs: `(num_actors, num_choices)` float32, normalized; below -1e29 where not allowed.
+        logprobs: `(num_actors, num_choices)` float32, normalized; finite, but with a
+            probability of exactly 0, where not allowed.
     """
 
     rows: NDArray[np.int64]
@@ -88,7 +89,9 @@ class GaussianArrays:
             samples = samples + deviation * noise
         # Halved before they are added: the sum of two float32 can exceed the largest one.
         low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
-        inside = np.clip(low + high + (high - low) * samples, self.low, self.high)
+        # What lies beyond the bounds is not taken from here, and may be more than a float32 holds.
+        within = np.clip(samples, -1.0, 1.0)
+        inside = np.clip(low + high + (high - low) * within, self.low, self.high)
         above = np.where(samples >= 1.0, self.high, inside)
         actions: Float = np.where(samples <= -1.0, self.low, above)
         return actions

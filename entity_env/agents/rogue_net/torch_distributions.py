@@ -72,8 +72,8 @@ class CategoricalDistribution(ActionDistribution):
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
-        logprobs: `(num_actors, num_choices)` float32, normalized; what is not allowed has the
-            smallest float32 instead of minus infinity. For a select action the choices are places
+        logprobs: `(num_actors, num_choices)` float32, normalized; finite, but with a
+            probability of exactly 0, where not allowed. For a select action the choices are places
             in the list of actees, padded to the longest list.
     """
 
