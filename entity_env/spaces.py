@@ -87,7 +87,8 @@ class ContinuousActionSpace:
                 f"got {len(self.low)} low, {len(self.high)} high, {len(self.labels)} labels"
             )
         for label, low, high in zip(self.labels, self.low, self.high, strict=True):
-            if isinstance(low, str) or isinstance(high, str):
+            bounds: tuple[object, object] = (low, high)
+            if any(isinstance(bound, str) for bound in bounds):
                 raise SchemaError(
                     f"continuous action {label!r} needs numbers as bounds: got low {low!r}, "
                     f"high {high!r}; the order is low, high, labels"
