@@ -210,7 +210,7 @@ def test_times_out_in_time(path: Path, timeout_s: float) -> None:
         for wait in waits:
             begin = monotonic()
             assert wait() is Wake.TIMED_OUT
-            assert timeout_s <= monotonic() - begin < timeout_s + 2.0
+            assert timeout_s <= monotonic() - begin < timeout_s + WAIT_S / 2
 
 
 def test_sleeps_although_somebody_has_left(path: Path) -> None:
@@ -418,7 +418,7 @@ def test_a_killed_worker_is_missed(context: Context, path: Path) -> None:
         ring_all(bells)
         begin = monotonic()
         assert wait_all(bells, WAIT_S) is Wake.PEER_GONE
-        assert monotonic() - begin < 1.0
+        assert monotonic() - begin < WAIT_S / 2  # it was noticed, not timed out
         assert [bell.is_peer_gone() for bell in bells] == [True, False]
         assert bells[1].wait(WAIT_S) is Wake.RUNG
 
@@ -446,7 +446,7 @@ def test_a_worker_leaves_when_its_parent_is_killed(start_method: str) -> None:
         parent.kill()
         begin = monotonic()
         assert parent.stdout.read() == ""  # all who had it are gone
-        assert monotonic() - begin < 2.0
+        assert monotonic() - begin < WAIT_S / 2
 
 
 @pytest.mark.parametrize("path", PATHS)
