@@ -162,7 +162,7 @@ def test_a_search_keeps_to_its_time() -> None:
     agent.select_action(AgentInput.of(step), np.random.default_rng(0))  # loads the machine code
     visits, start = agent.num_visits, time.perf_counter()
     agent.select_action(AgentInput.of(step), np.random.default_rng(0))
-    assert 0.19 < time.perf_counter() - start < 2
+    assert 0.19 < time.perf_counter() - start < 10
     assert agent.num_visits > visits + 100
     assert agent.num_moves > agent.num_visits
 
