@@ -13,7 +13,7 @@ from entity_env import SchemaError, UsageError
 from entity_env.seeds import EpisodeSeeds
 from entity_env.vec.batch_vec_runs import SequenceSeeds, require_seed, sequence_runs
 from entity_env.vec.runs import chosen_envs, new_runs
-from tests.strategies import FEW
+from tests.strategies import FEW, untyped
 
 SEEDS = st.integers(0, 2**62)
 NUM_ENVS = 3
@@ -214,3 +214,10 @@ class TestTheLargestSeed:
         assert sequence_runs([1], NUM_ENVS, largest, [0, 100, 3])[1][0][0] == 2**63 - 1
         with pytest.raises(UsageError, match=r"at most 2\*\*63 - 101, for 101 sequences"):
             sequence_runs([1], NUM_ENVS, largest + 1, [0, 100, 3])
+
+
+def test_lists_of_uneven_lengths_are_refused_in_words() -> None:
+    with pytest.raises(SchemaError, match="mask needs one value an environment"):
+        chosen_envs(untyped([[True], [True, False]]), 2)
+    with pytest.raises(SchemaError, match="starts needs one value an environment"):
+        new_runs([0], 2, 1, untyped([[1], [1, 2]]))

@@ -29,7 +29,7 @@ class RowParts:
 
     @property
     def are_views(self) -> bool:
-        """Whether the parts of rows that follow each other are views; else they are copies."""
+        """Whether the parts of rows that follow each other are views; else some are copies."""
         return not self.num_globals
 
     def entities(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
