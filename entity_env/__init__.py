@@ -26,6 +26,7 @@ from entity_env.errors import (
 )
 from entity_env.game import Game as Game
 from entity_env.game_run import Turn as Turn
+from entity_env.late_names import late_names
 from entity_env.obs import Obs as Obs
 from entity_env.observation import (
     Action as Action,
@@ -69,11 +70,5 @@ from entity_env.vec_obs import (
 if TYPE_CHECKING:
     from entity_env.check import check_env as check_env, check_game as check_game
 
-
-def __getattr__(name: str) -> object:
-    """The checks are for tests: nobody else should wait the 15 ms that they take to import."""
-    if name in ("check_env", "check_game"):
-        from entity_env import check
-
-        return getattr(check, name)
-    raise AttributeError(f"module 'entity_env' has no attribute {name!r}")
+# The checks are for tests: nobody else should wait the 15 ms that they take to import.
+__getattr__ = late_names(__name__, {"check_env": "check", "check_game": "check"})

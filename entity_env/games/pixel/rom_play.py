@@ -6,6 +6,8 @@ torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,18 +30,26 @@ def open_rom(
     instructions: int | None = None,
     max_episode_steps: int = 128,
     device: str = "cpu",
+    needs_goal: bool = False,
 ) -> PixelGoalEnv:
     """Return machines that run a ROM.
 
     Args:
         num_envs: how many.
+        needs_goal: refuses to go without a goal, where something is to be learnt or measured.
         rom, goal, quirks, frames, instructions, max_episode_steps, device: as for `play_rom`.
 
     Raises:
-        UsageError: a file that cannot be read or does not belong to the other, a setting that the
-            machine does not have, or one beside a goal, which was captured with its own.
+        UsageError: there is no goal where one is needed, a file cannot be read or does not belong
+            to the other, a setting is none of the machine's, or it stands beside a goal, which was
+            captured with its own.
         MissingExtraError: torch, or what runs the ROM, is not installed.
     """
+    if needs_goal and not goal:
+        raise UsageError(
+            "pixel: without a goal there is nothing to be learnt or measured: give --goal DIR, "
+            "which entity-env capture-goal ROM --keys KEYS --out DIR makes"
+        )
     require_torch("pixel")
     from entity_env.games.pixel import rom_env
 
@@ -55,39 +65,6 @@ def open_rom(
         )
     return rom_env.with_goal(
         num_envs, Path(rom), Path(goal), max_episode_steps=max_episode_steps, device=device
-    )
-
-
-def rom_batch(
-    num_envs: int,
-    *,
-    rom: str,
-    goal: str = "",
-    quirks: Literal["xochip", "superchip", "chip8"] | None = None,
-    frames: int | None = None,
-    instructions: int | None = None,
-    max_episode_steps: int = 128,
-    device: str = "cpu",
-) -> PixelGoalEnv:
-    """Return `pixel` as a batch, for which there must be a goal; see `open_rom`.
-
-    Raises:
-        UsageError: there is no goal; otherwise as `open_rom`.
-    """
-    if not goal:
-        raise UsageError(
-            "pixel: without a goal there is nothing to be learnt or measured: give --goal DIR, "
-            "which entity-env capture-goal ROM --keys KEYS --out DIR makes"
-        )
-    return open_rom(
-        num_envs,
-        rom=rom,
-        goal=goal,
-        quirks=quirks,
-        frames=frames,
-        instructions=instructions,
-        max_episode_steps=max_episode_steps,
-        device=device,
     )
 
 
@@ -132,3 +109,4 @@ def play_rom(
 pixel_rom: Game = Game(
     play_rom, name="pixel", entities=(Tile,), actions=(PRESS,), global_features=Screen
 )
+rom_batch: Callable[..., PixelGoalEnv] = partial(open_rom, needs_goal=True)
