@@ -267,24 +267,36 @@ def test_compiled_sums_and_gelu_are_those_of_torch(
     rows: int, width: int, seed: int, spread: float
 ) -> None:
     pytest.importorskip("numba")
-    from entity_env.agents.rogue_net.block_compiled import add, gelu, multiply, sum_columns
+    from entity_env.agents.rogue_net.block_compiled import (
+        fill,
+        fill_sum,
+        gelu,
+        gelu_and_slope,
+        multiply,
+        sum_columns,
+    )
 
     shape = rows, width
-    a, b, bias = matrices(seed, shape, shape, (width,))
+    a, b = matrices(seed, shape, shape)
     out, sums = np.empty_like(a), np.empty(width, np.float32)
     multiply(a, b, out, sums)
     np.testing.assert_array_equal(out, a * b)
     np.testing.assert_allclose(sums, (a * b).sum(axis=0), rtol=1e-4, atol=1e-4)
     sum_columns(b, sums)
     np.testing.assert_allclose(sums, b.sum(axis=0), rtol=1e-4, atol=1e-4)
-    add(out, bias, b)
-    np.testing.assert_allclose(out, a * b + bias + b, rtol=1e-4, atol=1e-4)
+    fill(out, sums)
+    np.testing.assert_array_equal(out, np.broadcast_to(sums, shape))
+    fill_sum(out, a, sums)
+    np.testing.assert_array_equal(out, a + sums)
 
     x = a * np.float32(spread)
-    exact = torch.from_numpy(x + bias).double().requires_grad_()
+    exact = torch.from_numpy(x).double().requires_grad_()
     value = torch.nn.functional.gelu(exact)
     (slope,) = torch.autograd.grad(value.sum(), [exact])
-    gelu(x, bias, out)
+    risen = x.copy()
+    gelu(risen)
+    gelu_and_slope(x, out)
+    np.testing.assert_allclose(risen, out, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(out, value.detach(), rtol=1e-5, atol=3e-6)
     np.testing.assert_allclose(x, slope, rtol=1e-5, atol=3e-6)
 

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from entity_env.agents.rogue_net import RogueNetConfig, torch_attention, torch_block
+from entity_env.agents.rogue_net import (
+    RogueNetConfig,
+    torch_attention,
+    torch_block,
+    torch_transformer,
+)
 from entity_env.agents.rogue_net.layout import ObsBatch, lay_out
 from entity_env.agents.rogue_net.torch_attention import Packed
 from entity_env.agents.rogue_net.torch_embed import LARGEST_WIDTH
@@ -27,7 +33,7 @@ PLAIN = settings(
 )
 
 
-@pytest.fixture(params=[3, 4096], ids=["slices", "whole"])
+@pytest.fixture(params=[3, 96], ids=["slices", "whole"])
 def _slice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled code takes care of everything, a few entities at a time or all."""
     monkeypatch.setattr(torch_attention, "FEW", 0)
@@ -41,8 +47,8 @@ def randomized(module: nn.Module, seed: int) -> nn.Module:
     return module
 
 
-def by_book(block: Block, x: Tensor, rows: Tensor, n_head: int) -> tuple[Tensor, Tensor]:
-    """What the last layer adds to, and what it is given."""
+def by_book(block: Block, x: Tensor, rows: Tensor, n_head: int) -> Tensor:
+    """A block as it is written down, observation by observation through a mask."""
     normal = block.ln1(x)
     attn = block.attn
     parts = []
@@ -52,7 +58,9 @@ def by_book(block: Block, x: Tensor, rows: Tensor, n_head: int) -> tuple[Tensor,
     logits = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
     logits = logits.masked_fill(rows[:, None] != rows[None, :], -1e9)
     y = x + attn.proj((logits.softmax(-1) @ v).transpose(0, 1).reshape(x.shape))
-    return y, nn.functional.gelu(block.mlp[0](block.ln2(y)))
+    hidden = nn.functional.gelu(block.mlp[0](block.ln2(y)))
+    out: Tensor = y + block.mlp[2](hidden)
+    return out
 
 
 def assert_same_gradients(
@@ -70,9 +78,14 @@ def assert_same_gradients(
 
 @pytest.mark.usefixtures("_slice")
 @PLAIN
-@given(LENGTHS, st.sampled_from([(1, 8), (2, 16), (2, 10)]), st.booleans(), st.integers(0, 9))
+@given(
+    LENGTHS,
+    st.sampled_from([(1, 8), (2, 16), (2, 10), (3, 24)]),
+    st.sampled_from([0, 128]),
+    st.integers(0, 9),
+)
 def test_a_block_equals_the_book(
-    lengths: list[int], shape: tuple[int, int], is_whole: bool, seed: int
+    lengths: list[int], shape: tuple[int, int], widest: int, seed: int
 ) -> None:
     n_head, d_model = shape
     config = RogueNetConfig(d_model=d_model, n_layer=1, n_head=n_head)
@@ -87,21 +100,36 @@ def test_a_block_equals_the_book(
     assert isinstance(place, Packed)
     x = torch.randn(counts.sum(), d_model, generator=torch.Generator().manual_seed(seed))
     own, theirs = x.clone().requires_grad_(), x.double().requires_grad_()
-    y, hidden = by_book(exact, theirs, torch.from_numpy(layout.rows), n_head)
-    if is_whole:
-        got, wanted = block(own, place), y + exact.mlp[2](hidden)
+    wanted = by_book(exact, theirs, torch.from_numpy(layout.rows), n_head)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_transformer, "LARGEST_MODEL", widest)
+        assert block.is_whole(place) is bool(widest)
+        got = block(own, place)
         with torch.no_grad():
             assert torch.equal(block(own, place), got)
-    else:
-        got = torch.cat(block.begin(own, place)[:2], dim=1)
-        wanted = torch.cat((y, hidden), dim=1)
-        with torch.no_grad():
-            assert torch.equal(torch.cat(block.begin(own, place)[:2], dim=1), got)
     given, others = (own, *block.parameters()), (theirs, *exact.parameters())
-    if not is_whole:
-        given, others = given[:-2], others[:-2]
     assert_same_gradients(got, wanted, given, others)
     assert torch.equal(own.detach(), x)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 13), st.integers(0, 9), st.integers(1, 35), st.integers(0, 2**32))
+def test_compiled_products_are_those_of_numpy(rows: int, depth: int, width: int, seed: int) -> None:
+    from entity_env.agents.rogue_net.products_compiled import add_outer, add_product
+
+    rng = np.random.default_rng(seed)
+
+    def matrix(*shape: int) -> NDArray[np.float32]:
+        return rng.normal(size=shape).astype(np.float32)
+
+    a, b, turned, start = (
+        matrix(*shape) for shape in ((rows, depth), (depth, width), (depth, rows), (rows, width))
+    )
+    for add, left, by in ((add_product, a, a), (add_outer, turned, turned.T)):
+        out = start.copy()
+        add(left, b, out)
+        exact = start + by.astype(np.float64) @ b
+        np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-5)
 
 
 def test_a_block_is_freed_without_the_collector() -> None:
@@ -114,12 +142,10 @@ def test_a_block_is_freed_without_the_collector() -> None:
     place = place_of(lay_out(ObsBatch(features, {}, {}), ["A"]), config, torch.device("cpu"))
     gc.disable()
     try:
-        for make in (block.forward, block.begin):
-            out = make(torch.randn(40, 8, requires_grad=True), place)
-            first = out if isinstance(out, Tensor) else out[0]
-            node = weakref.ref(first)
-            del out, first
-            assert node() is None
+        out = block.forward(torch.randn(40, 8, requires_grad=True), place)
+        node = weakref.ref(out)
+        del out
+        assert node() is None
     finally:
         gc.enable()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net.torch_attention import (
     attend,
     is_compiled,
 )
-from entity_env.agents.rogue_net.torch_block import BlockWeights, begin_block, whole_block
+from entity_env.agents.rogue_net.torch_block import LARGEST_MODEL, whole_block
 from entity_env.agents.rogue_net.torch_ends import Ends
 from entity_env.agents.rogue_net.torch_relpos import RelposEncoding, RelposTables
 from entity_env.agents.rogue_net.torch_slots import from_slots, to_slots
@@ -149,27 +149,30 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, place: Place) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
-        if isinstance(place, Packed):
-            return whole_block(x, place, self._weights())
+        if isinstance(place, Packed) and self.is_whole(place):
+            return whole_block(x, place, self._in_order())
         x, hidden, last = self.begin(x, place)
         return x + _linear(last, hidden)
 
+    def is_whole(self, place: Place) -> bool:
+        """Whether compiled code does all of it at once, which is sooner than to leave a part."""
+        return isinstance(place, Packed) and len(self.ln1.weight) <= LARGEST_MODEL
+
     def begin(self, x: Tensor, place: Place) -> tuple[Tensor, Tensor, nn.Linear]:
         """All but the last layer: `x`, what that layer is given, and the layer."""
-        if isinstance(place, Packed):
-            y, hidden = begin_block(x, place, self._weights())
-            return y, hidden, cast(nn.Linear, self.mlp[2])
         # The layers as functions: to call a module takes as long as to multiply a small matrix.
         x = x + self.attn.forward(_norm(self.ln1, x), place)
         first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
         return x, functional.gelu(_linear(first, _norm(self.ln2, x))), last
 
-    def _weights(self) -> BlockWeights:
+    def _in_order(self) -> list[Tensor]:
+        """Parameters as in `BlockWeights`."""
         attn = self.attn
         ends = self.ln2, self.mlp[0], self.mlp[2]
         layers = (self.ln1, attn.query, attn.key, attn.value, attn.proj, *ends)
-        own = (layer._parameters[name] for layer in layers for name in ("weight", "bias"))
-        return BlockWeights(*cast(Iterator[Tensor], own))
+        return [
+            cast(Tensor, layer._parameters[name]) for layer in layers for name in ("weight", "bias")
+        ]
 
 
 def _linear(layer: nn.Module, x: Tensor) -> Tensor:
@@ -221,4 +224,6 @@ class Transformer(nn.Module):
             return Ends(x)
         for block in blocks[:-1]:
             x = block.forward(x, place)
+        if blocks[-1].is_whole(place):
+            return Ends(blocks[-1].forward(x, place))
         return Ends(*blocks[-1].begin(x, place))
