@@ -54,6 +54,15 @@ def plain_order(counts: Counts) -> list[list[int]]:
     ]
 
 
+@given(COUNTS)
+def test_compiled_layouts_are_the_same(counts: Counts) -> None:
+    pytest.importorskip("numba")
+    batch = batch_with(counts, {})
+    plain, compiled = lay_out(batch, NAMES), lay_out(batch, NAMES, is_compiled=True)
+    for name in ("lengths", "offsets", "rows", "places", "order"):
+        np.testing.assert_array_equal(getattr(compiled, name), getattr(plain, name))
+
+
 @given(COUNTS, st.sets(st.sampled_from(NAMES)), st.integers(0, 2**32))
 def test_everything_lies_where_a_loop_puts_it(counts: Counts, hiding: set[str], seed: int) -> None:
     rng = np.random.default_rng(seed)

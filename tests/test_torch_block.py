@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Sequence
 
 import numpy as np
@@ -130,6 +132,39 @@ def test_compiled_products_are_those_of_numpy(rows: int, depth: int, width: int,
         add(left, b, out)
         exact = start + by.astype(np.float64) @ b
         np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("_slice")
+def test_a_block_sees_every_change_of_its_parameters() -> None:
+    config = RogueNetConfig(d_model=8, n_layer=1, n_head=1)
+    block, x = Block(config), torch.randn(40, 8)
+    features = {"A": RaggedArray(np.zeros((40, 1), dtype=np.float32), np.array([40]))}
+    layout = lay_out(ObsBatch(features, {}, {}), ["A"])
+    place = place_of(layout, config, torch.device("cpu"))
+
+    def check(one: Block) -> None:
+        exact = Block(config)
+        exact.load_state_dict(one.state_dict())
+        wanted = by_book(exact.double(), x.double(), torch.from_numpy(layout.rows), 1)
+        with torch.no_grad():
+            torch.testing.assert_close(one(x, place).double(), wanted, rtol=1e-4, atol=1e-5)
+
+    check(block)
+    randomized(block, 3)
+    check(block)
+    other = copy.deepcopy(block)
+    randomized(block, 4)
+    check(block)
+    check(other)
+    block.ln1.weight.data = torch.randn(8)
+    block.attn.proj = nn.Linear(8, 8)
+    check(block)
+    block.mlp[0].weight.data = torch.randn(8, 32).t()
+    check(block)
+    with torch.no_grad():
+        next(block.mlp.parameters()).mul_(2)
+    check(block)
+    check(pickle.loads(pickle.dumps(other)))
 
 
 def test_a_block_is_freed_without_the_collector() -> None:

@@ -119,10 +119,21 @@ class Layout:
         return place
 
 
-def lay_out(batch: Batch, names: Sequence[EntityName]) -> Layout:
-    """Finds the place of every entity of the types `names`, in that order."""
+def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = False) -> Layout:
+    """Finds the place of every entity of the types `names`, in that order.
+
+    Compiled code needs numba, which takes a while to load, and is ten times faster then.
+    """
     counts = np.stack([batch.features[name].lengths for name in names])
     lengths = counts.sum(axis=0)
+    visible = _visible(batch, names)
+    if is_compiled:
+        from entity_env.agents.rogue_net.layout_compiled import place_all
+
+        offsets = np.empty(len(lengths) + 1, dtype=np.int64)
+        rows, places, order = np.empty((3, int(lengths.sum())), dtype=np.int64)
+        place_all(counts, offsets, rows, places, order)
+        return Layout(lengths, offsets, rows, places, order, visible)
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     rows = np.concatenate([batch.features[name].row_index for name in names])
@@ -134,7 +145,7 @@ def lay_out(batch: Batch, names: Sequence[EntityName]) -> Layout:
     places += np.arange(len(places))
     order = np.empty(len(places), dtype=np.int64)
     order[places] = np.arange(len(places))
-    return Layout(lengths, offsets, rows, places, order, _visible(batch, names))
+    return Layout(lengths, offsets, rows, places, order, visible)
 
 
 def _visible(batch: Batch, names: Sequence[EntityName]) -> NDArray[np.bool_] | None:

@@ -57,27 +57,49 @@ class _Kept(NamedTuple):
     y: Floats
 
 
-def whole_block(x: Tensor, packed: Packed, parameters: Sequence[Tensor]) -> Tensor:
-    """All of a block.
+class CompiledBlock:
+    """All of a block, for entities on the CPU."""
 
-    Args:
-        x: `(num_entities, d_model)` float32, on the CPU.
-        packed: which entities belong together.
-        parameters: of the block, in the order of `BlockWeights`.
+    def __init__(self) -> None:
+        self._known: tuple[list[int], BlockWeights] | None = None
+        """Where the parameters were last time, and their numbers."""
 
-    Returns:
-        `(num_entities, d_model)`.
-    """
-    if not torch.is_grad_enabled():
-        return torch.from_numpy(_forward(_array(x), packed, _weights(parameters))[0])
-    whole: Tensor = _Block.apply(x, packed, *parameters)  # type: ignore[no-untyped-call]
-    return whole
+    def __reduce__(self) -> tuple[type[CompiledBlock], tuple[()]]:
+        return CompiledBlock, ()  # a copy has parameters of its own
+
+    def __call__(self, x: Tensor, packed: Packed, parameters: Sequence[Tensor]) -> Tensor:
+        """Takes entities through the block.
+
+        Args:
+            x: `(num_entities, d_model)` float32.
+            packed: which entities belong together.
+            parameters: of the block, in the order of `BlockWeights`.
+
+        Returns:
+            `(num_entities, d_model)`.
+        """
+        weights = self._weights(parameters)
+        if not torch.is_grad_enabled():
+            return torch.from_numpy(_forward(_array(x), packed, weights)[0])
+        out: Tensor = _Block.apply(x, packed, weights, *parameters)  # type: ignore[no-untyped-call]
+        return out
+
+    def _weights(self, parameters: Sequence[Tensor]) -> BlockWeights:
+        """Their numbers, in their own memory, which an optimizer changes in place."""
+        places = [parameter.data_ptr() for parameter in parameters]
+        if self._known is not None and self._known[0] == places:
+            return self._known[1]
+        weights = BlockWeights(*map(_array, parameters))
+        if all(parameter.is_contiguous() for parameter in parameters):  # else they are copies
+            self._known = places, weights
+        return weights
 
 
 class _Block(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, packed: Packed, *parameters: Tensor) -> Tensor:
-        weights = _weights(parameters)
+    def forward(
+        ctx: FunctionCtx, x: Tensor, packed: Packed, weights: BlockWeights, *parameters: Tensor
+    ) -> Tensor:
         out, kept = _forward(_array(x), packed, weights)
         ctx.kept = kept, packed, weights  # type: ignore[attr-defined]  # takes attributes
         return torch.from_numpy(out)
@@ -86,7 +108,7 @@ class _Block(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, by_out: Tensor) -> tuple[Tensor | None, ...]:
         by_x, by = _backward(_array(by_out).copy(), *ctx.kept)  # type: ignore[attr-defined]  # set in forward
-        return torch.from_numpy(by_x), None, *map(torch.from_numpy, by)
+        return torch.from_numpy(by_x), None, None, *map(torch.from_numpy, by)
 
 
 def _forward(x: Floats, packed: Packed, w: BlockWeights) -> tuple[Floats, _Kept]:
@@ -148,11 +170,6 @@ def _backward(
         value_weight=value_weight,
         value_bias=value_bias,
     )
-
-
-def _weights(parameters: Sequence[Tensor]) -> BlockWeights:
-    """Their numbers, in their own memory."""
-    return BlockWeights(*map(_array, parameters))
 
 
 def _array(tensor: Tensor) -> Floats:

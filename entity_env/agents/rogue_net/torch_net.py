@@ -19,6 +19,7 @@ from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.inputs import Inputs
 from entity_env.agents.rogue_net.layout import Batch, Layout, lay_out
 from entity_env.agents.rogue_net.relpos import Pairs, Relpos
+from entity_env.agents.rogue_net.torch_attention import is_compiled
 from entity_env.agents.rogue_net.torch_distributions import (
     ActionDistribution,
     choose,
@@ -188,7 +189,7 @@ class RogueNet(nn.Module):
     @torch.inference_mode()
     def values(self, batch: Batch) -> NDArray[np.float32]:
         """`(num_rows,)` float32: the discounted reward that the network expects of each row."""
-        layout = lay_out(batch, self._names)
+        layout = self._lay_out(batch)
         values: NDArray[np.float32] = (
             self._value(self._encode(batch, layout, 0), layout).cpu().numpy()
         )
@@ -196,7 +197,7 @@ class RogueNet(nn.Module):
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
         """What every actor would do, per action, and the `(num_rows,)` values."""
-        layout = lay_out(batch, self._names)
+        layout = self._lay_out(batch)
         choices = {
             name: find_choices(name, batch.action_masks[name], layout) for name in self.action_space
         }
@@ -252,6 +253,10 @@ class RogueNet(nn.Module):
         if 2 * num_picked > len(x):
             return Ends(self.backbone.forward(x, place))
         return self.backbone.ends(x, place)
+
+    def _lay_out(self, batch: Batch) -> Layout:
+        size = sum(len(batch.features[name].values) for name in self._names)
+        return lay_out(batch, self._names, is_compiled=is_compiled(size, self.device))
 
     def _tensors(
         self, arrays: Mapping[EntityName, NDArray[np.float32]]

@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net.torch_attention import (
     attend,
     is_compiled,
 )
-from entity_env.agents.rogue_net.torch_block import LARGEST_MODEL, whole_block
+from entity_env.agents.rogue_net.torch_block import LARGEST_MODEL, CompiledBlock
 from entity_env.agents.rogue_net.torch_ends import Ends
 from entity_env.agents.rogue_net.torch_relpos import RelposEncoding, RelposTables
 from entity_env.agents.rogue_net.torch_slots import from_slots, to_slots
@@ -146,11 +146,12 @@ class Block(nn.Module):
             nn.GELU(),
             nn.Linear(4 * config.d_model, config.d_model),
         )
+        self._compiled = CompiledBlock()
 
     def forward(self, x: Tensor, place: Place) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
         if isinstance(place, Packed) and self.is_whole(place):
-            return whole_block(x, place, self._in_order())
+            return self._compiled(x, place, self._in_order())
         x, hidden, last = self.begin(x, place)
         return x + _linear(last, hidden)
 
