@@ -146,21 +146,19 @@ def normalize_backward(
 @compiled
 def gelu(x: Floats) -> None:
     """Turns `x` into its exact GELU."""
-    num_rows, width = x.shape
-    for r in range(num_rows):
-        for c in range(width):
-            x[r, c] *= _share(x[r, c])
+    numbers = x.reshape(x.size)  # one long loop takes two thirds of the time of many short ones
+    for i in range(len(numbers)):
+        numbers[i] *= _share(numbers[i])
 
 
 @compiled
 def gelu_and_slope(x: Floats, out: Floats) -> None:
     """Writes the exact GELU of `x` to `out`, and its slope over `x`."""
-    num_rows, width = x.shape
-    for r in range(num_rows):
-        for c in range(width):
-            value = x[r, c]
-            out[r, c] = value * _share(value)
-            x[r, c] = _slope(value)
+    numbers, values = x.reshape(x.size), out.reshape(x.size)
+    for i in range(len(numbers)):
+        value = numbers[i]
+        values[i] = value * _share(value)
+        numbers[i] = _slope(value)
 
 
 @compiled
