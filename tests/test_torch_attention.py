@@ -88,6 +88,111 @@ def test_attention_equals_the_book(
         assert torch.equal(attend(qkv, Packed.of(layout, n_head)), mixed)
 
 
+def layout_of(lengths: list[int], seed: int, hides: bool) -> Layout:
+    """Of observations of so many entities, packed in any order."""
+    rng = np.random.default_rng(seed)
+    counts = np.array(lengths, dtype=np.int64)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    order = rng.permutation(int(counts.sum()))
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    rows = np.repeat(np.arange(len(counts)), counts)[places]
+    visible = rng.random(len(order)) < 0.5 if hides else None
+    return Layout(counts, offsets, rows, places, order, visible)
+
+
+LENGTHS = st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    LENGTHS,
+    st.booleans(),
+    st.sampled_from([4, 8, 16, 24, 32, 64]),
+    st.integers(1, 4),
+    st.integers(0, 99),
+)
+def test_attention_equals_the_book_for_every_length(
+    lengths: list[int], hides: bool, d_head: int, n_head: int, seed: int
+) -> None:
+    layout = layout_of(lengths, seed, hides)
+    generator = torch.Generator().manual_seed(seed)
+    size = (len(layout.order), 3 * n_head * d_head)
+    qkv = (2 * torch.randn(size, generator=generator)).requires_grad_()
+    slope = torch.randn(size[0], n_head * d_head, generator=generator)
+    mixed = attend(qkv, Packed.of(layout, n_head))
+    (got,) = torch.autograd.grad((mixed * slope).sum(), qkv)
+    exact = qkv.detach().double().requires_grad_()
+    expected = plain(exact, layout, n_head)
+    (wanted,) = torch.autograd.grad((expected * slope).sum(), exact)
+    torch.testing.assert_close(mixed.double(), expected, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=5e-5)
+
+
+@pytest.mark.parametrize("lengths", [[1], [2], [3], [4], [5], [8], [9], [16], [17], [1, 0, 4, 12]])
+def test_attention_writes_nothing_else(lengths: list[int]) -> None:
+    """Neither past what it is given, nor is anything left of what was there before."""
+    forward, backward = torch_attention._kernels()
+    layout = layout_of(lengths, 0, hides=False)
+    packed, size, room = Packed.of(layout, 2), len(layout.order), 64
+    rng, scale = np.random.default_rng(0), np.float32(8**-0.5)
+    qkv, given = (rng.normal(size=size * width).astype(np.float32) for width in (48, 16))
+    results = []
+    for filler in (np.float32(7), np.float32(np.nan)):
+        sizes = size * 16, packed.num_shares, size * 48
+        whole = [np.full(each + room, filler) for each in sizes]
+        mixed, shares, moved = (array[:-room] for array in whole)
+        index = packed.order, packed.offsets
+        forward(qkv, *index, packed.visible, 2, scale, mixed, shares, packed.max_length)
+        backward(qkv, *index, 2, scale, shares, given, moved, packed.max_length)
+        for array in whole:
+            np.testing.assert_array_equal(array[-room:], filler)
+        results.append((mixed, moved))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("lengths", [[3, 2, 4], [9, 5, 17], [4, 12, 1]])
+def test_no_number_stays_in_its_observation(lengths: list[int]) -> None:
+    layout = layout_of(lengths, 1, hides=False)
+    qkv = torch.randn(sum(lengths), 48, generator=torch.Generator().manual_seed(0))
+    clean = attend(qkv, Packed.of(layout, 2))
+    broken = qkv.clone()
+    rows = torch.from_numpy(layout.rows)
+    broken[rows == 1] = torch.nan
+    mixed = attend(broken, Packed.of(layout, 2))
+    assert mixed[rows == 1].isnan().all()
+    assert torch.equal(mixed[rows != 1], clean[rows != 1])
+
+
+@pytest.mark.parametrize("length", [2, 4, 5, 9, 20])
+@pytest.mark.parametrize("far", [30.0, 60.0, 1e3])
+def test_far_logits_have_the_shares_of_the_book(length: int, far: float) -> None:
+    layout = layout_of([length], 0, hides=False)
+    generator = torch.Generator().manual_seed(length)
+    qkv = torch.randn(length, 24, generator=generator)
+    qkv[:, :8] *= far
+    packed = Packed.of(layout, 1)
+    torch.testing.assert_close(attend(qkv, packed), plain(qkv, layout, 1), rtol=1e-3, atol=1e-3)
+    assert attend(qkv, packed).isfinite().all()
+
+
+def test_a_hidden_entity_has_no_share_in_a_visible_one() -> None:
+    for length in (3, 7, 12):
+        layout = layout_of([length], 2, hides=True)
+        assert layout.visible is not None
+        seen = torch.from_numpy(layout.visible)
+        qkv = torch.randn(length, 48, generator=torch.Generator().manual_seed(0))
+        changed = qkv.clone()
+        changed[~seen] += 1
+        packed = Packed.of(layout, 2)
+        mixed, other = attend(qkv, packed), attend(changed, packed)
+        assert seen.any()
+        assert not seen.all()
+        assert torch.equal(mixed[seen], other[seen])
+        assert not torch.equal(mixed[~seen], other[~seen])
+
+
 @pytest.mark.parametrize("far", [0.0, 30.0, 1e4])
 def test_attention_stays_finite_however_far_logits_are_apart(far: float) -> None:
     layout = lay_out(batch_of([(3, 0, 0)], 0), NAMES)

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional
 
 from entity_env.agents.rogue_net.layout import Layout
 
@@ -34,7 +35,7 @@ class Packed:
         offsets: `(num_rows + 1,)` int64, where the places of each observation begin.
         visible: `(num_entities,)` bool, of each packed entity; empty = all are.
         n_head: heads.
-        num_shares: pairs of entities that attend to each other, over all heads.
+        num_shares: numbers that are kept of how much entities attend to each other.
         max_length: entities of the largest observation.
     """
 
@@ -49,7 +50,8 @@ class Packed:
     def of(cls, layout: Layout, n_head: int) -> Packed:
         """Of all entities of a layout."""
         visible = np.empty(0, dtype=np.bool_) if layout.visible is None else layout.visible
-        num_shares = n_head * int(np.dot(layout.lengths, layout.lengths))
+        eights, fours = (-(-layout.lengths // size) * size for size in (8, 4))
+        num_shares = n_head * int(np.dot(eights, fours))
         return cls(layout.order, layout.offsets, visible, n_head, num_shares, layout.max_length)
 
 
@@ -78,39 +80,58 @@ def attend(qkv: Tensor, packed: Packed) -> Tensor:
 
 
 def mix(qkv: Tensor, packed: Packed) -> tuple[Tensor, NDArray[np.float32]]:
-    """The mixed values, and the share that every entity has in every other, head by head."""
-    num_entities, width = qkv.shape
-    mixed = qkv.new_empty(num_entities, width // 3)
+    """The mixed values, and what `unmix` needs of the share of every entity in every other."""
+    forward, _ = _kernels()
+    d_head = qkv.shape[1] // 3 // packed.n_head
+    wide = _widened(qkv, d_head)
+    mixed = wide.new_empty(len(wide), wide.shape[1] // 3)
     shares = np.empty(packed.num_shares, dtype=np.float32)
-    forward, _ = _kernels(width // 3 // packed.n_head)
     forward(
-        flat(qkv),
+        flat(wide),
         packed.order,
         packed.offsets,
         packed.visible,
         packed.n_head,
+        np.float32(d_head**-0.5),
         flat(mixed),
         shares,
         packed.max_length,
     )
-    return mixed, shares
+    return _narrowed(mixed, d_head), shares
 
 
 def unmix(qkv: Tensor, gradient: Tensor, shares: NDArray[np.float32], packed: Packed) -> Tensor:
     """The gradient of `qkv`, by that of the mixed values and what `mix` told."""
-    moved = torch.empty_like(qkv)
-    _, backward = _kernels(qkv.shape[1] // 3 // packed.n_head)
+    _, backward = _kernels()
+    d_head = qkv.shape[1] // 3 // packed.n_head
+    wide = _widened(qkv, d_head)
+    moved = torch.empty_like(wide)
     backward(
-        flat(qkv),
+        flat(wide),
         packed.order,
         packed.offsets,
         packed.n_head,
+        np.float32(d_head**-0.5),
         shares,
-        flat(gradient),
+        flat(_widened(gradient, d_head)),
         flat(moved),
         packed.max_length,
     )
-    return moved
+    return _narrowed(moved, d_head)
+
+
+def _widened(x: Tensor, d_head: int) -> Tensor:
+    """Every head with zeros up to a multiple of eight numbers."""
+    if d_head % 8 == 0:
+        return x
+    return functional.pad(x.view(len(x), -1, d_head), (0, -d_head % 8)).flatten(1)
+
+
+def _narrowed(x: Tensor, d_head: int) -> Tensor:
+    """Every head without those zeros."""
+    if d_head % 8 == 0:
+        return x
+    return x.view(len(x), -1, d_head + -d_head % 8)[:, :, :d_head].flatten(1)
 
 
 class _Attend(torch.autograd.Function):
@@ -144,8 +165,8 @@ def has_numba() -> bool:
 
 
 @cache
-def _kernels(d_head: int) -> tuple[Callable[..., None], Callable[..., None]]:
+def _kernels() -> tuple[Callable[..., None], Callable[..., None]]:
     # Here and not above: numba takes a while to import, and may not be installed.
     from entity_env.agents.rogue_net.attention_compiled import kernels
 
-    return kernels(d_head)
+    return kernels()
