@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 
+from entity_env.agents.ppo import storage as storage_module
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.episode_meter import EpisodeMeter
 from entity_env.agents.ppo.growing import GrowingArray, GrowingRagged
@@ -23,6 +24,7 @@ from entity_env.agents.ppo.interrupt import HeldInterrupt
 from entity_env.agents.ppo.saving import Learner, load_learner, save_learner
 from entity_env.agents.ppo.storage import DecisionStorage, FrozenDecisions
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
+from entity_env.agents.rogue_net.torch_attention import has_numba
 from entity_env.agents.rogue_net.torch_checkpoint import Checkpoint
 from entity_env.episode import Episode
 from entity_env.errors import CheckpointError, UsageError
@@ -164,9 +166,16 @@ def gathered(frozen: FrozenDecisions, mb_inds: NDArray[np.int64]) -> list[dict[s
     return [facts(obs, samples, row) for row in range(len(mb_inds))]
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 2**32), st.lists(st.integers(1, 4), min_size=1, max_size=4))
-def test_every_stored_decision_comes_back_in_any_order(seed: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize("is_compiled", [True, False])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_every_stored_decision_comes_back_in_any_order(
+    seed: int, sizes: list[int], is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_it = is_compiled and has_numba()
+    monkeypatch.setattr(storage_module, "has_numba", lambda: has_it)
     rng = np.random.default_rng(seed)
     storage = DecisionStorage({"go": 3, "pick": 0, "push": 0})
     for _ in range(2):  # the second time in memory that was used before

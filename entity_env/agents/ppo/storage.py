@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.growing import GrowingRagged, Scalar
 from entity_env.agents.rogue_net.layout import ObsBatch
+from entity_env.agents.rogue_net.torch_attention import has_numba
 from entity_env.agents.rogue_net.torch_net import Samples
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import ActionName, EntityName
@@ -180,22 +182,40 @@ class FrozenDecisions:
     def gather(self, mb_inds: NDArray[np.int64]) -> StoredBatch:
         """The decisions of that index, in that order, as copies."""
         obs = ObsBatch(
-            features={name: values[mb_inds] for name, values in self.obs.features.items()},
-            visible={name: values[mb_inds] for name, values in self.obs.visible.items()},
+            features={name: _take(each, mb_inds) for name, each in self.obs.features.items()},
+            visible={name: _take(each, mb_inds) for name, each in self.obs.visible.items()},
             action_masks={
                 name: _gather_mask(mask, mb_inds) for name, mask in self.obs.action_masks.items()
             },
         )
-        return StoredBatch(obs, {name: a[mb_inds].values for name, a in self.samples.items()})
+        return StoredBatch(
+            obs, {name: _take(a, mb_inds).values for name, a in self.samples.items()}
+        )
 
 
 def _gather_mask(mask: VecActionMask, mb_inds: NDArray[np.int64]) -> VecActionMask:
+    actors = _take(mask.actors, mb_inds)
     if isinstance(mask, VecContinuousActionMask):
-        return VecContinuousActionMask(mask.actors[mb_inds])
-    allowed = None if mask.mask is None else mask.mask[mb_inds]
+        return VecContinuousActionMask(actors)
+    allowed = None if mask.mask is None else _take(mask.mask, mb_inds)
     if isinstance(mask, VecSelectEntityActionMask):
-        return VecSelectEntityActionMask(mask.actors[mb_inds], mask.actees[mb_inds], allowed)
-    return VecCategoricalActionMask(mask.actors[mb_inds], allowed)
+        return VecSelectEntityActionMask(actors, _take(mask.actees, mb_inds), allowed)
+    return VecCategoricalActionMask(actors, allowed)
+
+
+def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:
+    """Copies of the sequences of that index, in that order; there must be all of them."""
+    if not has_numba():
+        return sequences[index]
+    # Here and not above: numba takes a while to import, and may not be installed.
+    from entity_env.agents.ppo.storage_compiled import take_sequences
+
+    lengths, values = sequences.lengths[index], sequences.values
+    width = math.prod(values.shape[1:])
+    taken = np.empty((int(lengths.sum()), *values.shape[1:]), dtype=values.dtype)
+    flat, out = values.reshape(len(values), width), taken.reshape(len(taken), width)
+    take_sequences(flat, sequences.offsets, index, out)
+    return RaggedArray.unchecked(taken, lengths)
 
 
 def _select(sequences: RaggedArray[Scalar], rows: NDArray[np.int64] | None) -> RaggedArray[Scalar]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -22,23 +23,50 @@ from entity_env.vec_obs import (
 Int: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Actees:
-    """Whom the actors of a select action may select, padded to `max_actees` an observation.
+    """Whom the actors of a select action may select.
+
+    What only padded products need, `max_actors` and `max_actees` an observation, is worked out
+    when it is asked for.
 
     Args:
         packed: `(num_actees,)` packed index of every entity that can be selected.
-        slots: `(num_actees,)` its place among `num_rows * max_actees`.
-        actor_slots: `(num_actors,)` each actor's place among `num_rows * max_actors`.
-        num_rows, max_actors, max_actees: the padded shape.
+        mask: the actors and actees of each observation.
     """
 
     packed: Int
-    slots: Int
-    actor_slots: Int
-    num_rows: int
-    max_actors: int
-    max_actees: int
+    mask: VecSelectEntityActionMask
+
+    @property
+    def num_rows(self) -> int:
+        """Observations."""
+        return len(self.mask.actors)
+
+    @cached_property
+    def max_actors(self) -> int:
+        """Most actors of an observation."""
+        return int(self.mask.actors.lengths.max(initial=0))
+
+    @cached_property
+    def max_actees(self) -> int:
+        """Most actees of an observation."""
+        return int(self.mask.actees.lengths.max(initial=0))
+
+    @cached_property
+    def num_pairs(self) -> int:
+        """Actors times actees, summed over observations."""
+        return int(np.dot(self.mask.actors.lengths, self.mask.actees.lengths))
+
+    @cached_property
+    def slots(self) -> Int:
+        """`(num_actees,)` the place of each actee among `num_rows * max_actees`."""
+        return _slots(self.mask.actees, self.max_actees)
+
+    @cached_property
+    def actor_slots(self) -> Int:
+        """`(num_actors,)` the place of each actor among `num_rows * max_actors`."""
+        return _slots(self.mask.actors, self.max_actors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +106,15 @@ def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Cho
         allowed = None if mask.mask is None else mask.mask.values
         choices = Choices(packed, rows, allowed)
     else:
-        actees = _find_actees(action, mask, layout)
+        actees = Actees(layout.packed_index(mask.actees, f"actees of action {action!r}"), mask)
         choices = Choices(packed, rows, _allowed_actees(mask, actees.max_actees), actees)
     _require_a_choice(action, choices)
     return choices
 
 
-def _find_actees(action: ActionName, mask: VecSelectEntityActionMask, layout: Layout) -> Actees:
-    max_actors = int(mask.actors.lengths.max(initial=0))
-    max_actees = int(mask.actees.lengths.max(initial=0))
-    return Actees(
-        packed=layout.packed_index(mask.actees, f"actees of action {action!r}"),
-        slots=mask.actees.row_index * max_actees + _place_in_row(mask.actees),
-        actor_slots=mask.actors.row_index * max_actors + _place_in_row(mask.actors),
-        num_rows=len(mask.actors),
-        max_actors=max_actors,
-        max_actees=max_actees,
-    )
+def _slots(entities: RaggedArray[np.int64], width: int) -> Int:
+    slots: Int = entities.row_index * width + _place_in_row(entities)
+    return slots
 
 
 def _place_in_row(entities: RaggedArray[np.int64]) -> Int:
@@ -120,7 +140,7 @@ def _require_a_choice(action: ActionName, choices: Choices) -> None:
     stuck: NDArray[np.bool_]
     if choices.allowed is None:
         stuck = np.full(
-            len(choices.rows), choices.actees is not None and not choices.actees.slots.size
+            len(choices.rows), choices.actees is not None and not choices.actees.packed.size
         )
     else:
         stuck = np.logical_not(choices.allowed.any(axis=1))

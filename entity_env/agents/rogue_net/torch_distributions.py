@@ -18,10 +18,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from entity_env.agents.rogue_net.torch_probabilities import FORBIDDEN, weigh
 from entity_env.spaces import ActionName
 
-FORBIDDEN = -1e30
-"""Logit of what is not allowed: finite, so that 0 probability times it is 0 and not NaN."""
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -52,6 +51,10 @@ class ActionDistribution(ABC):
     @abstractmethod
     def entropy(self) -> Tensor:
         """`(num_actors,)` float32 nats."""
+
+    def weigh(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """`logprob` and `entropy` at once, which can be quicker."""
+        return self.logprob(samples), self.entropy()
 
     @abstractmethod
     def actions(self, samples: Tensor) -> Tensor:
@@ -93,6 +96,9 @@ class CategoricalDistribution(ActionDistribution):
 
     def entropy(self) -> Tensor:
         return -(self.logprobs.exp() * self.logprobs).sum(dim=1)
+
+    def weigh(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        return weigh(self.logprobs, samples)
 
     def actions(self, samples: Tensor) -> Tensor:
         return samples

@@ -12,17 +12,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
+from entity_env.agents.rogue_net import torch_looks
 from entity_env.agents.rogue_net.layout import Layout
-from entity_env.agents.rogue_net.torch_attention import flat, is_compiled
+from entity_env.agents.rogue_net.torch_attention import is_compiled
+from entity_env.agents.rogue_net.torch_looks import Pairs
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ends:
     """Packed entities: `x + last(hidden)`, or `x` alone.
+
+    Each look may replace `x` by itself as the next look must see it, so that gradients come back
+    in one matrix: nobody else may use it.
 
     Args:
         x: `(num_entities, d_model)`.
@@ -34,8 +38,16 @@ class Ends:
     hidden: Tensor | None = None
     last: nn.Linear | None = None
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether compiled code looks at them; it must for `compare`."""
+        return self.hidden is None and is_compiled(self.x.shape[0], self.x.device)
+
     def pick(self, packed: NDArray[np.int64]) -> Tensor:
         """`(len(packed), d_model)`: some entities."""
+        if self.is_compiled:
+            picked, self.x = torch_looks.pick(self.x, packed)
+            return picked
         index = as_tensor(packed, self.x.device)
         picked = self.x.index_select(0, index)
         if self.hidden is None or self.last is None:
@@ -44,6 +56,9 @@ class Ends:
 
     def mean(self, layout: Layout) -> Tensor:
         """`(num_rows, d_model)`: mean over all entities of each observation; 0 where none is."""
+        if self.is_compiled:
+            mean, self.x = torch_looks.mean(self.x, layout)
+            return mean
         count = as_tensor(np.maximum(layout.lengths, 1).astype(np.float32), self.x.device)
         count = count.unsqueeze(1)
         mean = _sum_rows(self.x, layout) / count
@@ -53,35 +68,22 @@ class Ends:
         share = as_tensor((layout.lengths > 0).astype(np.float32), self.x.device)
         return torch.addcmul(mean + product, share.unsqueeze(1), self.last.bias)
 
+    def compare(self, wanted: Tensor, bias: Tensor, pairs: Pairs) -> Tensor:
+        """`(num_actors, max_actees)`: products of what actors want with entities.
+
+        Only their softmax means anything: what adds the same for all actees of an actor is left
+        out. Where an observation has no more actees, the product is 0.
+
+        Args:
+            wanted: `(num_actors, d_model)`.
+            bias: what keys have added to them; left out.
+            pairs: whom each actor is compared with.
+        """
+        logits, self.x = torch_looks.compare(self.x, wanted, bias, pairs)
+        return logits
+
 
 def _sum_rows(x: Tensor, layout: Layout) -> Tensor:
     """`(num_rows, width)`: sum over the entities of each observation."""
-    if is_compiled(len(x), x.device):
-        if torch.is_grad_enabled():
-            total: Tensor = _SumRows.apply(x, layout)  # type: ignore[no-untyped-call]
-            return total
-        return _summed(x, layout)
     rows = as_tensor(layout.rows, x.device)
     return x.new_zeros(len(layout.lengths), x.shape[1]).index_add(0, rows, x)
-
-
-def _summed(x: Tensor, layout: Layout) -> Tensor:
-    # Here and not above: numba takes a while to import, and may not be installed.
-    from entity_env.agents.rogue_net.attention_compiled import sum_rows
-
-    total = x.new_empty(len(layout.lengths), x.shape[1])
-    sum_rows(flat(x.contiguous()), layout.order, layout.offsets, flat(total), x.shape[1])
-    return total
-
-
-class _SumRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, layout: Layout) -> Tensor:
-        ctx.layout = layout  # type: ignore[attr-defined]  # a context takes attributes
-        return _summed(x, layout)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
-        layout: Layout = ctx.layout  # type: ignore[attr-defined]  # set in forward
-        return gradient.index_select(0, as_tensor(layout.rows, gradient.device)), None

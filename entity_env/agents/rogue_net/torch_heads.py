@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from entity_env.agents.rogue_net.choices import Actees, Choices
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_distributions import (
-    FORBIDDEN,
     ActionDistribution,
     CategoricalDistribution,
     GaussianDistribution,
 )
 from entity_env.agents.rogue_net.torch_ends import Ends
+from entity_env.agents.rogue_net.torch_looks import Pairs
+from entity_env.agents.rogue_net.torch_probabilities import log_softmax
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
 from entity_env.errors import SchemaError
 from entity_env.spaces import (
@@ -25,6 +26,9 @@ from entity_env.spaces import (
     ContinuousActionSpace,
     SelectEntityActionSpace,
 )
+
+MANY = 8
+"""Actors that share their actees: with more of them it is quicker to make keys."""
 
 
 class CategoricalHead(nn.Module):
@@ -55,10 +59,17 @@ class SelectEntityHead(nn.Module):
         actees = choices.actees
         if actees is None or not len(choices.packed):
             return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))
-        return _categorical(self._compare(x, choices, actees), choices)
-
-    def _compare(self, x: Ends, choices: Choices, actees: Actees) -> Tensor:
         queries = self.query_proj(x.pick(choices.packed)) * self.scale
+        if x.is_compiled and actees.num_pairs <= MANY * len(actees.packed):
+            # Actors ask for what keys would be made of, so that no key is made.
+            offsets = actees.mask.actees.offsets
+            pairs = Pairs(choices.rows, actees.packed, offsets, actees.max_actees)
+            key = self.key_proj
+            return _categorical(x.compare(queries @ key.weight, key.bias, pairs), choices)
+        return _categorical(self._compare(x, queries, actees), choices)
+
+    def _compare(self, x: Ends, queries: Tensor, actees: Actees) -> Tensor:
+        """The logits by batched products over padded observations."""
         keys = self.key_proj(x.pick(actees.packed))
         actor_slots = as_tensor(actees.actor_slots, keys.device)
         actee_slots = as_tensor(actees.slots, keys.device)
@@ -133,7 +144,4 @@ def _rows(x: Tensor, choices: Choices) -> Tensor:
 
 
 def _categorical(logits: Tensor, choices: Choices) -> CategoricalDistribution:
-    if choices.allowed is not None:
-        forbidden = as_tensor(~choices.allowed, logits.device)
-        logits = logits.masked_fill(forbidden, FORBIDDEN)
-    return CategoricalDistribution(_rows(logits, choices), torch.log_softmax(logits, dim=-1))
+    return CategoricalDistribution(_rows(logits, choices), log_softmax(logits, choices.allowed))

@@ -1,4 +1,4 @@
-"""Arrays as tensors."""
+"""Arrays as tensors, and tensors as arrays."""
 
 from __future__ import annotations
 
@@ -16,3 +16,9 @@ def as_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
     if not array.flags.writeable:
         array = array.copy()
     return torch.from_numpy(array).to(device)
+
+
+def as_array(tensor: Tensor) -> NDArray[np.float32]:
+    """The numbers of a float32 tensor on the CPU, in its own memory where they lie side by side."""
+    numbers: NDArray[np.float32] = tensor.detach().contiguous().numpy()
+    return numbers
