@@ -89,6 +89,8 @@ class WorthNet:
 
     action_space = ACTIONS
 
+    device = torch.device("meta")  # nowhere that compiled code could decide
+
     def act(self, batch: NetBatch, *, generator: torch.Generator | None = None) -> Decisions:
         """Always the first label."""
         actors = batch.action_masks["go"].actors

@@ -252,8 +252,9 @@ def test_compiled_norms_are_those_of_torch(rows: int, width: int, seed: int) -> 
     if width == 1:
         return  # a single number has no variance: its slope is all rounding
     slopes = torch.autograd.grad(normed, exact, torch.from_numpy(gradient).double())
-    added, sums = start.copy(), np.empty((3, width), np.float32)
-    normalize_backward(gradient, x, weight, stats, added, sums)
+    added, sums = start.copy(), np.ones((3, width), np.float32)
+    normalize_backward(gradient, x, weight, stats, added, (sums[0], sums[1], sums[2]))
+    sums -= 1
     limit = 1e-4 * max(1.0, float(stats[:, 1].max(initial=0)) ** 2)
     np.testing.assert_allclose(added - start, slopes[0], rtol=1e-3, atol=limit)
     np.testing.assert_allclose(sums[0], slopes[1], rtol=1e-3, atol=limit)
@@ -268,22 +269,28 @@ def test_compiled_sums_and_gelu_are_those_of_torch(
 ) -> None:
     pytest.importorskip("numba")
     from entity_env.agents.rogue_net.block_compiled import (
+        add_columns,
+        clear,
         fill,
         fill_sum,
         gelu,
         gelu_and_slope,
         multiply,
-        sum_columns,
+        turned,
     )
 
     shape = rows, width
     a, b = matrices(seed, shape, shape)
-    out, sums = np.empty_like(a), np.empty(width, np.float32)
+    out, sums = np.empty_like(a), np.ones(width, np.float32)
     multiply(a, b, out, sums)
     np.testing.assert_array_equal(out, a * b)
-    np.testing.assert_allclose(sums, (a * b).sum(axis=0), rtol=1e-4, atol=1e-4)
-    sum_columns(b, sums)
-    np.testing.assert_allclose(sums, b.sum(axis=0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums, 1 + (a * b).sum(axis=0), rtol=1e-4, atol=1e-4)
+    clear(out)
+    assert not out.any()
+    sums[:] = 2
+    add_columns(b, sums)
+    np.testing.assert_allclose(sums, 2 + b.sum(axis=0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(turned(a), a.T)
     fill(out, sums)
     np.testing.assert_array_equal(out, np.broadcast_to(sums, shape))
     fill_sum(out, a, sums)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from entity_env.agents.ppo.advantages import Trajectories
 from entity_env.agents.ppo.storage import DecisionStorage, EntityStorage, FrozenDecisions
 from entity_env.agents.rogue_net.torch_net import RogueNet
+from entity_env.agents.rogue_net.torch_policy import fastest_policy
 from entity_env.errors import ProtocolError
 from entity_env.spaces import CategoricalActionSpace, GlobalCategoricalActionSpace
 from entity_env.vec_obs import VecEnvironment, VecObs
@@ -75,9 +76,10 @@ class Collector:
         logprobs = np.zeros_like(what.rewards)
         finals = _FinalObservations()
         self._storage.clear()
+        policy = fastest_policy(self._net)
         for t in range(num_steps):
             next_obs = self.next_obs
-            decisions = self._net.act(next_obs, generator=self._generator)
+            decisions = policy.act(next_obs, generator=self._generator)
             is_ready = next_obs.is_ready
             rows = None if is_ready.all() else np.flatnonzero(is_ready)
             self._vec.send(decisions.actions)

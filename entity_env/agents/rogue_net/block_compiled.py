@@ -18,6 +18,9 @@ from entity_env.agents.rogue_net.attention_compiled import (
     compiled,
 )
 
+Columns = tuple[Floats, Floats, Floats]
+"""Three vectors, a number for each column of a matrix."""
+
 
 def _row(*numbers: float) -> tuple[np.float32, ...]:
     return tuple(map(np.float32, numbers))
@@ -108,20 +111,17 @@ def normalize(x: Floats, weight: Floats, bias: Floats, out: Floats, stats: Float
 
 @compiled
 def normalize_backward(
-    gradient: Floats,
-    x: Floats,
-    weight: Floats,
-    stats: Floats,
-    out: Floats,
-    sums: Floats,
+    gradient: Floats, x: Floats, weight: Floats, stats: Floats, out: Floats, sums: Columns
 ) -> None:
-    """Adds the gradient of `x` to `out`.
+    """Adds the gradient of `x` to `out`, and to the first two of `sums` those of weight and bias.
 
-    `sums` `(3, width)` gets the gradients of weight and bias, and the column sums of `out`.
+    To the third the column sums of `out` are added.
     """
     num_rows, width = x.shape
     share = ONE / np.float32(width)
-    by_weight, by_bias, total = np.zeros((3, width), dtype=np.float32)
+    by_weight = np.zeros(width, dtype=np.float32)
+    by_bias = np.zeros(width, dtype=np.float32)
+    total = np.zeros(width, dtype=np.float32)
     for r in range(num_rows):
         mean, scale = stats[r, 0], stats[r, 1]
         direct, along = ZERO, ZERO
@@ -138,9 +138,10 @@ def normalize_backward(
             normal = (x[r, c] - mean) * scale
             out[r, c] += (gradient[r, c] * weight[c] - direct - normal * along) * scale
             total[c] += out[r, c]
-    sums[0] = by_weight
-    sums[1] = by_bias
-    sums[2] = total
+    for c in range(width):
+        sums[0][c] += by_weight[c]
+        sums[1][c] += by_bias[c]
+        sums[2][c] += total[c]
 
 
 @compiled
@@ -162,6 +163,35 @@ def gelu_and_slope(x: Floats, out: Floats) -> None:
 
 
 @compiled
+def turned(weight: Floats) -> Floats:
+    """The transposed matrix, contiguous."""
+    num_rows, width = weight.shape
+    out = np.empty((width, num_rows), dtype=np.float32)
+    for r in range(num_rows):
+        for c in range(width):
+            out[c, r] = weight[r, c]
+    return out
+
+
+@compiled
+def clear(out: Floats) -> None:
+    """Writes zeros."""
+    num_rows, width = out.shape
+    for r in range(num_rows):
+        for c in range(width):
+            out[r, c] = ZERO
+
+
+@compiled
+def copy(out: Floats, x: Floats) -> None:
+    """Writes `x` to `out`."""
+    num_rows, width = out.shape
+    for r in range(num_rows):
+        for c in range(width):
+            out[r, c] = x[r, c]
+
+
+@compiled
 def fill(out: Floats, row: Floats) -> None:
     """Writes the same numbers to every row."""
     num_rows, width = out.shape
@@ -180,23 +210,22 @@ def fill_sum(out: Floats, x: Floats, row: Floats) -> None:
 
 
 @compiled
-def multiply(a: Floats, b: Floats, out: Floats, sums: Floats) -> None:
-    """Writes the products of two matrices, number by number, and their column sums."""
-    num_rows, width = a.shape
-    total = np.zeros(width, dtype=np.float32)
-    for r in range(num_rows):
-        for c in range(width):
-            out[r, c] = a[r, c] * b[r, c]
-            total[c] += out[r, c]
-    sums[:] = total
-
-
-@compiled
-def sum_columns(a: Floats, sums: Floats) -> None:
-    """Writes the column sums of a matrix."""
+def add_columns(a: Floats, sums: Floats) -> None:
+    """Adds the column sums of a matrix to `sums`."""
     num_rows, width = a.shape
     total = np.zeros(width, dtype=np.float32)
     for r in range(num_rows):
         for c in range(width):
             total[c] += a[r, c]
-    sums[:] = total
+    for c in range(width):
+        sums[c] += total[c]
+
+
+@compiled
+def multiply(a: Floats, b: Floats, out: Floats, sums: Floats) -> None:
+    """Writes the products of two matrices, number by number; adds their column sums to `sums`."""
+    num_rows, width = a.shape
+    for r in range(num_rows):
+        for c in range(width):
+            out[r, c] = a[r, c] * b[r, c]
+    add_columns(out, sums)

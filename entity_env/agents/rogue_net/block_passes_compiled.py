@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from entity_env.agents.rogue_net.attention_compiled import ZERO, Floats, compiled
+from entity_env.agents.rogue_net.attention_compiled import Floats, compiled
 from entity_env.agents.rogue_net.block_compiled import (
+    add_columns,
+    clear,
+    copy,
     fill,
     fill_sum,
     gelu,
@@ -19,7 +22,7 @@ from entity_env.agents.rogue_net.block_compiled import (
     multiply,
     normalize,
     normalize_backward,
-    sum_columns,
+    turned,
 )
 from entity_env.agents.rogue_net.products_compiled import add_outer, add_product
 
@@ -47,8 +50,10 @@ def to_qkv(
     weight = np.empty((width, 3 * width), np.float32)
     bias = np.empty(3 * width, np.float32)
     for i in range(3):
-        weight[:, i * width : (i + 1) * width] = weights[i].T
-        bias[i * width : (i + 1) * width] = biases[i]
+        for c in range(width):
+            bias[i * width + c] = biases[i][c]
+            for k in range(width):
+                weight[k, i * width + c] = weights[i][c, k]
     for at in range(0, num_entities, rows):
         end = min(at + rows, num_entities)
         own = normal[: end - at]
@@ -82,8 +87,7 @@ def to_out(
     width, inner = x.shape[1], len(biases[1])
     normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
     hidden = np.empty((rows, inner), np.float32)
-    project, fall = np.ascontiguousarray(weights[0].T), np.ascontiguousarray(weights[2].T)
-    rise = np.ascontiguousarray(weights[1].T)
+    project, rise, fall = turned(weights[0]), turned(weights[1]), turned(weights[2])
     for at in range(0, len(x), rows):
         end = min(at + rows, len(x))
         size = end - at
@@ -108,50 +112,47 @@ def back_to_mixed(
     by_weights: tuple[Floats, Floats, Floats],
     by_biases: tuple[Floats, Floats, Floats],
     by_mixed: Floats,
+    by_x: Floats,
     rows: int,
 ) -> None:
     """The gradient of `to_out`; what lay between is worked out again, which is sooner than to read.
 
     Args:
-        by_out: gradient of `out`; becomes that of `x`, as far as it does not go through attention.
+        by_out: gradient of `out`.
         given: `mixed` and `y`.
         norm, weights: as for `to_out`.
         rise_bias: of the first layer of the perceptron.
         by_norm, by_weights, by_biases: gradients, which are added to.
         by_mixed: written: gradient of `mixed`.
+        by_x: written: gradient of `x`, as far as it does not go through attention.
         rows: how many are taken at a time.
     """
     width, inner = by_out.shape[1], len(rise_bias)
     normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
-    stats, sums = np.empty((rows, 2), np.float32), np.empty((3, width), np.float32)
+    stats = np.empty((rows, 2), np.float32)
     slope, hidden = np.empty((rows, inner), np.float32), np.empty((rows, inner), np.float32)
-    bias = np.empty(inner, np.float32)
-    rise = np.ascontiguousarray(weights[1].T)
+    rise = turned(weights[1])
     for at in range(0, len(by_out), rows):
         end = min(at + rows, len(by_out))
         size = end - at
-        part, y, own = by_out[at:end], given[1][at:end], normal[:size]
+        part, y, own = by_x[at:end], given[1][at:end], normal[:size]
+        copy(part, by_out[at:end])
         rising, risen, back = slope[:size], hidden[:size], by_normal[:size]
         normalize(y, norm[0], norm[1], own, stats)
         fill(rising, rise_bias)
         add_product(own, rise, rising)
         gelu_and_slope(rising, risen)
         add_outer(part, risen, by_weights[2])
-        sum_columns(part, sums[0])
-        by_biases[2][:] += sums[0]
-        risen[:] = ZERO
+        add_columns(part, by_biases[2])
+        clear(risen)
         add_product(part, weights[2], risen)
-        multiply(risen, rising, rising, bias)
-        by_biases[1][:] += bias
+        multiply(risen, rising, rising, by_biases[1])
         add_outer(rising, own, by_weights[1])
-        back[:] = ZERO
+        clear(back)
         add_product(rising, weights[1], back)
-        normalize_backward(back, y, norm[0], stats, part, sums)
-        by_norm[0][:] += sums[0]
-        by_norm[1][:] += sums[1]
-        by_biases[0][:] += sums[2]
+        normalize_backward(back, y, norm[0], stats, part, (*by_norm, by_biases[0]))
         add_outer(part, given[0][at:end], by_weights[0])
-        by_mixed[at:end] = ZERO
+        clear(by_mixed[at:end])
         add_product(part, weights[0], by_mixed[at:end])
 
 
@@ -180,19 +181,17 @@ def back_to_x(
     width = x.shape[1]
     weight = np.empty((3 * width, width), np.float32)
     for i in range(3):
-        weight[i * width : (i + 1) * width] = weights[i]
+        for c in range(width):
+            for k in range(width):
+                weight[i * width + c, k] = weights[i][c, k]
     normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
-    stats, sums = np.empty((rows, 2), np.float32), np.empty((3, width), np.float32)
-    bias = np.empty(3 * width, np.float32)
+    stats, total = np.empty((rows, 2), np.float32), np.zeros(width, np.float32)
     for at in range(0, len(x), rows):
         end = min(at + rows, len(x))
         part, own, back = by_qkv[at:end], normal[: end - at], by_normal[: end - at]
         normalize(x[at:end], norm[0], norm[1], own, stats)
         add_outer(part, own, by_weight)
-        sum_columns(part, bias)
-        by_bias += bias
-        back[:] = ZERO
+        add_columns(part, by_bias)
+        clear(back)
         add_product(part, weight, back)
-        normalize_backward(back, x[at:end], norm[0], stats, by_x[at:end], sums)
-        by_norm[0][:] += sums[0]
-        by_norm[1][:] += sums[1]
+        normalize_backward(back, x[at:end], norm[0], stats, by_x[at:end], (*by_norm, total))

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from entity_env.agents.rogue_net.torch_attention import Packed, mix, unmix
+from entity_env.agents.rogue_net.torch_tensors import as_array
 
 _SLICE: Final = 96
 """Entities that are taken through all steps at once: what is made of them stays in the cache."""
@@ -78,18 +79,18 @@ class CompiledBlock:
         Returns:
             `(num_entities, d_model)`.
         """
-        weights = self._weights(parameters)
+        weights = self.weights(parameters)
         if not torch.is_grad_enabled():
-            return torch.from_numpy(_forward(_array(x), packed, weights)[0])
+            return torch.from_numpy(forward(as_array(x), packed, weights)[0])
         out: Tensor = _Block.apply(x, packed, weights, *parameters)  # type: ignore[no-untyped-call]
         return out
 
-    def _weights(self, parameters: Sequence[Tensor]) -> BlockWeights:
+    def weights(self, parameters: Sequence[Tensor]) -> BlockWeights:
         """Their numbers, in their own memory, which an optimizer changes in place."""
         places = [parameter.data_ptr() for parameter in parameters]
         if self._known is not None and self._known[0] == places:
             return self._known[1]
-        weights = BlockWeights(*map(_array, parameters))
+        weights = BlockWeights(*map(as_array, parameters))
         if all(parameter.is_contiguous() for parameter in parameters):  # else they are copies
             self._known = places, weights
         return weights
@@ -100,18 +101,19 @@ class _Block(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, x: Tensor, packed: Packed, weights: BlockWeights, *parameters: Tensor
     ) -> Tensor:
-        out, kept = _forward(_array(x), packed, weights)
+        out, kept = forward(as_array(x), packed, weights)
         ctx.kept = kept, packed, weights  # type: ignore[attr-defined]  # takes attributes
         return torch.from_numpy(out)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, by_out: Tensor) -> tuple[Tensor | None, ...]:
-        by_x, by = _backward(_array(by_out).copy(), *ctx.kept)  # type: ignore[attr-defined]  # set in forward
+        by_x, by = _backward(as_array(by_out), *ctx.kept)  # type: ignore[attr-defined]  # set in forward
         return torch.from_numpy(by_x), None, None, *map(torch.from_numpy, by)
 
 
-def _forward(x: Floats, packed: Packed, w: BlockWeights) -> tuple[Floats, _Kept]:
+def forward(x: Floats, packed: Packed, w: BlockWeights) -> tuple[Floats, _Kept]:
+    """What a block gives, and what its gradient needs."""
     # Here and not above: numba takes a while to import, and may not be installed.
     from entity_env.agents.rogue_net.block_passes_compiled import to_out, to_qkv
 
@@ -126,15 +128,15 @@ def _forward(x: Floats, packed: Packed, w: BlockWeights) -> tuple[Floats, _Kept]
 
 
 def _backward(
-    by_x: Floats, kept: _Kept, packed: Packed, w: BlockWeights
+    by_out: Floats, kept: _Kept, packed: Packed, w: BlockWeights
 ) -> tuple[Floats, BlockWeights]:
-    """The gradients of what a block was given; `by_x`, that of what it gave, is changed."""
+    """The gradients of what a block was given, by that of what it gave."""
     from entity_env.agents.rogue_net.block_passes_compiled import back_to_mixed, back_to_x
 
     by = BlockWeights(*map(np.zeros_like, w))
-    by_mixed = np.empty_like(by_x)
+    by_mixed, by_x = np.empty_like(by_out), np.empty_like(by_out)
     back_to_mixed(
-        by_x,
+        by_out,
         (kept.mixed, kept.y),
         (w.ln2_weight, w.ln2_bias),
         (w.proj_weight, w.mlp_weight, w.last_weight),
@@ -143,6 +145,7 @@ def _backward(
         (by.proj_weight, by.mlp_weight, by.last_weight),
         (by.proj_bias, by.mlp_bias, by.last_bias),
         by_mixed,
+        by_x,
         _SLICE,
     )
     by_qkv = unmix(torch.from_numpy(kept.qkv), torch.from_numpy(by_mixed), kept.shares, packed)
@@ -170,9 +173,3 @@ def _backward(
         value_weight=value_weight,
         value_bias=value_bias,
     )
-
-
-def _array(tensor: Tensor) -> Floats:
-    """Its numbers, in its own memory where they lie one after another."""
-    numbers: Floats = np.ascontiguousarray(tensor.detach().numpy())
-    return numbers

@@ -104,12 +104,12 @@ class RogueNet(nn.Module):
         self.obs_space = obs_space
         self.action_space = dict(action_space)
         self.config = config or RogueNetConfig()
-        self._inputs = Inputs(obs_space, action_space, self.config.translation)
+        self.inputs = Inputs(obs_space, action_space, self.config.translation)
         relpos = self.config.relpos_encoding
-        self._relpos = None if relpos is None else Relpos(relpos, self._inputs.features)
-        self._names = self._inputs.names
+        self._relpos = None if relpos is None else Relpos(relpos, self.inputs.features)
+        self._names = self.inputs.names
         d_model = self.config.d_model
-        self.embedding = EntityEmbedding(self._inputs.widths, d_model)
+        self.embedding = EntityEmbedding(self.inputs.widths, d_model)
         self.backbone = Transformer(self.config, self._names)
         self.action_heads = NamedModules(
             {name: make_head(name, space, self.config) for name, space in action_space.items()}
@@ -214,7 +214,7 @@ class RogueNet(nn.Module):
 
         Call it once for each batch that is learnt from; `restart` forgets what came before.
         """
-        inputs = self._inputs.arrays(batch)
+        inputs = self.inputs.arrays(batch)
         self.embedding.update_statistics(self._tensors(inputs), restart=restart)
         if self._relpos is not None and self._relpos.config.has_projection:
             self._update_relpos(self._relpos, inputs, lay_out(batch, self._names), restart)
@@ -243,7 +243,7 @@ class RogueNet(nn.Module):
 
     def _encode(self, batch: Batch, layout: Layout, num_picked: int) -> Ends:
         """The entities as they leave the network; `num_picked` of them will be looked at."""
-        inputs = self._inputs.arrays(batch)
+        inputs = self.inputs.arrays(batch)
         x = self.embedding.forward(self._tensors(inputs))
         if not len(layout.order):
             return Ends(x)
@@ -300,6 +300,7 @@ def _sum_over_actors(
     for name, each in distributions.items():
         if not len(each.rows):
             continue
-        logprobs = logprobs.index_add(0, each.rows, each.logprob(chosen[name]))
-        entropy = entropy.index_add(0, each.rows, each.entropy())
+        logprob, own_entropy = each.weigh(chosen[name])
+        logprobs = logprobs.index_add(0, each.rows, logprob)
+        entropy = entropy.index_add(0, each.rows, own_entropy)
     return logprobs, entropy

@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net.torch_attention import (
     attend,
     is_compiled,
 )
-from entity_env.agents.rogue_net.torch_block import LARGEST_MODEL, CompiledBlock
+from entity_env.agents.rogue_net.torch_block import LARGEST_MODEL, BlockWeights, CompiledBlock
 from entity_env.agents.rogue_net.torch_ends import Ends
 from entity_env.agents.rogue_net.torch_relpos import RelposEncoding, RelposTables
 from entity_env.agents.rogue_net.torch_slots import from_slots, to_slots
@@ -165,6 +165,10 @@ class Block(nn.Module):
         x = x + self.attn.forward(_norm(self.ln1, x), place)
         first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
         return x, functional.gelu(_linear(first, _norm(self.ln2, x))), last
+
+    def weights(self) -> BlockWeights:
+        """Its parameters as arrays, in their own memory where they are contiguous."""
+        return self._compiled.weights(self._in_order())
 
     def _in_order(self) -> list[Tensor]:
         """Parameters as in `BlockWeights`."""
