@@ -29,17 +29,17 @@ class EntityLayout:
     """
 
     def __init__(self, lengths: NDArray[np.int64]) -> None:
-        self._lengths = lengths
+        self.lengths = lengths
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """`(num_types, num_rows)` index of a type's first entity in the observation."""
-        return np.asarray(np.cumsum(self._lengths, axis=0) - self._lengths)
+        return np.asarray(np.cumsum(self.lengths, axis=0) - self.lengths)
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
         """`(num_types, num_rows)` index of the same entity in the rows of that type."""
-        return np.asarray(np.cumsum(self._lengths, axis=1) - self._lengths)
+        return np.asarray(np.cumsum(self.lengths, axis=1) - self.lengths)
 
 
 class ActionWriter(ABC):
@@ -54,11 +54,14 @@ class ActionWriter(ABC):
         self.num_actors = 0
         self._groups: list[int] = []
         """Row, type, first and count of each group, one after another."""
+        self._whole: list[tuple[int, range, Sequence[int]]] = []
+        """Rows in which types act as a whole: how many numbers `_groups` held, rows and types."""
 
     def clear(self) -> None:
         """Begins a new batch."""
         self.num_actors = 0
         self._groups.clear()
+        self._whole.clear()
 
     def add_group(self, row: int, type_index: int, first: int, count: int) -> None:
         """Adds entities of one type as actors of an observation."""
@@ -69,6 +72,23 @@ class ActionWriter(ABC):
         """Adds several groups: row, type, first and count of each, one after another."""
         self._groups += groups
         self.num_actors += sum(groups[3::4])
+
+    def add_types(self, rows: range, type_indices: Sequence[int], num_actors: int) -> None:
+        """Adds all entities of some types as actors of several observations.
+
+        Args:
+            rows: the observations.
+            type_indices: types, in the order in which they act in each of them.
+            num_actors: how many entities that is.
+        """
+        self.num_actors += num_actors
+        if self._whole:
+            end, before, types = self._whole[-1]
+            is_more = end == len(self._groups) and before.stop == rows.start
+            if is_more and list(types) == list(type_indices):
+                self._whole[-1] = end, range(before.start, rows.stop), types
+                return
+        self._whole.append((len(self._groups), rows, type_indices))
 
     @abstractmethod
     def write(
@@ -95,11 +115,45 @@ class ActionWriter(ABC):
         if not self.num_actors:
             return
         out = frame.slots[slot.index] = memory.allocate(slot, self.num_actors)
-        row, kind, first, count = np.array(self._groups, dtype=np.int64).reshape(-1, 4).T
+        if len(self._whole) == 1 and not self._groups:
+            ((_, rows, kinds),) = self._whole
+            if len(kinds) == 1 and len(rows) == len(lengths):
+                self._write_type(kinds[0], lengths, entities, out)
+                return
+        row, kind, first, count = self._all_groups(entities).T
         np.add.at(lengths, row, count)
         base = first - entities.starts[kind, row] + entities.offsets[kind, row]
         base -= np.cumsum(count) - count
         np.add(np.repeat(base, count), np.arange(self.num_actors), out=out)
+
+    def _write_type(
+        self,
+        kind: int,
+        lengths: NDArray[np.int64],
+        entities: EntityLayout,
+        out: NDArray[np.int64],
+    ) -> None:
+        """Writes that all entities of one type act, and nobody else does."""
+        lengths[:] = counts = entities.lengths[kind]
+        base = counts - np.cumsum(counts)
+        if kind:
+            base += np.add.reduce(entities.lengths[:kind])
+        np.add(np.repeat(base, counts), np.arange(self.num_actors), out=out)
+
+    def _all_groups(self, entities: EntityLayout) -> NDArray[np.int64]:
+        """`(num_groups, 4)` in the order of their rows."""
+        groups = np.array(self._groups, dtype=np.int64).reshape(-1, 4)
+        if not self._whole:
+            return groups
+        parts: list[NDArray[np.int64]] = []
+        begin = 0
+        for end, rows, kinds in self._whole:
+            row = np.repeat(np.arange(rows.start, rows.stop), len(kinds))
+            kind = np.tile(np.array(kinds, dtype=np.int64), len(rows))
+            first, count = entities.starts[kind, row], entities.lengths[kind, row]
+            parts += groups[begin : end // 4], np.stack([row, kind, first, count], axis=1)
+            begin = end // 4
+        return np.concatenate([*parts, groups[begin:]])
 
 
 class _CategoricalWriter(ActionWriter):
@@ -199,6 +253,10 @@ class SelectEntityWriter(ActionWriter):
     def add_actees(self, row: int, type_index: int, first: int, count: int) -> None:
         """Adds entities of one type as those that can be selected in an observation."""
         self._actees.add_group(row, type_index, first, count)
+
+    def add_actee_types(self, rows: range, type_indices: Sequence[int], num_actees: int) -> None:
+        """Adds all entities of some types as those, as `add_types` adds actors."""
+        self._actees.add_types(rows, type_indices, num_actees)
 
     def add_mask(self, row: int, mask: object, num_actors: int, num_actees: int) -> None:
         """Completes an observation: who of its actors may select whom.

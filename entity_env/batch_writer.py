@@ -170,6 +170,7 @@ class BatchWriter:
             features[GLOBAL_ENTITY] = obs_space.global_features
         strides = [max(len(columns), 1) for columns in features.values()]
         self._strides = np.array(strides, dtype=np.int64)[:, None]
+        self._has_strides = strides.count(1) < len(strides)
         self.buffers = {name: RowBuffer(name, fs, where) for name, fs in features.items()}
         self.actions: dict[ActionName, ActionWriter] = {
             name: action_writer(name, space) for name, space in action_space.items()
@@ -273,8 +274,9 @@ class BatchWriter:
                 buffer = self.buffers[name]
                 buffer.write_ends(counts[where.row])
                 frame.slots[where.values.index] = buffer.write_values(memory, where.values)
-        counts[:, 1:] -= counts[:, :-1].copy()
-        counts //= self._strides
+        np.subtract(counts[:, 1:], counts[:, :-1], out=counts[:, 1:])
+        if self._has_strides:
+            counts //= self._strides
 
     def _write_visible(self, frame: Frame, memory: FrameMemory) -> None:
         for row, name, flags in self._hidden:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice, repeat
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -207,21 +207,58 @@ def legal_actions(
     Raises:
         SchemaError: another number of values than of actors.
     """
+    require_one_an_actor(name, asked, values)
+    actors = [each for _, each, _ in asked]
+    match space:
+        case GlobalCategoricalActionSpace():
+            chosen = list(map(int, values))
+            labels = space.index_to_label
+            made = {i: GlobalCategoricalAction(i, labels[i]) for i in set(chosen)}
+            return map(made.__getitem__, chosen)  # the same object is as good: it never changes
+        case CategoricalActionSpace():
+            indices = shares(actors, np.asarray(values, dtype=np.int64))
+            return map(CategoricalAction, actors, indices, repeat(space.index_to_label))
+        case SelectEntityActionSpace():
+            return map(SelectEntityAction, actors, selected(asked, values))
+        case ContinuousActionSpace():
+            numbers = np.asarray(values, dtype=np.float32).reshape(-1, len(space))
+            return map(ContinuousAction, actors, shares(actors, numbers))
+
+
+def require_one_an_actor(
+    name: ActionName, asked: Sequence[Asked], values: Sequence[Any] | NDArray[Any]
+) -> None:
+    """Checks how many values there are.
+
+    Raises:
+        SchemaError: another number than of actors.
+    """
     num_actors = sum([len(actors) for _, actors, _ in asked])
     if len(values) != num_actors:
         raise SchemaError(
             f"action {name!r} needs {num_actors} values, one an actor: got {len(values)}"
         )
-    match space:
-        case GlobalCategoricalActionSpace():
-            labels = space.index_to_label
-            return (GlobalCategoricalAction(i, labels[i]) for i in map(int, values))
-        case CategoricalActionSpace():
-            return _categorical_actions(space.index_to_label, asked, values)
-        case SelectEntityActionSpace():
-            return _select_actions(asked, values)
-        case ContinuousActionSpace():
-            return _continuous_actions(len(space), asked, values)
+
+
+def shares(actors: Sequence[Sequence[EntityID]], values: NDArray[Any]) -> Iterable[NDArray[Any]]:
+    """The values of those who act together, as views, of values one an actor."""
+    counts = list(map(len, actors))
+    if len(set(counts)) == 1:
+        return values.reshape(len(counts), counts[0], *values.shape[1:])
+    stops = list(accumulate(counts))
+    return [values[stop - count : stop] for count, stop in zip(counts, stops, strict=True)]
+
+
+def selected(
+    asked: Sequence[Asked], values: Sequence[int] | NDArray[Any]
+) -> Iterator[list[EntityID]]:
+    """The ids of those that were selected, row by row, of their positions among the actees."""
+    chosen = map(int, values)
+    for _, actors, actees in asked:
+        if len(actors) == 1:
+            yield [actees[next(chosen)]]
+        else:
+            yield [actees[i] for i in islice(chosen, len(actors))]
 
 
 def require_in_bounds(
@@ -252,34 +289,6 @@ def require_in_bounds(
             f"action {name!r}: actor {actor} chose {array[actor, i]} for {space.labels[i]!r}, "
             f"expected {space.low[i]} to {space.high[i]}"
         )
-
-
-def _categorical_actions(
-    labels: Sequence[str], asked: Sequence[Asked], values: Sequence[int] | NDArray[Any]
-) -> Iterator[Action]:
-    indices = np.asarray(values, dtype=np.int64)
-    stop = 0
-    for _, actors, _ in asked:
-        start, stop = stop, stop + len(actors)
-        yield CategoricalAction(actors, indices[start:stop], labels)
-
-
-def _select_actions(
-    asked: Sequence[Asked], values: Sequence[int] | NDArray[Any]
-) -> Iterator[Action]:
-    chosen = map(int, values)
-    for _, actors, actees in asked:
-        yield SelectEntityAction(actors, [actees[i] for i in islice(chosen, len(actors))])
-
-
-def _continuous_actions(
-    width: int, asked: Sequence[Asked], values: Sequence[Any] | NDArray[Any]
-) -> Iterator[Action]:
-    numbers = np.asarray(values, dtype=np.float32).reshape(-1, width)
-    stop = 0
-    for _, actors, _ in asked:
-        start, stop = stop, stop + len(actors)
-        yield ContinuousAction(actors, numbers[start:stop])
 
 
 def _is_index(choice: object) -> bool:

@@ -10,8 +10,9 @@ from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from entity_env import SchemaError
-from entity_env.action_writer import EntityLayout, as_mask
+from entity_env import ContinuousActionSpace, Entity, ObsSpace, SchemaError
+from entity_env.action_writer import ContinuousWriter, EntityLayout, as_mask
+from entity_env.frame import Frame, FrameLayout, LocalMemory
 from tests.strategies import bool_rows
 
 
@@ -71,3 +72,47 @@ def test_the_layout_says_where_entities_lie(
         for kind in range(num_types):
             assert layout.offsets[kind, row] == counts[:kind, row].sum()
             assert layout.starts[kind, row] == counts[kind, :row].sum()
+
+
+@settings(max_examples=80)
+@given(st.integers(1, 3), st.integers(1, 5), st.data())
+def test_whole_types_are_groups_of_all_their_entities(
+    num_types: int, num_rows: int, data: st.DataObject
+) -> None:
+    some = st.lists(st.integers(0, 3), min_size=num_rows, max_size=num_rows)
+    lengths: NDArray[np.int64] = np.array([data.draw(some) for _ in range(num_types)])
+    layout = EntityLayout(lengths)
+    whole, single = ContinuousWriter("turn"), ContinuousWriter("turn")
+    row = 0
+    while row < num_rows:
+        kinds = data.draw(st.lists(st.integers(0, num_types - 1), max_size=3))
+        rows = range(row, data.draw(st.integers(row + 1, num_rows)))
+        add_each(single, rows, kinds, layout)
+        if data.draw(st.booleans()):
+            count = sum(int(lengths[kind, i]) for i in rows for kind in kinds)
+            whole.add_types(rows, kinds, count)
+        else:
+            add_each(whole, rows, kinds, layout)
+        row = rows.stop
+    assert whole.num_actors == single.num_actors
+    assert written(whole, lengths) == written(single, lengths)
+
+
+def add_each(writer: ContinuousWriter, rows: range, kinds: list[int], layout: EntityLayout) -> None:
+    for row in rows:
+        for kind in kinds:
+            if count := int(layout.lengths[kind, row]):
+                writer.add_group(row, kind, int(layout.starts[kind, row]), count)
+
+
+def written(writer: ContinuousWriter, lengths: NDArray[np.int64]) -> tuple[Any, Any]:
+    """Who acts in each row, and how many they are."""
+    num_types, num_rows = lengths.shape
+    space = ObsSpace([], {str(i): Entity(["x"]) for i in range(num_types)})
+    layout, memory = FrameLayout(space, {"turn": ContinuousActionSpace([0], [1])}), LocalMemory()
+    slots: list[Any] = [None] * len(layout.slots)
+    frame = Frame(layout, memory.lengths(layout, num_rows), slots)
+    where = layout.actions["turn"]
+    writer.write(where, EntityLayout(lengths), frame, memory)
+    actors = frame.slots[where.actors.index]
+    return frame.lengths[where.row].tolist(), None if actors is None else actors.tolist()

@@ -160,6 +160,45 @@ def test_what_is_different_is_left_alone(name: str) -> None:
     assert_array_equal(batch.features["A"].values, [[1, 2], [3, 4]])
 
 
+@pytest.mark.parametrize("name", ["unknown type", "by id", "no actee"])
+def test_what_none_of_them_shows_is_left_alone(name: str) -> None:
+    writer = BulkWriter(SPACE, ACTIONS)
+    assert not writer.add_alike([observation(**NOT_ALIKE[name])] * 3)
+    assert writer.num_rows == 0
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_last_ones_equal_one_after_another(data: st.DataObject) -> None:
+    obs_space, action_space = data.draw(obs_spaces()), data.draw(action_spaces())
+    one_form = observations(obs_space, action_space).flatmap(lambda one: forms_of(one, obs_space))
+    shown = data.draw(st.lists(one_form, min_size=2, max_size=4))
+    if data.draw(st.booleans()):
+        shown[0] = Observation(reward=0.0, terminated=True, metrics={"n": 1.0})
+    bulk, single = BulkWriter(obs_space, action_space), ObservationWriter(obs_space, action_space)
+    if not bulk.add_alike(shown, ask=False):
+        for one in shown:
+            bulk.add(one, ask=False)
+    for one in shown:
+        single.add(one, ask=False)
+    assert not any(bulk.asked.values())
+    assert_same(bulk, single)
+
+
+def test_last_ones_that_show_nothing_are_left_alone() -> None:
+    writer = BulkWriter(ObsSpace([], SPACE.entities), ACTIONS)
+    plain = observation(global_features=[])
+    assert writer.add_alike([plain, plain], ask=False)
+    assert not writer.add_alike([plain, Observation(reward=0.0, terminated=True)], ask=False)
+    assert writer.num_rows == 2
+
+
+def test_nobody_is_asked_by_last_ones_whatever_their_ids() -> None:
+    writer = BulkWriter(SPACE, ACTIONS)
+    assert writer.add_alike([observation(ids={"A": ["only one"]}, actions={})] * 2, ask=False)
+    assert finish(writer).action_masks["call"].actors.lengths.tolist() == [0, 0]
+
+
 def test_one_alone_is_not_worth_it() -> None:
     writer = BulkWriter(SPACE, ACTIONS)
     assert not writer.add_alike([observation()])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -15,10 +17,11 @@ from entity_env.vec.endings import (
     REWARD,
     ROW,
     Ended,
+    EndedColumns,
     Endings,
     Episodes,
 )
-from tests.strategies import FEW
+from tests.strategies import FEW, untyped
 
 NUM_AGENTS = 2
 NAMES = ["won", "size"]
@@ -85,6 +88,33 @@ def test_those_of_two_workers(first: list[Ended], second: list[Ended], offset: i
     assert both.episodes == [one.episode for one in (*first, *second)]
 
 
+@FEW
+@given(st.lists(st.integers(0, 9), max_size=5), st.integers(0, 9), st.data())
+def test_columns_gather_what_a_list_gathers(
+    rows: list[int], first_env: int, data: st.DataObject
+) -> None:
+    columns, ended = EndedColumns(first_env), []
+    columns.add(0, (1, True, False, 5, 0), (0.0, 0.0), {"won": 1.0})
+    columns.clear()
+    for row in sorted(rows):
+        one = replace(data.draw(episodes(0)), env_id=first_env + row, agent_id=0)
+        ended.append(Ended(row, data.draw(rewards), one))
+        numbers = one.length, one.terminated, one.truncated, one.seed, one.number
+        columns.add(row, numbers, (one.reward, ended[-1].reward), dict(one.metrics))
+    assert len(columns) == len(ended)
+    told, wanted = columns.endings(), Endings.of(ended)
+    assert told.ints.tolist() == wanted.ints.tolist()
+    assert told.floats.tolist() == wanted.floats.tolist()
+    assert [columns.told(i) for i in range(len(ended))] == wanted.ints.tolist()
+    columns.clear()  # the next step leaves the episodes of this one alone
+    columns.add(0, (1, True, False, 5, 0), (0.0, 0.0), {"won": 1.0})
+    assert told.episodes == wanted.episodes
+
+
+def test_columns_without_anything() -> None:
+    assert EndedColumns().endings() is NO_ENDINGS
+
+
 def test_moving_leaves_the_original_alone() -> None:
     told = Endings.of([Ended(3, 1.0, Episode(1.0, 2, True, False, 5))])
     assert told.moved(2).rows.tolist() == [1]
@@ -122,3 +152,17 @@ class TestEpisodes:
     def test_are_as_little_a_key_as_a_list_is(self) -> None:
         with pytest.raises(TypeError, match="unhashable"):
             {Episodes(0, list)}
+
+
+@FEW
+@given(endings())
+def test_every_field_of_an_episode_is_set(ended: list[Ended]) -> None:
+    for one, wanted in zip(reread(Endings.of(ended)).episodes, ended, strict=True):
+        assert [type(getattr(one, each.name)) for each in fields(Episode)] == [
+            type(getattr(wanted.episode, each.name)) for each in fields(Episode)
+        ]
+        assert hash(replace(one, metrics=untyped(()))) == hash(
+            replace(wanted.episode, metrics=untyped(()))
+        )
+        with pytest.raises(FrozenInstanceError):
+            one.reward = 1.0  # type: ignore[misc]

@@ -30,6 +30,7 @@ from entity_env import (
     WorkerError,
     questions,
 )
+from entity_env.seeds import EpisodeSeeds
 from entity_env.vec import Autoreset, VecEnv
 from tests.executors import Choices, Row, Spaces, choose, plain_batch, plain_row
 from tests.strategies import FEW, action_spaces, obs_spaces, observations, untyped
@@ -327,3 +328,118 @@ def test_an_environment_that_returns_nothing_is_named() -> None:
         with pytest.raises(WorkerError, match="'NoneType' object has no attribute") as caught:
             vec.act(moves(0, 0, 0, 0))
     assert caught.value.env_id == 0
+
+
+class Ends(Walker):
+    """Its episodes take one step; something is wrong with what it shows from then on."""
+
+    def __init__(self, wrong: str) -> None:
+        super().__init__()
+        self._wrong = wrong
+
+    def reset(self, *, seed: int | None = None) -> Observation:
+        return self.observe(**self._odd("first") if self.num_steps else {})
+
+    def act(self, actions: Mapping[str, Action]) -> Observation:
+        super().act(actions)
+        if self._wrong == "raises":
+            raise RuntimeError("stumbled")
+        return self.observe(terminated=True, **self._odd("last"))
+
+    def _odd(self, which: str) -> dict[str, Any]:
+        return {"features": {"A": [[which]] * 2}} if which == self._wrong else {}
+
+
+class OddLength(Ends):
+    """The same, but what is wrong is seen at once, and not when numbers are packed."""
+
+    def _odd(self, which: str) -> dict[str, Any]:
+        return {"features": {"A": [[1, 2]], which: []}} if which == self._wrong else {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "first"),
+    [
+        (["", "last", ""], 1),
+        (["last", "first", ""], 0),
+        (["first", "last", ""], 0),
+        (["", "last", "raises"], 1),
+        (["raises", "last", "first"], 0),
+        (["", "last", "last"], 1),
+        (["", "first", "raises"], 1),
+    ],
+)
+def test_the_first_that_is_wrong_is_told_of_with_its_place(wrong: list[str], first: int) -> None:
+    left: list[Environment] = [OddLength(each) for each in wrong]
+    with VecEnv(lambda: left.pop(0), 3) as vec:
+        vec.reset(seed=7)
+        with pytest.raises((SchemaError, WorkerError)) as caught:
+            vec.act(moves(0, 0, 0, 0, 0, 0))
+        if wrong[first] == "raises":
+            assert isinstance(caught.value, WorkerError)
+            assert (caught.value.env_id, caught.value.episode) == (first, 0)
+            return
+        assert f"env {first}: entity '{wrong[first]}' is not in" in str(caught.value)
+        is_last = wrong[first] == "last"
+        episode, step = (0, 1) if is_last else (1, 0)
+        seed = EpisodeSeeds(7, first)[episode]
+        place = f"in env {first}, seed {seed}, episode {episode}, step {step}"
+        assert caught.value.__notes__ == [place]
+
+
+def test_after_a_last_observation_that_does_not_fit_everything_can_begin_anew() -> None:
+    walkers = [OddLength(each) for each in ("", "last", "")]
+    left: list[Environment] = list(walkers)
+    with VecEnv(lambda: left.pop(0), 3) as vec:
+        vec.reset()
+        with pytest.raises(SchemaError, match="env 1: entity 'last'"):
+            vec.act(moves(0, 0, 0, 0, 0, 0))
+        walkers[1]._wrong = ""
+        vec.reset(seed=3)
+        batch = vec.act(moves(0, 0, 0, 0, 0, 0))
+        assert [one.env_id for one in batch.episodes] == [0, 1, 2]
+        assert [one.seed for one in batch.episodes] == [EpisodeSeeds(3, i)[0] for i in range(3)]
+        assert batch.final is not None
+        assert batch.final.features["A"].lengths.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("wrong", [["last", ""], ["", "last"], ["last", "raises"]])
+def test_what_does_not_fit_is_no_reason_to_begin_anew(wrong: list[str]) -> None:
+    left: list[Environment] = [OddLength(each) for each in wrong]
+    with VecEnv(lambda: left.pop(0), 2, on_error="restart") as vec:
+        vec.reset()
+        with pytest.raises(SchemaError, match=f"env {wrong.index('last')}: entity 'last'"):
+            vec.act(moves(0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_numbers_that_are_none_are_named_with_their_environment(which: str) -> None:
+    left: list[Environment] = [Ends(each) for each in ("", which, "")]
+    with VecEnv(lambda: left.pop(0), 3) as vec:
+        vec.reset()
+        with pytest.raises(SchemaError, match="env 1: entity A: feature 'x' of row 0 must be a"):
+            vec.act(moves(0, 0, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("failing", [None, 0, 127, 128, 200])
+def test_more_than_are_read_at_once(failing: int | None) -> None:
+    num_envs = 260
+    walkers = [FailsOnce() if i == failing else Walker() for i in range(num_envs)]
+    left = list(walkers)
+    chosen = np.arange(2 * num_envs) % 3 % 2
+    with VecEnv(lambda: left.pop(0), num_envs, on_error="restart") as vec:
+        vec.reset()
+        for step in range(3):
+            batch = vec.act(moves(*chosen))
+            assert_array_equal(batch.env_id, np.arange(num_envs))
+            assert np.flatnonzero(batch.truncated).tolist() == [failing] * (
+                step == 1 and failing is not None
+            )
+            places = np.full((2 * num_envs, 1), step + 1)
+            assert_array_equal(batch.features["A"].values, places)
+            actors = batch.action_masks["move"].actors
+            assert_array_equal(actors.lengths, np.full(num_envs, 2))
+            assert_array_equal(actors.values, np.tile([0, 1], num_envs))
+    for i, walker in enumerate(walkers):
+        told = chosen[2 * i : 2 * i + 2]
+        assert_array_equal([move.indices for move in walker.told], [told] * 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, overload
+from typing import Any, overload
 
 import entity_gym.env as theirs
 import numpy as np
@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 
 from entity_env.environment import Environment
 from entity_env.errors import ProtocolError, SchemaError
+from entity_env.interop.entity_gym_dialect import THEIRS, our_observation
 from entity_env.interop.entity_gym_spaces import our_action_space, our_obs_space
 from entity_env.observation import (
     Action,
-    ActionMask,
     CategoricalAction,
-    CategoricalActionMask,
     ContinuousAction,
     GlobalCategoricalAction,
-    GlobalCategoricalActionMask,
     Observation,
-    SelectEntityActionMask,
 )
-from entity_env.spaces import ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.vec.dialect import Dialect, ForeignEnvironment
 
 
 @overload
@@ -58,7 +56,7 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
     return partial(_made, source)
 
 
-class EnvironmentOfTheirs(Environment):
+class EnvironmentOfTheirs(ForeignEnvironment):
     """Shows what an environment of entity-gym shows: the same rows, ids, masks and metrics.
 
     Args:
@@ -75,6 +73,14 @@ class EnvironmentOfTheirs(Environment):
         }
         self._is_going_on = False
         self._is_closed = False
+
+    @property
+    def dialect(self) -> Dialect:
+        return THEIRS
+
+    @property
+    def game(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
+        return self._env
 
     def obs_space(self) -> ObsSpace:
         return self._obs_space
@@ -100,7 +106,7 @@ class EnvironmentOfTheirs(Environment):
             self._env.close()
 
     def _show(self, shown: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
-        observation = _our_observation(shown)
+        observation = our_observation(shown)
         self._is_going_on = not observation.done
         return observation
 
@@ -123,50 +129,6 @@ def _made(
     if not isinstance(env, theirs.Environment):
         raise _no_environment(env)
     return EnvironmentOfTheirs(env)
-
-
-def _our_observation(shown: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
-    observation = Observation.__new__(Observation)  # half the time of a call with ten keywords
-    observation.terminated = bool(shown.done)
-    observation.truncated = False
-    observation.reward = shown.reward
-    observation.global_features = shown.global_features
-    observation.features = shown.features
-    observation.ids = ids = shown.ids
-    observation.actions = {name: _our_mask(name, mask, ids) for name, mask in shown.actions.items()}
-    observation.visible = shown.visible
-    observation.metrics = shown.metrics
-    return observation
-
-
-_ANYTHING: Final = GlobalCategoricalActionMask()
-
-
-def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> ActionMask:  # noqa: ANN401 - entity-gym ships no types
-    allowed = mask.mask
-    if isinstance(mask, theirs.GlobalCategoricalActionMask):
-        return _ANYTHING if allowed is None else GlobalCategoricalActionMask(allowed)
-    actors, types = _whom(mask.actor_ids, mask.actor_types, ids)
-    if isinstance(mask, theirs.CategoricalActionMask):
-        return CategoricalActionMask(actors, types, allowed)
-    if isinstance(mask, theirs.SelectEntityActionMask):
-        actees, actee_types = _whom(mask.actee_ids, mask.actee_types, ids)
-        return SelectEntityActionMask(actors, types, actee_types, actees, allowed)
-    raise SchemaError(f"action {name!r}: entity-gym has no mask {mask!r}")
-
-
-def _whom(asked: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - entity-gym ships no types
-    """Ids and types that a mask names; the ids of all entities of one type are named by it."""
-    if type(asked) is list:
-        same = [
-            name
-            for name, known in ids.items()
-            if asked is known
-            or (type(known) is list and len(asked) == len(known) and asked and asked == known)
-        ]
-        if len(same) == 1:  # ids that two types share mean neither: whoever looks them up says so
-            return None, (same[0],)
-    return asked, types
 
 
 def _no_environment(source: object) -> SchemaError:

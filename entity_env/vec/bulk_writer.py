@@ -7,9 +7,9 @@ different, or wrong, is left to `ObservationWriter.add`, which knows the words f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -22,16 +22,15 @@ from entity_env.action_writer import (
 )
 from entity_env.batch_writer import RowBuffer
 from entity_env.observation import (
-    ActionMask,
     CategoricalActionMask,
     EntityID,
     GlobalCategoricalActionMask,
-    Observation,
     SelectEntityActionMask,
 )
 from entity_env.observation_writer import ObservationWriter
-from entity_env.question import GLOBAL_ACTORS, Asked
-from entity_env.spaces import GLOBAL_ENTITY, ActionName, EntityName
+from entity_env.question import GLOBAL_ACTORS
+from entity_env.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.vec.dialect import OURS, Dialect
 
 _FEATURES: Final = attrgetter("features")
 _GLOBALS: Final = attrgetter("global_features")
@@ -40,6 +39,9 @@ _ACTIONS: Final = attrgetter("actions")
 _VISIBLE: Final = attrgetter("visible")
 _METRICS: Final = attrgetter("metrics")
 _MASK: Final = attrgetter("mask")
+_ACTORS: Final = attrgetter("actor_ids"), attrgetter("actor_types")
+_ACTEES: Final = attrgetter("actee_ids"), attrgetter("actee_types")
+_NONE: Final = type(None)
 
 
 class _NotAlikeError(Exception):
@@ -48,72 +50,95 @@ class _NotAlikeError(Exception):
 
 @dataclass(slots=True)
 class _Column:
-    """The entities of one type: how many in each observation, the first one's number, ids if any.
+    """The entities of one type.
 
-    `values` are their features, one after another.
+    Args:
+        buffer: where they belong.
+        kind: index of the type.
+        counts: how many there are in each observation.
+        ids: those of each observation, if it gives any; None = no observation does.
+        values: their features, one after another.
     """
 
-    name: EntityName
+    buffer: RowBuffer
     kind: int
     counts: list[int]
-    numbers: list[int]
-    named: list[Sequence[EntityID] | None]
+    ids: Sequence[Sequence[EntityID] | None] | None
     values: list[float]
 
 
 @dataclass(slots=True)
 class _Group:
-    """Who acts, or can be selected: groups as `ActionWriter.add_groups` takes them, and ids."""
+    """Who acts, or can be selected: types, how many they are, and ids for each observation."""
 
-    flat: list[int]
-    ids: list[Sequence[EntityID]]
+    kinds: Sequence[int]
+    count: int
+    ids: Iterable[Sequence[EntityID]]
+
+
+_NOBODY: Final = _Group((), 0, repeat(()))
+_GLOBAL: Final = _Group((), 0, repeat(GLOBAL_ACTORS))
 
 
 class BulkWriter(ObservationWriter):
-    """Gathers `Observation`s, those that are alike faster; args as for `ObservationWriter`."""
+    """Gathers observations, those that are alike faster.
 
-    def add_alike(self, observations: Sequence[Observation]) -> bool:
+    Args:
+        obs_space, action_space, where: as for `ObservationWriter`.
+        dialect: of the observations that `add_alike` is given.
+    """
+
+    def __init__(
+        self,
+        obs_space: ObsSpace,
+        action_space: Mapping[ActionName, ActionSpace],
+        where: Callable[[int], str] = "observation {}".format,
+        dialect: Dialect = OURS,
+    ) -> None:
+        super().__init__(obs_space, action_space, where)
+        self._dialect = dialect
+
+    def add_alike(self, observations: Sequence[Any], *, ask: bool = True) -> bool:
         """Adds observations with their actors, if all of them are plain; else it adds none.
 
         Plain is what shows lists or arrays of known entities, hides none, and asks for every
         action, of the same types and without masks.
+
+        Args:
+            observations: in the dialect.
+            ask: as for `add`; who is asked for nothing must show something.
         """
         if len(observations) < 2:
             return False
         try:
-            columns = self._columns(observations)
+            columns = self._columns(observations, ask)
             shared = self._shared(observations)
-            asked = self._asked(observations, columns)
+            asked = self._asked(observations, columns) if ask else self._unasked(observations)
         except (_NotAlikeError, TypeError, ValueError, AttributeError):
             return False
         self._commit(observations, columns, shared, asked)
         return True
 
-    def _columns(self, observations: Sequence[Observation]) -> dict[EntityName, _Column]:
+    def _columns(self, observations: Sequence[Any], ask: bool) -> dict[EntityName, _Column]:
         features = list(map(_FEATURES, observations))
-        known = self._types.keys()
         _require(not any(map(_VISIBLE, observations)))
-        _require(all(shown.keys() <= known for shown in features))
-        ids = list(map(_IDS, observations))
+        _require(set(chain.from_iterable(features)) <= self._types.keys())
+        _require(ask or all(map(len, features)))
+        ids = list(map(_IDS, observations)) if ask else []
+        has_ids = set(chain.from_iterable(ids))
         columns: dict[EntityName, _Column] = {}
         for name, buffer in self._types.items():
             rows = [shown.get(name, ()) for shown in features]
             counts = list(map(len, rows))
-            first = buffer.num_entities
-            numbers = list(accumulate(counts, initial=first))
             values = _numbers(rows, buffer)
-            _require(len(values) == (numbers[-1] - first) * buffer.stride)
-            named = [each.get(name) for each in ids]
-            _require(
-                all(
-                    own is None or len(own) == count
-                    for own, count in zip(named, counts, strict=True)
-                )
-            )
-            columns[name] = _Column(name, self._kinds[name], counts, numbers, named, values)
+            _require(len(values) == sum(counts) * buffer.stride)
+            named = [each.get(name) for each in ids] if name in has_ids else None
+            _require(named is None or _fit(named, counts))
+            kind = self._kinds[name]
+            columns[name] = _Column(buffer, kind, counts, named, values)
         return columns
 
-    def _shared(self, observations: Sequence[Observation]) -> list[float]:
+    def _shared(self, observations: Sequence[Any]) -> list[float]:
         """The global features of all observations, one after another."""
         width = len(self.obs_space.global_features)
         given = list(map(_GLOBALS, observations))
@@ -121,70 +146,81 @@ class BulkWriter(ObservationWriter):
         return list(chain.from_iterable(given)) if width else [0.0] * len(observations)
 
     def _asked(
-        self, observations: Sequence[Observation], columns: dict[EntityName, _Column]
+        self, observations: Sequence[Any], columns: dict[EntityName, _Column]
     ) -> dict[ActionName, tuple[_Group, _Group]]:
         actions = list(map(_ACTIONS, observations))
         _require(set(map(len, actions)) == {len(self.actions)})
+        ids = list(map(_IDS, observations))
         asked: dict[ActionName, tuple[_Group, _Group]] = {}
         for name, writer in self.actions.items():
             masks: list[Any] = [each.get(name) for each in actions]
             kinds = set(map(type, masks))
-            _require(len(kinds) == 1 and not any(mask is not None for mask in map(_MASK, masks)))
-            kind, nobody = kinds.pop(), _Group([], [()] * len(masks))
+            _require(len(kinds) == 1 and set(map(_MASK, masks)) == {None})
+            kind = self._dialect.masks.get(kinds.pop())
             if isinstance(writer, GlobalCategoricalWriter):
                 _require(kind is GlobalCategoricalActionMask)
-                asked[name] = _Group([], [GLOBAL_ACTORS] * len(masks)), nobody
+                asked[name] = _GLOBAL, _NOBODY
             elif isinstance(writer, CategoricalWriter):
                 _require(kind is CategoricalActionMask)
-                asked[name] = self._group(masks, "actor", columns), nobody
+                asked[name] = self._group(masks, _ACTORS, ids, columns), _NOBODY
             else:
                 _require(isinstance(writer, SelectEntityWriter) and kind is SelectEntityActionMask)
-                actees = self._group(masks, "actee", columns)
+                actees = self._group(masks, _ACTEES, ids, columns)
                 _require(all(map(len, actees.ids)))
-                asked[name] = self._group(masks, "actor", columns), actees
+                asked[name] = self._group(masks, _ACTORS, ids, columns), actees
         return asked
 
+    def _unasked(self, observations: Sequence[Any]) -> dict[ActionName, tuple[_Group, _Group]]:
+        """Nobody is asked; masks must be of a known kind all the same, as when translated."""
+        if self._dialect is not OURS:
+            masks = chain.from_iterable(each.values() for each in map(_ACTIONS, observations))
+            _require(set(map(type, masks)) <= self._dialect.masks.keys())
+        return {}
+
     def _group(
-        self, masks: Sequence[ActionMask], role: str, columns: dict[EntityName, _Column]
+        self,
+        masks: Sequence[Any],
+        role: tuple[Callable[[Any], Any], Callable[[Any], Any]],
+        ids: Sequence[Mapping[EntityName, Sequence[EntityID]]],
+        columns: dict[EntityName, _Column],
     ) -> _Group:
         """The entities of the types that all masks name, if they name the same."""
-        _require(not any(ids is not None for ids in map(attrgetter(f"{role}_ids"), masks)))
-        types = list(map(attrgetter(f"{role}_types"), masks))
+        named, types = (list(map(get, masks)) for get in role)
         wanted = types[0]
-        _require(all(each is wanted or each == wanted for each in types))
-        chosen = [columns[name] for name in (columns if wanted is None else wanted)]
-        rows = range(self.num_rows, self.num_rows + len(masks))
-        if len(chosen) == 1:
-            (column,) = chosen
-            flat = _groups(column, rows)
-            return _Group(flat, self._ids(column))
-        each = [zip(rows, c.numbers, c.counts, strict=False) for c in chosen]
-        flat = [
-            number
-            for groups in zip(*each, strict=True)
-            for column, (row, first, count) in zip(chosen, groups, strict=True)
-            if count
-            for number in (row, column.kind, first, count)
-        ]
-        parts = zip(*map(self._ids, chosen), strict=True)
-        return _Group(flat, [list(chain.from_iterable(part)) for part in parts])
+        _require(types.count(wanted) == len(types))
+        if named.count(None) < len(named):
+            only = self._dialect.type_named(named, ids)
+            _require(wanted is None and only is not None)
+            wanted = (only,)
+        if wanted is None:
+            wanted = columns
+        _require(all(name in columns for name in wanted))
+        _require(len(wanted) > 0)
+        chosen = [columns[name] for name in wanted]
+        each: list[Any] = list(map(self._ids, chosen))
+        return _Group(
+            [column.kind for column in chosen],
+            sum(sum(column.counts) for column in chosen),
+            each[0] if len(each) == 1 else list(map(list, map(chain, *each))),
+        )
 
     def _ids(self, column: _Column) -> list[Sequence[EntityID]]:
         """The ids of all its entities, observation after observation."""
-        return [
-            self._known_by_position(column.name, count) if own is None else list(own)
-            for own, count in zip(column.named, column.counts, strict=True)
-        ]
+        if column.ids is not None and _NONE not in set(map(type, column.ids)):
+            return list(map(list, column.ids))  # type: ignore[arg-type]  # none of them is None
+        nameless = self._known_by_position(column.buffer.name, max(column.counts))
+        each = zip(column.ids or repeat(None), column.counts, strict=False)
+        return [nameless[:count] if own is None else list(own) for own, count in each]
 
     def _commit(
         self,
-        observations: Sequence[Observation],
+        observations: Sequence[Any],
         columns: dict[EntityName, _Column],
         shared: list[float],
         asked: dict[ActionName, tuple[_Group, _Group]],
     ) -> None:
-        for name, column in columns.items():
-            _extend(self.buffers[name], column.values, column.counts)
+        for column in columns.values():
+            _extend(column.buffer, column.values, column.counts)
         if GLOBAL_ENTITY in self.buffers:
             _extend(self.buffers[GLOBAL_ENTITY], shared, [1] * len(observations))
         rows = range(self.num_rows, self.num_rows + len(observations))
@@ -193,12 +229,10 @@ class BulkWriter(ObservationWriter):
             if isinstance(writer, GlobalCategoricalWriter):
                 writer.add_all(rows)
             else:
-                writer.add_groups(actors.flat)
+                writer.add_types(rows, actors.kinds, actors.count)
             if isinstance(writer, SelectEntityWriter):
-                for i in range(0, len(actees.flat), 4):
-                    writer.add_actees(*actees.flat[i : i + 4])
-            questions: Iterable[Asked] = zip(rows, actors.ids, actees.ids, strict=True)
-            self.asked[name].extend(questions)
+                writer.add_actee_types(rows, actees.kinds, actees.count)
+            self.asked[name].extend(zip(rows, actors.ids, actees.ids, strict=False))
         for metrics in filter(None, map(_METRICS, observations)):
             self.add_metrics(metrics)
         self.num_rows += len(observations)
@@ -207,6 +241,14 @@ class BulkWriter(ObservationWriter):
 def _require(is_alike: bool) -> None:
     if not is_alike:
         raise _NotAlikeError
+
+
+def _fit(named: Sequence[Sequence[EntityID] | None], counts: Sequence[int]) -> bool:
+    """There is one id an entity, wherever there are any."""
+    if _NONE not in set(map(type, named)):
+        return list(map(len, named)) == counts  # type: ignore[arg-type]  # none of them is None
+    each = zip(named, counts, strict=True)
+    return all(own is None or len(own) == count for own, count in each)
 
 
 def _numbers(rows: Sequence[Any], buffer: RowBuffer) -> list[float]:
@@ -225,18 +267,9 @@ def _numbers(rows: Sequence[Any], buffer: RowBuffer) -> list[float]:
     return list(chain.from_iterable(entities)) if buffer.width else [0.0] * len(entities)
 
 
-def _groups(column: _Column, rows: Iterable[int]) -> list[int]:
-    kind = column.kind
-    return [
-        number
-        for row, first, count in zip(rows, column.numbers, column.counts, strict=False)
-        if count
-        for number in (row, kind, first, count)
-    ]
-
-
 def _extend(buffer: RowBuffer, values: list[float], counts: Sequence[int]) -> None:
     """Adds the entities of several observations, so many each."""
     end, stride = len(buffer.pending), buffer.stride
+    ends = accumulate(counts) if stride == 1 else accumulate([n * stride for n in counts])
     buffer.pending += values
-    buffer.ends.extend(end := end + count * stride for count in counts)
+    buffer.ends += [end + more for more in ends] if end else ends

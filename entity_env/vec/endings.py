@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Final, NamedTuple, overload
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,65 @@ class Ended(NamedTuple):
     reward: float
     """What the last action earned."""
     episode: Episode
+
+
+class EndedColumns:
+    """Gathers episodes that end in a step, of environments for one agent, without an object each.
+
+    Args:
+        first_env: index of the environment of row 0.
+    """
+
+    def __init__(self, first_env: int = 0) -> None:
+        self._first_env = first_env
+        self._ints: list[int] = []
+        self._floats: list[float] = []
+        self._metrics: list[dict[str, float]] = []
+
+    def add(
+        self,
+        row: int,
+        numbers: tuple[int, bool, bool, int, int],
+        rewards: tuple[float, float],
+        metrics: dict[str, float],
+    ) -> None:
+        """Adds one.
+
+        Args:
+            row: of the batch.
+            numbers: length, terminated, truncated, seed and number of the episode.
+            rewards: of the episode, and of its last action.
+            metrics: of the episode, which keeps them.
+        """
+        self._ints += (row, 0, *numbers, len(metrics))
+        self._floats += rewards
+        self._metrics.append(metrics)
+
+    def clear(self) -> None:
+        """Begins a new step."""
+        self._ints.clear()
+        self._floats.clear()
+        self._metrics = []  # the old ones belong to who reads the episodes
+
+    def __len__(self) -> int:
+        return len(self._metrics)
+
+    def told(self, index: int) -> Sequence[int]:
+        """The integers of one of them, as in `Endings.ints`."""
+        return self._ints[index * NUM_INTS : (index + 1) * NUM_INTS]
+
+    def endings(self) -> Endings:
+        """All of them; the episodes are made when somebody looks."""
+        if not self._metrics:
+            return NO_ENDINGS
+        ints = np.array(self._ints, dtype=np.int64).reshape(-1, NUM_INTS)
+        floats = np.array(self._floats, dtype=np.float64).reshape(-1, 2)
+        metrics, first_env = self._metrics, self._first_env
+        return Endings(
+            ints,
+            floats,
+            Episodes(len(ints), lambda: _episodes(ints, floats, metrics, 1, first_env)),
+        )
 
 
 class Episodes(Sequence[Episode]):
@@ -129,16 +189,11 @@ class Endings:
 
         def make() -> list[Episode]:
             pairs = iter(metrics.tolist())
-            told = zip(ints.tolist(), floats.tolist(), strict=True)
-            return [
-                _episode(
-                    numbers,
-                    reals,
-                    {names[int(i)]: value for i, value in islice(pairs, numbers[NUM_METRICS])},
-                    num_agents,
-                )
-                for numbers, reals in told
+            told = [
+                {names[int(i)]: value for i, value in islice(pairs, count)}
+                for count in ints[:, NUM_METRICS].tolist()
             ]
+            return _episodes(ints, floats, told, num_agents)
 
         return cls(ints, floats, Episodes(len(ints), make))
 
@@ -176,17 +231,27 @@ NO_ENDINGS: Final = Endings(
 )
 
 
-def _episode(
-    ints: Sequence[int], reals: Sequence[float], metrics: Mapping[str, float], num_agents: int
-) -> Episode:
-    return Episode(
-        reward=reals[REWARD],
-        length=ints[LENGTH],
-        terminated=bool(ints[TERMINATED]),
-        truncated=bool(ints[TRUNCATED]),
-        seed=ints[SEED],
-        number=ints[NUMBER],
-        env_id=ints[ROW] // num_agents,
-        agent_id=ints[AGENT],
-        metrics=metrics,
-    )
+def _episodes(
+    ints: NDArray[np.int64],
+    floats: NDArray[np.float64],
+    metrics: Sequence[Mapping[str, float]],
+    num_agents: int,
+    first_env: int = 0,
+) -> list[Episode]:
+    """The episodes that arrays say, field after field: a third of the time of a call for each."""
+    told = ints.T.tolist()
+    columns: dict[str, Iterable[Any]] = {
+        "reward": floats[:, REWARD].tolist(),
+        "length": told[LENGTH],
+        "terminated": map(bool, told[TERMINATED]),
+        "truncated": map(bool, told[TRUNCATED]),
+        "seed": told[SEED],
+        "number": told[NUMBER],
+        "env_id": [first_env + row // num_agents for row in told[ROW]],
+        "agent_id": told[AGENT],
+        "metrics": metrics,
+    }
+    made = list(map(object.__new__, repeat(Episode, len(ints))))
+    for name, values in columns.items():  # as the `__init__` of a frozen dataclass does
+        deque(map(getattr(Episode, name).__set__, made, values), maxlen=0)
+    return made

@@ -10,17 +10,20 @@ from typing import Any, Final
 from entity_env.environment import Environment
 from entity_env.episode import Episode
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.observation import Action, Observation
-from entity_env.observation_writer import ObservationWriter
-from entity_env.question import Asked, legal_actions
+from entity_env.observation import Observation
+from entity_env.question import Asked
 from entity_env.seeds import EpisodeSeeds, Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.bulk_writer import BulkWriter
-from entity_env.vec.endings import Ended
-from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_end, where_of_row
+from entity_env.vec.dialect import OURS, games_of
+from entity_env.vec.endings import LENGTH, NUMBER, ROW, EndedColumns, Endings
+from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_row
 
 _MAX_IDLE_EPISODES: Final = 1000
+_AT_ONCE: Final = 128
+"""So many environments are read at once. What more of them show, as objects, is enough for Python's
+garbage collector to go through the whole process every few steps."""
 
 
 class EnvironmentBatch(LocalBatch):
@@ -42,18 +45,26 @@ class EnvironmentBatch(LocalBatch):
             self.close()
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
-        ended: list[Ended] = []
-        writer = BulkWriter(*spaces, where=partial(where_of_row, 1, first_env))
-        final_writer = ObservationWriter(*spaces, where=partial(where_of_end, 1, first_env, ended))
-        super().__init__(writer, final_writer, num_envs, 1, autoreset, on_error, first_env, ended)
+        # What cannot be translated is a reason to begin anew, and must be found out at once.
+        games, dialect = games_of(self._envs) if on_error == "raise" else (self._envs, OURS)
+        writer = BulkWriter(*spaces, partial(where_of_row, 1, first_env), dialect)
+        final_writer = BulkWriter(*spaces, self._where_of_end, dialect)
+        super().__init__(writer, final_writer, num_envs, 1, autoreset, on_error, first_env, [])
         self._spaces = spaces
+        self._games: Sequence[Any] = games
+        """What is stepped: the environments, or those that they stand for."""
+        self._dialect = dialect
+        self._ends = EndedColumns(first_env)
+        self._last: list[Any] = []
+        """Last observations that are still to be added, with autoreset "same_step"."""
         self._observation_writer = writer
         self._observation_final_writer = final_writer
-        self._shown: list[Observation] = [Observation(reward=0.0)] * num_envs
+        self._shown: list[Any] = [Observation(reward=0.0)] * num_envs
+        """What each environment showed last, in its own dialect."""
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
         self._seeds = [EpisodeSeeds(0, first_env + i) for i in range(num_envs)]
         self._ledgers = [_Ledger() for _ in range(num_envs)]
-        self._answers: Iterator[dict[ActionName, Action]] = iter(())
+        self._answers: Iterator[dict[ActionName, Any]] = iter(())
         """What each environment is to do next, in turn; made when it is its turn."""
         self._has_acted = [False] * num_envs
 
@@ -90,57 +101,100 @@ class EnvironmentBatch(LocalBatch):
     def _begin_episode(self, env_id: int) -> None:
         ledger = self._ledgers[env_id]
         ledger.begin()
-        env = self._envs[env_id]
+        game = self._games[env_id]
         ledger.seed = seed = self._seeds[env_id][ledger.number]
-        observation = env.reset(seed=seed) if self._takes_seed else env.reset()
+        observation = game.reset(seed=seed) if self._takes_seed else game.reset()
         self._shown[env_id] = observation
         self._has_acted[env_id] = False
         ledger.is_playing = True
         if observation.done:
             self._end(env_id, observation, reward=0.0)
 
+    def _begin(self) -> None:
+        super()._begin()
+        if len(self._ends):
+            self._final_writer.clear()
+            self._ends.clear()
+            self._last.clear()
+
     def _act_from(self, first: int) -> None:
         if self.autoreset != "same_step":
             super()._act_from(first)
             return
-        shown: list[Observation] = []
-        try:
-            self._act_all(first, shown)
-        except Exception:
-            self._add_all(first, shown)
-            raise
-        self._add_all(first, shown)
+        for begin in range(first, self.num_envs, _AT_ONCE):
+            shown: list[Any] = []
+            try:
+                self._act_some(range(begin, min(begin + _AT_ONCE, self.num_envs)), shown)
+            except Exception:
+                self._add_all(begin, shown)
+                raise
+            self._add_all(begin, shown)
 
-    def _act_all(self, first: int, shown: list[Observation]) -> None:
-        """Steps all environments from one on; what they show comes to the end of `shown`."""
-        envs, ledgers, current = self._envs, self._ledgers, self.current
-        show, earn, answers = shown.append, self._rewards.append, self._answers
-        for env_id in range(first, self.num_envs):
+    def _act_some(self, env_ids: range, shown: list[Any]) -> None:
+        """Steps some environments; what they show comes to the end of `shown`."""
+        current, show, earn = self.current, shown.append, self._rewards.append
+        games, ledgers = self._games, self._ledgers
+        # Each answer is taken when it is its turn: none is lost when an environment fails.
+        for env_id, answer in zip(env_ids, self._answers, strict=False):
             current[0] = env_id
-            observation = envs[env_id].act(next(answers))
+            observation = games[env_id].act(answer)
             ledger = ledgers[env_id]
-            ledger.reward += observation.reward
+            reward = observation.reward
+            ledger.reward += reward
             ledger.length += 1
-            if observation.terminated or observation.truncated:
-                self._end(env_id, observation, observation.reward)
+            if observation.done:
+                self._end(env_id, observation, reward)
                 self._reset_env(env_id)
-                self._has_acted[env_id] = False
                 earn(0.0)
                 show(self._shown[env_id])
             else:
-                earn(observation.reward)
+                earn(reward)
                 show(observation)
 
-    def _add_all(self, first: int, shown: Sequence[Observation]) -> None:
-        """Adds what some environments show, from one on."""
+    def _add_all(self, first: int, shown: Sequence[Any]) -> None:
+        """Adds what some environments show, from one on, and how their episodes ended."""
+        if self._last:
+            try:
+                self._add_last()
+            except Exception:  # an environment before that one is told of first
+                self._add_rows(first, shown[: self.current[0] - first])
+                raise
+        self._add_rows(first, shown)
+
+    def _add_rows(self, first: int, shown: Sequence[Any]) -> None:
         if self._observation_writer.add_alike(shown):
             return
-        add, current = self._observation_writer.add, self.current
-        failed = current[0]
+        add, as_ours = self._observation_writer.add, self._dialect.observation
+        current, failed = self.current, self.current[0]
         for env_id, observation in enumerate(shown, first):
             current[0] = env_id
-            add(observation)
+            add(as_ours(observation))
         current[0] = failed
+
+    def _add_last(self) -> None:
+        """Adds the last observations that are still to be added."""
+        last, self._last = self._last, []
+        writer, as_ours = self._observation_final_writer, self._dialect.observation
+        if writer.add_alike(last, ask=False):
+            return
+        for i, observation in enumerate(last):
+            try:
+                writer.add(as_ours(observation), ask=False)
+            except Exception:
+                self._last = last[i:]  # whoever goes on all the same comes by here again
+                self._go_back(self._ends.told(writer.num_rows))
+                raise
+
+    def _go_back(self, told: Sequence[int]) -> None:
+        """Makes the place of an end the current one; the environment has gone on since."""
+        self.current[0] = told[ROW]
+        self._ledgers[told[ROW]].place(told[NUMBER], told[LENGTH])
+
+    def _where_of_end(self, index: int) -> str:
+        return where_of_row(1, self.first_env, self._ends.told(index)[ROW])
+
+    def _endings(self) -> Endings:
+        return self._ends.endings()
 
     def _act_env(self, env_id: int) -> None:
         ledger = self._ledgers[env_id]
@@ -148,7 +202,7 @@ class EnvironmentBatch(LocalBatch):
         if ledger.is_over:
             self._reset_env(env_id)
             return
-        observation = self._envs[env_id].act(answer)
+        observation = self._games[env_id].act(answer)
         ledger.reward += observation.reward
         ledger.length += 1
         self._shown[env_id] = observation
@@ -156,28 +210,20 @@ class EnvironmentBatch(LocalBatch):
         if observation.done:
             self._end(env_id, observation, observation.reward)
 
-    def _end(self, env_id: int, observation: Observation, reward: float) -> None:
+    def _end(self, env_id: int, observation: Any, reward: float) -> None:  # noqa: ANN401
         ledger = self._ledgers[env_id]
         ledger.is_over = True
         ledger.is_playing = False
-        episode = Episode(
-            reward=ledger.reward,
-            length=ledger.length,
-            terminated=observation.terminated,
-            truncated=observation.truncated,
-            seed=ledger.seed,
-            number=ledger.number,
-            env_id=self.first_env + env_id,
-            metrics=dict(observation.metrics),
-        )
-        self._ended.append(Ended(env_id, reward, episode))
+        terminated, truncated = self._dialect.flags(observation)
+        numbers = ledger.length, terminated, truncated, ledger.seed, ledger.number
+        self._ends.add(env_id, numbers, (ledger.reward, reward), dict(observation.metrics))
         if self.autoreset == "same_step":
-            self._observation_final_writer.add(observation, ask=False)
+            self._last.append(observation)
 
     def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
         asked = self._observation_writer.asked
         actions = {
-            name: legal_actions(name, space, asked[name], values[name])
+            name: self._dialect.actions(name, space, asked[name], values[name])
             for name, space in self._spaces[1].items()
         }
         self._answers = _answers(self.num_envs, asked, actions)
@@ -187,13 +233,14 @@ class EnvironmentBatch(LocalBatch):
         is_over = self._ledgers[env_id].is_over
         goes_on = self._has_acted[env_id] and not is_over
         self._rewards.append(observation.reward if goes_on else 0.0)
-        self._observation_writer.add(observation, ask=not is_over)
+        if self._last:
+            self._add_last()
+        self._observation_writer.add(self._dialect.observation(observation), ask=not is_over)
         self._has_acted[env_id] = False
 
     def _shown_end(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
         if self.is_over(env_id):
-            observation = self._shown[env_id]
-            yield env_id, observation.terminated, observation.truncated
+            yield env_id, *self._dialect.flags(self._shown[env_id])
 
     def _lose(self, env_id: int) -> Iterator[Episode]:
         ledger = self._ledgers[env_id]
@@ -229,17 +276,21 @@ def _made_by(make: Callable[[], Environment]) -> Environment:
 def _answers(
     num_envs: int,
     asked: Mapping[ActionName, Sequence[Asked]],
-    actions: Mapping[ActionName, Iterator[Action]],
-) -> Iterator[dict[ActionName, Action]]:
+    actions: Mapping[ActionName, Iterator[Any]],
+) -> Iterator[dict[ActionName, Any]]:
     """The actions of every environment in turn; those that were asked nothing have none."""
     if len(actions) == 1:
         [(name, chosen)] = actions.items()
         if len(asked[name]) == num_envs:
             return ({name: action} for action in chosen)
-    answers: list[dict[ActionName, Action]] = [{} for _ in range(num_envs)]
+    answers: list[dict[ActionName, Any]] = [{} for _ in range(num_envs)]
     for name, chosen in actions.items():
-        for (env_id, _, _), action in zip(asked[name], chosen, strict=True):
-            answers[env_id][name] = action
+        if len(asked[name]) == num_envs:
+            for answer, action in zip(answers, chosen, strict=True):
+                answer[name] = action
+        else:
+            for (env_id, _, _), action in zip(asked[name], chosen, strict=True):
+                answers[env_id][name] = action
     return iter(answers)
 
 
@@ -257,6 +308,10 @@ class _Ledger:
         self.is_over = False
         self.is_playing = False
         """It has shown its first observation, and not its last."""
+
+    def place(self, number: int, length: int) -> None:
+        """Goes back to the end of an episode that cannot be shown."""
+        self.number, self.length = number, length
 
     def begin(self) -> None:
         self.number += 1

@@ -45,7 +45,7 @@ class LocalBatch(ABC):
         autoreset: what happens to ended episodes.
         on_error: what happens when a game raises.
         first_env: index of the first of them among those of all batches.
-        ended: gathers every episode that ends in a step.
+        ended: gathers every episode that ends in a step, unless `_endings` says otherwise.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class LocalBatch(ABC):
             truncated=memory.truncated,
             is_over=memory.is_over,
             final=self._final_writer.write(memory.final) if self._final_writer.num_rows else None,
-            ended=Endings.of(self._ended),
+            ended=self._endings(),
             lost=Endings.of(self._lost),
             metrics=self._writer.metrics(),
         )
@@ -239,6 +239,10 @@ class LocalBatch(ABC):
         self.packing_s += perf_counter() - middle
         return step
 
+    def _endings(self) -> Endings:
+        """The episodes that ended in this step, in the order of the rows of `final_writer`."""
+        return Endings.of(self._ended)
+
     def _write_rewards(self, step: BatchStep) -> None:
         reward = step.reward
         reward[:] = self._rewards
@@ -248,8 +252,8 @@ class LocalBatch(ABC):
             if len(endings):  # a row may end several episodes in one step
                 rows, ints = endings.rows, endings.ints
                 np.add.at(reward, rows, endings.floats[:, EARNED].astype(np.float32))
-                np.logical_or.at(step.terminated, rows, ints[:, TERMINATED].astype(np.bool_))
-                np.logical_or.at(step.truncated, rows, ints[:, TRUNCATED].astype(np.bool_))
+                step.terminated[rows[ints[:, TERMINATED] != 0]] = True
+                step.truncated[rows[ints[:, TRUNCATED] != 0]] = True
         if not np.isfinite(reward).all():
             row = int(np.flatnonzero(~np.isfinite(reward))[0])
             where = where_of_row(self.num_agents, self.first_env, row)
