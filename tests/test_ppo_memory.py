@@ -1,11 +1,12 @@
-"""Freed memory is kept, where the C library can do that."""
+"""Freed memory is kept, where the C library can do that; what lives long is passed over."""
 
 import ctypes
+import gc
 import sys
 
 import pytest
 
-from entity_env.agents.ppo.memory import keep_freed_memory
+from entity_env.agents.ppo.memory import keep_freed_memory, settled
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +32,34 @@ def test_a_library_without_the_setting_is_left_alone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     monkeypatch.setattr(sys, "platform", "linux")
     keep_freed_memory()
+
+
+def test_what_there_is_counts_as_long_lived_until_the_end() -> None:
+    assert not gc.get_freeze_count()
+    with settled() as settle:
+        assert not gc.get_freeze_count()
+        settle()
+        assert gc.get_freeze_count()
+    assert not gc.get_freeze_count()
+
+
+def test_it_ends_with_an_error_too() -> None:
+    def fail() -> None:
+        with settled() as settle:
+            settle()
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        fail()
+    assert not gc.get_freeze_count()
+
+
+def test_what_others_have_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with settled() as settle:
+            settle()
+        assert gc.get_freeze_count() >= count - 10  # some of them may have been freed
+    finally:
+        gc.unfreeze()

@@ -16,7 +16,7 @@ import torch
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.episode_meter import EpisodeMeter
 from entity_env.agents.ppo.interrupt import HeldInterrupt
-from entity_env.agents.ppo.memory import keep_freed_memory
+from entity_env.agents.ppo.memory import keep_freed_memory, settled
 from entity_env.agents.ppo.progress import Losses, TrainProgress, TrainResult
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.saving import Learner, load_learner, save_learner
@@ -75,11 +75,13 @@ def _train(
     if resume:
         run.resume(_resume_path(resume, out))
     is_interrupted = False
-    with HeldInterrupt() as interrupt, CurveWriter(run.curves) as writer:
+    with HeldInterrupt() as interrupt, CurveWriter(run.curves) as writer, settled() as settle:
         try:
-            collector = run.begin()
+            collector, begun = run.begin(), run.learner.update
             while run.learner.step < config.total_steps:
                 progress = run.update(collector, interrupt.check)
+                if progress.update == begun + 1:
+                    settle()  # what is made or loaded only once has been by now
                 writer.write(progress, run.meter.metrics)
                 if on_update is not None:
                     on_update(progress)
