@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,24 @@ multiprocessing.set_forkserver_preload(["entity_env.vec.worker", "tests.worker_g
 
 # A shell that runs the tests in the background has Ctrl-C ignored, and so would they.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_MANY_TESTS = 100
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compiles what training needs before many tests: a single one would take too long over it."""
+    if len(session.items) < _MANY_TESTS or session.config.option.collectonly:
+        return
+    if find_spec("numba") is None or find_spec("torch") is None:
+        return
+    from entity_env.agents.ppo import PPOConfig, train
+    from entity_env.games import cherry_pick, multi_snake
+    from entity_env.vec import VecEnv
+
+    for game in (multi_snake, cherry_pick):
+        with VecEnv(game, 40) as vec:
+            train(vec, PPOConfig(total_steps=160, num_steps=2))
 
 
 @pytest.fixture(autouse=True)

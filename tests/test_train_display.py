@@ -114,3 +114,16 @@ def test_nothing_is_shown_before_the_first_update_where_no_terminal_is() -> None
     console = plain()
     with TrainDisplay("run", console):
         assert shown_on(console) == ""
+
+
+def test_a_slow_start_is_explained() -> None:
+    now = 0.0
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    display = TrainDisplay("training snake", console, clock=lambda: now)
+    with display:
+        pass
+    assert "training snake: starting" in shown_on(console)
+    assert "half a minute" not in shown_on(console)
+    with display:
+        now = 4.0
+    assert "functions are compiled: half a minute" in shown_on(console)

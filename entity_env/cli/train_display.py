@@ -20,6 +20,7 @@ from entity_env.agents.ppo import TrainProgress
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH: Final = 50
 _LINE_INTERVAL_S: Final = 5.0
+_SLOW_START_S: Final = 3.0
 
 
 class TrainDisplay:
@@ -41,9 +42,7 @@ class TrainDisplay:
         """Tells in a line where the time goes, if it is set."""
         self._rewards: list[float] = []
         self._next_line_s = -math.inf
-        self._live = Live(
-            Text(f"{title}: starting", style="dim"), console=console, refresh_per_second=8
-        )
+        self._live = Live(_Start(title, clock), console=console, refresh_per_second=8)
 
     def __enter__(self) -> TrainDisplay:
         if self._console.is_terminal:
@@ -96,6 +95,26 @@ class TrainDisplay:
             return Group(head, Text(), figures)
         curve = Text.assemble(("reward  ", "dim"), (sparkline(self._rewards), "bright_green"))
         return Group(head, Text(), figures, Text(), curve)
+
+
+class _Start:
+    """Shows that training has not begun yet, and after a while what may take so long.
+
+    Args:
+        title: what is being trained.
+        clock: seconds.
+    """
+
+    def __init__(self, title: str, clock: Callable[[], float]) -> None:
+        self._title = title
+        self._clock = clock
+        self._begin_s = clock()
+
+    def __rich__(self) -> Text:
+        why = ""
+        if self._clock() - self._begin_s > _SLOW_START_S:
+            why = " (the first time, functions are compiled: half a minute)"
+        return Text(f"{self._title}: starting{why}", style="dim")
 
 
 def sparkline(values: Sequence[float], width: int = _CURVE_WIDTH) -> str:
