@@ -66,13 +66,10 @@ def plain(qkv: torch.Tensor, layout: Layout, n_head: int) -> torch.Tensor:
     return mixed
 
 
-@settings(max_examples=40, deadline=None)
-@given(COUNTS, st.booleans(), st.sampled_from(SHAPES), st.integers(0, 9))
-def test_attention_equals_the_book(
-    counts: list[tuple[int, ...]], hides: bool, shape: tuple[int, int], seed: int
-) -> None:
-    n_head, d_head = shape
-    layout = lay_out(batch_of(counts, seed, hides), NAMES)
+def require_the_book(
+    layout: Layout, n_head: int, d_head: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention and its gradient are those of the book; what was given, and what came of it."""
     generator = torch.Generator().manual_seed(seed)
     size = (len(layout.order), 3 * n_head * d_head)
     qkv = (3 * torch.randn(size, generator=generator)).requires_grad_()
@@ -84,6 +81,17 @@ def test_attention_equals_the_book(
     (wanted,) = torch.autograd.grad((expected * slope).sum(), exact)
     torch.testing.assert_close(mixed.double(), expected, rtol=1e-4, atol=2e-5)
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=5e-5)
+    return qkv, mixed
+
+
+@settings(max_examples=40, deadline=None)
+@given(COUNTS, st.booleans(), st.sampled_from(SHAPES), st.integers(0, 9))
+def test_attention_equals_the_book(
+    counts: list[tuple[int, ...]], hides: bool, shape: tuple[int, int], seed: int
+) -> None:
+    n_head, d_head = shape
+    layout = lay_out(batch_of(counts, seed, hides), NAMES)
+    qkv, mixed = require_the_book(layout, n_head, d_head, seed)
     with torch.no_grad():
         assert torch.equal(attend(qkv, Packed.of(layout, n_head)), mixed)
 
@@ -116,17 +124,7 @@ def test_attention_equals_the_book_for_every_length(
     lengths: list[int], hides: bool, d_head: int, n_head: int, seed: int
 ) -> None:
     layout = layout_of(lengths, seed, hides)
-    generator = torch.Generator().manual_seed(seed)
-    size = (len(layout.order), 3 * n_head * d_head)
-    qkv = (2 * torch.randn(size, generator=generator)).requires_grad_()
-    slope = torch.randn(size[0], n_head * d_head, generator=generator)
-    mixed = attend(qkv, Packed.of(layout, n_head))
-    (got,) = torch.autograd.grad((mixed * slope).sum(), qkv)
-    exact = qkv.detach().double().requires_grad_()
-    expected = plain(exact, layout, n_head)
-    (wanted,) = torch.autograd.grad((expected * slope).sum(), exact)
-    torch.testing.assert_close(mixed.double(), expected, rtol=1e-4, atol=2e-5)
-    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=5e-5)
+    require_the_book(layout, n_head, d_head, seed)
 
 
 @pytest.mark.parametrize("lengths", [[1], [2], [3], [4], [5], [8], [9], [16], [17], [1, 0, 4, 12]])

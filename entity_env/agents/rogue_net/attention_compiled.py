@@ -23,7 +23,6 @@ from entity_env.agents.rogue_net.attention_few_compiled import (
 )
 from entity_env.agents.rogue_net.attention_lanes_compiled import (
     Untyped,
-    get,
     inlined,
     load,
     past,
@@ -77,14 +76,18 @@ def _fours(length: int) -> int:
 
 
 @inlined
-def _find(here: _Observation, places: Ints, outs: Ints) -> None:
+def _find(
+    order: Ints, start: int, length: int, places: Ints, outs: Ints, width: int, d_head: int
+) -> _Observation:
     """Finds where the entities begin; what is too many in the lists is the last."""
-    for i in range(here.length):
-        out = get(here.entities, i) * here.width
+    for i in range(length):
+        out = order[start + i] * width
         places[i], outs[i] = 3 * out, out
-    num_places = FEW if here.length <= FEW else (here.length + 7) // 8 * 8
-    for i in range(here.length, num_places):
-        places[i], outs[i] = places[here.length - 1], outs[here.length - 1]
+    num_places = FEW if length <= FEW else (length + 7) // 8 * 8
+    for i in range(length, num_places):
+        places[i], outs[i] = places[length - 1], outs[length - 1]
+    num_later, own = min(length, len(order) - start - length), pointer(order, start)
+    return _Observation(own, length, num_later, pointer(places, 0), pointer(outs, 0), width, d_head)
 
 
 @inlined
@@ -215,17 +218,7 @@ def _forward(
                 store(pointer(mixed, out), c, load(pointer(qkv, value), c))
         if length <= 1:
             continue
-        num_later = min(length, len(order) - start - length)
-        here = _Observation(
-            pointer(order, start),
-            length,
-            num_later,
-            pointer(places, 0),
-            pointer(outs, 0),
-            width,
-            d_head,
-        )
-        _find(here, places, outs)
+        here = _find(order, start, length, places, outs, width, d_head)
         if length <= FEW and (length != limited or len(visible) > 0):
             limit_few(here.entities, length, visible, limits, real)
             limited = length
@@ -267,17 +260,7 @@ def _backward(
                 store(pointer(moved, out), 2 * width + c, load(pointer(gradient, given), c))
         if length <= 1:
             continue
-        num_later = min(length, len(order) - start - length)
-        here = _Observation(
-            pointer(order, start),
-            length,
-            num_later,
-            pointer(places, 0),
-            pointer(outs, 0),
-            width,
-            d_head,
-        )
-        _find(here, places, outs)
+        here = _find(order, start, length, places, outs, width, d_head)
         for head in range(0, width, d_head):
             first, block, own = pointer(qkv, head), pointer(shares, at), pointer(slopes, 0)
             given, out = pointer(gradient, head), pointer(moved, head)
