@@ -1,5 +1,4 @@
-"""Dialect: how environments of another package are stepped without an object of ours for each of
-theirs."""
+"""Dialect: how environments of another package are stepped and read as they are, many at once."""
 
 from __future__ import annotations
 
