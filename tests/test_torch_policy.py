@@ -152,6 +152,22 @@ def test_rows_of_nothing_are_fine() -> None:
     assert_alike(net, ObsBatch(features, {}, masks))
 
 
+@pytest.mark.parametrize("num_rows", [0, 2])
+def test_a_batch_of_nothing_is_fine(num_rows: int) -> None:
+    net, lengths = randomized(RogueNet(SPACE, ACTIONS)), np.zeros(num_rows, dtype=int)
+    features = {
+        name: RaggedArray(np.zeros((0, width), dtype=np.float32), lengths)
+        for name, width in (("A", 1), ("none", 0), ("__global__", 1))
+    }
+    nobody: RaggedArray[np.int64] = RaggedArray(np.zeros(0, dtype=np.int64), lengths)
+    masks: dict[str, VecActionMask] = {
+        "go": VecCategoricalActionMask(nobody, None),
+        "say": VecCategoricalActionMask(nobody, None),
+        "take": VecSelectEntityActionMask(nobody, nobody, None),
+    }
+    assert_alike(net, ObsBatch(features, {}, masks))
+
+
 def masked(*allowed: bool) -> ObsBatch:
     with VecEnv(snake, 1) as vec:
         obs = vec.reset(seed=0)
