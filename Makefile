@@ -49,7 +49,7 @@ $(INTEROP_STAMP): pyproject.toml constraints.txt tests/interop/requirements.txt 
 interop: $(INTEROP_STAMP)  ## train our games by enn-trainer, play its environments, exchange agents
 	$(INTEROP)/bin/python -m pytest tests/interop --override-ini='python_files=check_*.py'
 
-demo: $(STAMP)  ## train snake for a minute or two, then watch the trained agent play
+demo: $(STAMP)  ## train snake for half a minute, then watch the trained agent play
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)  ## run the fast tests

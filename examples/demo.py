@@ -1,7 +1,7 @@
 """Trains an agent to play snake, compares it with a random one, and lets it play for you.
 
-Takes about two minutes on two cores; `make demo` runs it. The commands that it shows work for
-every game, yours too.
+Takes half a minute on two cores, and as long again the first time; `make demo` runs it. The
+commands that it shows work for every game, yours too.
 """
 
 import shlex
