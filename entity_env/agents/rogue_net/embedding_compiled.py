@@ -10,10 +10,20 @@ from typing import Final
 
 import numpy as np
 
-from entity_env.agents.rogue_net.attention_compiled import ONE, ZERO, Floats, compiled
+from entity_env.agents.rogue_net.attention_compiled import ZERO, Floats, compiled
+from entity_env.agents.rogue_net.block_compiled import (
+    add_columns,
+    clear,
+    fill,
+    normalize,
+    normalize_backward,
+    turned,
+)
+from entity_env.agents.rogue_net.products_compiled import add_outer, add_product
 
 _CLIP: Final = np.float32(5.0)
-_EPS: Final = np.float32(1e-5)
+_SLICE: Final = 96
+"""Entities that are taken through all steps at once, so that they stay in the cache."""
 
 
 @compiled
@@ -37,15 +47,7 @@ def embed(
     """
     inputs, hidden, stats = kept
     num_rows, num_features = features.shape
-    width = out.shape[1]
-    weight = np.empty((num_features, width), dtype=np.float32)
-    for k in range(num_features):
-        for c in range(width):
-            weight[k, c] = linear[0][c, k]
-    share = ONE / np.float32(width)
     for r in range(num_rows):
-        for c in range(width):
-            hidden[r, c] = linear[1][c]
         for k in range(num_features):
             value = (features[r, k] - scale[0][k]) / scale[1][k]
             if value > _CLIP:
@@ -53,20 +55,16 @@ def embed(
             elif value < -_CLIP:
                 value = -_CLIP
             inputs[r, k] = value
-            for c in range(width):
-                hidden[r, c] += value * weight[k, c]
-        total = ZERO
-        for c in range(width):
-            hidden[r, c] = ZERO if hidden[r, c] < ZERO else hidden[r, c]
-            total += hidden[r, c]
-        mean = total * share
-        squares = ZERO
-        for c in range(width):
-            squares += (hidden[r, c] - mean) * (hidden[r, c] - mean)
-        spread = ONE / np.sqrt(squares * share + _EPS)
-        stats[r, 0], stats[r, 1] = mean, spread
-        for c in range(width):
-            out[r, c] = (hidden[r, c] - mean) * spread * norm[0][c] + norm[1][c]
+    weight = turned(linear[0])
+    for at in range(0, num_rows, _SLICE):
+        end = min(at + _SLICE, num_rows)
+        part = hidden[at:end]
+        fill(part, linear[1])
+        add_product(inputs[at:end], weight, part)
+        for r in range(end - at):
+            for c in range(part.shape[1]):
+                part[r, c] = ZERO if part[r, c] < ZERO else part[r, c]
+        normalize(part, norm[0], norm[1], out[at:end], stats[at:end])
 
 
 @compiled
@@ -79,29 +77,17 @@ def embed_backward(
 ) -> None:
     """Adds the gradients of weights and biases; that of the linear weight is transposed."""
     inputs, hidden, stats = kept
-    num_rows, num_features = inputs.shape
-    width = gradient.shape[1]
-    share = ONE / np.float32(width)
-    by_hidden = np.empty(width, dtype=np.float32)
-    by_weight, by_bias = by_linear
-    by_norm_weight, by_norm_bias = by_norm
-    for r in range(num_rows):
-        mean, spread = stats[r, 0], stats[r, 1]
-        direct, along = ZERO, ZERO
-        for c in range(width):
-            normal = (hidden[r, c] - mean) * spread
-            given = gradient[r, c]
-            by_norm_weight[c] += given * normal
-            by_norm_bias[c] += given
-            direct += given * norm_weight[c]
-            along += given * norm_weight[c] * normal
-        direct *= share
-        along *= share
-        for c in range(width):
-            normal = (hidden[r, c] - mean) * spread
-            slope = (gradient[r, c] * norm_weight[c] - direct - normal * along) * spread
-            by_hidden[c] = slope if hidden[r, c] > ZERO else ZERO
-            by_bias[c] += by_hidden[c]
-        for k in range(num_features):
+    num_rows, width = hidden.shape
+    by_hidden = np.empty((_SLICE, width), dtype=np.float32)
+    total = np.zeros(width, dtype=np.float32)
+    for at in range(0, num_rows, _SLICE):
+        end = min(at + _SLICE, num_rows)
+        given, part = hidden[at:end], by_hidden[: end - at]
+        clear(part)
+        sums = (by_norm[0], by_norm[1], total)
+        normalize_backward(gradient[at:end], given, norm_weight, stats[at:end], part, sums)
+        for r in range(end - at):
             for c in range(width):
-                by_weight[k, c] += inputs[r, k] * by_hidden[c]
+                part[r, c] = part[r, c] if given[r, c] > ZERO else ZERO
+        add_columns(part, by_linear[1])
+        add_outer(inputs[at:end], part, by_linear[0])

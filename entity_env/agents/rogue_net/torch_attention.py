@@ -19,6 +19,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
 from entity_env.agents.rogue_net.layout import Layout
+from entity_env.agents.rogue_net.torch_tensors import as_array
 
 LARGEST_HEAD = 64
 """Larger heads are left to batched products, which are good at them."""
@@ -154,8 +155,7 @@ class _Attend(torch.autograd.Function):
 
 def flat(tensor: Tensor) -> NDArray[np.float32]:
     """The numbers of a contiguous tensor, one after another, in its own memory."""
-    numbers: NDArray[np.float32] = tensor.detach().numpy().reshape(-1)
-    return numbers
+    return as_array(tensor).reshape(-1)
 
 
 @cache

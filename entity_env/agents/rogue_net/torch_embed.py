@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from entity_env.agents.rogue_net.torch_tensors import as_array
+
 LARGEST_WIDTH: Final = 32
 """More features are left to products of torch, which are good at them."""
 
@@ -56,24 +58,31 @@ def split(x: Tensor, lengths: Sequence[int]) -> list[Tensor]:
     return [x[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
-def _embed(
-    features: Sequence[TypeFeatures], weights: Sequence[EmbeddingWeights]
-) -> tuple[Tensor, list[Triple]]:
+def embed_type(
+    features: NDArray[np.float32], scale: Pair, linear: Pair, norm: Pair, out: NDArray[np.float32]
+) -> Triple:
+    """Embeds the entities of one type into `out`, and tells what the gradient needs of it."""
     # Here and not above: numba takes a while to import, and may not be installed.
     from entity_env.agents.rogue_net import embedding_compiled
 
+    widths = features.shape[1], out.shape[1], 2
+    inputs, hidden, stats = (np.empty((len(features), each), dtype=np.float32) for each in widths)
+    kept = inputs, hidden, stats
+    embedding_compiled.embed(features, scale, linear, norm, kept, out)
+    return kept
+
+
+def _embed(
+    features: Sequence[TypeFeatures], weights: Sequence[EmbeddingWeights]
+) -> tuple[Tensor, list[Triple]]:
     width = len(weights[0].bias)
     out = weights[0].bias.new_empty(sum(len(own.values) for own in features), width)
     parts = split(out, [len(own.values) for own in features])
     kept: list[Triple] = []
     for own, w, part in zip(features, weights, parts, strict=True):
-        values, to = own.values.contiguous().numpy(), part.numpy()
-        widths = values.shape[1], width, 2
-        inputs, hidden, stats = (np.empty((len(values), n), dtype=np.float32) for n in widths)
-        kept.append((inputs, hidden, stats))
         scale, linear = _pair(own.mean, own.deviation), _pair(w.weight, w.bias)
         norm = _pair(w.norm_weight, w.norm_bias)
-        embedding_compiled.embed(values, scale, linear, norm, kept[-1], to)
+        kept.append(embed_type(as_array(own.values), scale, linear, norm, part.numpy()))
     return out, kept
 
 
@@ -113,4 +122,4 @@ class _Embed(torch.autograd.Function):
 
 def _pair(first: Tensor, second: Tensor) -> Pair:
     """Their numbers, in their own memory."""
-    return first.detach().numpy(), second.detach().numpy()
+    return as_array(first), as_array(second)

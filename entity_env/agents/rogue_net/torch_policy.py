@@ -18,7 +18,7 @@ from entity_env.agents.rogue_net.choices import Choices, find_choices
 from entity_env.agents.rogue_net.layout import Batch, Layout, lay_out
 from entity_env.agents.rogue_net.torch_attention import LARGEST_HEAD, Packed, has_numba
 from entity_env.agents.rogue_net.torch_block import LARGEST_MODEL, forward
-from entity_env.agents.rogue_net.torch_embed import LARGEST_WIDTH
+from entity_env.agents.rogue_net.torch_embed import LARGEST_WIDTH, embed_type
 from entity_env.agents.rogue_net.torch_embedding import FeaturelessEmbedding
 from entity_env.agents.rogue_net.torch_heads import CategoricalHead, SelectEntityHead
 from entity_env.agents.rogue_net.torch_input_norm import InputNorm
@@ -118,22 +118,16 @@ class CompiledPolicy:
         return Decisions(samples, samples, logprobs, entropy, values)
 
     def _encode(self, batch: Batch, layout: Layout) -> Floats:
-        from entity_env.agents.rogue_net.embedding_compiled import embed
-
         arrays = self._inputs.arrays(batch)
         width = self._value[0].shape[1]
         x = np.empty((len(layout.order), width), dtype=np.float32)
         at = 0
         for name, embedding in self._embeddings.items():
             features = _own(arrays[name])
-            size, num_features = features.shape
-            part = x[at : at + size]
-            at += size
+            part = x[at : at + len(features)]
+            at += len(features)
             if isinstance(embedding, _Embedding):
-                inputs, hidden, stats = (
-                    np.empty((size, each), dtype=np.float32) for each in (num_features, width, 2)
-                )
-                embed(features, *embedding, (inputs, hidden, stats), part)
+                embed_type(features, *embedding, part)
             else:
                 part[:] = embedding
         packed = Packed.of(layout, self._n_head)

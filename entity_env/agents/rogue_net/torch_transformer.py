@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -150,12 +150,12 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, place: Place) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
-        if isinstance(place, Packed) and self.is_whole(place):
+        if self.is_whole(place):
             return self._compiled(x, place, self._in_order())
         x, hidden, last = self.begin(x, place)
         return x + _linear(last, hidden)
 
-    def is_whole(self, place: Place) -> bool:
+    def is_whole(self, place: Place) -> TypeGuard[Packed]:
         """Whether compiled code does all of it at once, which is sooner than to leave a part."""
         return isinstance(place, Packed) and len(self.ln1.weight) <= LARGEST_MODEL
 
