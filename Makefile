@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-pixel demo-pixel fuzz soak interop clean
+.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-pixel demo-pixel attack fuzz soak interop clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -57,6 +57,10 @@ test: $(STAMP)  ## run the fast tests
 
 test-all: $(STAMP)  ## run all tests
 	$(BIN)/python -m pytest
+
+# Ten minutes in all: the budget of the tests, and what their fixtures take beside it.
+attack: $(STAMP)  ## attack the library for ten minutes: interrupts, faults, broken files
+	ENTITY_ENV_ATTACK_SECONDS=$${ENTITY_ENV_ATTACK_SECONDS:-480} $(BIN)/python -m pytest tests/attack
 
 check: lint types wheel  ## check format, lint and types; build the wheel and import it elsewhere
 
