@@ -1,6 +1,7 @@
 """What holds for every test: it leaves nothing behind, and CI sees the same examples each time."""
 
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # Workers begin with what they would import anyway: 30 ms each rather than 500.
 multiprocessing.set_forkserver_preload(["entity_env.vec.worker", "tests.worker_games"])
+# Now, while the current folder is searched: a VecEnv starts it without that, and finds no tests.
+multiprocessing.forkserver.ensure_running()
 
 # A shell that runs the tests in the background has Ctrl-C ignored, and so would they.
 signal.signal(signal.SIGINT, signal.default_int_handler)

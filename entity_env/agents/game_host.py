@@ -103,6 +103,12 @@ class GameHost:
         """The game is being unwound."""
         return self.is_closed or self._restarting is not None
 
+    def numbers(self) -> list[int]:
+        """Number of the episode that each agent plays, or plays next."""
+        if any(agent.is_playing or agent.obs is not None for agent in self.agents):
+            return [agent.num_episodes for agent in self.agents]
+        return [self._next_episode()] * len(self.agents)
+
     def seed_of(self, episode: int) -> int:
         """Seed of an episode of this run."""
         return self._seeds[episode]

@@ -22,7 +22,8 @@ _FIRST_BYTES: Final = 1 << 16
 
 
 class Rows:
-    """What every row of all workers has one of, in one block: lengths, reward and flags; twice.
+    """What every row of all workers has one of, in one block: lengths, reward and flags, twice; and
+    the number of the episode that the row plays, or plays next, as its worker said last.
 
     Args:
         block: shared by the parent and all workers.
@@ -51,12 +52,13 @@ class Rows:
             self.truncated.append(block.array(offset + num_rows, num_rows, np.bool_))
             self.is_over.append(block.array(offset + 2 * num_rows, num_envs, np.bool_))
             offset = _aligned(offset + 2 * num_rows + num_envs)
+        self.numbers = block.array(offset, num_rows, np.int64)
 
     @staticmethod
     def num_bytes(layout: FrameLayout, num_rows: int, num_envs: int) -> int:
         """Size of the block."""
         half = _aligned(8 * layout.num_lengths * num_rows) + _aligned(4 * num_rows)
-        return 2 * (half + _aligned(2 * num_rows + num_envs))
+        return 2 * (half + _aligned(2 * num_rows + num_envs)) + 8 * num_rows
 
 
 class Arena:
@@ -69,8 +71,8 @@ class Arena:
     def __init__(self, layout: FrameLayout) -> None:
         self.num_entries = 2 * len(layout.slots) + NUM_EXTRAS
         self.block = SharedBlock.create(_FIRST_BYTES + _aligned(16 * self.num_entries))
-        self.is_new = True
-        """The parent has not got this block yet."""
+        self.number = 0
+        """Of this block among those that were sent; 0 = it has not been."""
         self._words = self.block.buffer.cast("q")
         self._used = 0
         self._outgrown: list[tuple[memoryview, int]] = []
@@ -115,7 +117,7 @@ class Arena:
         self.block.close()
         self.block = larger
         self._words = larger.buffer.cast("q")
-        self.is_new = True
+        self.number = 0
 
 
 class RowMemory:

@@ -218,6 +218,7 @@ def make_backend(
     on_error: OnError,
     step_timeout_s: float | None,
     start_method: str | None,
+    start_timeout_s: float,
 ) -> Backend:
     """What a `VecEnv` of these arguments runs on.
 
@@ -231,6 +232,9 @@ def make_backend(
     require_transport(transport)
     _require_count("num_envs", num_envs, 1)
     _require_count("num_workers", num_workers, 0)
+    if step_timeout_s is not None:
+        _require_seconds("step_timeout_s", step_timeout_s)
+    _require_seconds("start_timeout_s", start_timeout_s)
     require_source(source)
     if num_workers > num_envs:
         raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
@@ -249,12 +253,18 @@ def make_backend(
         on_error,
         step_timeout_s,
         start_method,
+        start_timeout_s,
     )
 
 
 def _require_count(name: str, value: object, least: int) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise UsageError(f"{name} must be an integer, {least} or more: got {value!r}")
+
+
+def _require_seconds(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        raise UsageError(f"{name} must be a number of seconds above 0: got {value!r}")
 
 
 def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -89,6 +89,11 @@ class BatchEnvSteps:
         """Closes the environments; may be called twice."""
         self._env.close()
 
+    def numbers(self, env_id: int) -> Sequence[int]:
+        """Number of the episode that an environment plays, or plays next, as of a `LocalBatch`."""
+        is_over = self.over is not None and bool(self.over[env_id])
+        return (self._books.number(env_id) + is_over,)
+
     def seed_env(self, env_id: int, run: Run) -> None:
         """Begins a run of episodes in one environment, at its next reset."""
         self._runs[env_id] = run

@@ -81,6 +81,10 @@ class EnvironmentBatch(LocalBatch):
     def is_over(self, env_id: int) -> bool:
         return self._ledgers[env_id].is_over
 
+    def numbers(self, env_id: int) -> Sequence[int]:
+        ledger = self._ledgers[env_id]
+        return (ledger.number + (not ledger.is_playing),)
+
     def close(self) -> None:
         self._close_all(env.close for env in self._envs)
 

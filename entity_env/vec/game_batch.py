@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -85,6 +85,9 @@ class GameBatch(LocalBatch):
 
     def is_over(self, env_id: int) -> bool:
         return self._hosts[env_id].is_over
+
+    def numbers(self, env_id: int) -> Sequence[int]:
+        return self._hosts[env_id].numbers()
 
     def close(self) -> None:
         self._close_all(host.close for host in self._hosts)

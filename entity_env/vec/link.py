@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import pickle
 import signal
 import tempfile
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from entity_env.vec.local import OnError
 from entity_env.vec.protocol import (
     HEADER_BYTES,
     NOBODY,
+    SAFE_PATH,
     Command,
     Descriptor,
     Failure,
@@ -41,10 +43,9 @@ from entity_env.vec.start import started
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.wire import StepReader
 
-_START_TIMEOUT_S: Final = 60.0
 _END_TIMEOUT_S: Final = 5.0
 _STACK_TIMEOUT_S: Final = 0.5
-_FIRST_ACTION_BYTES: Final = 1 << 12
+_FIRST_COMMAND_BYTES: Final = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Link:
         index: number of the worker.
         envs: its environments.
         header: common block of all workers.
-        parity: half of the common rows that shows their last step, which is left alone.
+        parity: half of the common rows that shows their last step; the next one goes to the other.
 
     Raises:
         WorkerError: the process cannot be started.
@@ -77,7 +78,6 @@ class Link:
     ) -> None:
         self.index = index
         self.envs = envs
-        self.is_busy = False
         self.deadline: float | None = None
         """When the command that is under way counts as hanging."""
         self.error: WorkerError | None = None
@@ -88,8 +88,15 @@ class Link:
         for word in range(len(self._words)):
             self._words[word] = 0
         self._words[Word.CURRENT] = NOBODY
-        self._actions: SharedBlock | None = None
+        self._command: tuple[SharedBlock, int] | None = None
+        """Holds actions, or what else a command needs; and its number among those sent."""
+        self._num_sent = 0
+        """Blocks that were sent to the worker."""
+        self._num_read = 0
+        """Rings whose answers were read. An answer whose reading was interrupted counts."""
         self._reader: StepReader | None = None
+        self._is_leaving = False
+        self._is_released = False
         try:
             self._stacks = Descriptor(_temporary_file())
             self.bell, theirs = Doorbell.pair(header, index * HEADER_BYTES)
@@ -108,7 +115,9 @@ class Link:
             theirs,
             their_end,
             lifeline,
+            os.getpid(),
             self._stacks,
+            SAFE_PATH in os.environ,
         )
         self.process = started(plan.context, setup)
         self.bell.watch(self.process.sentinel)
@@ -116,18 +125,20 @@ class Link:
         their_end.close()
         lifeline.close()
 
-    def greet(self) -> Ready:
+    def greet(self, timeout_s: float) -> Ready:
         """Waits until the worker has made its environments.
 
         Raises:
-            WorkerError: it died of that, or takes too long.
+            WorkerError: it died of that, or takes longer than that.
             EntityEnvError: what it failed of.
         """
-        readable = wait([self.connection, self.process.sentinel], _START_TIMEOUT_S)
+        readable = wait([self.connection, self.process.sentinel], timeout_s)
         if not readable:
             self.end()
             raise WorkerError(
-                f"worker {self.index} has not made its environments within {_START_TIMEOUT_S:g} s"
+                f"worker {self.index} has not made its environments within {timeout_s:g} s: if "
+                "they take that long, give more by start_timeout_s",
+                worker=self.index,
             )
         try:
             message = self.connection.recv() if self.connection in readable else None
@@ -164,46 +175,36 @@ class Link:
             raise failure.error()
         self._reader = StepReader(layout, rows, self.envs, num_agents)
 
+    @property
+    def is_busy(self) -> bool:
+        """A command is under way, or its answer has not been read."""
+        return self.error is None and self.bell.num_rings != self._num_read
+
     def act(self, values: Values, timeout_s: float | None) -> None:
         """Has the worker perform its actions; that it is gone, only `read` tells."""
-        self._parity ^= 1
         if self.error is not None:
             return
-        try:
-            self._write(values)
-        except OSError:
-            self.died()
-            return
-        self.num_steps += 1
-        self._ring(Command.ACT, timeout_s)
-
-    def _write(self, values: Values) -> None:
-        """Lays actions where the worker reads them."""
         arrays = [np.ascontiguousarray(a, _dtype(a)) for a in values.values()]
-        num_bytes = sum(-(-array.nbytes // 8) * 8 for array in arrays)
-        self._words[Word.NEW_ACTIONS] = 0
-        if self._actions is None or self._actions.num_bytes < num_bytes:
-            if self._actions is not None:
-                self._actions.close()
-            self._actions = SharedBlock.create(max(2 * num_bytes, _FIRST_ACTION_BYTES))
-            self._actions.send(self.connection)
-            self._words[Word.NEW_ACTIONS] = 1
+        block = self._room(sum(-(-array.nbytes // 8) * 8 for array in arrays))
+        if block is None:
+            return
         offset = 0
         for array in arrays:
-            self._actions.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
+            block.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
             offset += -(-array.nbytes // 8) * 8
+        self.num_steps += 1
+        self._ring(Command.ACT, self._parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
         """Has the worker begin new episodes; that it is gone, only `read` tells."""
-        self._parity ^= 1
-        self._ring(Command.RESET, timeout_s)  # first: a pipe holds less than the runs of many
-        try:
-            self.connection.send(reset)
-        except OSError:
-            self.died()
+        self._order(Command.RESET, reset, self._parity ^ 1, timeout_s)
 
-    def render(self, env_id: int, timeout_s: float | None) -> Any:  # noqa: ANN401 - an array, or None
-        """What an environment of the worker draws of itself.
+    def render(self, env_id: int, timeout_s: float | None) -> None:
+        """Has the worker draw one of its environments; `drawn` has the picture."""
+        self._order(Command.RENDER, env_id, self._parity, timeout_s)
+
+    def drawn(self) -> Any:  # noqa: ANN401 - an array, or None
+        """What `render` led to.
 
         Raises:
             WorkerError: the worker is gone, or hangs.
@@ -211,18 +212,11 @@ class Link:
         """
         if self.error is not None:
             raise self.error
+        self._num_read = self.bell.num_rings
         try:
-            self.connection.send(env_id)
-            self._ring(Command.RENDER, timeout_s)
-            wake = self.bell.wait(timeout_s)
-            if wake is Wake.TIMED_OUT:
-                raise self.hangs(timeout_s or 0.0)
-            if wake is Wake.PEER_GONE:
-                raise self.died()
-            message = self.connection.recv()
+            message = self._message()
         except (EOFError, OSError) as error:
             raise self.died() from error
-        self.is_busy = False
         if isinstance(message, Failure):
             raise message.error()
         if isinstance(message, NotImplementedError):
@@ -230,25 +224,72 @@ class Link:
         return message
 
     def read(self) -> BatchStep | EntityEnvError:
-        """What the worker shows, or what it failed of; it is idle again."""
-        self.is_busy = False
+        """What the worker shows, or what it failed of; it is idle again.
+
+        After an interrupt in here the worker is idle as well, and may be reset: it sends again
+        what has got lost.
+        """
         if self.error is not None:
             return self.error
+        words, parity = self._words, self._words[Word.PARITY]
+        self._num_read = self.bell.num_rings
         try:
-            if self._words[Word.STATUS]:
-                failure: Failure = self.connection.recv()
-                return failure.error()
+            if words[Word.MESSAGE_BLOCK]:
+                message = self._message()
+                if isinstance(message, Failure):
+                    return message.error()
+                return WorkerError("the worker has drawn, and not stepped", worker=self.index)
             if self._reader is None:
                 return WorkerError("the worker has not begun", worker=self.index)
-            if self._words[Word.NEW_ARENA]:
-                self._reader.receive(self._parity, self.connection)
+            if number := words[Word.ARENA_BLOCK]:
+                self._reader.receive(parity, self.connection, number)
+                words[Word.KNOWN_ARENA_0 + parity] = number
         except (EOFError, OSError):
             return self.died()
-        return self._reader.read(self._parity)
+        step = self._reader.read(parity)
+        words[Word.KNOWN_NAMES] = self._reader.num_names
+        self._parity = parity
+        return step
+
+    def _message(self) -> Any:  # noqa: ANN401 - what the worker has pickled
+        block = SharedBlock.receive(self.connection, self._words[Word.MESSAGE_BLOCK])
+        data = bytes(block.buffer)
+        block.close()
+        return pickle.loads(data)  # noqa: S301 - the worker's
+
+    def _order(
+        self, command: Command, message: object, parity: int, timeout_s: float | None
+    ) -> None:
+        """Rings for a command that takes a message."""
+        if self.error is not None:
+            return
+        data = pickle.dumps(message)
+        block = self._room(len(data))
+        if block is None:
+            return
+        block.buffer[: len(data)] = data
+        self._words[Word.COMMAND_BYTES] = len(data)
+        self._ring(command, parity, timeout_s)
+
+    def _room(self, num_bytes: int) -> SharedBlock | None:
+        """The block of commands, of at least this size; None when the worker is gone."""
+        if self._command is not None and self._command[0].num_bytes >= num_bytes:
+            return self._command[0]
+        self._num_sent += 1
+        block = SharedBlock.create(max(2 * num_bytes, _FIRST_COMMAND_BYTES))
+        try:
+            block.send(self.connection, self._num_sent)
+        except OSError:
+            self.died()
+            return None
+        old, self._command = self._command, (block, self._num_sent)
+        if old is not None:
+            old[0].close()
+        return block
 
     @property
     def parity(self) -> int:
-        """Which half of the common rows the last step is in."""
+        """Which half of the common rows the step is in that was read last."""
         return self._parity
 
     def died(self) -> WorkerError:
@@ -290,55 +331,76 @@ class Link:
             num_bytes=0 if self._reader is None else self._reader.num_bytes,
         )
 
-    def close(self) -> EntityEnvError | None:
-        """Has the worker unwind its games and leave; returns what went wrong with that."""
-        if self.error is not None:
-            return None
-        failure: EntityEnvError | None = None
+    def ask_to_leave(self, until: float) -> None:
+        """Has the worker unwind its games and leave, as soon as it has done what it does.
+
+        Args:
+            until: when it is given up at the latest, by `monotonic`.
+        """
+        if self.error is not None or self._is_leaving:
+            return
         if self._reader is None:
             self.connection.close()  # the worker waits for what `begin` says
-            self.process.join(_END_TIMEOUT_S)
-        elif self.is_busy and self.bell.wait(self._patience_s()) is Wake.RUNG:
+            self._is_leaving = True
+            return
+        if self.is_busy:
+            if self.deadline is not None:
+                until = min(until, self.deadline)
+            if self.bell.wait(max(until - monotonic(), 0.0)) is not Wake.RUNG:
+                return
             self.read()  # what it says must not be taken for the answer to what follows
-        if not (self._reader is None or self.is_busy):
-            self._ring(Command.CLOSE, None)
-            if self.bell.wait(_END_TIMEOUT_S) is Wake.RUNG and self._words[Word.STATUS]:
+        self._ring(Command.CLOSE, self._parity, None)
+        self._is_leaving = True
+
+    def close(self, until: float) -> EntityEnvError | None:
+        """Waits until the worker has left, and ends it if it does not; may be called twice.
+
+        Args:
+            until: how long to wait, by `monotonic`.
+
+        Returns:
+            What went wrong while it unwound its games.
+        """
+        failure: EntityEnvError | None = None
+        if self.error is None and self._is_leaving:
+            if self._reader is not None and (
+                self.bell.wait(max(until - monotonic(), 0.0)) is Wake.RUNG
+                and self._words[Word.MESSAGE_BLOCK]
+            ):
                 with contextlib.suppress(EOFError, OSError):
-                    failure = self.connection.recv().error()
-            self.process.join(_END_TIMEOUT_S)
+                    failure = self._message().error()
+            self.process.join(max(until - monotonic(), 0.0))
         self.end()
         return failure
 
-    def _patience_s(self) -> float:
-        """How long a worker that is to leave may still go on."""
-        left_s = _END_TIMEOUT_S if self.deadline is None else self.deadline - monotonic()
-        return min(max(left_s, 0.0), _END_TIMEOUT_S)
-
     def end(self) -> None:
         """Ends the process whatever it does, and lets go of all that belongs to it; the memory of
-        its last step stays mapped as long as somebody looks at it."""
-        self.is_busy = False
+        its last step stays mapped as long as somebody looks at it. May be called twice."""
         if self.error is None:
             self.error = WorkerError(f"worker {self.index} was ended", worker=self.index)
+        if self._is_released:
+            return
         if self.process.is_alive():
             self.process.kill()
-        self.process.join()
-        self.process.close()
+            self.process.join(_END_TIMEOUT_S)  # a fork server without SIGCHLD never tells
         self.bell.close()
         self.connection.close()
         self._lifeline.close()
         self._stacks.close()
         if self._reader is not None:
             self._reader.close()
-        if self._actions is not None:
-            self._actions.close()
+        if self._command is not None:
+            self._command[0].close()
+        self._is_released = True
+        with contextlib.suppress(ValueError):  # killed, and nobody has told
+            self.process.close()
 
-    def _ring(self, command: Command, timeout_s: float | None) -> None:
+    def _ring(self, command: Command, parity: int, timeout_s: float | None) -> None:
         words = self._words
         words[Word.COMMAND] = command
-        words[Word.PARITY] = self._parity
+        words[Word.PARITY] = parity
+        words[Word.COMMAND_BLOCK] = 0 if self._command is None else self._command[1]
         self.deadline = None if timeout_s is None else monotonic() + timeout_s
-        self.is_busy = True
         self.bell.ring()
 
     def _stack(self) -> str:

@@ -18,7 +18,7 @@ from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, StepMemory, merge_metrics
 from entity_env.vec.endings import EARNED, TERMINATED, TRUNCATED, Ended, Endings
-from entity_env.vec.game_traceback import game_traceback
+from entity_env.vec.game_traceback import game_traceback, shortened, text_of
 
 OnError: TypeAlias = Literal["raise", "restart"]
 """What happens when a game raises, hangs, or its process dies: the call that waits for it raises,
@@ -100,6 +100,10 @@ class LocalBatch(ABC):
     @abstractmethod
     def is_over(self, env_id: int) -> bool:
         """The environment shows the last observation of an episode."""
+
+    @abstractmethod
+    def numbers(self, env_id: int) -> Sequence[int]:
+        """Number of the episode that each agent of an environment plays, or plays next."""
 
     @abstractmethod
     def _reset_env(self, env_id: int) -> None:
@@ -291,7 +295,7 @@ class LocalBatch(ABC):
             error.add_note(f"in env {env_id}, {where}")
             raise error
         text = game_traceback(error)
-        message = f"the game raised {type(error).__name__}: {error}"
+        message = f"the game raised {type(error).__name__}: {shortened(text_of(error))}"
         raise WorkerError(message, env_id=env_id, **place, game_traceback=text) from error
 
 

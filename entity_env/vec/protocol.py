@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,13 @@ from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.doorbell import NUM_BYTES as BELL_BYTES, Doorbell
+from entity_env.vec.game_traceback import (
+    notes_of,
+    shortened,
+    shortened_trace,
+    text_of,
+    trace_of,
+)
 from entity_env.vec.local import OnError
 from entity_env.vec.shared_block import SharedBlock
 
@@ -28,39 +34,53 @@ HEADER_BYTES: Final = BELL_BYTES + 128
 
 
 NOBODY: Final = -1
+SAFE_PATH: Final = "PYTHONSAFEPATH"
+"""Environment variable that keeps the current folder out of `sys.path`."""
+_COUNTERS: Final = ("seed", "episode", "step")
 
 
 class Command(IntEnum):
     """What the parent wants when it rings."""
 
     ACT = 1
-    """Perform the actions that lie in the action block."""
+    """Perform the actions that lie in the command block."""
     RESET = 2
-    """Begin new episodes; a `Reset` lies in the connection."""
+    """Begin new episodes, as a pickled `Reset` in the command block says."""
     RENDER = 3
-    """Draw an environment, whose index lies in the connection."""
+    """Draw the environment whose index is pickled in the command block."""
     CLOSE = 4
     """End all games and leave."""
 
 
 class Word(IntEnum):
-    """Where a number lies among the words behind a doorbell, in eights of bytes."""
+    """Where a number lies among the words behind a doorbell, in eights of bytes.
+
+    Blocks are sent through the connection, and numbered in the order in which they are sent. A word
+    names the block that is meant, so that one whose command or step was interrupted is passed over.
+    """
 
     COMMAND = 0
     PARITY = 1
     """Which of the two arenas the step goes to."""
-    NEW_ACTIONS = 2
-    """1: a new action block lies in the connection."""
-    STATUS = 3
-    """0: a step lies in the arena. 1: a message lies in the connection."""
-    NEW_ARENA = 4
-    """1: a new arena lies in the connection."""
-    CURRENT = 5
+    COMMAND_BLOCK = 2
+    """Number of the block that holds actions and messages to the worker; 0 = none yet."""
+    COMMAND_BYTES = 3
+    """Length of the message in it."""
+    MESSAGE_BLOCK = 4
+    """0: a step lies in the arena. Else the number of a block with a message to the parent."""
+    ARENA_BLOCK = 5
+    """Number of the new arena that was sent with this step; 0 = none."""
+    KNOWN_ARENA_0 = 6
+    KNOWN_ARENA_1 = 7
+    """The arenas that the parent has; the worker sends its own again if it is another."""
+    KNOWN_NAMES = 8
+    """How many names of metrics the parent has."""
+    CURRENT = 9
     """Index in the worker of the environment that is being stepped; `NOBODY` while it waits."""
-    GAMES_NS = 6
-    PACKING_NS = 7
-    WAITING_NS = 8
-    NUM_RESTARTS = 9
+    GAMES_NS = 10
+    PACKING_NS = 11
+    WAITING_NS = 12
+    NUM_RESTARTS = 13
 
 
 class Descriptor:
@@ -97,8 +117,11 @@ class Setup:
         header: common block of all workers; its own part begins at `index * HEADER_BYTES`.
         bell: its end of the doorbell.
         connection: to the parent, for whatever is no step.
-        lifeline: readable when the parent is gone.
+        lifeline: readable when the parent is gone, and all that it has forked.
+        parent: process id of the parent.
         stacks: where a signal writes the stack of a game that hangs.
+        keeps_safe_path: the parent's environment has `SAFE_PATH`, which is otherwise set only
+            while workers start.
     """
 
     index: int
@@ -111,7 +134,9 @@ class Setup:
     bell: Doorbell
     connection: Connection[Any, Any]
     lifeline: Connection[Any, Any]
+    parent: int
     stacks: Descriptor
+    keeps_safe_path: bool
 
 
 @dataclass(frozen=True)
@@ -161,16 +186,19 @@ class Failure:
             worker: where.
             env_id: what was being stepped, if that is known.
         """
-        notes = list(getattr(error, "__notes__", ()))
+        notes = notes_of(error)
         if isinstance(error, WorkerError):
-            names = ("env_id", "seed", "episode", "step", "game_traceback")
-            place = {name: getattr(error, name) for name in names}
-            return cls("WorkerError", error.reason, notes, {**place, "worker": worker})
+            place = {name: getattr(error, name, None) for name in ("env_id", *_COUNTERS)}
+            place = {k: v if isinstance(v, int) else None for k, v in place.items()}
+            message, trace = shortened(str(error.reason)), shortened_trace(error.game_traceback)
+            return cls(
+                "WorkerError", message, notes, {**place, "worker": worker, "game_traceback": trace}
+            )
         if isinstance(error, EntityEnvError) and hasattr(errors, type(error).__name__):
-            return cls(type(error).__name__, str(error), [*notes, f"in worker {worker}"], {})
-        text = "".join(traceback.format_exception(error)).rstrip()
-        place = {"worker": worker, "env_id": env_id, "game_traceback": text}
-        return cls("", f"{type(error).__name__}: {error}", notes, place)
+            message = shortened(text_of(error))
+            return cls(type(error).__name__, message, [*notes, f"in worker {worker}"], {})
+        place = {"worker": worker, "env_id": env_id, "game_traceback": trace_of(error)}
+        return cls("", f"{type(error).__name__}: {shortened(text_of(error))}", notes, place)
 
     def error(self) -> EntityEnvError:
         """The exception, as the parent raises it."""

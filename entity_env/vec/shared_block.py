@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import socket
 import struct
 import sys
 import weakref
@@ -42,7 +43,10 @@ class _DupFd(Protocol):
         """The descriptor, in the other process."""
 
 
-_SIZE: Final = struct.Struct("<q")
+_MESSAGE: Final = struct.Struct("<qq")
+"""Number and size of a block that is sent."""
+_RECEIVE_TIMEOUT_S: Final = 5.0
+_CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _SHM_FOLDER: Final = "/dev/shm"
 
 
@@ -123,39 +127,47 @@ class SharedBlock:
             )
         return np.frombuffer(memory, dtype, count, offset)
 
-    def send(self, connection: Connection) -> None:
+    def send(self, connection: Connection, number: int = 0) -> None:
         """Hands the block to the process at the other end, which calls `receive`.
 
         The connection must be one of a duplex `Pipe`, with nothing else under way in it. Keep the
-        block open until the other process has told that it received it.
+        block open until the other process has received it. An exception leaves the block either
+        sent or not sent, never half of it: it is one system call.
+
+        Args:
+            connection: to that process.
+            number: tells blocks apart; each is larger than those of the blocks sent before.
 
         Raises:
             OSError: the other process is gone.
             ClosedError: after `close`.
         """
         self._mapped()
-        name = self._handle if isinstance(self._handle, str) else ""
-        connection.send_bytes(_SIZE.pack(self.num_bytes) + name.encode())
-        if isinstance(self._handle, int):
-            reduction.send_handle(connection, self._handle, None)
+        message = _MESSAGE.pack(number, self.num_bytes)
+        if isinstance(self._handle, str):
+            connection.send_bytes(message + self._handle.encode())
+            return
+        with _socket_of(connection) as end:
+            socket.send_fds(end, [message], [self._handle])
 
     @classmethod
-    def receive(cls, connection: Connection) -> SharedBlock:
-        """Waits for the block that the process at the other end hands over with `send`.
+    def receive(cls, connection: Connection, number: int = 0) -> SharedBlock:
+        """Waits for a block that the process at the other end hands over with `send`.
+
+        Blocks with a smaller number are closed: what they were sent for was interrupted.
 
         Raises:
-            EOFError, OSError: the other process is gone.
+            EOFError, OSError: the other process is gone, or sends nothing for 5 s.
             WorkerError: this process lacks memory or file descriptors.
         """
-        message = connection.recv_bytes()
-        (num_bytes,) = _SIZE.unpack_from(message)
-        if name := message[_SIZE.size :].decode():
-            return cls(name, num_bytes)
-        try:
-            return cls(reduction.recv_handle(connection), num_bytes)
-        except RuntimeError as error:  # the descriptor came, but there was no room for it
-            full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            raise machine_error("receive shared memory", full) from error
+        while True:
+            if not connection.poll(_RECEIVE_TIMEOUT_S):
+                raise TimeoutError("no shared memory was sent")
+            found, num_bytes, handle = _received(connection)
+            block = cls(handle, num_bytes)
+            if found >= number:
+                return block
+            block.close()
 
     def close(self) -> None:
         """Lets go of the memory in this process; may be called twice."""
@@ -179,6 +191,28 @@ class SharedBlock:
         return self._memory
 
 
+def _socket_of(connection: Connection) -> socket.socket:
+    """A second descriptor of a connection's socket."""
+    return socket.socket(fileno=os.dup(connection.fileno()))
+
+
+def _received(connection: Connection) -> tuple[int, int, _Handle]:
+    """Number, size and handle of the next block in a connection."""
+    if sys.platform == "win32":
+        message = connection.recv_bytes()
+        number, num_bytes = _MESSAGE.unpack_from(message)
+        return number, num_bytes, message[_MESSAGE.size :].decode()
+    with _socket_of(connection) as end:
+        message, descriptors, _, _ = socket.recv_fds(end, _MESSAGE.size, 1, _CLOSE_ON_EXEC)
+    if not message:
+        raise EOFError
+    if not descriptors:  # it came, but there was no room for it
+        full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        raise machine_error("receive shared memory", full)
+    number, num_bytes = _MESSAGE.unpack(message)
+    return number, num_bytes, descriptors[0]
+
+
 def machine_error(what: str, error: OSError) -> WorkerError:
     """Says what the machine could not do for the workers, and how to mend it.
 
@@ -186,12 +220,17 @@ def machine_error(what: str, error: OSError) -> WorkerError:
         what: what was tried, as in "cannot …".
         error: why it failed.
     """
-    return WorkerError(f"cannot {what}: {error.strerror or error}{_remedy(error.errno)}")
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        reason = f"{reason}: {error.filename}"
+    return WorkerError(f"cannot {what}: {reason}{_remedy(error.errno)}")
 
 
 def _remedy(number: int | None) -> str:
     if number in (errno.EMFILE, errno.ENFILE):
         return f"; {_file_limit()}: raise it with `ulimit -n`, or use fewer workers"
+    if number == errno.ENOENT:
+        return "; the current folder and that for temporary files (TMPDIR) must exist"
     if number == errno.ENOMEM:
         return "; use fewer environments"
     if number == errno.ENOSPC and os.path.isdir(_SHM_FOLDER):

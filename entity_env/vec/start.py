@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing
+import multiprocessing.process
 import os
+import signal
 import sys
 import types
 from collections.abc import Iterator
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Final
+from weakref import WeakSet
 
 from entity_env.errors import UsageError
-from entity_env.vec.protocol import Setup
+from entity_env.vec.protocol import SAFE_PATH, Setup
 from entity_env.vec.shared_block import machine_error
 from entity_env.vec.worker import run_worker
 
@@ -52,11 +55,24 @@ def started(context: BaseContext, setup: Setup) -> BaseProcess:
     )
     try:
         _require_files()
-        with _without_main():
+        with _without_main(), _safe_path(), _child_signal():
             process.start()
     except OSError as error:
         raise machine_error(f"start worker {setup.index}", error) from error
+    _started.add(process)
     return process
+
+
+_started: Final[WeakSet[BaseProcess]] = WeakSet()
+
+
+def _disown() -> None:
+    """In a fork of this process, whose multiprocessing would end the workers at its exit."""
+    getattr(multiprocessing.process, "_children", set()).difference_update(_started)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)
 
 
 def _require_files() -> None:
@@ -71,6 +87,36 @@ def _require_files() -> None:
     finally:
         for end in itertools.chain.from_iterable(pipes):
             os.close(end)
+
+
+@contextlib.contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keeps the current folder out of `sys.path` until a new interpreter is given that of this one.
+
+    The fork server would import a json.py there in place of Python's own. A worker takes the
+    variable back.
+    """
+    if SAFE_PATH in os.environ:
+        yield
+        return
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(SAFE_PATH, None)
+
+
+@contextlib.contextmanager
+def _child_signal() -> Iterator[None]:
+    """Lets SIGCHLD through: a fork server that inherits it blocked never tells of a dead worker."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

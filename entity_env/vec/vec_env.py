@@ -43,6 +43,8 @@ class VecEnv:
             None = for ever. Without workers there is nobody who could notice.
         start_method: how workers are started, "forkserver" or "spawn"; None = the first that
             there is. Whatever can be sent by cloudpickle can be run, lambdas too.
+        start_timeout_s: seconds that a worker may take to import what it runs and to make its
+            environments.
 
     Raises:
         UsageError: a number or mode that makes no sense.
@@ -65,6 +67,7 @@ class VecEnv:
         on_error: OnError = "raise",
         step_timeout_s: float | None = None,
         start_method: str | None = None,
+        start_timeout_s: float = 60.0,
     ) -> None:
         EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
         self._backend = make_backend(
@@ -76,6 +79,7 @@ class VecEnv:
             on_error,
             step_timeout_s,
             start_method,
+            start_timeout_s,
         )
         self.num_envs = num_envs
         self.num_workers = num_workers
@@ -84,6 +88,9 @@ class VecEnv:
         self.autoreset = autoreset
         self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), self.num_agents)
         self._seed: int | None = seed
+        """Of the run that the first reset begins."""
+        self._runs: Mapping[int, Run] | None = None
+        """The runs of a reset that was interrupted."""
         self._open: list[Delivered] = []
         """Batches that were returned and not answered yet."""
         self._answered: dict[int, Delivered] = {}
@@ -109,7 +116,8 @@ class VecEnv:
         """Begins a new episode in every environment, whatever its state.
 
         Args:
-            seed: begins a new run with this seed; None goes on to the next episodes of the run.
+            seed: begins a new run with this seed; None goes on to the next episodes of the run. The
+                run of a reset that was interrupted (Ctrl-C) is begun once more.
             starts: as for `reset_envs`.
 
         Raises:
@@ -119,10 +127,19 @@ class VecEnv:
         """
         self._require_open()
         env_ids = range(self.num_envs)
-        runs = new_runs(env_ids, self.num_envs, self._seed if seed is None else seed, starts)
+        runs = self._runs
+        if runs is None or seed is not None or starts is not None:
+            runs = new_runs(env_ids, self.num_envs, self._seed if seed is None else seed, starts)
         self._drain()
-        self._seed = None
-        return self._reset(env_ids, runs, {})
+        self._runs, self._seed = runs, None
+        try:
+            obs = self._reset(env_ids, runs, {})
+        except Exception as error:
+            self._runs = None
+            self._require_open(error)
+            raise
+        self._runs = None
+        return obs
 
     def act(self, actions: VecActions) -> VecObs:
         """Gives every actor of the last batch its action and returns the next batch.
@@ -161,6 +178,13 @@ class VecEnv:
                 autoreset disabled.
             SchemaError: actions that do not fit; nothing has happened then, and a right call works.
         """
+        try:
+            self._send(actions, env_ids)
+        except Exception as error:
+            self._require_open(error)
+            raise
+
+    def _send(self, actions: VecActions, env_ids: NDArray[np.int64] | None) -> None:
         self._clock.begin_call()
         batch = self._answerable(env_ids)
         obs = batch.obs
@@ -207,13 +231,14 @@ class VecEnv:
         try:
             groups = sorted(self._wait(busy, min_envs or num_busy))
             step = self._backend.collect(groups)
-        except BaseException:
+            previous = {group: self._answered.pop(group) for group in groups}
+            self._num_steps += 1
+            self._num_env_steps += sum(len(self._backend.groups[group]) for group in groups)
+            return self._deliver(groups, step, previous)
+        except BaseException as error:
             self._forget()
+            self._require_open(error)
             raise
-        previous = {group: self._answered.pop(group) for group in groups}
-        self._num_steps += 1
-        self._num_env_steps += sum(len(self._backend.groups[group]) for group in groups)
-        return self._deliver(groups, step, previous)
 
     def reset_envs(
         self,
@@ -250,7 +275,11 @@ class VecEnv:
         env_ids = chosen_envs(mask, self.num_envs)
         runs = new_runs(env_ids, self.num_envs, seed, starts)
         shown = {group: batch for batch in self._open for group in batch.groups}
-        return self._reset(env_ids, runs, shown)
+        try:
+            return self._reset(env_ids, runs, shown)
+        except Exception as error:
+            self._require_open(error)
+            raise
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Draws one environment as `(height, width, 3)` uint8.
@@ -290,6 +319,10 @@ class VecEnv:
 
     def close(self) -> None:
         """Ends every game, so that their `finally` blocks run; may be called twice.
+
+        A call that another thread waits in, with workers, ends with a `ClosedError`. Workers that
+        do not leave within 5 s in all are killed. In a fork of the process that made this, it does
+        nothing.
 
         Raises:
             ProtocolError: a game refuses to leave, or another thread must close it. All others are
@@ -387,9 +420,10 @@ class VecEnv:
         self._open.clear()
         self._answered.clear()
 
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("this VecEnv is closed: make a new one")
+    def _require_open(self, error: BaseException | None = None) -> None:
+        """Checks that nobody has closed this; if so, `error` is what another thread gets of it."""
+        if self._is_closed and not isinstance(error, KeyboardInterrupt):
+            raise ClosedError("this VecEnv is closed: make a new one") from error
 
     def _require_reset(self) -> None:
         self._require_open()

@@ -1,11 +1,14 @@
 """How a worker hands a step to its parent: arrays in shared memory, and a directory of them.
 
-Nothing is pickled. A worker has two arenas and uses them in turns, so that what it showed last
-stays whole while it writes the next step, and also when it dies in the middle of that.
+Nothing is pickled. What only one side knows, new memory and names of metrics, is sent until the
+other side says that it has it, because a parent can be interrupted while it receives. A worker has
+two arenas and uses them in turns, so that what it showed last stays whole while it writes the next
+step, and also when it dies in the middle of that.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -27,12 +30,13 @@ _ENDED_FLOATS: Final = 2
 _EPISODE_METRICS: Final = 3
 _BATCH_METRICS: Final = 4
 _NAMES: Final = 5
+"""JSON: how many names the parent knows, and those behind them."""
 
 _INT: Final = np.dtype(np.int64)
 
 
 class StepWriter:
-    """The worker's side: two arenas, and the names of metrics that the parent knows already.
+    """The worker's side: two arenas, and the names of metrics by their numbers.
 
     Args:
         layout: of the batch.
@@ -55,25 +59,34 @@ class StepWriter:
         """Begins to write a step."""
         self._arenas[parity].clear()
 
-    def end(self, parity: int, step: BatchStep) -> None:
-        """Completes a step by what is no array."""
-        ended, metrics = step.ended + step.lost, step.metrics
-        arena, num_names = self._arenas[parity], len(self._names)
+    def end(self, parity: int, step: BatchStep, num_known: int = 0) -> None:
+        """Completes a step by what is no array.
+
+        Args:
+            parity: of the step.
+            step: what was written.
+            num_known: how many names of metrics the parent has.
+        """
+        ended, metrics, arena = step.ended + step.lost, step.metrics, self._arenas[parity]
         if len(ended):
             self._put_ended(arena, ended, len(step.lost))
         if metrics:
             rows = [(self._id(k), m.count, m.sum, m.min, m.max) for k, m in metrics.items()]
             arena.put(self._extras + _BATCH_METRICS, np.array(rows, dtype=np.float64))
-        if len(self._names) > num_names:
-            new = "\0".join(list(self._names)[num_names:]).encode()
-            arena.put(self._extras + _NAMES, np.frombuffer(new, dtype=np.uint8))
+        if len(self._names) > num_known:
+            names = json.dumps([num_known, list(self._names)[num_known:]]).encode()
+            arena.put(self._extras + _NAMES, np.frombuffer(names, dtype=np.uint8))
         arena.seal()
 
-    def new_blocks(self, parity: int) -> list[SharedBlock]:
-        """What the parent must be sent before it can read the step."""
+    def unknown_arena(self, parity: int, known: int) -> Arena | None:
+        """The arena of a step if the parent has not got its memory.
+
+        Args:
+            parity: of the step.
+            known: number of the block that the parent has.
+        """
         arena = self._arenas[parity]
-        is_new, arena.is_new = arena.is_new, False
-        return [arena.block] if is_new else []
+        return None if arena.number and arena.number == known else arena
 
     def close(self) -> None:
         """Lets go of the memory."""
@@ -122,9 +135,14 @@ class StepReader:
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
 
-    def receive(self, parity: int, connection: Connection[Any, Any]) -> None:
-        """Takes over a new arena, in place of the one before."""
-        old, self._blocks[parity] = self._blocks[parity], SharedBlock.receive(connection)
+    def receive(self, parity: int, connection: Connection[Any, Any], number: int = 0) -> None:
+        """Takes over a new arena, in place of the one before.
+
+        Raises:
+            EOFError, OSError: the worker is gone.
+            WorkerError: this process lacks memory or file descriptors.
+        """
+        old, self._blocks[parity] = self._blocks[parity], SharedBlock.receive(connection, number)
         if old is not None:
             old.close()
 
@@ -158,6 +176,11 @@ class StepReader:
             if block is not None:
                 block.close()
         self._blocks = [None, None]
+
+    @property
+    def num_names(self) -> int:
+        """How many names of metrics it has."""
+        return len(self._names)
 
     @property
     def num_bytes(self) -> int:
@@ -214,7 +237,8 @@ class StepReader:
     def _learn_names(self, buffer: memoryview, words: Sequence[int], extras: int) -> None:
         names = _array(buffer, words, extras + _NAMES, np.uint8)
         if names is not None:
-            self._names += names.tobytes().decode().split("\0")
+            first, new = json.loads(names.tobytes())
+            self._names[first:] = new
 
 
 def _array(

@@ -8,9 +8,10 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import wait
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from entity_env.vec.batch_step import BatchStep
 from entity_env.vec.doorbell import Wake
 from entity_env.vec.protocol import (
     NOBODY,
+    SAFE_PATH,
     Command,
     Failure,
     Ready,
@@ -36,14 +38,20 @@ from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec.wire import StepWriter
 
 _NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
+_LOOK_S: Final = 1.0
+"""How often a worker looks whether its parent lives, where nothing tells it."""
 _GRACE_S: Final = 1.0
 """How long a worker whose parent is gone may take to unwind its games."""
 
 
 def run_worker(setup: Setup) -> None:
     """Steps environments until the parent closes, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it closes its workers
-    _leave_with_parent(setup.lifeline)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _leave_to_parent)
+    if not setup.keeps_safe_path:
+        os.environ.pop(SAFE_PATH, None)
+    _leave_with_parent(setup)
     _tell_stacks(setup)
     try:
         batch = make_batch(
@@ -88,9 +96,14 @@ class _Worker:
         self._connection = setup.connection
         self._words = words_of(setup.header, setup.index)
         batch.current = self._words[Word.CURRENT :]
-        self._actions: SharedBlock | None = None
+        self._command: SharedBlock | None = None
+        """Actions, or a message of the parent."""
+        self._command_number = 0
+        self._num_sent = 0
+        """Blocks that were sent to the parent."""
+        self._message: SharedBlock | None = None
+        """The last message to the parent; kept until the next one, for the parent to take."""
         self._num_actors = {name: 0 for name in batch.action_space()}
-        self._waiting_ns = 0
         self._writer = self._start()
 
     def serve(self) -> None:
@@ -101,7 +114,7 @@ class _Worker:
             if bell.wait() is not Wake.RUNG:
                 return
             words[Word.WAITING_NS] += perf_counter_ns() - begin
-            words[Word.STATUS] = 0
+            words[Word.MESSAGE_BLOCK] = 0
             command = words[Word.COMMAND]
             if command == Command.CLOSE:
                 self._close()
@@ -112,8 +125,9 @@ class _Worker:
             except BaseException as error:
                 # `sys.exit` of a game, say: a batch of environments explains exceptions, but not it
                 env_id = self._setup.envs.start + words[Word.CURRENT]
-                is_explained = isinstance(error, Exception)
+                is_explained = isinstance(error, Exception) and command != Command.RENDER
                 self._say(Failure.of(error, self._setup.index, None if is_explained else env_id))
+                self._note_numbers(range(len(self._setup.envs)))
             words[Word.CURRENT] = NOBODY
             bell.ring()
 
@@ -125,7 +139,9 @@ class _Worker:
         layout = FrameLayout(batch.obs_space(), batch.action_space())
         block = SharedBlock.receive(self._connection)
         rows = Rows(block, layout, num_envs * num_agents, num_envs)
-        return StepWriter(layout, rows, self._setup.envs, num_agents)
+        mine = self._setup.envs
+        self._numbers = rows.numbers[mine.start * num_agents : mine.stop * num_agents]
+        return StepWriter(layout, rows, mine, num_agents)
 
     def _obey(self, command: int) -> None:
         words = self._words
@@ -133,15 +149,16 @@ class _Worker:
             values = self._read_actions()
             self._step(lambda memory: act_on(self._batch, values, memory))
         elif command == Command.RESET:
-            reset: Reset = self._connection.recv()
+            reset: Reset = self._read_message()
             for env_id, run in reset.runs.items():
                 self._batch.seed_env(env_id, run)
             self._step(lambda memory: self._batch.reset(reset.env_ids, memory))
+            self._note_numbers(reset.env_ids)
         elif command == Command.RENDER:
-            env_id = self._connection.recv()
-            words[Word.CURRENT] = env_id
+            drawn: int = self._read_message()
+            words[Word.CURRENT] = drawn
             try:
-                self._say(render_env(self._batch, env_id))
+                self._say(render_env(self._batch, drawn))
             except NotImplementedError as error:
                 self._say(error)
 
@@ -151,41 +168,74 @@ class _Worker:
         parity = words[Word.PARITY]
         self._writer.begin(parity)
         step = take(self._writer.memory[parity])
-        self._writer.end(parity, step)
+        self._writer.end(parity, step, words[Word.KNOWN_NAMES])
         for name, where in step.frame.layout.actions.items():
             self._num_actors[name] = int(step.frame.lengths[where.row].sum())
         words[Word.GAMES_NS] = int(batch.games_s * 1e9)
         words[Word.PACKING_NS] = int(batch.packing_s * 1e9)
         words[Word.NUM_RESTARTS] = batch.num_restarts
-        blocks = self._writer.new_blocks(parity)
-        words[Word.NEW_ARENA] = len(blocks)
-        for block in blocks:
-            block.send(self._connection)
+        for episodes in (step.ended, step.lost):
+            if len(episodes):
+                self._note_numbers(set((episodes.rows // batch.num_agents).tolist()))
+        words[Word.ARENA_BLOCK] = 0
+        arena = self._writer.unknown_arena(parity, words[Word.KNOWN_ARENA_0 + parity])
+        if arena is not None:
+            arena.number = words[Word.ARENA_BLOCK] = self._send(arena.block)
+
+    def _note_numbers(self, env_ids: Iterable[int]) -> None:
+        """Writes down for the parent which episodes some environments play, or play next."""
+        num_agents = self._batch.num_agents
+        for env_id in env_ids:
+            first = env_id * num_agents
+            self._numbers[first : first + num_agents] = self._batch.numbers(env_id)
+
+    def _read_message(self) -> Any:  # noqa: ANN401 - what the command needs
+        """What the parent has pickled into the command block."""
+        buffer = self._command_block().buffer
+        return pickle.loads(buffer[: self._words[Word.COMMAND_BYTES]])  # noqa: S301 - the parent's
+
+    def _command_block(self) -> SharedBlock:
+        number = self._words[Word.COMMAND_BLOCK]
+        if self._command is None or number != self._command_number:
+            old, self._command = self._command, SharedBlock.receive(self._connection, number)
+            self._command_number = number
+            if old is not None:
+                old.close()
+        return self._command
 
     def _read_actions(self) -> dict[str, NDArray[Any]]:
         """One value for each actor of the last step, in the order of the actions."""
-        if self._words[Word.NEW_ACTIONS]:
-            if self._actions is not None:
-                self._actions.close()
-            self._actions = SharedBlock.receive(self._connection)
+        block = self._command_block()
         values: dict[str, NDArray[Any]] = {}
         offset = 0
         for name, space in self._batch.action_space().items():
             count = self._num_actors[name]
-            if self._actions is None or not count:
+            if not count:
                 values[name] = _NOTHING
             elif isinstance(space, ContinuousActionSpace):
-                flat = self._actions.array(offset, count * len(space), np.float32)
+                flat = block.array(offset, count * len(space), np.float32)
                 values[name] = flat.reshape(count, len(space))
                 offset += -(-4 * flat.size // 8) * 8
             else:
-                values[name] = self._actions.array(offset, count, np.int64)
+                values[name] = block.array(offset, count, np.int64)
                 offset += 8 * count
         return values
 
     def _say(self, message: object) -> None:
-        self._words[Word.STATUS] = 1
-        self._connection.send(message)
+        """Sends the parent a message, of any length: through the connection comes its memory."""
+        data = pickle.dumps(message)
+        block = SharedBlock.create(len(data))
+        block.buffer[:] = data
+        self._words[Word.MESSAGE_BLOCK] = self._send(block)
+        old, self._message = self._message, block
+        if old is not None:
+            old.close()
+
+    def _send(self, block: SharedBlock) -> int:
+        """Sends memory to the parent; returns its number."""
+        self._num_sent += 1
+        block.send(self._connection, self._num_sent)
+        return self._num_sent
 
     def _close(self) -> None:
         try:
@@ -195,17 +245,46 @@ class _Worker:
         self._writer.close()
 
 
-def _leave_with_parent(lifeline: Connection[Any, Any]) -> None:
-    """Ends this process soon after its parent, also while a game hangs."""
+def _leave_to_parent(number: int, frame: FrameType | None) -> None:
+    """Does nothing: the parent gets the signal as well, saves, and closes its workers.
+
+    Not `SIG_IGN`, which every program that a game starts would inherit.
+    """
+
+
+def _leave_with_parent(setup: Setup) -> None:
+    """Ends this process soon after its parent, also while a game hangs.
+
+    The lifeline stays open as long as a process lives that the parent has forked, so the parent
+    itself is watched as well.
+    """
+    handles: list[Any] = [setup.lifeline]
+    with contextlib.suppress(AttributeError, OSError):  # Linux 5.3 or newer
+        handles.append(os.pidfd_open(setup.parent))
+        setup.bell.watch(handles[-1])
+    look_s = _LOOK_S if len(handles) == 1 else None
 
     def watch() -> None:
-        with contextlib.suppress(EOFError, OSError):
-            lifeline.recv_bytes()
+        while not wait(handles, look_s) and _is_alive(setup.parent):
+            pass
         # A worker that waits for its parent sees that it is gone, and unwinds its games by itself.
         threading.Event().wait(_GRACE_S)
         os._exit(1)
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+def _is_alive(process: int) -> bool:
+    """Whether there is such a process; where that cannot be asked, yes."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _tell_stacks(setup: Setup) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
-from time import monotonic
+from multiprocessing.util import Finalize
+from threading import get_ident
+from time import monotonic, sleep
 from typing import Final
 
 import numpy as np
@@ -12,7 +15,13 @@ from numpy.typing import NDArray
 
 from entity_env.agents.channel import Transport
 from entity_env.episode import Episode
-from entity_env.errors import EntityEnvError, UsageError, WorkerError
+from entity_env.errors import (
+    ClosedError,
+    EntityEnvError,
+    ProtocolError,
+    UsageError,
+    WorkerError,
+)
 from entity_env.frame import FrameLayout, gather
 from entity_env.seeds import EpisodeSeeds, Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
@@ -21,7 +30,7 @@ from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.backend import Source, Values
 from entity_env.vec.batch_step import BatchStep, merge_metrics
 from entity_env.vec.doorbell import Wake, wait_all, wait_any
-from entity_env.vec.endings import NUMBER, Ended, Endings
+from entity_env.vec.endings import Ended, Endings
 from entity_env.vec.link import Link, Plan, split
 from entity_env.vec.local import ERROR_METRIC, OnError
 from entity_env.vec.protocol import HEADER_BYTES, Reset, pickled
@@ -31,6 +40,12 @@ from entity_env.vec.statistics import WorkerStatistics
 
 _logger = logging.getLogger(__name__)
 
+_END_TIMEOUT_S: Final = 5.0
+"""How long `close` takes at most, whatever the workers do."""
+_LEAVE_TIMEOUT_S: Final = 4.0
+"""How long it waits for games that think, so that others have time left to be unwound."""
+_LOOK_S: Final = 0.2
+"""How often a thread that waits looks whether another one has closed the workers."""
 _MAX_REPLACEMENTS: Final = 5
 """New workers that die in a row, without a step in between, until that is an error."""
 
@@ -53,6 +68,7 @@ class Workers:
         on_error: OnError,
         step_timeout_s: float | None,
         start_method: str | None,
+        start_timeout_s: float,
     ) -> None:
         try:
             context = start_context(start_method)
@@ -61,6 +77,12 @@ class Workers:
         self.groups: Sequence[range] = split(num_envs, num_workers)
         self._on_error = on_error
         self._step_timeout_s = step_timeout_s
+        self._start_timeout_s = start_timeout_s
+        self._process = os.getpid()
+        """The process that the workers belong to."""
+        self._thread: int | None = None
+        """The thread that waits for workers."""
+        self._is_closing = False
         self._plan = Plan(context, pickled(source), autoreset, transport, on_error)
         self._header = SharedBlock.create(HEADER_BYTES * num_workers)
         self._rows_block: SharedBlock | None = None
@@ -70,6 +92,8 @@ class Workers:
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._lost: dict[int, list[Ended]] = {}
         """Episodes that were lost with the workers that others have replaced, not told yet."""
+        # Before multiprocessing ends its children, which would not unwind their games.
+        self._at_exit = Finalize(None, self.close, exitpriority=0)
         try:
             self._start(num_envs)
         except BaseException:
@@ -83,6 +107,7 @@ class Workers:
         return self._action_space
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        self._require_own_process()
         link = self._idle(group)
         begun: dict[int, Run] = {}
         for env_id in env_ids:
@@ -103,20 +128,31 @@ class Workers:
         link.reset(Reset(local, begun), self._step_timeout_s)
 
     def start_act(self, group: int, values: Values) -> None:
+        self._require_own_process()
         rows = self._rows_in(group)
         self._lengths[rows] += self._is_asked[rows]
         self._idle(group).act(values, self._step_timeout_s)
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
+        self._require_own_process()
         links = [self._links[group] for group in groups]
+        self._thread = get_ident()
+        try:
+            return self._wait(links, min_envs)
+        finally:
+            self._thread = None
+
+    def _wait(self, links: Sequence[Link], min_envs: int) -> list[int]:
         if min_envs == sum(len(link.envs) for link in links):
             bells = [link.bell for link in links if link.error is None]
             if wait_all(bells, self._patience_s(links)) is Wake.RUNG:
-                return list(groups)
+                return [link.index for link in links]
         while True:
             done = [link for link in links if link.error is not None or link.bell.is_rung]
             if sum(len(link.envs) for link in done) >= min_envs:
                 return [link.index for link in done]
+            if self._is_closing:
+                raise ClosedError("this VecEnv was closed by another thread")
             pending = [link for link in links if link not in done]
             wake = wait_any([link.bell for link in pending], self._patience_s(pending))
             if wake is Wake.PEER_GONE:
@@ -128,10 +164,12 @@ class Workers:
                     if link.deadline is not None and link.deadline <= monotonic():
                         link.hangs(self._step_timeout_s or 0.0)
 
-    def _patience_s(self, links: Sequence[Link]) -> float | None:
-        """How long to wait until one of the workers counts as hanging."""
+    def _patience_s(self, links: Sequence[Link]) -> float:
+        """How long to wait until one of the workers counts as hanging, or another thread may have
+        closed all of them."""
         deadlines = [link.deadline for link in links if link.deadline is not None]
-        return max(min(deadlines) - monotonic(), 0.0) if deadlines else None
+        left_s = min(deadlines) - monotonic() if deadlines else _LOOK_S
+        return min(max(left_s, 0.0), _LOOK_S)
 
     def collect(self, groups: Sequence[int]) -> BatchStep:
         told = [(self._links[group], self._links[group].read()) for group in groups]
@@ -145,6 +183,8 @@ class Workers:
                 steps[link.index] = self._recover(link)
             else:
                 failed = failed or self._placed(step)
+                rows = self._rows_in(link.index)
+                self._numbers[rows] = self._rows.numbers[rows]
         if failed is not None:  # whoever has stepped all the same is counted
             for group, step in steps.items():
                 self._count([group], self._side_by_side({group: step}))
@@ -155,9 +195,11 @@ class Workers:
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         group = next(i for i, envs in enumerate(self.groups) if env_id in envs)
-        link = self._links[group]
-        local = env_id - link.envs.start
-        drawn: NDArray[np.uint8] | None = link.render(local, self._step_timeout_s)
+        self._require_own_process()
+        link = self._idle(group)
+        link.render(env_id - link.envs.start, self._step_timeout_s)
+        self.wait([group], 1)
+        drawn: NDArray[np.uint8] | None = link.drawn()
         return drawn
 
     def statistics(self) -> list[WorkerStatistics]:
@@ -167,18 +209,45 @@ class Workers:
         ]
 
     def close(self) -> None:
-        failures = [link.close() for link in self._links]
+        if os.getpid() != self._process:
+            return  # a fork: the workers belong to the process that has made them
+        self._is_closing = True
+        self._wait_for_other_thread()
+        begun = monotonic()
+        for link in sorted(self._links, key=lambda link: link.is_busy):  # those that hang last
+            link.ask_to_leave(begun + _LEAVE_TIMEOUT_S)
+        failures = [link.close(begun + _END_TIMEOUT_S) for link in self._links]
         if self._rows_block is not None:
             self._rows_block.close()
         self._header.close()
+        self._at_exit.cancel()
         for failure in failures:
             if failure is not None:
                 raise failure
 
+    def _wait_for_other_thread(self) -> None:
+        """Lets a thread that waits for workers see that they are being closed."""
+        deadline = monotonic() + 2 * _LOOK_S
+        while self._thread not in (None, get_ident()) and monotonic() < deadline:
+            sleep(_LOOK_S / 20)
+
+    def _require_own_process(self) -> None:
+        """Checks that this process has made the workers: two that step them would mix their steps.
+
+        Raises:
+            ProtocolError: it was forked from that one.
+        """
+        if os.getpid() != self._process:
+            raise ProtocolError(
+                f"this VecEnv was made by process {self._process}, and this one, {os.getpid()}, "
+                "was forked from it: the workers serve only the process that made them; make a "
+                "VecEnv of its own here"
+            )
+
     def _start(self, num_envs: int) -> None:
         for index, envs in enumerate(self.groups):
             self._links.append(Link(self._plan, index, envs, self._header))
-        ready = [link.greet() for link in self._links]
+        ready = [link.greet(self._start_timeout_s) for link in self._links]
         self._obs_space, self._action_space = ready[0].obs_space, ready[0].action_space
         self.num_agents = ready[0].num_agents
         for index, one in enumerate(ready):
@@ -209,7 +278,9 @@ class Workers:
         link = self._links[group]
         if link.is_busy:
             self.wait([group], 1)
-            link.read()
+            step = link.read()
+            if isinstance(step, BatchStep):
+                self._count([group], self._side_by_side({group: step}))
         return link
 
     def _replace(self, group: int) -> Link:
@@ -217,9 +288,9 @@ class Workers:
         old = self._links[group]
         self._before[group] = self._before[group].plus(old.statistics())
         # Its first step goes where the old one failed to write: what was shown last stays whole.
-        link = Link(self._plan, group, old.envs, self._header, old.parity ^ 1)
+        link = Link(self._plan, group, old.envs, self._header, old.parity)
         self._links[group] = link
-        link.greet()
+        link.greet(self._start_timeout_s)
         if self._rows_block is None:
             raise WorkerError("the workers are closed")
         num_envs = len(self._seeds)
@@ -306,8 +377,8 @@ class Workers:
                 over = endings.rows if isinstance(rows, slice) else rows[endings.rows]
                 self._earned[over] = 0
                 self._lengths[over] = 0
-                np.maximum.at(self._numbers, over, endings.ints[:, NUMBER] + 1)
                 self._is_playing[over] = False
+        self._numbers[rows] = self._rows.numbers[rows]
         num_actors = np.add.reduce(step.frame.lengths[self._actor_rows])
         self._is_asked[rows] = is_asked = num_actors > 0
         self._is_playing[rows] |= is_asked
