@@ -1,8 +1,9 @@
-"""Does a `VecEnv` keep its books while its workers are killed, and its games raise and hang?
+"""Are the episodes of a `VecEnv` right while workers are killed, games fail and Ctrl-C comes?
 
 Four workers play a game whose rewards are whole numbers. Its games raise and hang now and then, and
-workers are killed at random moments; everything is begun anew. Every step is entered in books of
-its own here, and the episodes that come back must agree with them to the last reward. The memory
+workers are killed at random moments; everything is restarted. At random moments a step is also
+interrupted, and all environments reset, as after Ctrl-C in a notebook. Every step is added up here,
+and the episodes that come back must agree with the sums to the last reward. The memory
 and the open files of all processes must stay what they were. Fails when anything is amiss.
 """
 
@@ -20,6 +21,7 @@ from enum import Enum
 from pathlib import Path
 from threading import Event
 from time import monotonic
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,10 @@ NUM_ENVS = 64
 STEP_TIMEOUT_S = 0.5
 STEPS_A_KILL = 400
 """Mean number of batches between two kills."""
+STEPS_AN_INTERRUPT = 300
+"""Mean number of batches between two interrupts."""
+LONGEST_WAIT_S = 0.004
+"""From the call to the interrupt; about what a step takes."""
 RAISES_A_STEP = 1 / 10_000
 HANGS_A_STEP = 1 / 40_000
 """Of each game."""
@@ -93,6 +99,8 @@ class Books:
     told_steps: int = 0
     num_episodes: int = 0
     num_errors: int = 0
+    num_missed: int = 0
+    """Failures in steps that were interrupted."""
     mismatches: list[str] = field(default_factory=list)
 
     def enter(self, batch: VecObs) -> None:
@@ -126,6 +134,18 @@ class Books:
         flagged = batch.env_id[batch.done].tolist()
         if not ended == final == sorted(flagged):
             self.mismatches.append(f"ended {ended}, final {final}, done {flagged}")
+
+    def forget(self, num_restarts: int) -> None:
+        """All environments were reset in the middle of their episodes, which are told no more.
+
+        Args:
+            num_restarts: environments that were restarted so far, also in steps that were cut off.
+        """
+        self.shown_reward -= float(self.reward.sum())
+        self.shown_steps -= int(self.length.sum())
+        self.reward[:] = self.length[:] = 0
+        self.number += 1  # what was shown is not played again
+        self.num_missed = num_restarts - self.num_errors
 
     def close(self) -> None:
         """Compares the totals."""
@@ -176,6 +196,11 @@ def dawdle(rng: random.Random) -> None:
         pass
 
 
+def interrupt(number: int, frame: object) -> NoReturn:
+    """What Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
 def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str]]:
     """Figures, and what did not add up."""
     rng = random.Random(seed)
@@ -186,7 +211,8 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str]]:
     game = Game(play, entities=(Cart,), actions=(Move,))
     memory: list[float] = []
     files: list[int] = []
-    num_kills = 0
+    num_kills = num_interrupts = 0
+    before = signal.signal(signal.SIGALRM, interrupt)
     begin = sampled = monotonic()
     with VecEnv(
         game, NUM_ENVS, NUM_WORKERS, on_error="restart", step_timeout_s=STEP_TIMEOUT_S
@@ -194,12 +220,21 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str]]:
         batch = vec.reset()
         while monotonic() - begin < 60 * minutes:
             choices = np.array([rng.randrange(2) for _ in range(len(batch))], dtype=np.int64)
-            vec.send({"Move": choices})
-            if rng.random() < 1 / STEPS_A_KILL:
-                dawdle(rng)
-                os.kill(rng.choice(_workers()), signal.SIGKILL)
-                num_kills += 1
-            batch = vec.recv(min_envs=rng.choice((1, 20, None)))
+            try:
+                if rng.random() < 1 / STEPS_AN_INTERRUPT:
+                    signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT_S * (1 - rng.random()))
+                vec.send({"Move": choices})
+                if rng.random() < 1 / STEPS_A_KILL:
+                    dawdle(rng)
+                    os.kill(rng.choice(_workers()), signal.SIGKILL)
+                    num_kills += 1
+                batch = vec.recv(min_envs=rng.choice((1, 20, None)))
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                num_interrupts += 1
+                batch = vec.reset()
+                books.forget(vec.statistics().num_restarts)
+                continue
             books.enter(batch)
             if monotonic() - sampled > SAMPLE_S:
                 sampled = monotonic()
@@ -207,14 +242,16 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str]]:
                 files.append(num_files())
         elapsed = monotonic() - begin
         restarts = vec.statistics().num_restarts
+    signal.signal(signal.SIGALRM, before)
     books.close()
     figures = {
         "minutes": elapsed / 60,
         "env_steps": books.shown_steps,
         "episodes": books.num_episodes,
         "kills": num_kills,
+        "interrupts": num_interrupts,
         "hangs": warnings.num_hangs,
-        "raises": books.num_errors - (NUM_ENVS // NUM_WORKERS) * _num_lost(warnings),
+        "raises": restarts - (NUM_ENVS // NUM_WORKERS) * _num_lost(warnings),
         "episodes_lost": books.num_errors,
         "mismatches": len(books.mismatches),
         "memory_mb": statistics.median(memory),
@@ -222,8 +259,9 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str]]:
         "open_files_growth": _growth(files),
     }
     problems = books.mismatches[:20]
-    if books.num_errors != restarts:
-        problems.append(f"{books.num_errors} episodes were lost, {restarts} environments restarted")
+    if books.num_errors + books.num_missed != restarts:
+        told = f"{books.num_errors} episodes were lost, {books.num_missed} more in steps cut off"
+        problems.append(f"{told}, and {restarts} environments restarted")
     if warnings.num_deaths > num_kills:
         problems.append(f"{warnings.num_deaths} workers died, {num_kills} of them were killed")
     if figures["memory_growth_mb"] > MAX_GROWTH_MB:
