@@ -121,6 +121,10 @@ class Books:
         self._books[BEGUN_AT, env_ids] = self._clock + is_late
         self._books[NUMBERS, env_ids] += 1
 
+    def number(self, env_id: int) -> int:
+        """Number of the episode that an environment has begun last."""
+        return int(self._books[NUMBERS, env_id])
+
     def begin_runs(self, runs: dict[int, Run]) -> None:
         """The episodes that some environments have just begun are of new runs."""
         if not runs:

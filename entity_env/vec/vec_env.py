@@ -84,6 +84,12 @@ class VecEnv:
         self.autoreset = autoreset
         self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), self.num_agents)
         self._seed: int | None = seed
+        """Of the run that the first reset begins."""
+        self._runs: Mapping[int, Run] = {}
+        """Those of a reset that an interrupt has cut off, or may cut off now."""
+        self._is_settled = True
+        """Nothing is under way between `_open` and `_answered`. If an interrupt or an error leaves
+        it false, nothing can be gone on with."""
         self._open: list[Delivered] = []
         """Batches that were returned and not answered yet."""
         self._answered: dict[int, Delivered] = {}
@@ -109,7 +115,8 @@ class VecEnv:
         """Begins a new episode in every environment, whatever its state.
 
         Args:
-            seed: begins a new run with this seed; None goes on to the next episodes of the run.
+            seed: begins a new run with this seed; None goes on to the next episodes of the run. The
+                run of a reset that was interrupted (Ctrl-C) is begun once more.
             starts: as for `reset_envs`.
 
         Raises:
@@ -120,8 +127,6 @@ class VecEnv:
         self._require_open()
         env_ids = range(self.num_envs)
         runs = new_runs(env_ids, self.num_envs, self._seed if seed is None else seed, starts)
-        self._drain()
-        self._seed = None
         return self._reset(env_ids, runs, {})
 
     def act(self, actions: VecActions) -> VecObs:
@@ -165,6 +170,7 @@ class VecEnv:
         batch = self._answerable(env_ids)
         obs = batch.obs
         values = checked_actions(actions, obs.action_masks, self.action_space(), batch.where)
+        self._is_settled = False
         self._open.remove(batch)
         if len(batch.groups) == 1:
             self._backend.start_act(batch.groups[0], values)
@@ -178,6 +184,7 @@ class VecEnv:
                 self._backend.start_act(group, share)
         for group in batch.groups:
             self._answered[group] = batch
+        self._is_settled = True
         self._clock.end_call()
 
     def recv(self, min_envs: int | None = None) -> VecObs:
@@ -204,12 +211,9 @@ class VecEnv:
         if min_envs is not None and not 1 <= min_envs <= num_busy:
             raise UsageError(f"min_envs must be from 1 to {num_busy}, got {min_envs}")
         self._clock.begin_call()
-        try:
-            groups = sorted(self._wait(busy, min_envs or num_busy))
-            step = self._backend.collect(groups)
-        except BaseException:
-            self._forget()
-            raise
+        self._is_settled = False
+        groups = sorted(self._wait(busy, min_envs or num_busy))
+        step = self._backend.collect(groups)
         previous = {group: self._answered.pop(group) for group in groups}
         self._num_steps += 1
         self._num_env_steps += sum(len(self._backend.groups[group]) for group in groups)
@@ -313,8 +317,23 @@ class VecEnv:
     def _reset(
         self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, Delivered]
     ) -> VecObs:
+        if self._runs:
+            runs = {**self._runs, **runs}
+        self._runs, self._seed = runs, None
         self._clock.skip()
-        self._forget()
+        self._is_settled = False
+        try:
+            self._drain()
+            obs = self._begin(env_ids, runs, previous)
+        except Exception:
+            self._runs = {}
+            raise
+        self._runs = {}
+        return obs
+
+    def _begin(
+        self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, Delivered]
+    ) -> VecObs:
         groups = range(len(self._backend.groups))
         chosen = np.asarray(env_ids, dtype=np.int64)
         for group in groups:
@@ -343,6 +362,7 @@ class VecEnv:
         obs = step.vec_obs(env_id, agent_id, lost)
         self._num_episodes += len(obs.episodes)
         self._open.append(Delivered(groups, envs, obs, self.num_agents))
+        self._is_settled = True
         self._clock.end_call()
         return obs
 
@@ -390,6 +410,9 @@ class VecEnv:
     def _require_open(self) -> None:
         if self._is_closed:
             raise ClosedError("this VecEnv is closed: make a new one")
+        if not self._is_settled:
+            self._forget()
+            self._is_settled = True
 
     def _require_reset(self) -> None:
         self._require_open()
