@@ -76,14 +76,18 @@ class ThreadChannel:
 
     def throw(self) -> None:
         self._num_swallowed = 0
-        self._is_exiting = True
-        while self._is_exiting and not self.is_finished:
+        while True:
+            # Looked at first: a game that runs may leave, and begin anew, as soon as it is told.
             is_running = self._turns_done < self._turns_given
+            if self.is_finished and not is_running:
+                self._wait()
+                return
+            self._is_exiting = True
             if not is_running:
                 self._turns_given += 1
             self._wake()  # also if it runs: the driver may have been interrupted before it did so
             self._wait(_CLOSE_TIMEOUT_S if is_running else -1)
-            if self._num_swallowed > MAX_SWALLOWED_EXITS:
+            if not self._is_exiting or self._num_swallowed > MAX_SWALLOWED_EXITS:
                 break
         if self._num_swallowed > MAX_SWALLOWED_EXITS:
             self.is_finished = True
@@ -124,7 +128,7 @@ class ThreadChannel:
             raise
 
     def _wait(self, timeout_s: float = -1) -> None:
-        """Waits until the game hands over, and raises what it raised; -1 = as long as it takes."""
+        """Waits until the game hands over, and raises what it raised; -1 = for ever."""
         while self._turns_done < self._turns_given:
             if not self._done.acquire(timeout=timeout_s):
                 self._give_up()

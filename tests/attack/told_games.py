@@ -127,28 +127,11 @@ def play_told(agent: Agent, *, seed: int, kind: str = "global", fault: str = "")
     agent.game_over(final, truncated=is_cut(seed))
 
 
-def play_pair(agents: list[Agent], *, seed: int) -> None:
-    """Two agents that see the same, and are asked in turns."""
-    length, rate = length_of(seed), rate_of(seed)
-    for step in range(length):
-        for agent in agents:
-            obs = _obs(seed, step, "global", step * rate).metric("seen", 1.0)
-            if agent.act(obs, Move) is None:
-                return
-    for agent in agents:
-        agent.game_over(_obs(seed, length, "global", length * rate), truncated=is_cut(seed))
-
-
 def told_game(kind: str = "global", fault: str = "") -> Game:
     """One game; kinds are "global", "masked" and "actors"."""
     action = EACH if kind == "actors" else Move
     game = Game(play_told, entities=(Told, Ghost), actions=(action,))
     return game.with_settings(kind=kind, fault=fault)
-
-
-def pair_game() -> Game:
-    """A game for two agents."""
-    return Game(play_pair, entities=(Told, Ghost), actions=(Move,), num_agents=2)
 
 
 class ToldEnv(Environment):

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from entity_env import Episode, VecObs
+from entity_env import Episode, VecCategoricalActionMask, VecObs
 from entity_env.seeds import EpisodeSeeds
 from entity_env.vec import Autoreset
 from tests.attack.told_games import (
@@ -61,16 +62,17 @@ class ToldModel:
     num_episodes: int = 0
     num_env_steps: int = 0
     playing: dict[int, Played] = field(default_factory=dict)
-    skips: bool = True
+    skips: bool = False
     """The next reset may pass over episodes: an interrupt or a failure has cut some."""
 
     def __post_init__(self) -> None:
         self._runs = {e: (EpisodeSeeds(self.seed, e), 0) for e in range(self.num_envs)}
         """The seeds of every environment, and the number that has not begun yet."""
+        self._cut_seeds: list[int] = []
+        """Of runs that were about to begin."""
         self._seen: list[set[tuple[int, int]]] = [set() for _ in range(self.num_envs)]
         """Seed of the run and number of every episode that was shown, by environment."""
         self._run_of: list[int] = [0] * self.num_envs
-        self.skips = False
 
     def begin_run(self, seed: int, env_ids: Iterable[int]) -> None:
         """Environments begin a new run at their next reset."""
@@ -78,10 +80,16 @@ class ToldModel:
             self._runs[env_id] = EpisodeSeeds(seed, env_id), 0
             self._run_of[env_id] += 1
 
-    def cut(self) -> None:
-        """An interrupt or failure: only a reset goes on, and whatever was under way is gone."""
+    def cut(self, seed: int | None = None) -> None:
+        """An interrupt or failure: only a reset goes on, and whatever was under way is gone.
+
+        Args:
+            seed: of the run that was about to begin: the next reset begins it, or it never will.
+        """
         self.playing = {}
         self.skips = True
+        if seed is not None:
+            self._cut_seeds.append(seed)
 
     def after_reset(self, obs: VecObs, env_ids: Iterable[int] | None = None) -> None:
         """Checks what `reset` or `reset_envs` returned."""
@@ -89,6 +97,10 @@ class ToldModel:
         assert obs.env_id.tolist() == [
             e for e in range(self.num_envs) for _ in range(self.num_agents)
         ]
+        for seed in self._cut_seeds:
+            if _told(obs, 0)[0] == EpisodeSeeds(seed, 0)[0]:
+                self.begin_run(seed, chosen)
+        self._cut_seeds = []
         for row, env_id in enumerate(obs.env_id.tolist()):
             if env_id in chosen and row % self.num_agents == 0:
                 self._begin(obs, row, env_id)
@@ -199,7 +211,6 @@ class ToldModel:
     def _check_row(self, obs: VecObs, row: int, env_id: int) -> None:
         played = self.playing[env_id]
         seed, step = played.seed, played.step
-        agent_id = int(obs.agent_id[row])
         [(name, mask)] = obs.action_masks.items()
         num_actors = int(mask.actors.lengths[row])
         _check_features(obs, row, seed, step)
@@ -210,9 +221,9 @@ class ToldModel:
         assert num_actors == wanted, f"env {env_id}: {num_actors} actors of {name}, not {wanted}"
         if self.kind == "masked" and wanted:
             allowed = [not is_masked(seed, step), True, True]
-            given = getattr(mask, "mask", None)
-            assert (given is None and all(allowed)) or given[row].tolist() == [allowed]
-        del agent_id
+            assert isinstance(mask, VecCategoricalActionMask)
+            given = [[True] * 3] if mask.mask is None else mask.mask[row].tolist()
+            assert given == [allowed], f"row {row} allows {given}, not {allowed}"
 
     def _check_metrics(self, obs: VecObs) -> None:
         shown = [e for e in obs.env_id.tolist() if not self.playing[e].is_over]
@@ -224,7 +235,12 @@ def _told(obs: VecObs, row: int) -> tuple[int, int]:
     """Seed and step that a row shows."""
     rows = obs.features["Told"][row]
     assert len(rows), f"row {row} shows nobody"
-    high, middle, low, step, _ = (int(x) for x in rows[0].tolist())
+    return seed_of(rows[0])
+
+
+def seed_of(told: Iterable[float]) -> tuple[int, int]:
+    """Seed and step, of the features of a `Told`."""
+    high, middle, low, step, _ = map(int, told)
     return (high * SPLIT + middle) * SPLIT + low, step
 
 
@@ -237,7 +253,7 @@ def _check_features(obs: VecObs, row: int, seed: int, step: int) -> None:
     assert ghosts.tolist() == wanted, f"row {row} shows ghosts {ghosts.tolist()}, not {wanted}"
 
 
-def actions_for(obs: VecObs, choices: Sequence[int] = (1,)) -> dict[str, np.ndarray]:
+def actions_for(obs: VecObs, choices: Sequence[int] = (1,)) -> dict[str, NDArray[np.int64]]:
     """An allowed action for everyone who is asked."""
     return {
         name: np.resize(np.array(choices, np.int64), len(mask.actors.values))
