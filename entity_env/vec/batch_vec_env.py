@@ -182,8 +182,8 @@ class BatchVecEnv(VecEnv):
         if self.autoreset != "same_step":
             self._is_over[:] = False if over is None else over
         self._open[0].obs = obs
-        self._is_settled = True
         self._clock.end_call()
+        self._is_settled = True
         return obs
 
 

@@ -184,8 +184,8 @@ class VecEnv:
                 self._backend.start_act(group, share)
         for group in batch.groups:
             self._answered[group] = batch
-        self._is_settled = True
         self._clock.end_call()
+        self._is_settled = True
 
     def recv(self, min_envs: int | None = None) -> VecObs:
         """Waits for environments whose actions were sent, and returns those that are ready.
@@ -362,8 +362,8 @@ class VecEnv:
         obs = step.vec_obs(env_id, agent_id, lost)
         self._num_episodes += len(obs.episodes)
         self._open.append(Delivered(groups, envs, obs, self.num_agents))
-        self._is_settled = True
         self._clock.end_call()
+        self._is_settled = True
         return obs
 
     def _wait(self, groups: Sequence[int], min_envs: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Interrupts (Ctrl-C) before every line of a call: afterwards everything is right, or a reset away.
 
-`make attack` strikes before each line, then at instructions; `make test` at some random ones.
+Each test takes the places in a random order, every one once before any comes again: `make attack`
+has the time for most of them, `make test` for some.
 """
 
 from __future__ import annotations
@@ -118,10 +119,12 @@ class Run:
             obs = self._reset_over()
         actions = actions_for(obs)
         shown: list[VecObs] = []
+        num_steps = self.vec.statistics().num_steps
         is_struck = interrupter.strike(lambda: shown.append(self.vec.act(actions)), number)
-        if not is_struck or shown:
+        is_done = self.vec.statistics().num_steps > num_steps
+        if shown:
             self.model.after_act(shown[0])
-        elif self._attack.rng.random() < 0.5:
+        elif not is_done and self._attack.rng.random() < 0.5:
             try:
                 again = self.vec.act(actions)
             except ProtocolError:
@@ -205,16 +208,12 @@ class Run:
         return obs
 
 
-def places(
-    attack: Attack, lengths: dict[str, int], *, all_of_them: bool
-) -> Iterator[tuple[str, int]]:
-    """Which call is interrupted at which place: all of them in turn, and then random ones."""
+def places(attack: Attack, lengths: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Which call is interrupted at which place: each of them once, in any order, then again."""
     wanted = [(call, n) for call, length in lengths.items() for n in range(1, length + 2)]
-    if not all_of_them:
+    while True:
         attack.rng.shuffle(wanted)
-    least = len(wanted) if all_of_them else 1
-    for i in attack.rounds(least=least):
-        yield wanted[i] if i < len(wanted) else attack.rng.choice(wanted)
+        yield from wanted
 
 
 def interrupt_everywhere(executor: Executor, attack: Attack, by_instruction: bool) -> None:
@@ -225,9 +224,7 @@ def interrupt_everywhere(executor: Executor, attack: Attack, by_instruction: boo
             for name, call in run.calls.items():
                 assert not call(interrupter, ALL_LINES)
                 lengths[name] = interrupter.count
-            for name, number in places(
-                attack, lengths, all_of_them=attack.is_full and not by_instruction
-            ):
+            for _, (name, number) in zip(attack.rounds(), places(attack, lengths), strict=False):
                 attack.counts["interrupts"] += 1
                 try:
                     is_struck = run.calls[name](interrupter, number)

@@ -98,7 +98,8 @@ class ToldModel:
             e for e in range(self.num_envs) for _ in range(self.num_agents)
         ]
         for seed in self._cut_seeds:
-            if _told(obs, 0)[0] == EpisodeSeeds(seed, 0)[0]:
+            begun = EpisodeSeeds(seed, 0)
+            if _told(obs, 0)[0] in (begun[0], begun[1]):  # 1: only its return was cut off
                 self.begin_run(seed, chosen)
         self._cut_seeds = []
         for row, env_id in enumerate(obs.env_id.tolist()):
@@ -198,8 +199,20 @@ class ToldModel:
     ) -> None:
         assert episode is not None, f"env {env_id} ended, and no episode says so"
         length, rate = length_of(played.seed), rate_of(played.seed)
-        told = episode.reward, episode.length, episode.seed, episode.number, episode.truncated
-        wanted = length * rate, length, played.seed, played.number, is_cut(played.seed)
+        told: Sequence[object] = (
+            episode.reward,
+            episode.length,
+            episode.seed,
+            episode.number,
+            episode.truncated,
+        )
+        wanted: Sequence[object] = (
+            length * rate,
+            length,
+            played.seed,
+            played.number,
+            is_cut(played.seed),
+        )
         assert told == wanted, f"env {env_id}: {told}, not {wanted}"
         if self.num_agents == 1:
             assert dict(episode.metrics) == {"last": float(rate)}, f"{episode.metrics}"
