@@ -49,6 +49,8 @@ class ObsColumns:
         """Row, type, first and count of each group of actors, one after another."""
         self._asking: list[int] = []
         """Rows that are asked for anything."""
+        self._is_empty = True
+        """Nothing is left of an `add` that was cut off, by an interrupt say."""
 
     def add(
         self,
@@ -71,11 +73,14 @@ class ObsColumns:
             How many were added. Fewer than there are when one looks different, or when they cannot
             be read: the long way says what is wrong.
         """
+        if not self._is_empty:
+            self._clear()
         kinds = next((asked[i] for i in range(first, len(shown)) if shown[i] is not None), ())
         writers = [self._actions[kind.name] for kind in kinds]
         acts = len(writers) == 1 and isinstance(writers[0], CategoricalWriter)
         if not acts and not all(isinstance(one, GlobalCategoricalWriter) for one in writers):
             return 0
+        self._is_empty = False
         count = self._gather(shown, asked, first, first_row, kinds, acts)
         if count and not self._read():
             count = 0
@@ -86,8 +91,7 @@ class ObsColumns:
                     writer.add_all(self._asking)
                 else:
                     writer.add_groups(self._actors)
-        for gathered in (self._metrics, self._actors, self._asking):
-            gathered.clear()
+        self._clear()
         return count
 
     def _gather(
@@ -163,11 +167,16 @@ class ObsColumns:
                 del column.buffer.pending[num_pending:]
                 del column.buffer.ends[num_ends:]
             return False
-        finally:
-            for column in self._all:
-                column.entities.clear()
-                column.ends.clear()
         return True
+
+    def _clear(self) -> None:
+        """Drops all that was gathered."""
+        for column in self._all:
+            column.entities.clear()
+            column.ends.clear()
+        for gathered in (self._metrics, self._actors, self._asking):
+            gathered.clear()
+        self._is_empty = True
 
 
 class _Column:

@@ -526,7 +526,8 @@ def let_go(channel: object) -> None:
     if isinstance(channel, ThreadChannel):
         thread = channel._thread
         assert thread is not None
-        channel._go.release()
+        channel._turns_given += 1
+        channel._wake()
         thread.join()
 
 

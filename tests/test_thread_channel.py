@@ -1,14 +1,17 @@
 """What only the thread transport does; `test_channel.py` has what both promise."""
 
+import itertools
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from entity_env import ClosedError, GameExit, ProtocolError
 from entity_env.agents import thread_channel
 from entity_env.agents.thread_channel import ThreadChannel
+from tests.attack.interrupter import Interrupter
 
 
 class Game:
@@ -125,28 +128,34 @@ class TestInterrupted:
         game.thread.join()
         assert game.notes == ["asks", "finally"]
 
-    def test_between_the_end_of_the_wait_and_its_record(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The game has handed over, but the driver does not know: it is told to leave anyway."""
-        monkeypatch.setattr(thread_channel, "_CLOSE_TIMEOUT_S", 0.01)
-        notes: list[str] = []
-        threads: list[threading.Thread] = []
+    @pytest.mark.parametrize("num_turns", [0, 1])
+    @pytest.mark.parametrize("by_instruction", [False, True])
+    def test_anywhere(self, num_turns: int, by_instruction: bool) -> None:
+        """It can be closed, and has run its `finally` block if it had begun."""
+        for number in itertools.count(1):
+            notes: list[str] = []
+            channels: list[ThreadChannel] = []
+            channel = ThreadChannel(partial(play, channels, notes), "the game")
+            channels.append(channel)
+            with Interrupter(by_instruction=by_instruction) as interrupter:
+                for _ in range(num_turns):
+                    channel.resume()
+                is_struck = interrupter.strike(channel.resume, number)
+                channel.close()
+            assert notes in ([], ["begins", "ends"])
+            assert channel.is_finished
+            if not is_struck:
+                break
+        assert number > 10
 
-        def play() -> None:
-            threads.append(threading.current_thread())
-            try:
-                channel.suspend()
-            finally:
-                notes.append("finally")
 
-        channel = ThreadChannel(play, "the game")
-        channel.resume()
-        channel._is_running = True
-        with pytest.raises(ProtocolError, match="has not asked"):
-            channel.close()
-        threads[0].join()
-        assert notes == ["finally"]
+def play(channels: list[ThreadChannel], notes: list[str]) -> None:
+    notes.append("begins")
+    try:
+        for _ in range(3):
+            channels[0].suspend()
+    finally:
+        notes.append("ends")
 
 
 def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,9 @@ class Channel(Protocol):
     def throw(self) -> None:
         """Raises `GameExit` where the game waits, and runs it until it waits again or is finished.
 
+        A game that has not begun, since an interrupt came first, begins. After an interrupt in any
+        of these methods `throw` and `close` work as ever.
+
         Raises:
             ProtocolError: the game swallows `GameExit`; it is given up, suspended for good. Or as
                 `resume`.

@@ -11,7 +11,7 @@ from entity_env.episode import Episode
 from entity_env.errors import ClosedError, GameExit, ProtocolError
 from entity_env.game import Game, no_game_over
 from entity_env.obs import Obs
-from entity_env.seeds import EpisodeSeeds
+from entity_env.seeds import EpisodeSeeds, Run
 
 OnEnd: TypeAlias = Callable[[TrainAgent, Obs, Episode], None]
 """Called when an episode of an agent ends, with its last observation, which is only valid now."""
@@ -40,9 +40,10 @@ class GameHost:
         "_begun",
         "_channel",
         "_holds_at_end",
+        "_is_restarting",
+        "_new_run",
         "_num_idle",
         "_on_end",
-        "_restarting",
         "_seeds",
         "_transport",
         "agents",
@@ -82,8 +83,10 @@ class GameHost:
         self._seeds = EpisodeSeeds(0, env_id)
         self._begun = -1
         """Number of the episode that `play` was last called for."""
-        self._restarting: tuple[EpisodeSeeds, int] | None = None
-        """What the game begins anew with, once it has been unwound."""
+        self._new_run: Run | None = None
+        """What the next restart begins; kept until it has, so that no interrupt loses it."""
+        self._is_restarting = False
+        """The game is to begin anew, once it has been unwound."""
         self._num_idle = 0
         """Episodes that ended in a row without a question."""
 
@@ -101,7 +104,7 @@ class GameHost:
     @property
     def is_leaving(self) -> bool:
         """The game is being unwound."""
-        return self.is_closed or self._restarting is not None
+        return self.is_closed or self._is_restarting
 
     def numbers(self) -> list[int]:
         """Number of the episode that each agent plays, or plays next."""
@@ -113,8 +116,15 @@ class GameHost:
         """Seed of an episode of this run."""
         return self._seeds[episode]
 
+    def begin_run(self, seeds: EpisodeSeeds, number: int = 0) -> None:
+        """The next `restart` begins a new run of episodes, at this number."""
+        self._new_run = seeds, number
+
     def restart(self, seed: int | EpisodeSeeds | None = None, number: int = 0) -> None:
         """Unwinds whatever is being played, and plays anew until the game waits.
+
+        May be called again after an interrupt: it goes on to an episode that has not begun, so
+        that none is played twice. The one that was cut, or was just about to begin, is dropped.
 
         Args:
             seed: begins a new run of episodes with this seed, or with these seeds, whatever
@@ -127,14 +137,18 @@ class GameHost:
         """
         if self.is_closed:
             raise ClosedError(f"{self.name} is closed: make a new environment")
+        if isinstance(seed, EpisodeSeeds):
+            self.begin_run(seed, number)
+        elif seed is not None:
+            self.begin_run(EpisodeSeeds(seed, self.env_id), number)
         if (
             self.is_over
-            and seed is None
+            and self._new_run is None
             and not (self._channel is None or self._channel.is_finished)
         ):
             self.resume()  # it goes on to its next episode by itself
         else:
-            self._begin_anew(seed, number)
+            self._begin_anew()
         self.require_waiting()
 
     def close(self) -> None:
@@ -195,14 +209,9 @@ class GameHost:
     def _not_started(self) -> None:
         raise ClosedError(f"{self.name} is not being played: reset it first")
 
-    def _begin_anew(self, seed: int | EpisodeSeeds | None, first: int) -> None:
-        """Unwinds the game if there is one, and calls `play`, with the next episode or seed."""
-        seeds, number = self._seeds, self._next_episode()
-        if isinstance(seed, EpisodeSeeds):
-            seeds, number = seed, first
-        elif seed is not None:
-            seeds, number = EpisodeSeeds(seed, self.env_id), first
-        self._restarting = seeds, number
+    def _begin_anew(self) -> None:
+        """Unwinds the game if there is one, and calls `play`, with the next episode or run."""
+        self._is_restarting = True
         try:
             if self._channel is None or self._channel.is_finished:
                 self._channel = make_channel(self._transport, self._play_on, self.name)
@@ -210,8 +219,11 @@ class GameHost:
                 self.resume()
             else:
                 self._channel.throw()
+        except Exception:
+            self._new_run = None  # begun and failed, or refused: nothing that an interrupt cut off
+            raise
         finally:
-            self._restarting = None
+            self._is_restarting = False
 
     def _next_episode(self) -> int:
         """The first one that has not begun, if only to fail before its first question."""
@@ -220,17 +232,19 @@ class GameHost:
     def _play_on(self) -> None:
         """Plays one episode after the other; runs on the game's own stack."""
         while not self.is_closed:
-            if self._restarting is not None:
-                self._connect(*self._restarting)
+            if self._is_restarting:
+                self._connect()
             try:
                 self._play()
             except GameExit:
                 if not self.is_leaving:
                     return
 
-    def _connect(self, seeds: EpisodeSeeds, episode: int) -> None:
-        self._restarting = None
+    def _connect(self) -> None:
+        """Prepares everything for the next episode, or the first of a new run."""
+        seeds, episode = self._new_run or (self._seeds, self._next_episode())
         self._seeds = seeds
+        self._begun = episode - 1
         self._num_idle = 0
         self.is_over = False
         channel = self._channel
@@ -238,6 +252,8 @@ class GameHost:
             channel.ready_again()
             for agent in self.agents:
                 agent.connect(channel.suspend, episode)
+        self._new_run = None
+        self._is_restarting = False
 
     def _play(self) -> None:
         """Calls `play` once."""

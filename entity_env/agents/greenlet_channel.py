@@ -37,11 +37,11 @@ class GreenletChannel:
         "_driver",
         "_greenlet",
         "_is_exiting",
+        "_is_finished",
         "_name",
         "_num_swallowed",
         "_target",
         "_thread",
-        "is_finished",
     )
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
@@ -56,10 +56,14 @@ class GreenletChannel:
         self._thread = threading.current_thread()
         self._is_exiting = False
         self._num_swallowed = 0
-        self.is_finished = False
+        self._is_finished = False
+
+    @property
+    def is_finished(self) -> bool:
+        return self._is_finished or self._greenlet.dead
 
     def resume(self) -> None:
-        if self.is_finished:
+        if self._is_finished:
             raise ClosedError(f"{self._name} is finished: nothing is left to resume")
         driver = getcurrent()
         if driver is not self._driver:
@@ -90,6 +94,9 @@ class GreenletChannel:
             driver.switch()
 
     def throw(self) -> None:
+        if not (self._greenlet or self._greenlet.dead):  # it was interrupted before it began
+            self.resume()
+            return
         self._set_driver(getcurrent())
         self._is_exiting = True
         self._num_swallowed = 0
@@ -104,16 +111,16 @@ class GreenletChannel:
             raise
         if self._num_swallowed > MAX_SWALLOWED_EXITS:
             _given_up.append(self._greenlet)
-            self.is_finished = True
+            self._is_finished = True
             raise ProtocolError(
                 f"{self._name}: the game swallows GameExit and goes on asking, so it cannot be "
                 "closed; catch Exception rather than BaseException, and leave when act gives None"
             )
 
     def close(self) -> None:
-        if not self.is_finished and self._driver is not None:  # else there is nothing to unwind
+        if self._greenlet and not self._is_finished:  # else there is nothing to unwind
             self.throw()
-        self.is_finished = True
+        self._is_finished = True
 
     def ready_again(self) -> None:
         self._is_exiting = False
@@ -122,7 +129,7 @@ class GreenletChannel:
         try:
             self._target()
         finally:
-            self.is_finished = True
+            self._is_finished = True
             if "torch" in _modules and _torch_mode_is_changed():
                 # A game that says torch.set_grad_enabled(False) means itself, not its driver.
                 _modules["torch"].set_grad_enabled(True)
@@ -146,7 +153,7 @@ class GreenletChannel:
                 f"the thread that reset it ({self._thread.name}), this is "
                 f'{threading.current_thread().name}; step it there, or choose transport="thread"'
             )
-        self.is_finished = True
+        self._is_finished = True
         return ProtocolError(
             f"{self._name}: the thread that played this game ({self._thread.name}) has ended, and "
             "on the greenlet transport the game with it: its finally blocks never run; close it in "

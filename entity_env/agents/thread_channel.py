@@ -17,7 +17,12 @@ class ThreadChannel:
     """Runs a game in a thread; see `Channel`.
 
     Costs about 13 µs a round trip (`benchmarks/inversion.py`). Only one of the two threads runs at
-    a time, handed over by a pair of locks; any thread may drive it, one at a time.
+    a time; any thread may drive it, one at a time.
+
+    Whose turn it is, two counters say, each written by one side: the turns that the driver gave and
+    those that the game has completed. The locks only wake the other side, which looks at the
+    counters again, so waking it once too often does no harm. A driver that was interrupted anywhere
+    in between repeats what it did.
 
     Args:
         target: the game.
@@ -32,10 +37,13 @@ class ThreadChannel:
         self._done = threading.Lock()
         self._go.acquire()
         self._done.acquire()
+        self._turns_given = 0
+        self._turns_done = 0
+        self._begun = threading.Lock()
+        """Taken by the first thread that begins."""
         self._error: BaseException | None = None
         self._context = contextvars.copy_context()
         self._thread: threading.Thread | None = None
-        self._is_running = False
         self._is_exiting = False
         self._num_swallowed = 0
         self.is_finished = False
@@ -43,13 +51,10 @@ class ThreadChannel:
     def resume(self) -> None:
         if self.is_finished:
             raise ClosedError(f"{self._name} is finished: nothing is left to resume")
-        if self._is_running:
+        if self._turns_done < self._turns_given:
             raise ProtocolError(f"{self._name}: the game is still running: it was interrupted")
-        self._is_running = True
-        if self._thread is None:
-            self._start()
-        else:
-            self._go.release()
+        self._turns_given += 1
+        self._wake()
         self._wait()
 
     def suspend(self) -> None:
@@ -62,20 +67,28 @@ class ThreadChannel:
             self._num_swallowed += 1
             if self._num_swallowed <= MAX_SWALLOWED_EXITS:
                 raise GameExit
-        self._done.release()
-        self._go.acquire()
+        turn = self._turns_given
+        self._complete(turn)
+        while self._turns_given == turn:
+            self._go.acquire()
         if self._is_exiting:
             raise GameExit
 
     def throw(self) -> None:
-        if self._is_running:  # the driver was interrupted while it waited
-            self._wait(_CLOSE_TIMEOUT_S)
-            if self.is_finished:
-                return
-        self._is_exiting = self._is_running = True
         self._num_swallowed = 0
-        self._go.release()
-        self._wait()
+        while True:
+            # Looked at first: a game that runs may leave, and begin anew, as soon as it is told.
+            is_running = self._turns_done < self._turns_given
+            if self.is_finished and not is_running:
+                self._wait()
+                return
+            self._is_exiting = True
+            if not is_running:
+                self._turns_given += 1
+            self._wake()  # also if it runs: the driver may have been interrupted before it did so
+            self._wait(_CLOSE_TIMEOUT_S if is_running else -1)
+            if not self._is_exiting or self._num_swallowed > MAX_SWALLOWED_EXITS:
+                break
         if self._num_swallowed > MAX_SWALLOWED_EXITS:
             self.is_finished = True
             raise ProtocolError(
@@ -84,28 +97,41 @@ class ThreadChannel:
             )
 
     def close(self) -> None:
-        if not self.is_finished and self._thread is not None:
+        if not self.is_finished and self._turns_given:
             self.throw()
         self.is_finished = True
 
     def ready_again(self) -> None:
         self._is_exiting = False
 
+    def _wake(self) -> None:
+        """Has the game look whether it has a turn."""
+        if self._thread is None:
+            self._start()
+        elif self._go.locked():
+            self._go.release()
+
+    def _complete(self, turn: int) -> None:
+        """Hands a turn back; called by the game."""
+        self._turns_done = turn
+        if self._done.locked():
+            self._done.release()
+
     def _start(self) -> None:
         # Daemonic, so that a game stuck in a foreign call cannot keep the process alive.
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
-            self._thread.start()
+            thread.start()
         except RuntimeError as error:
             self.is_finished = True
             error.add_note('the system starts no more threads: choose transport="greenlet"')
             raise
 
     def _wait(self, timeout_s: float = -1) -> None:
-        """Waits until the game hands over, and raises what it raised; -1 = as long as it takes."""
-        if not self._done.acquire(timeout=timeout_s):
-            self._give_up()
-        self._is_running = False
+        """Waits until the game hands over, and raises what it raised; -1 = for ever."""
+        while self._turns_done < self._turns_given:
+            if not self._done.acquire(timeout=timeout_s):
+                self._give_up()
         if self.is_finished and self._thread is not None:
             self._thread.join()
         error, self._error = self._error, None
@@ -118,13 +144,17 @@ class ThreadChannel:
     def _give_up(self) -> NoReturn:
         """Leaves a game that is stuck to itself: it is told to leave when it asks again."""
         self.is_finished = self._is_exiting = True
-        self._go.release()  # it may be just about to wait
+        self._turns_given += 1  # it may be just about to wait
+        self._wake()
         raise ProtocolError(
             f"{self._name}: the game has not asked its agent for {_CLOSE_TIMEOUT_S:g} s, so it "
             "cannot be closed; its thread is left to end with the process"
         )
 
     def _run(self) -> None:
+        if not self._begun.acquire(blocking=False):
+            return  # the driver was interrupted while it started the first thread
+        self._thread = threading.current_thread()
         try:
             self._context.run(self._target)
         except GameExit:
@@ -133,4 +163,4 @@ class ThreadChannel:
             self._error = error
         finally:
             self.is_finished = True
-            self._done.release()
+            self._complete(self._turns_given)

@@ -102,12 +102,12 @@ class TrainAgentEnv(Environment):
         anything holds no entities and no actions."""
         self._require_open()
         seed = self._seed if seed is None else seed
-        if seed is not None:
-            EpisodeSeeds(seed)  # refuses a bad one before anything happens
+        if seed is not None:  # a bad one is refused before anything happens
+            self._host.begin_run(EpisodeSeeds(seed, self._host.env_id))
         self._seed = None
         self._ends.ended.clear()
         self._observations = []
-        self._host.restart(seed)
+        self._host.restart()
         return self._observe_all()
 
     def act_all(self, actions: Sequence[Mapping[ActionName, Action] | None]) -> list[Observation]:
@@ -135,10 +135,10 @@ class TrainAgentEnv(Environment):
                 f"answers came for {names_of(answered)}: answer exactly those that wait"
             )
         answers = [self._decode(agent, actions[agent.agent_id] or {}) for agent in answered]
+        self._observations = []  # until there are new ones: after an error, only reset helps
         for agent, answer in zip(answered, answers, strict=True):
             agent.give(answer)
         self._ends.ended.clear()
-        self._observations = []  # until there are new ones: after an error, only reset helps
         self._host.resume()
         self._host.require_waiting()
         return self._observe_all()

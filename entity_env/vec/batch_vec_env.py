@@ -96,8 +96,6 @@ class BatchVecEnv(VecEnv):
         self._require_open()
         env_ids = range(self.num_envs)
         runs = sequence_runs(env_ids, self.num_envs, self._seed if seed is None else seed, starts)
-        self._drain()
-        self._seed = None
         return self._reset(env_ids, runs, {})
 
     def reset_envs(
@@ -143,13 +141,12 @@ class BatchVecEnv(VecEnv):
         clock = self._clock
         clock.begin_call()
         begin = perf_counter()
+        self._is_settled = False
         try:
             here.steps.advance(plain)
         except SchemaError:
+            self._is_settled = True
             return super().act(actions)  # nothing has changed, and it says what is wrong
-        except BaseException:
-            self._forget()
-            raise
         waited = perf_counter() - begin
         clock.waiting_s += waited
         clock.transport_s -= waited
@@ -158,7 +155,7 @@ class BatchVecEnv(VecEnv):
 
     def _plain(self, actions: VecActions) -> NDArray[Any] | None:
         """The actions as the batch environment takes them; None for whatever is out of line."""
-        if self._here is None or self._answered or len(self._open) != 1:
+        if self._here is None or self._answered or len(self._open) != 1 or not self._is_settled:
             return None
         steps = self._here.steps
         if steps.over is not None or type(actions) is not dict or len(actions) != 1:
@@ -186,6 +183,7 @@ class BatchVecEnv(VecEnv):
             self._is_over[:] = False if over is None else over
         self._open[0].obs = obs
         self._clock.end_call()
+        self._is_settled = True
         return obs
 
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.seeds import Run
+from entity_env.errors import SchemaError
+from entity_env.seeds import EpisodeSeeds, Run
 from entity_env.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch import BatchEnv, ResetMask, StepResult
@@ -57,8 +58,12 @@ class BatchEnvSteps:
         self._own_reward = np.zeros(num_envs, np.float32)
         self._over_mask = ResetMask(num_envs)
         self._runs: dict[int, Run] = {}
-        """Those that environments begin at their next reset."""
+        """Those that environments begin at their next reset; kept until they have."""
+        self._sequences: dict[int, EpisodeSeeds] = {}
+        """What the environments play, by the runs that they began last."""
         self._is_begun = False
+        self._is_whole = True
+        """The last call was completed. If not, nobody knows what the environments have drawn."""
 
     def obs_space(self) -> ObsSpace:
         """What can be observed."""
@@ -112,7 +117,10 @@ class BatchEnvSteps:
 
     def begin(self, env_ids: Sequence[int]) -> None:
         """Begins a new episode in some environments; all others show what they showed last."""
-        runs = {i: self._runs.pop(i) for i in env_ids if i in self._runs}
+        runs = {i: self._runs[i] for i in env_ids if i in self._runs}
+        if not self._is_whole:
+            self._begin_again(env_ids, runs)
+        self._is_whole = False
         self._reset(env_ids, runs)
         require_masks(self._env, self.space)
         self._books.open(np.asarray(env_ids, np.int64))
@@ -124,6 +132,16 @@ class BatchEnvSteps:
         self._books.copy_flags(self.result)
         if not self._is_same_step:
             self._note_over(self.result.to_reset_mask())
+        for i, (seeds, _) in runs.items():
+            self._sequences[i] = seeds
+            del self._runs[i]
+        self._is_whole = True
+
+    def _begin_again(self, env_ids: Sequence[int], runs: dict[int, Run]) -> None:
+        """Begins new sequences, by the seeds of the old ones, after an interrupt or an error."""
+        for i in env_ids:
+            if i not in runs and i in self._sequences:
+                runs[i] = self._runs[i] = self._sequences[i], self._books.number(i) + 1
 
     def advance(self, actions: NDArray[Any]) -> None:
         """Steps all environments by one action each; with "next_step", those that are over begin.
@@ -131,8 +149,13 @@ class BatchEnvSteps:
         Raises:
             SchemaError: actions that the environments refuse; nothing has changed.
         """
+        was_whole, self._is_whole = self._is_whole, False
         if self.over is None:
-            self.result = result = self._env.step_no_reset_with_result(actions)
+            try:
+                self.result = result = self._env.step_no_reset_with_result(actions)
+            except SchemaError:
+                self._is_whole = was_whole
+                raise
             self.reward = result.rewards
         else:
             result = self._begin_next(actions)
@@ -147,6 +170,7 @@ class BatchEnvSteps:
             self.final = result.observations.take(ended.env_ids, 0)
             self._env.reset_envs(mask)
             self.result = self._env.view()
+        self._is_whole = was_whole
 
     def _begin_next(self, actions: NDArray[Any]) -> StepResult:
         """Steps all but those that are over, which begin.

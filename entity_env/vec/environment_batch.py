@@ -116,10 +116,11 @@ class EnvironmentBatch(LocalBatch):
 
     def _begin(self) -> None:
         super()._begin()
-        if len(self._ends):
-            self._final_writer.clear()
-            self._ends.clear()
-            self._last.clear()
+        self._ends.clear()
+        self._last.clear()
+
+    def _has_ended(self) -> bool:
+        return len(self._ends) > 0
 
     def _act_from(self, first: int) -> None:
         if self.autoreset != "same_step":

@@ -72,7 +72,6 @@ class GameBatch(LocalBatch):
             )
             for i in range(num_envs)
         ]
-        self._runs: list[Run | None] = [None] * num_envs
 
     def obs_space(self) -> ObsSpace:
         return self._game.obs_space()
@@ -81,7 +80,7 @@ class GameBatch(LocalBatch):
         return self._game.action_space()
 
     def seed_env(self, env_id: int, run: Run) -> None:
-        self._runs[env_id] = run
+        self._hosts[env_id].begin_run(*run)
 
     def is_over(self, env_id: int) -> bool:
         return self._hosts[env_id].is_over
@@ -101,8 +100,7 @@ class GameBatch(LocalBatch):
     def _reset_env(self, env_id: int) -> None:
         for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
             self._last.pop(row, None)
-        run, self._runs[env_id] = self._runs[env_id], None
-        self._hosts[env_id].restart(*(run or ()))
+        self._hosts[env_id].restart()
 
     def _act_env(self, env_id: int) -> None:
         host = self._hosts[env_id]

@@ -75,6 +75,8 @@ class LocalBatch(ABC):
         self._ended = ended
         self._lost: list[Ended] = []
         """Those whose last observation was lost with their environment."""
+        self._is_whole = True
+        """The last step was completed: what it left behind is what `_begin` expects."""
 
     @property
     def layout(self) -> FrameLayout:
@@ -214,12 +216,18 @@ class LocalBatch(ABC):
         """Adds the rows of all environments, if `_collect` has not done so."""
 
     def _begin(self) -> None:
+        """Drops what was gathered in the step before, also if that one was cut off anywhere."""
+        was_whole, self._is_whole = self._is_whole, False
         self._writer.clear()
-        if self._ended:
+        if self._has_ended() or not was_whole:
             self._final_writer.clear()
         self._rewards.clear()
         self._ended.clear()
         self._lost.clear()
+
+    def _has_ended(self) -> bool:
+        """Some episode has ended in this step."""
+        return bool(self._ended)
 
     def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
         self._read()
@@ -241,6 +249,7 @@ class LocalBatch(ABC):
         step.is_over[:] = self._are_over()
         self.games_s += middle - begin
         self.packing_s += perf_counter() - middle
+        self._is_whole = True
         return step
 
     def _endings(self) -> Endings:

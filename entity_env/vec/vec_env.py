@@ -89,8 +89,11 @@ class VecEnv:
         self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), self.num_agents)
         self._seed: int | None = seed
         """Of the run that the first reset begins."""
-        self._runs: Mapping[int, Run] | None = None
-        """The runs of a reset that was interrupted."""
+        self._runs: Mapping[int, Run] = {}
+        """Those of a reset that an interrupt has cut off, or may cut off now."""
+        self._is_settled = True
+        """Nothing is under way between `_open` and `_answered`. If an interrupt or an error leaves
+        it false, nothing can be gone on with."""
         self._open: list[Delivered] = []
         """Batches that were returned and not answered yet."""
         self._answered: dict[int, Delivered] = {}
@@ -127,19 +130,8 @@ class VecEnv:
         """
         self._require_open()
         env_ids = range(self.num_envs)
-        runs = self._runs
-        if runs is None or seed is not None or starts is not None:
-            runs = new_runs(env_ids, self.num_envs, self._seed if seed is None else seed, starts)
-        self._drain()
-        self._runs, self._seed = runs, None
-        try:
-            obs = self._reset(env_ids, runs, {})
-        except Exception as error:
-            self._runs = None
-            self._require_open(error)
-            raise
-        self._runs = None
-        return obs
+        runs = new_runs(env_ids, self.num_envs, self._seed if seed is None else seed, starts)
+        return self._reset(env_ids, runs, {})
 
     def act(self, actions: VecActions) -> VecObs:
         """Gives every actor of the last batch its action and returns the next batch.
@@ -189,6 +181,7 @@ class VecEnv:
         batch = self._answerable(env_ids)
         obs = batch.obs
         values = checked_actions(actions, obs.action_masks, self.action_space(), batch.where)
+        self._is_settled = False
         self._open.remove(batch)
         if len(batch.groups) == 1:
             self._backend.start_act(batch.groups[0], values)
@@ -203,6 +196,7 @@ class VecEnv:
         for group in batch.groups:
             self._answered[group] = batch
         self._clock.end_call()
+        self._is_settled = True
 
     def recv(self, min_envs: int | None = None) -> VecObs:
         """Waits for environments whose actions were sent, and returns those that are ready.
@@ -228,6 +222,7 @@ class VecEnv:
         if min_envs is not None and not 1 <= min_envs <= num_busy:
             raise UsageError(f"min_envs must be from 1 to {num_busy}, got {min_envs}")
         self._clock.begin_call()
+        self._is_settled = False
         try:
             groups = sorted(self._wait(busy, min_envs or num_busy))
             step = self._backend.collect(groups)
@@ -235,8 +230,7 @@ class VecEnv:
             self._num_steps += 1
             self._num_env_steps += sum(len(self._backend.groups[group]) for group in groups)
             return self._deliver(groups, step, previous)
-        except BaseException as error:
-            self._forget()
+        except Exception as error:
             self._require_open(error)
             raise
 
@@ -275,11 +269,7 @@ class VecEnv:
         env_ids = chosen_envs(mask, self.num_envs)
         runs = new_runs(env_ids, self.num_envs, seed, starts)
         shown = {group: batch for batch in self._open for group in batch.groups}
-        try:
-            return self._reset(env_ids, runs, shown)
-        except Exception as error:
-            self._require_open(error)
-            raise
+        return self._reset(env_ids, runs, shown)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Draws one environment as `(height, width, 3)` uint8.
@@ -346,8 +336,24 @@ class VecEnv:
     def _reset(
         self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, Delivered]
     ) -> VecObs:
+        if self._runs:
+            runs = {**self._runs, **runs}
+        self._runs, self._seed = runs, None
         self._clock.skip()
-        self._forget()
+        self._is_settled = False
+        try:
+            self._drain()
+            obs = self._begin(env_ids, runs, previous)
+        except Exception as error:
+            self._runs = {}
+            self._require_open(error)
+            raise
+        self._runs = {}
+        return obs
+
+    def _begin(
+        self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, Delivered]
+    ) -> VecObs:
         groups = range(len(self._backend.groups))
         chosen = np.asarray(env_ids, dtype=np.int64)
         for group in groups:
@@ -377,6 +383,7 @@ class VecEnv:
         self._num_episodes += len(obs.episodes)
         self._open.append(Delivered(groups, envs, obs, self.num_agents))
         self._clock.end_call()
+        self._is_settled = True
         return obs
 
     def _wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
@@ -420,10 +427,17 @@ class VecEnv:
         self._open.clear()
         self._answered.clear()
 
-    def _require_open(self, error: BaseException | None = None) -> None:
-        """Checks that nobody has closed this; if so, `error` is what another thread gets of it."""
-        if self._is_closed and not isinstance(error, KeyboardInterrupt):
+    def _require_open(self, error: Exception | None = None) -> None:
+        """Checks that this is open, and that nothing is left of what was cut off.
+
+        Args:
+            error: what a call has failed of, perhaps because another thread has closed this.
+        """
+        if self._is_closed:
             raise ClosedError("this VecEnv is closed: make a new one") from error
+        if not self._is_settled:
+            self._forget()
+            self._is_settled = True
 
     def _require_reset(self) -> None:
         self._require_open()

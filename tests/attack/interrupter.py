@@ -1,0 +1,90 @@
+"""Interrupter: raises a KeyboardInterrupt before the n-th line, or instruction, of the library."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TypeAlias
+
+import entity_env
+
+TraceFunction: TypeAlias = "Callable[[FrameType, str, object], TraceFunction | None]"
+PACKAGE = str(Path(entity_env.__file__).parent)
+
+
+class Interrupter:
+    """Watches the library, and the games of `told_games`, in the thread that enters it.
+
+    A game that is suspended goes on being watched if it was started inside: greenlets keep the
+    trace functions of their frames.
+
+    Args:
+        by_instruction: counts bytecode instructions rather than lines.
+    """
+
+    def __init__(self, *, by_instruction: bool = False) -> None:
+        self._event = "opcode" if by_instruction else "line"
+        self._by_instruction = by_instruction
+        self._to_go = 0
+        self._is_paused = False
+        self.count = 0
+        """Lines, or instructions, that ran while armed."""
+        self.place = ""
+        """Where it struck; empty before that."""
+        self._tracer_before = sys.gettrace()
+        self._hook_before = sys.unraisablehook
+
+    def __enter__(self) -> Interrupter:
+        sys.settrace(self._trace)
+        # What strikes in a finalizer is printed, and the call goes on.
+        sys.unraisablehook = lambda info: (
+            None if info.exc_type is KeyboardInterrupt else self._hook_before(info)
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._tracer_before)
+        sys.unraisablehook = self._hook_before
+
+    def strike(self, call: Callable[[], object], number: int) -> bool:
+        """Runs a call, and raises before its n-th line; true if it was long enough for that.
+
+        Raises:
+            Exception: what the call raises beside the interrupt.
+        """
+        self.place, self.count, self._to_go = "", 0, number
+        try:
+            call()
+        except KeyboardInterrupt:
+            if not self.place:
+                raise
+        finally:
+            self._to_go = 0
+            sys.settrace(self._trace)  # whoever raises in a trace function is no longer asked
+        return bool(self.place)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Strikes nothing: for checks between two calls that are to be interrupted."""
+        before, self._is_paused = self._is_paused, True
+        yield
+        self._is_paused = before
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> TraceFunction | None:
+        if event == "call":
+            name = frame.f_code.co_filename
+            if not (name.startswith(PACKAGE) or name.endswith("told_games.py")):
+                return None
+            frame.f_trace_opcodes = self._by_instruction
+        elif event == self._event and self._to_go and not self._is_paused:
+            self.count += 1
+            if self.count == self._to_go:
+                code = frame.f_code
+                self.place = f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}"
+                if self._by_instruction:
+                    self.place += f" at {frame.f_lasti}"
+                raise KeyboardInterrupt
+        return self._trace
