@@ -4,7 +4,7 @@ import multiprocessing as mp
 import os
 import select
 import signal
-from multiprocessing.connection import Connection
+import socket
 from random import Random
 from time import process_time
 
@@ -17,12 +17,12 @@ WAIT_S = 30.0
 """Longer than anything takes, shorter than the patience of a test."""
 
 
-def double_blocks(first: SharedBlock, connection: Connection) -> None:
+def double_blocks(first: SharedBlock, connection: socket.socket) -> None:
     """Answers two blocks, the second of which comes later, with others that hold theirs twice."""
     _double(first).send(connection)
     twice = _double(SharedBlock.receive(connection))
     twice.send(connection)
-    connection.recv_bytes()  # until then the blocks must be open
+    connection.recv(8)  # until then the blocks must be open
 
 
 def _double(block: SharedBlock) -> SharedBlock:

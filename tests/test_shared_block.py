@@ -3,6 +3,7 @@
 import errno
 import mmap
 import os
+import socket
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -175,22 +176,20 @@ def test_says_that_too_many_files_are_open() -> None:
 def test_other_processes_get_blocks_and_give_them(
     context: SpawnContext | ForkServerContext,
 ) -> None:
-    ours, theirs = context.Pipe()
+    ours, theirs = socket.socketpair()
     first, second = SharedBlock.create(5), SharedBlock.create(6)
     first.buffer[:] = b"first"
     process = context.Process(target=double_blocks, args=(first, theirs))
     process.start()  # hands over the first
     theirs.close()
     before = num_files()
-    assert ours.poll(CHILD_S)
-    doubled = SharedBlock.receive(ours)
+    doubled = SharedBlock.receive(ours, timeout_s=CHILD_S)
     assert bytes(first.buffer) == b"taken"
     assert bytes(doubled.buffer) == b"firstfirst"
     second.buffer[:] = b"second"
     second.send(ours)
-    assert ours.poll(CHILD_S)
-    doubled_again = SharedBlock.receive(ours)
-    ours.send_bytes(b"received")
+    doubled_again = SharedBlock.receive(ours, timeout_s=CHILD_S)
+    ours.send(b"received")
     process.join(CHILD_S)
     assert process.exitcode == 0
     assert bytes(second.buffer) == b"taken "
@@ -203,7 +202,7 @@ def test_other_processes_get_blocks_and_give_them(
 
 
 def test_receiving_from_nobody() -> None:
-    ours, theirs = get_context("spawn").Pipe()
+    ours, theirs = socket.socketpair()
     theirs.close()
     with pytest.raises(EOFError):
         SharedBlock.receive(ours)
@@ -214,13 +213,33 @@ def test_receiving_from_nobody() -> None:
     ours.close()
 
 
+def test_blocks_that_are_wanted_no_more_are_passed_over() -> None:
+    ours, theirs = socket.socketpair()
+    before = num_files()
+    for number in (1, 2, 3):
+        block = SharedBlock.create(8)
+        block.buffer[0] = number
+        block.send(ours, number)
+        block.close()
+    received = SharedBlock.receive(theirs, 2)
+    assert received.buffer[0] == 2
+    received.close()
+    received = SharedBlock.receive(theirs, 3)
+    assert received.buffer[0] == 3
+    received.close()
+    assert num_files() == before
+    with pytest.raises(TimeoutError, match="no shared memory was sent"):
+        SharedBlock.receive(theirs, 4, timeout_s=0.01)
+    ours.close()
+    theirs.close()
+
+
 def test_receiving_with_no_file_to_spare() -> None:
-    ours, theirs = get_context("spawn").Pipe()
+    ours, theirs = socket.socketpair()
     block = SharedBlock.create(8)
     block.send(theirs)
     before = num_files()
-    # One is needed to receive with, the next one is the block's own.
-    with files_to_spare(1), pytest.raises(WorkerError, match="ulimit -n"):
+    with files_to_spare(0), pytest.raises(WorkerError, match="ulimit -n"):
         SharedBlock.receive(ours)
     assert num_files() == before
     block.close()
@@ -251,7 +270,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("named")
 def test_named_mappings_are_handed_over_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = get_context("spawn").Pipe()
+    ours, theirs = socket.socketpair()
     block, other = SharedBlock.create(8), SharedBlock.create(8)
     block.send(ours)
     received = SharedBlock.receive(theirs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -109,7 +109,7 @@ def carried(told: Told, writer: StepWriter, reader: StepReader, parity: int) -> 
 
 
 def hand_over(writer: StepWriter, reader: StepReader, parity: int) -> None:
-    ours, theirs = multiprocessing.Pipe()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
         arena = writer.unknown_arena(parity, 0)
         if arena is not None and not arena.number:

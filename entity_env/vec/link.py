@@ -7,7 +7,9 @@ import itertools
 import os
 import pickle
 import signal
+import socket
 import tempfile
+import weakref
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
@@ -36,6 +38,7 @@ from entity_env.vec.protocol import (
     Reset,
     Setup,
     Word,
+    message_in,
     words_of,
 )
 from entity_env.vec.shared_block import SharedBlock, machine_error
@@ -54,6 +57,7 @@ class Plan:
 
     context: BaseContext
     source: bytes
+    num_envs: int
     autoreset: Autoreset
     transport: Transport
     on_error: OnError
@@ -100,7 +104,8 @@ class Link:
         try:
             self._stacks = Descriptor(_temporary_file())
             self.bell, theirs = Doorbell.pair(header, index * HEADER_BYTES)
-            self.connection, their_end = plan.context.Pipe()
+            self.connection, their_end = socket.socketpair()
+            self._release = weakref.finalize(self, self.connection.close)
             lifeline, self._lifeline = plan.context.Pipe(duplex=False)
         except OSError as error:
             raise machine_error(f"connect worker {index}", error) from error
@@ -108,6 +113,7 @@ class Link:
             index,
             plan.source,
             envs,
+            plan.num_envs,
             plan.autoreset,
             plan.transport,
             plan.on_error,
@@ -141,7 +147,7 @@ class Link:
                 worker=self.index,
             )
         try:
-            message = self.connection.recv() if self.connection in readable else None
+            message = self._next_message() if self.connection in readable else None
         except (EOFError, OSError):
             message = None
         if isinstance(message, Ready):
@@ -156,18 +162,17 @@ class Link:
             worker=self.index,
         )
 
-    def begin(
-        self, layout: FrameLayout, rows: Rows, block: SharedBlock, num_envs: int, num_agents: int
-    ) -> None:
+    def begin(self, layout: FrameLayout, rows: Rows, block: SharedBlock, num_agents: int) -> None:
         """Hands over the block of all rows; the worker serves from now on.
 
         Raises:
             WorkerError: it died of that, or lacks memory or file descriptors.
         """
         try:
-            self.connection.send(num_envs)
-            block.send(self.connection)
-            failure: Failure | None = self.connection.recv()
+            self._num_sent += 1
+            block.send(self.connection, self._num_sent)
+            wait([self.connection, self.process.sentinel])
+            failure: Failure | None = self._next_message()
         except (EOFError, OSError) as error:
             raise self.died() from error
         if failure is not None:
@@ -252,10 +257,11 @@ class Link:
         return step
 
     def _message(self) -> Any:  # noqa: ANN401 - what the worker has pickled
-        block = SharedBlock.receive(self.connection, self._words[Word.MESSAGE_BLOCK])
-        data = bytes(block.buffer)
-        block.close()
-        return pickle.loads(data)  # noqa: S301 - the worker's
+        """The message that the worker has told of."""
+        return self._next_message(self._words[Word.MESSAGE_BLOCK])
+
+    def _next_message(self, number: int = 0) -> Any:  # noqa: ANN401 - what the worker has pickled
+        return message_in(SharedBlock.receive(self.connection, number))
 
     def _order(
         self, command: Command, message: object, parity: int, timeout_s: float | None
@@ -340,8 +346,11 @@ class Link:
         if self.error is not None or self._is_leaving:
             return
         if self._reader is None:
-            self.connection.close()  # the worker waits for what `begin` says
+            self._release()  # the worker waits for what `begin` says
             self._is_leaving = True
+            return
+        if self.is_busy and self._words[Word.COMMAND] == Command.CLOSE:
+            self._is_leaving = True  # asked already, by a call that was interrupted
             return
         if self.is_busy:
             if self.deadline is not None:
@@ -349,6 +358,8 @@ class Link:
             if self.bell.wait(max(until - monotonic(), 0.0)) is not Wake.RUNG:
                 return
             self.read()  # what it says must not be taken for the answer to what follows
+            if self.error is not None:
+                return
         self._ring(Command.CLOSE, self._parity, None)
         self._is_leaving = True
 
@@ -384,7 +395,7 @@ class Link:
             self.process.kill()
             self.process.join(_END_TIMEOUT_S)  # a fork server without SIGCHLD never tells
         self.bell.close()
-        self.connection.close()
+        self._release()
         self._lifeline.close()
         self._stacks.close()
         if self._reader is not None:

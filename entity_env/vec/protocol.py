@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,9 +115,10 @@ class Setup:
         index: number of the worker.
         source: what to run, pickled by cloudpickle.
         envs: which environments are its own.
+        num_envs: how many there are in all.
         header: common block of all workers; its own part begins at `index * HEADER_BYTES`.
         bell: its end of the doorbell.
-        connection: to the parent, for whatever is no step.
+        connection: to the parent, for blocks of shared memory; messages lie in some of them.
         lifeline: readable when the parent is gone, and all that it has forked.
         parent: process id of the parent.
         stacks: where a signal writes the stack of a game that hangs.
@@ -127,12 +129,13 @@ class Setup:
     index: int
     source: bytes
     envs: range
+    num_envs: int
     autoreset: Autoreset
     transport: Transport
     on_error: OnError
     header: SharedBlock
     bell: Doorbell
-    connection: Connection[Any, Any]
+    connection: socket.socket
     lifeline: Connection[Any, Any]
     parent: int
     stacks: Descriptor
@@ -211,6 +214,21 @@ class Failure:
         for note in self.notes:
             error.add_note(note)
         return error
+
+
+def message_block(message: object) -> SharedBlock:
+    """A message, of any length, to be sent as a block."""
+    data = pickle.dumps(message)
+    block = SharedBlock.create(len(data))
+    block.buffer[:] = data
+    return block
+
+
+def message_in(block: SharedBlock) -> Any:  # noqa: ANN401 - whatever was pickled
+    """The message in a block, which is closed."""
+    data = bytes(block.buffer)
+    block.close()
+    return pickle.loads(data)  # noqa: S301 - of a process of our own
 
 
 def words_of(header: SharedBlock, index: int) -> memoryview:

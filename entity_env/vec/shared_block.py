@@ -21,7 +21,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from multiprocessing import reduction
-from multiprocessing.connection import Connection
+from multiprocessing.connection import wait
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.shared_memory import SharedMemory
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -43,8 +43,8 @@ class _DupFd(Protocol):
         """The descriptor, in the other process."""
 
 
-_MESSAGE: Final = struct.Struct("<qq")
-"""Number and size of a block that is sent."""
+_MESSAGE: Final = struct.Struct("<qq64s")
+"""Number, size and on Windows the name of a block that is sent."""
 _RECEIVE_TIMEOUT_S: Final = 5.0
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _SHM_FOLDER: Final = "/dev/shm"
@@ -127,15 +127,14 @@ class SharedBlock:
             )
         return np.frombuffer(memory, dtype, count, offset)
 
-    def send(self, connection: Connection, number: int = 0) -> None:
-        """Hands the block to the process at the other end, which calls `receive`.
+    def send(self, end: socket.socket, number: int = 0) -> None:
+        """Hands the block to the process at the other end of a socket, which calls `receive`.
 
-        The connection must be one of a duplex `Pipe`, with nothing else under way in it. Keep the
-        block open until the other process has received it. An exception leaves the block either
-        sent or not sent, never half of it: it is one system call.
+        Keep the block open until the other process has received it. An exception leaves the block
+        either sent or not sent, never half of it: it is one system call.
 
         Args:
-            connection: to that process.
+            end: of a socket pair, through which nothing else is sent.
             number: tells blocks apart; each is larger than those of the blocks sent before.
 
         Raises:
@@ -143,27 +142,27 @@ class SharedBlock:
             ClosedError: after `close`.
         """
         self._mapped()
-        message = _MESSAGE.pack(number, self.num_bytes)
         if isinstance(self._handle, str):
-            connection.send_bytes(message + self._handle.encode())
-            return
-        with _socket_of(connection) as end:
-            socket.send_fds(end, [message], [self._handle])
+            end.sendall(_MESSAGE.pack(number, self.num_bytes, self._handle.encode()))
+        else:
+            socket.send_fds(end, [_MESSAGE.pack(number, self.num_bytes, b"")], [self._handle])
 
     @classmethod
-    def receive(cls, connection: Connection, number: int = 0) -> SharedBlock:
+    def receive(
+        cls, end: socket.socket, number: int = 0, timeout_s: float | None = _RECEIVE_TIMEOUT_S
+    ) -> SharedBlock:
         """Waits for a block that the process at the other end hands over with `send`.
 
         Blocks with a smaller number are closed: what they were sent for was interrupted.
 
         Raises:
-            EOFError, OSError: the other process is gone, or sends nothing for 5 s.
+            EOFError, OSError: the other process is gone, or sends nothing for so long.
             WorkerError: this process lacks memory or file descriptors.
         """
         while True:
-            if not connection.poll(_RECEIVE_TIMEOUT_S):
+            if not wait([end], timeout_s):
                 raise TimeoutError("no shared memory was sent")
-            found, num_bytes, handle = _received(connection)
+            found, num_bytes, handle = _received(end)
             block = cls(handle, num_bytes)
             if found >= number:
                 return block
@@ -191,25 +190,20 @@ class SharedBlock:
         return self._memory
 
 
-def _socket_of(connection: Connection) -> socket.socket:
-    """A second descriptor of a connection's socket."""
-    return socket.socket(fileno=os.dup(connection.fileno()))
-
-
-def _received(connection: Connection) -> tuple[int, int, _Handle]:
-    """Number, size and handle of the next block in a connection."""
+def _received(end: socket.socket) -> tuple[int, int, _Handle]:
+    """Number, size and handle of the next block in a socket."""
     if sys.platform == "win32":
-        message = connection.recv_bytes()
-        number, num_bytes = _MESSAGE.unpack_from(message)
-        return number, num_bytes, message[_MESSAGE.size :].decode()
-    with _socket_of(connection) as end:
+        message, descriptors = end.recv(_MESSAGE.size, socket.MSG_WAITALL), [-1]
+    else:
         message, descriptors, _, _ = socket.recv_fds(end, _MESSAGE.size, 1, _CLOSE_ON_EXEC)
     if not message:
         raise EOFError
+    number, num_bytes, name = _MESSAGE.unpack(message)
+    if name := name.rstrip(b"\0"):
+        return number, num_bytes, name.decode()
     if not descriptors:  # it came, but there was no room for it
         full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         raise machine_error("receive shared memory", full)
-    number, num_bytes = _MESSAGE.unpack(message)
     return number, num_bytes, descriptors[0]
 
 

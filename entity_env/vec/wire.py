@@ -9,8 +9,8 @@ step, and also when it dies in the middle of that.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import numpy as np
@@ -135,7 +135,7 @@ class StepReader:
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
 
-    def receive(self, parity: int, connection: Connection[Any, Any], number: int = 0) -> None:
+    def receive(self, parity: int, connection: socket.socket, number: int = 0) -> None:
         """Takes over a new arena, in place of the one before.
 
         Raises:

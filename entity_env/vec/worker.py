@@ -7,6 +7,7 @@ import faulthandler
 import os
 import pickle
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
@@ -32,6 +33,7 @@ from entity_env.vec.protocol import (
     Reset,
     Setup,
     Word,
+    message_block,
     words_of,
 )
 from entity_env.vec.shared_block import SharedBlock
@@ -53,6 +55,7 @@ def run_worker(setup: Setup) -> None:
         os.environ.pop(SAFE_PATH, None)
     _leave_with_parent(setup)
     _tell_stacks(setup)
+    sender = _Sender(setup.connection)
     try:
         batch = make_batch(
             pickle.loads(setup.source),  # noqa: S301 - what the parent has just pickled
@@ -63,10 +66,10 @@ def run_worker(setup: Setup) -> None:
             setup.envs.start,
         )
     except BaseException as error:
-        setup.connection.send(Failure.of(error, setup.index))
+        sender.send_message(Failure.of(error, setup.index))
         return
     try:
-        worker = _started(setup, batch)
+        worker = _started(setup, batch, sender)
         if worker is not None:
             with contextlib.suppress(ConnectionError):  # the parent is gone: nobody is to be told
                 worker.serve()
@@ -74,35 +77,58 @@ def run_worker(setup: Setup) -> None:
         batch.close()
 
 
-def _started(setup: Setup, batch: Batch) -> _Worker | None:
+def _started(setup: Setup, batch: Batch, sender: _Sender) -> _Worker | None:
     """Whoever serves; None when that fails, or the parent has changed its mind."""
     try:
-        worker = _Worker(setup, batch)
-        setup.connection.send(None)
+        worker = _Worker(setup, batch, sender)
+        sender.send_message(None)
     except (EOFError, ConnectionError):
         return None
     except Exception as error:
-        setup.connection.send(Failure.of(error, setup.index))
+        sender.send_message(Failure.of(error, setup.index))
         return None
     return worker
+
+
+class _Sender:
+    """Sends blocks to the parent, and messages in blocks, numbered in turn."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._num_sent = 0
+        self._messages: list[SharedBlock] = []
+        """Kept until the next command, so that the parent has taken them by then."""
+
+    def send(self, block: SharedBlock) -> int:
+        """Sends memory; returns its number."""
+        self._num_sent += 1
+        block.send(self._connection, self._num_sent)
+        return self._num_sent
+
+    def send_message(self, message: object) -> int:
+        """Sends a message; returns the number of its block."""
+        block = message_block(message)
+        self._messages.append(block)
+        return self.send(block)
+
+    def clear(self) -> None:
+        """Lets go of the messages."""
+        while self._messages:
+            self._messages.pop().close()
 
 
 class _Worker:
     """Serves one parent."""
 
-    def __init__(self, setup: Setup, batch: Batch) -> None:
+    def __init__(self, setup: Setup, batch: Batch, sender: _Sender) -> None:
         self._setup = setup
         self._batch = batch
-        self._connection = setup.connection
+        self._sender = sender
         self._words = words_of(setup.header, setup.index)
         batch.current = self._words[Word.CURRENT :]
         self._command: SharedBlock | None = None
         """Actions, or a message of the parent."""
         self._command_number = 0
-        self._num_sent = 0
-        """Blocks that were sent to the parent."""
-        self._message: SharedBlock | None = None
-        """The last message to the parent; kept until the next one, for the parent to take."""
         self._num_actors = {name: 0 for name in batch.action_space()}
         self._writer = self._start()
 
@@ -115,6 +141,7 @@ class _Worker:
                 return
             words[Word.WAITING_NS] += perf_counter_ns() - begin
             words[Word.MESSAGE_BLOCK] = 0
+            self._sender.clear()
             command = words[Word.COMMAND]
             if command == Command.CLOSE:
                 self._close()
@@ -134,12 +161,11 @@ class _Worker:
     def _start(self) -> StepWriter:
         """Tells the parent what it deals with, and takes the block of all rows from it."""
         batch, num_agents = self._batch, self._batch.num_agents
-        self._connection.send(Ready(batch.obs_space(), batch.action_space(), num_agents))
-        num_envs = self._connection.recv()
+        self._sender.send_message(Ready(batch.obs_space(), batch.action_space(), num_agents))
         layout = FrameLayout(batch.obs_space(), batch.action_space())
-        block = SharedBlock.receive(self._connection)
+        block = SharedBlock.receive(self._setup.connection, timeout_s=None)
+        num_envs, mine = self._setup.num_envs, self._setup.envs
         rows = Rows(block, layout, num_envs * num_agents, num_envs)
-        mine = self._setup.envs
         self._numbers = rows.numbers[mine.start * num_agents : mine.stop * num_agents]
         return StepWriter(layout, rows, mine, num_agents)
 
@@ -180,7 +206,7 @@ class _Worker:
         words[Word.ARENA_BLOCK] = 0
         arena = self._writer.unknown_arena(parity, words[Word.KNOWN_ARENA_0 + parity])
         if arena is not None:
-            arena.number = words[Word.ARENA_BLOCK] = self._send(arena.block)
+            arena.number = words[Word.ARENA_BLOCK] = self._sender.send(arena.block)
 
     def _note_numbers(self, env_ids: Iterable[int]) -> None:
         """Writes down for the parent which episodes some environments play, or play next."""
@@ -197,7 +223,7 @@ class _Worker:
     def _command_block(self) -> SharedBlock:
         number = self._words[Word.COMMAND_BLOCK]
         if self._command is None or number != self._command_number:
-            old, self._command = self._command, SharedBlock.receive(self._connection, number)
+            old, self._command = self._command, SharedBlock.receive(self._setup.connection, number)
             self._command_number = number
             if old is not None:
                 old.close()
@@ -222,20 +248,7 @@ class _Worker:
         return values
 
     def _say(self, message: object) -> None:
-        """Sends the parent a message, of any length: through the connection comes its memory."""
-        data = pickle.dumps(message)
-        block = SharedBlock.create(len(data))
-        block.buffer[:] = data
-        self._words[Word.MESSAGE_BLOCK] = self._send(block)
-        old, self._message = self._message, block
-        if old is not None:
-            old.close()
-
-    def _send(self, block: SharedBlock) -> int:
-        """Sends memory to the parent; returns its number."""
-        self._num_sent += 1
-        block.send(self._connection, self._num_sent)
-        return self._num_sent
+        self._words[Word.MESSAGE_BLOCK] = self._sender.send_message(message)
 
     def _close(self) -> None:
         try:

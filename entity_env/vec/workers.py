@@ -83,7 +83,7 @@ class Workers:
         self._thread: int | None = None
         """The thread that waits for workers."""
         self._is_closing = False
-        self._plan = Plan(context, pickled(source), autoreset, transport, on_error)
+        self._plan = Plan(context, pickled(source), num_envs, autoreset, transport, on_error)
         self._header = SharedBlock.create(HEADER_BYTES * num_workers)
         self._rows_block: SharedBlock | None = None
         self._links: list[Link] = []
@@ -271,7 +271,7 @@ class Workers:
         self._earned = np.zeros(num_rows)
         self._lengths = np.zeros(num_rows, dtype=np.int64)
         for link in self._links:
-            link.begin(self._layout, self._rows, block, num_envs, self.num_agents)
+            link.begin(self._layout, self._rows, block, self.num_agents)
 
     def _idle(self, group: int) -> Link:
         """A worker that is not busy any more: what was left under way is waited for."""
@@ -293,8 +293,7 @@ class Workers:
         link.greet(self._start_timeout_s)
         if self._rows_block is None:
             raise WorkerError("the workers are closed")
-        num_envs = len(self._seeds)
-        link.begin(self._layout, self._rows, self._rows_block, num_envs, self.num_agents)
+        link.begin(self._layout, self._rows, self._rows_block, self.num_agents)
         return link
 
     def _rows_in(self, group: int) -> slice:

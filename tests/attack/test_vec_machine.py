@@ -24,15 +24,11 @@ from tests.attack.test_interrupts import (
     IN_PROCESS,
     NUM_ENVS,
     WORKERS,
-    WORKERS_HOLD,
     Executor,
     suspended_games,
 )
 from tests.attack.told_games import told_game
 from tests.attack.told_model import actions_for
-
-FORKS_HOLD = False
-"""A fork of a parent of workers leaves them alone; forks without workers always do."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -218,8 +214,6 @@ class Machine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["act", "reset", "recv", "render"]), place=st.integers(1, 1500))
     def interrupt(self, name: str, place: int) -> None:
         """Interrupts a call, and then resets, as somebody in a notebook does."""
-        if self.executor.num_workers and not WORKERS_HOLD:
-            return
         actions = actions_for(self.open[-1]) if self.open else {}
         calls: dict[str, Callable[[], object]] = {
             "act": lambda: self.vec.act(actions),
@@ -246,7 +240,7 @@ class Machine(RuleBasedStateMachine):
     @rule(is_closing=st.booleans())
     def fork(self, is_closing: bool) -> None:
         """A forked child ends, with or without closing what is not its own."""
-        if self.executor.transport == "thread" or (self.executor.num_workers and not FORKS_HOLD):
+        if self.executor.transport == "thread":
             return
         child = os.fork()
         if not child:
