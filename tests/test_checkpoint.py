@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import json
+import math
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,16 @@ def test_a_run_s_folder_will_do_and_nothing_else_is_left(tmp_path: Path) -> None
     }
 
 
+FILE_OPERATIONS = (
+    (Path, "mkdir"),
+    (Path, "unlink"),
+    (os, "replace"),
+    (os, "fsync"),
+    (builtins, "open"),
+)
+"""All that changes a folder while a checkpoint is saved."""
+
+
 class Kill(BaseException):
     """The process ends here."""
 
@@ -76,8 +87,8 @@ def _killed_at(monkeypatch: pytest.MonkeyPatch, call: int, after: bool) -> Calla
         def run(*args: object, **kwargs: object) -> object:
             nonlocal count
             count += 1
-            if count == call and not after:
-                raise Kill
+            if count > call or (count == call and not after):
+                raise Kill  # what runs while the stack unwinds can do nothing more
             result = operation(*args, **kwargs)
             if count == call:
                 raise Kill
@@ -85,10 +96,8 @@ def _killed_at(monkeypatch: pytest.MonkeyPatch, call: int, after: bool) -> Calla
 
         return run
 
-    monkeypatch.setattr(Path, "rename", dying(Path.rename))
-    monkeypatch.setattr(Path, "mkdir", dying(Path.mkdir))
-    monkeypatch.setattr(os, "fsync", dying(os.fsync))
-    monkeypatch.setattr(shutil, "rmtree", dying(shutil.rmtree))
+    for where, name in FILE_OPERATIONS:
+        monkeypatch.setattr(where, name, dying(getattr(where, name)))
     return lambda: count
 
 
@@ -213,12 +222,25 @@ def test_tensors_that_do_not_fit_are_told(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_are_told(tmp_path: Path) -> None:
-    net = _net()
-    with torch.no_grad():
-        next(net.parameters()).fill_(float("nan"))
-    save_checkpoint(tmp_path, net)
+    save_checkpoint(tmp_path, _net())
+    tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    next(iter(tensors.values())).fill_(float("nan"))
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match="holds numbers that are not finite"):
         load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_replace_no_checkpoint(tmp_path: Path, value: float) -> None:
+    save_checkpoint(tmp_path, _net(1), optimizer={"x": torch.zeros(3)})
+    bad = _net()
+    with torch.no_grad():
+        next(bad.parameters()).view(-1)[-1] = value
+    with pytest.raises(CheckpointError, match=r"nothing was written"):
+        save_checkpoint(tmp_path, bad)
+    with pytest.raises(CheckpointError, match=r"'x' of optimizer\.safetensors"):
+        save_checkpoint(tmp_path, _net(), optimizer={"x": torch.tensor([0.0, value])})
+    assert _is(load_checkpoint(tmp_path).net, _net(1))
 
 
 def test_a_description_that_is_a_bomb_is_refused(tmp_path: Path) -> None:
