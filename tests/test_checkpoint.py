@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import math
 import os
@@ -70,7 +69,6 @@ FILE_OPERATIONS = (
     (Path, "unlink"),
     (os, "replace"),
     (os, "fsync"),
-    (builtins, "open"),
 )
 """All that changes a folder while a checkpoint is saved."""
 

@@ -10,8 +10,8 @@ from entity_env.agents.agent import Agent
 from entity_env.agents.human import HumanAgent
 from entity_env.agents.random import RandomAgent
 from entity_env.agents.rogue_net.agent_file import SUFFIX as AGENT_SUFFIX
-from entity_env.agents.rogue_net.enn_files import SUFFIX
 from entity_env.agents.rogue_net.checkpoint_folder import old_of
+from entity_env.agents.rogue_net.enn_files import SUFFIX
 from entity_env.agents.rogue_net.reading import find_network
 from entity_env.errors import CheckpointError, MissingExtraError, UsageError
 

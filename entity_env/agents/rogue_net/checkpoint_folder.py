@@ -23,6 +23,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,10 +35,8 @@ from entity_env.errors import CheckpointError, EntityEnvError, UsageError
 from entity_env.space_json import spaces_from_json, spaces_to_json
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 
-try:
+if sys.platform != "win32":  # there two writers at once are not kept apart
     import fcntl
-except ModuleNotFoundError:  # Windows: two writers at once are not kept apart
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = "entity_env.rogue_net"
 VERSION = 1
@@ -300,7 +299,7 @@ def _lock(folder: Path) -> Iterator[None]:
     """
     descriptor = -1
     try:
-        if fcntl is not None:
+        if sys.platform != "win32":
             descriptor = os.open(folder, os.O_RDONLY)
             _wait_for_lock(folder, descriptor)
         yield
