@@ -40,6 +40,7 @@ class HeldInterrupt:
     def __init__(self) -> None:
         self.signum: int | None = None
         """The signal that came first."""
+        self._is_pending = False
         self._previous: dict[int, signal._HANDLER] = {}
 
     def __enter__(self) -> HeldInterrupt:
@@ -63,12 +64,13 @@ class HeldInterrupt:
             signal.signal(signum, previous)
 
     def check(self) -> None:
-        """Raises for a signal that came meanwhile.
+        """Raises for a signal that came meanwhile, once.
 
         Raises:
             KeyboardInterrupt: one came.
         """
-        if self.signum is not None:
+        if self._is_pending:
+            self._is_pending = False
             raise KeyboardInterrupt
 
     @property
@@ -95,7 +97,7 @@ class HeldInterrupt:
         signal.raise_signal(self.signum)
 
     def _hold(self, signum: int, frame: FrameType | None) -> None:
-        is_second = self.signum is not None
-        self.signum = signum if self.signum is None else self.signum
-        if is_second and signum == signal.SIGINT:
+        if self._is_pending and signum == signal.SIGINT:
             raise KeyboardInterrupt
+        self._is_pending = True
+        self.signum = self.signum or signum

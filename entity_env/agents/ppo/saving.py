@@ -103,10 +103,11 @@ def _locked(path: Path) -> Iterator[None]:
         return
     with _open_locked(path) as file:
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
-        file.truncate(0)
-        file.write(json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
-        file.flush()
+        text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
         try:
+            file.truncate(0)
+            with suppress(OSError):  # a full disk; the lock holds without
+                os.write(file.fileno(), text.encode())
             yield
         finally:
             path.unlink(missing_ok=True)
