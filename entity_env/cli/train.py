@@ -147,10 +147,14 @@ def _start(out: Path) -> Mapping[str, object]:
     """The settings of the run whose checkpoint is in `out`.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: there is none, or its settings are none of ours.
     """
-    config = read_header(find_checkpoint(out)).training.get("config", {})
-    return config if isinstance(config, dict) else {}
+    found = find_checkpoint(out)
+    config = read_header(found).training.get("config", {})
+    try:
+        return PPOConfig.from_json(config if isinstance(config, dict) else {}).to_json()
+    except UsageError as error:
+        raise CheckpointError(f"{found} cannot be resumed: {error}") from error
 
 
 def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Final, TextIO
 
 import numpy as np
@@ -180,9 +181,9 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
     training = checkpoint.training
     try:
         step, update, num_episodes = (
-            _count(training, key) for key in ("step", "update", "num_episodes")
+            int(_number(training, key, int)) for key in ("step", "update", "num_episodes")
         )
-        elapsed_s = _seconds(training, "elapsed_s")
+        elapsed_s = float(_number(training, "elapsed_s", int | float))
         learner.rng.bit_generator.state = _object(training, "rng")
         learner.generator.set_state(checkpoint.optimizer[GENERATOR].cpu())
         _fill_optimizer(learner.optimizer, learner.net, checkpoint.optimizer)
@@ -197,24 +198,19 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
     learner.net.load_state_dict(checkpoint.net.state_dict())
 
 
-def _count(training: Mapping[str, object], key: str) -> int:
+def _number(training: Mapping[str, object], key: str, kinds: type | UnionType) -> float:
     value = training[key]
-    if type(value) is not int or not 0 <= value <= _MOST:
-        raise ValueError(f"{key} is {str(value)[:40]}, not an integer from 0 to 2**63 - 1")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not isinstance(value, kinds) or not 0 <= value <= _MOST:
+        name = "an integer" if kinds is int else "a number"
+        raise ValueError(f"{key} is {repr(value)[:40]}, not {name} from 0 to 2**63 - 1")
     return value
-
-
-def _seconds(training: Mapping[str, object], key: str) -> float:
-    value = training[key]
-    if type(value) not in (int, float) or not 0 <= value <= _MOST:  # type: ignore[operator]
-        raise ValueError(f"{key} is {str(value)[:40]}, not a number of seconds")
-    return float(value)  # type: ignore[arg-type]  # checked above
 
 
 def _object(training: Mapping[str, object], key: str) -> dict[str, object]:
     value = training[key]
     if not isinstance(value, dict):
-        raise TypeError(f"{key} is {str(value)[:40]}, not an object")
+        raise TypeError(f"{key} is {repr(value)[:40]}, not an object")
     return value
 
 
