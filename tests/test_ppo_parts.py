@@ -330,8 +330,8 @@ def test_a_learner_goes_on_as_if_it_had_not_been_written_down(tmp_path: Path) ->
 
 def rng_state(number: object) -> dict[str, object]:
     """A state of the generator with another number in it."""
-    state: dict[str, object] = np.random.default_rng(0).bit_generator.state
-    return state | {"state": {"state": number, "inc": 1}}
+    state = np.random.default_rng(0).bit_generator.state
+    return {**state, "state": {"state": number, "inc": 1}}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.errors import SchemaError
 from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
@@ -22,12 +23,13 @@ class BatchEnvSteps:
     """Steps a batch environment in one of the modes of `Autoreset`, and keeps its books.
 
     After `advance` or `begin` the attributes show what came of it, as views that the next call
-    overwrites. It counts environments from 0, whatever share of all they are.
+    overwrites. It counts environments from 0, whatever share of all they are, but in messages.
 
     Args:
         env: what to step; this closes it.
         autoreset: what happens to ended episodes.
         is_compiled: as for `Books`.
+        first_env: index of its first environment among all.
 
     Attributes:
         result: the observations.
@@ -42,7 +44,12 @@ class BatchEnvSteps:
     """
 
     def __init__(
-        self, env: BatchEnv, autoreset: Autoreset, is_compiled: bool | None = None
+        self,
+        env: BatchEnv,
+        autoreset: Autoreset,
+        is_compiled: bool | None = None,
+        *,
+        first_env: int = 0,
     ) -> None:
         self.entity, self.parts, self.action, self.space = require_batch_env(env)
         self.num_envs = num_envs = env.num_envs
@@ -52,6 +59,7 @@ class BatchEnvSteps:
         self.ended: Ended | None = None
         self.final: NDArray[np.float32] | None = None
         self._env = env
+        self._first_env = first_env
         self._books = Books(num_envs, is_compiled)
         self._is_same_step = autoreset == "same_step"
         self._own_reward = np.zeros(num_envs, np.float32)
@@ -117,6 +125,7 @@ class BatchEnvSteps:
         self.reward[:] = 0
         self.ended = self.final = None
         self._books.copy_flags(self.result)
+        self._require_finite(is_next=False)
         if not self._is_same_step:
             self._note_over(self.result.to_reset_mask())
 
@@ -124,13 +133,15 @@ class BatchEnvSteps:
         """Steps all environments by one action each; with "next_step", those that are over begin.
 
         Raises:
-            SchemaError: actions that the environments refuse; nothing has changed.
+            SchemaError: actions that the environments refuse, and nothing has changed; or a reward
+                or an observation that is not finite.
         """
         if self.over is None:
             self.result = result = self._env.step_no_reset_with_result(actions)
             self.reward = result.rewards
         else:
             result = self._begin_next(actions)
+        self._require_finite(is_next=True)
         mask = result.to_reset_mask()
         self.final = None
         self.ended = ended = self._books.count(
@@ -142,6 +153,28 @@ class BatchEnvSteps:
             self.final = result.observations.take(ended.env_ids, 0)
             self._env.reset_envs(mask)
             self.result = self._env.view()
+            self._require_finite(is_next=False)
+
+    def _require_finite(self, *, is_next: bool) -> None:
+        """Checks what the environments show; `is_next` as for `Books.place`.
+
+        Raises:
+            SchemaError: a reward or an observation that is not finite.
+        """
+        if self._env.is_always_finite:
+            return
+        shown = {"the reward": self.reward, "the observation": self.result.observations}
+        for what, numbers in shown.items():
+            is_finite = np.isfinite(numbers)
+            if not is_finite.all():
+                index = np.argwhere(~is_finite)[0]
+                env_id = int(index[0])
+                number = f"number {index[1]} of " if len(index) > 1 else ""
+                raise SchemaError(
+                    f"env {self._first_env + env_id}, "
+                    f"{self._books.place(env_id, is_next=is_next)}: {number}{what} must be finite, "
+                    f"got {numbers[tuple(index)]}"
+                )
 
     def _begin_next(self, actions: NDArray[Any]) -> StepResult:
         """Steps all but those that are over, which begin.

@@ -111,7 +111,8 @@ def _locked(path: Path) -> Iterator[None]:
                 os.write(file.fileno(), text.encode())
             yield
         finally:
-            path.unlink(missing_ok=True)
+            if os.getpid() == holder["pid"]:  # not a child that unwinds a copy of this
+                path.unlink(missing_ok=True)
 
 
 def _open_locked(path: Path) -> TextIO:
@@ -200,11 +201,13 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
 
 def _number(training: Mapping[str, object], key: str, kinds: type | UnionType) -> float:
     value = training[key]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not isinstance(value, kinds) or not 0 <= value <= _MOST:
-        name = "an integer" if kinds is int else "a number"
-        raise ValueError(f"{key} is {repr(value)[:40]}, not {name} from 0 to 2**63 - 1")
-    return value
+    is_bool = isinstance(value, bool)
+    if isinstance(value, int | float) and isinstance(value, kinds) and not is_bool:
+        number: float = value
+        if 0 <= number <= _MOST:
+            return number
+    name = "an integer" if kinds is int else "a number"
+    raise ValueError(f"{key} is {repr(value)[:40]}, not {name} from 0 to 2**63 - 1")
 
 
 def _object(training: Mapping[str, object], key: str) -> dict[str, object]:
