@@ -42,7 +42,10 @@ _GRACE_S: Final = 1.0
 
 def run_worker(setup: Setup) -> None:
     """Steps environments until the parent closes, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it closes its workers
+    # Sent to the whole group, these are the parent's: it closes its workers.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     _leave_with_parent(setup.lifeline)
     _tell_stacks(setup)
     try:

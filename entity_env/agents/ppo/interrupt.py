@@ -33,7 +33,7 @@ class StoppedBySignal(SystemExit):
 class HeldInterrupt:
     """While open, holds the first signal back until `check`; a second Ctrl-C strikes at once.
 
-    A signal that was ignored before, as by `nohup`, stays so. Outside the main thread, where Python
+    A SIGTERM or SIGHUP that was ignored before, as by `nohup`, stays so. Outside the main thread, where Python
     delivers no signals, this does nothing.
     """
 
@@ -47,8 +47,9 @@ class HeldInterrupt:
         if threading.current_thread() is threading.main_thread():
             for signum in _HELD:
                 previous = signal.getsignal(signum)
+                is_ignored = previous == signal.SIG_IGN and signum != signal.SIGINT
                 # None is a handler that was not made by Python: it could not be restored.
-                if previous not in (signal.SIG_IGN, None):
+                if previous is not None and not is_ignored:
                     self._previous[signum] = previous
                     signal.signal(signum, self._hold)
         return self
