@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +21,11 @@ from entity_env.agents.rogue_net import (
     checkpoint_folder,
     load_checkpoint,
     save_checkpoint,
+    write_enn_checkpoint,
 )
-from entity_env.errors import CheckpointError
+from entity_env.agents.rogue_net.reading import read_checkpoint
+from entity_env.agents.rogue_net.safetensors_file import read_safetensors
+from entity_env.errors import CheckpointError, UsageError
 from tests.rogue_net_fixtures import FIXTURES, OPTIONS, batch_of
 
 FIXTURE = FIXTURES[0]
@@ -138,6 +143,151 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     assert _is(load_checkpoint(path).net, _net(0))
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, and what they hold."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_files_of_others_in_a_checkpoint_stay(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    save_checkpoint(path, _net(), optimizer={"x": torch.zeros(1)})
+    mine = {"notes.txt": b"mine", "epoch_17/model.pt": b"weeks", "model.safetensors.new": b"old"}
+    for folder in (path, tmp_path / "checkpoint.old", tmp_path / "checkpoint.new"):
+        for name, content in mine.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    save_checkpoint(path, _net(1))
+    assert _is(load_checkpoint(path).net, _net(1))
+    assert load_checkpoint(path).optimizer == {}
+    after = tree(path)
+    assert set(after) == {"config.json", "model.safetensors", *mine}
+    assert mine.items() <= after.items()
+    assert tree(tmp_path / "checkpoint.old") == tree(tmp_path / "checkpoint.new") == mine
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"epoch_17/model.pt": b"weeks of work"},
+        {"notes.txt": b""},
+        {"config.json": b'{"model_type": "bert"}', "model.safetensors": b"x"},
+        {"config.json": b"", "notes.txt": b""},
+        {"model.safetensors": b"x"},
+        {"config.json.new": b"x"},
+    ],
+)
+def test_a_folder_that_is_no_checkpoint_is_refused_and_stays(
+    tmp_path: Path, theirs: dict[str, bytes]
+) -> None:
+    path = tmp_path / "home"
+    for name, content in theirs.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=r"is no checkpoint, but holds .*move") as error:
+        save_checkpoint(path, _net())
+    assert "\n" not in str(error.value)
+    assert tree(tmp_path / "home") == theirs
+    with pytest.raises(UsageError, match="is no checkpoint"):
+        write_enn_checkpoint(path, _net().weights())
+    assert tree(tmp_path / "home") == theirs
+
+
+def test_files_and_links_in_the_place_of_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is a file"):
+        save_checkpoint(tmp_path / "file", _net())
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match=r"symbolic link to .*nowhere, which does not exist"):
+        save_checkpoint(tmp_path / "dangling", _net())
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    for seed in (0, 1):
+        save_checkpoint(tmp_path / "link", _net(seed))
+    assert (tmp_path / "link").is_symlink()
+    assert _is(load_checkpoint(tmp_path / "disk").net, _net(1))
+
+
+def test_here_and_the_root_are_folders_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_checkpoint(tmp_path / "checkpoint", _net())
+    monkeypatch.chdir(tmp_path)
+    assert _is(load_checkpoint(".").net, _net())
+    monkeypatch.chdir(tmp_path / "checkpoint")
+    assert _is(load_checkpoint("").net, _net())
+    assert _is(load_checkpoint("..").net, _net())
+    with pytest.raises(CheckpointError, match="no checkpoint at"):
+        load_checkpoint("/")
+    for nothing in ("/", "x" * 5000, "a\0b"):
+        with pytest.raises(CheckpointError, match="no checkpoint at"):
+            checkpoint_folder.find_checkpoint(Path(nothing))
+
+
+def test_a_checkpoint_of_release_1_0_is_read_and_replaced(tmp_path: Path) -> None:
+    """Its `config.json` names no save; a kill left it under another name."""
+    save_checkpoint(tmp_path / "c", _net(), optimizer={"x": torch.zeros(1)})
+    _edit(tmp_path / "c", lambda data: data.pop("save"))
+    assert set(load_checkpoint(tmp_path / "c").optimizer) == {"x"}
+    (tmp_path / "c").rename(tmp_path / "c.old")
+    assert _is(load_checkpoint(tmp_path / "c").net, _net())
+    save_checkpoint(tmp_path / "c", _net(1))
+    assert _is(load_checkpoint(tmp_path / "c").net, _net(1))
+    save_checkpoint(tmp_path / "c.old", _net(2))
+    assert load_checkpoint(tmp_path / "c.old").optimizer == {}
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        {"id": "../../x", "files": ["model.safetensors"]},
+        {"id": "0" * 16, "files": ["../model.safetensors"]},
+        {"id": 3, "files": []},
+        {"id": "0" * 16, "files": 3},
+        ["0" * 16],
+        "0" * 16,
+    ],
+)
+def test_an_id_that_is_none_is_told(tmp_path: Path, save: object) -> None:
+    save_checkpoint(tmp_path / "c", _net())
+    _edit(tmp_path / "c", lambda data: data.update(save=save))
+    with pytest.raises(CheckpointError, match='expected "save" with an "id"'):
+        load_checkpoint(tmp_path / "c")
+
+
+def test_readers_and_writers_at_once(tmp_path: Path) -> None:
+    """Whatever is read is one whole save, and there always is one."""
+    path, is_over = tmp_path / "c", threading.Event()
+    save_checkpoint(path, _net(), training={"n": 0}, optimizer={"n": torch.tensor([0.0])})
+
+    def write(first: int) -> None:
+        number = first
+        while not is_over.is_set():
+            number += 2
+            n = torch.tensor([float(number)])
+            save_checkpoint(path, _net(), training={"n": number}, optimizer={"n": n})
+
+    with ThreadPoolExecutor(2) as pool:
+        writers = [pool.submit(write, first) for first in (0, 1)]
+        try:
+            for _ in range(100):
+                header, files = read_checkpoint(path, "model.safetensors", "optimizer.safetensors")
+                tensors = read_safetensors(files["optimizer.safetensors"], "optimizer")
+                assert tensors["n"] == [header.training["n"]]
+        finally:
+            is_over.set()
+        for writer in writers:
+            writer.result()
+    assert {each.name for each in path.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "optimizer.safetensors",
+    }
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "optimizer.safetensors"])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
 def test_truncated_files_are_told(tmp_path: Path, name: str, share: float) -> None:
@@ -159,7 +309,7 @@ def test_missing_files_are_told(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "c")
 
 
-def _edit(path: Path, change: Callable[[dict[str, object]], None]) -> None:
+def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
     data = json.loads((path / "config.json").read_text())
     change(data)
     (path / "config.json").write_text(json.dumps(data))

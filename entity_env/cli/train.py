@@ -178,7 +178,9 @@ def _require_unused(out: Path) -> None:
     """
     try:
         require_place(out / SUBFOLDER)
-    except (OSError, ValueError) as error:
+    except UsageError:
+        raise
+    except (OSError, ValueError) as error:  # a name that is too long, a folder one may not read
         raise UsageError(f"cannot train in {out}: {error}") from error
     try:
         found = find_checkpoint(out)

@@ -33,8 +33,8 @@ class StoppedBySignal(SystemExit):
 class HeldInterrupt:
     """While open, holds the first signal back until `check`; a second Ctrl-C strikes at once.
 
-    A SIGTERM or SIGHUP that was ignored before, as by `nohup`, stays so. Outside the main thread, where Python
-    delivers no signals, this does nothing.
+    A SIGTERM or SIGHUP that was ignored before, as by `nohup`, stays so. Outside the main thread,
+    where Python delivers no signals, this does nothing.
     """
 
     def __init__(self) -> None:

@@ -104,9 +104,9 @@ def find_checkpoint(path: Path) -> Path:
     """
     for place in (path, path / SUBFOLDER):
         for folder in (place, old_of(place)):
-            if _is_file(folder / CONFIG):
+            if os.path.isfile(folder / CONFIG):
                 return folder
-    what = "holds none" if path.is_dir() else "is no folder"
+    what = "holds none" if os.path.isdir(path) else "is no folder"
     raise CheckpointError(
         f"no checkpoint at {path}: expected a folder with {CONFIG} and {MODEL}, or a training run "
         f"with the folder {SUBFOLDER!r}; the path {what}"
@@ -281,7 +281,7 @@ def _finish(folder: Path) -> None:
         CheckpointError: the checkpoint is damaged.
         OSError: the folder is not writable.
     """
-    if _is_file(folder / CONFIG):
+    if os.path.isfile(folder / CONFIG):
         header = read_header(folder)
         name_new(folder, header.files, header.save)
         if header.save and OPTIMIZER not in header.files:
@@ -343,13 +343,6 @@ def _is_checkpoint(folder: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(data, dict) and data.get("format") == FORMAT
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that is too long, a folder that may not be read
-        return False
 
 
 def _new_name(name: str, save: str) -> str:
