@@ -316,7 +316,7 @@ def test_a_game_that_fails_leaves_what_was_learnt(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path).training["update"] == 3
     with pytest.raises(WorkerError, match="the game raised"):
         train(Breaking(2, _fail), CONFIG, out=tmp_path / "early")
-    assert not list((tmp_path / "early" / "checkpoint").iterdir())
+    assert not (tmp_path / "early" / "checkpoint").exists()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -180,7 +180,7 @@ def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> 
 
 
 def prepare_place(path: Path) -> None:
-    """Makes the folder `path`, and checks that a checkpoint can be written there.
+    """Checks that a checkpoint can be written to `path`; folders above it are made.
 
     Raises:
         CheckpointError: there is a damaged one, or one of another release.
@@ -189,10 +189,13 @@ def prepare_place(path: Path) -> None:
     probe = path / _new_name(CONFIG, secrets.token_hex(8))
     try:
         require_place(path)
+        is_new = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         with _lock(path):
             probe.touch()
             _finish(path)
+        if is_new:
+            path.rmdir()
     except (OSError, ValueError) as error:
         if isinstance(error, EntityEnvError):
             raise
