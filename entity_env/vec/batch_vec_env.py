@@ -146,6 +146,9 @@ class BatchVecEnv(VecEnv):
         try:
             here.steps.advance(plain)
         except SchemaError:
+            if here.steps.is_spoilt:
+                self._forget()
+                raise
             return super().act(actions)  # nothing has changed, and it says what is wrong
         except BaseException:
             self._forget()

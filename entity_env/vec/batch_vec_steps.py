@@ -36,6 +36,7 @@ class BatchEnvSteps:
         reward: `(num_envs,)` float32.
         over: `(num_envs,)` bool, who shows the end of an episode; None when nobody does.
         ended: the episodes that ended; None when there are none.
+        is_spoilt: an environment has shown a number that is not finite.
         final: `(num_ended, obs_size)` float32, their last observations with autoreset "same_step".
 
     Raises:
@@ -60,6 +61,7 @@ class BatchEnvSteps:
         self.final: NDArray[np.float32] | None = None
         self._env = env
         self._first_env = first_env
+        self.is_spoilt = False
         self._books = Books(num_envs, is_compiled)
         self._is_same_step = autoreset == "same_step"
         self._own_reward = np.zeros(num_envs, np.float32)
@@ -124,6 +126,7 @@ class BatchEnvSteps:
         self.reward = self._own_reward
         self.reward[:] = 0
         self.ended = self.final = None
+        self.is_spoilt = False
         self._books.copy_flags(self.result)
         self._require_finite(is_next=False)
         if not self._is_same_step:
@@ -167,6 +170,7 @@ class BatchEnvSteps:
         for what, numbers in shown.items():
             is_finite = np.isfinite(numbers)
             if not is_finite.all():
+                self.is_spoilt = True
                 index = np.argwhere(~is_finite)[0]
                 env_id = int(index[0])
                 number = f"number {index[1]} of " if len(index) > 1 else ""
