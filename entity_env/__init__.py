@@ -21,6 +21,7 @@ from entity_env.errors import (
     MissingExtraError as MissingExtraError,
     ProtocolError as ProtocolError,
     SchemaError as SchemaError,
+    TrainingDivergedError as TrainingDivergedError,
     UsageError as UsageError,
     WorkerError as WorkerError,
 )

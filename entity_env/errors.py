@@ -6,6 +6,7 @@ EntityEnvError
 ├── ProtocolError      calls in an order that can never work: the caller
 ├── ClosedError        something was used after it was closed: the caller
 ├── WorkerError        a game raised, hung, or its process died: the game, or the machine
+├── TrainingDivergedError  training no longer computes with finite numbers: its settings, or rewards
 ├── CheckpointError    a checkpoint cannot be read, or belongs to another game: the file
 ├── UsageError         a name, path or setting that the user typed does not exist: the user
 └── MissingExtraError  an optional package is not installed: the installation
@@ -54,6 +55,10 @@ class ProtocolError(EntityEnvError, RuntimeError):
 
 class ClosedError(EntityEnvError, RuntimeError):
     """Something was used after `close()`."""
+
+
+class TrainingDivergedError(EntityEnvError, ArithmeticError):
+    """A loss, a gradient or a parameter is no longer finite; nothing of that was saved."""
 
 
 class CheckpointError(EntityEnvError, ValueError):

@@ -145,6 +145,18 @@ class VecObs:
         return len(self.reward)
 
 
+def find_not_finite(
+    features: Mapping[EntityName, RaggedArray[np.float32]],
+) -> tuple[EntityName, int, int, float] | None:
+    """The first number that is not finite: entity type, row, feature, value; None if all are."""
+    for name, entities in features.items():
+        if not np.isfinite(entities.values).all():
+            index, feature = np.argwhere(~np.isfinite(entities.values))[0].tolist()
+            value = float(entities.values[index, feature])
+            return name, int(entities.row_index[index]), feature, value
+    return None
+
+
 class VecEnvironment(Protocol):
     """Steps many environments at once; see `entity_env.vec.VecEnv` for one."""
 

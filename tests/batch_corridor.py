@@ -151,3 +151,30 @@ class Parade(Corridor):
         shown = self.result.observations
         for i in range(1, 4):
             shown[:, 2 * i : 2 * i + 2] = shown[:, :2] - (i % 3, 0)
+
+
+class Spoilt(Corridor):
+    """Everybody stands still; after some steps shows a number that is not finite, in env 4.
+
+    Args:
+        what: "reward", "observation", or "start": the observation after that.
+    """
+
+    def __init__(self, num_envs: int, what: str, steps: int) -> None:
+        super().__init__(num_envs)
+        self.what = what
+        self.left = steps
+
+    def step_no_reset(self, actions: BatchActions) -> None:
+        super().step_no_reset(actions)
+        self.left -= 1
+        if self.left == 0 and self.num_envs > 4:
+            if self.what == "reward":
+                self.result.rewards[4] = np.inf
+            elif self.what == "observation":
+                self.result.observations[4, 1] = np.nan
+
+    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+        super().reset_envs(mask, seed)
+        if self.left <= 0 and self.num_envs > 4 and self.what == "start":
+            self.result.observations[4, 0] = -np.inf

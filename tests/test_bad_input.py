@@ -40,7 +40,7 @@ from entity_env.agents.rogue_net import (
     write_enn_checkpoint,
 )
 from entity_env.agents.rogue_net.agent_file import agent_bytes, agent_from_bytes
-from entity_env.agents.rogue_net.checkpoint_folder import CONFIG, MODEL, Header, write_folder
+from entity_env.agents.rogue_net.checkpoint_folder import MODEL, Header, write_checkpoint
 from entity_env.agents.rogue_net.trained_agent import TrainedAgent
 from entity_env.agents.rogue_net.weights import expected_tensors
 from entity_env.games import cherry_pick, multi_snake
@@ -92,8 +92,7 @@ def weights_for(obs_space: ObsSpace, action_space: Mapping[str, ActionSpace]) ->
 def write_run(path: Path, weights: Weights) -> Path:
     header = Header(weights.obs_space, weights.action_space, weights.config, {})
     tensors = {name: np.array(each, order="C") for name, each in weights.tensors.items()}
-    files = {CONFIG: header.to_bytes(), MODEL: safetensors.numpy.save(tensors)}
-    write_folder(path / "run", files)
+    write_checkpoint(path / "run", header, {MODEL: safetensors.numpy.save(tensors)})
     return path / "run"
 
 

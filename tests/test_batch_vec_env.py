@@ -35,7 +35,7 @@ from entity_env.vec import Autoreset
 from entity_env.vec.batch import BatchEnv, ResetMask, StepResult
 from entity_env.vec.batch_vec_env import BatchVecEnv
 from entity_env.vec.batch_vec_steps import BatchEnvSteps
-from tests.batch_corridor import Corridor, Parade, Walled
+from tests.batch_corridor import Corridor, Parade, Spoilt, Walled
 from tests.executors import (
     Asked,
     Batch,
@@ -780,3 +780,27 @@ def test_actions_are_taken_when_they_are_sent(num_workers: int) -> None:
         other.reset(seed=1)
         expected = other.act({"Push": np.ones(3, np.int64)}).features["CartPole"].values
         assert vec.recv().features["CartPole"].values.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "steps", "words"),
+    [
+        ("reward", 3, "episode 0, step 3: the reward must be finite, got inf"),
+        ("reward", 8, "episode 1, step 2: the reward must be finite, got inf"),
+        ("observation", 6, r"episode 0, step 6: number 1 of the observation .*, got nan"),
+        ("start", 6, r"episode 1, step 0: number 0 of the observation .*, got -inf"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(
+    num_workers: int, what: str, steps: int, words: str
+) -> None:
+    # With workers the environment is the last of the first one's share.
+    spoilt = partial(Spoilt, what=what, steps=steps)
+    num_envs = 10 if num_workers else 5
+    with BatchVecEnv(spoilt, num_envs, num_workers) as vec:
+        vec.reset(seed=0)
+        for _ in range(steps - 1):
+            vec.act({"Walk": np.ones(num_envs, np.int64)})
+        with pytest.raises(SchemaError, match=f"env 4, {words}"):
+            vec.act({"Walk": np.ones(num_envs, np.int64)})

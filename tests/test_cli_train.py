@@ -1,8 +1,10 @@
 """`entity-env train`: what it shows, writes and says, going on, and Ctrl-C."""
 
 import io
+import os
 import re
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,59 @@ def test_control_c_saves_and_says_how_to_go_on(
     [command] = re.findall(r"resume: entity-env (.*?);", line)
     assert run(*shlex.split(command)).exit_code == 0
     assert step_in(tmp_path) == 128
+
+
+def test_a_folder_of_somebody_else_is_refused_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint" / "epoch_17" / "model.pt"
+    file.parent.mkdir(parents=True)
+    file.write_text("weeks of work")
+    result = train(tmp_path, *SMALL)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        f"entity-env: {tmp_path}/checkpoint is no checkpoint, but holds"
+    )
+    assert result.stderr.count("\n") == 1
+    assert file.read_text() == "weeks of work"
+    for place in ("/dev/null", "/proc/nothing", str(tmp_path / ("x" * 300))):
+        result = train(Path(place), *SMALL)
+        assert result.exit_code == 2
+        assert result.stderr.count("\n") == 1
+
+
+def test_training_that_diverges_keeps_the_agent_and_fails(tmp_path: Path) -> None:
+    train(tmp_path, *SMALL, "--steps", "64")
+    result = train(tmp_path, *SMALL, "--resume", "--steps", "640", "--learning-rate", "1e12")
+    assert result.exit_code == 1
+    assert "training diverged in update 2, after 64 steps" in result.stderr
+    assert "has update 1. Try a smaller learning_rate" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert step_in(tmp_path) == 64
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_saves_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: int, code: int
+) -> None:
+    def interrupt(display: TrainDisplay, progress: TrainProgress) -> None:
+        os.kill(os.getpid(), signum)
+
+    monkeypatch.setattr(TrainDisplay, "__call__", interrupt)
+    result = train(tmp_path, *SMALL, "--steps", "128")
+    assert (result.exit_code, result.stderr) == (code, "")
+    assert re.search(r"^saved at step 64; resume: .*; play: ", result.stdout, re.M)
+    assert step_in(tmp_path) == 64
+
+
+def test_settings_of_a_checkpoint_that_are_none_are_told(tmp_path: Path) -> None:
+    train(tmp_path, *SMALL, "--steps", "64")
+    config = tmp_path / "checkpoint" / "config.json"
+    text = config.read_text()
+    for old, new in (('"gamma": 0.99', '"gamma": "x"'), ('"num_steps": 16', '"num_steps": 1e99')):
+        assert old in text
+        config.write_text(text.replace(old, new))
+        result = train(tmp_path, "--resume", "--steps", "128")
+        assert result.exit_code == 2
+        assert "cannot be resumed" in result.stderr
 
 
 def test_a_bug_in_a_game_is_shown_from_its_own_frames_on(tmp_path: Path) -> None:

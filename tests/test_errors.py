@@ -39,6 +39,7 @@ def test_the_tree_at_the_head_of_the_module_is_complete() -> None:
         (errors.ClosedError, RuntimeError),
         (errors.WorkerError, RuntimeError),
         (errors.CheckpointError, ValueError),
+        (errors.TrainingDivergedError, ArithmeticError),
         (errors.UsageError, ValueError),
         (errors.MissingExtraError, ImportError),
     ],

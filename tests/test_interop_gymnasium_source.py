@@ -560,3 +560,63 @@ def test_gymnasium_is_imported_when_it_is_asked_for() -> None:
     )
     assert done.stderr == ""
     assert done.stdout == "module 'entity_env.interop' has no attribute 'chess'\n"
+
+
+class GymSpoilt(gymnasium.Env[Any, Any]):
+    """Episodes of 5 steps; one step, counted over all of them, shows a number that is not finite.
+
+    Args:
+        what: "reward" or "observation".
+        at: that step; None = never.
+    """
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, what: str, at: int | None) -> None:
+        self.what = what
+        self.at = at
+        self.steps = self.num_steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.num_steps += 1
+        bad = self.what if self.num_steps == self.at else ""
+        shown = np.array([0, np.nan if bad == "observation" else 0], np.float32)
+        reward = float("inf") if bad == "reward" else 0.0
+        return shown, reward, self.steps == 5, False, {}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize(
+    ("what", "at", "words"),
+    [
+        ("observation", 3, r"episode 0, step 3: '1' of the observation .* got nan"),
+        ("observation", 5, r"episode 0, step 5: .* of the last observation must be finite"),
+        ("observation", 8, "episode 1, step 3: .* of the observation must be finite"),
+        ("reward", 3, "episode 0, step 3: the reward must be finite, got inf"),
+        ("reward", 5, "episode 0, step 5: the reward must be finite, got inf"),
+        ("reward", 8, "episode 1, step 3: the reward must be finite, got inf"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(
+    mode: AutoresetMode, what: str, at: int, words: str
+) -> None:
+    makes = [partial(GymSpoilt, what, at if i == 1 else None) for i in range(3)]
+    with GymnasiumVecEnv(SyncVectorEnv(makes, autoreset_mode=mode)) as vec:
+        obs = vec.reset(seed=0)
+
+        def play() -> None:
+            nonlocal obs
+            for _ in range(12):
+                num_asked = len(obs.action_masks["Action"].actors.values)
+                obs = vec.act({"Action": np.zeros(num_asked, np.int64)})
+
+        with pytest.raises(SchemaError, match=f"env 1, {words}"):
+            play()

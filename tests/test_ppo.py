@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.agents.ppo.interrupt import StoppedBySignal
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
-from entity_env.errors import CheckpointError, UsageError
+from entity_env.errors import (
+    CheckpointError,
+    SchemaError,
+    TrainingDivergedError,
+    UsageError,
+    WorkerError,
+)
 from entity_env.vec_obs import VecActions, VecEnvironment, VecObs
 from tests.ppo_envs import VecCherryPick, VecSigns, VecTurns, VecXor
 
@@ -244,7 +257,164 @@ def test_it_trains_outside_the_main_thread() -> None:
     assert results[0].progress.step == 16
 
 
-def test_an_error_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_programs_saves_first(tmp_path: Path, signum: int) -> None:
+    handler = signal.getsignal(signum)
+    with pytest.raises(StoppedBySignal) as stop:
+        train(VecXor(), CONFIG, out=tmp_path, on_update=lambda _: os.kill(os.getpid(), signum))
+    assert stop.value.code == 128 + signum
+    assert stop.value.result.is_interrupted
+    assert load_checkpoint(tmp_path).training["update"] == 1
+    assert signal.getsignal(signum) is handler
+
+
+def test_a_program_that_handles_the_signal_goes_on(tmp_path: Path) -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda signum, _: came.append(signum))
+    try:
+        press = functools.partial(os.kill, os.getpid(), signal.SIGTERM)
+        result = train(VecXor(), CONFIG, out=tmp_path, on_update=lambda _: press())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM]
+    assert result.is_interrupted
+    assert load_checkpoint(tmp_path).training["update"] == 1
+
+
+def test_a_hangup_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        result = train(VecXor(), CONFIG, on_update=lambda _: os.kill(os.getpid(), signal.SIGHUP))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert not result.is_interrupted
+
+
+class Breaking(VecXor):
+    """Spoils its n-th batch, the first of which `reset` returns."""
+
+    def __init__(self, batch: int, spoil: Callable[[VecObs], None]) -> None:
+        super().__init__()
+        self._left = batch
+        self._spoil = spoil
+
+    def _observe(self, reward: NDArray[np.float32], done: NDArray[np.bool_]) -> VecObs:
+        obs = super()._observe(reward, done)
+        self._left -= 1
+        if not self._left:
+            self._spoil(obs)
+        return obs
+
+
+def _fail(obs: VecObs) -> None:
+    raise WorkerError("the game raised")
+
+
+def test_a_game_that_fails_leaves_what_was_learnt(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="the game raised"):
+        train(Breaking(8, _fail), CONFIG, out=tmp_path)
+    assert load_checkpoint(tmp_path).training["update"] == 3
+    with pytest.raises(WorkerError, match="the game raised"):
+        train(Breaking(2, _fail), CONFIG, out=tmp_path / "early")
+    assert not (tmp_path / "early" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rewards_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    def spoil(obs: VecObs) -> None:
+        obs.reward[5] = value
+
+    with pytest.raises(SchemaError, match=f"env 5, episode 6, step 1: the reward .*got {value}"):
+        train(Breaking(8, spoil), CONFIG, out=tmp_path)
+    assert load_checkpoint(tmp_path).training["update"] == 3
+
+
+@pytest.mark.parametrize(("batch", "episode"), [(1, 0), (8, 7)])
+def test_observations_that_are_not_finite_are_refused(batch: int, episode: int) -> None:
+    def spoil(obs: VecObs) -> None:
+        obs.features["Input"].values[7] = np.nan
+
+    words = f"env 7, episode {episode}, step 0: feature 'is_set' of entity Input must be finite"
+    with pytest.raises(SchemaError, match=words):
+        train(Breaking(batch, spoil), CONFIG)
+
+
+@pytest.mark.parametrize("size", [1e20, 3e38])
+def test_rewards_that_are_too_large_end_the_run(tmp_path: Path, size: float) -> None:
+    def spoil(obs: VecObs) -> None:
+        obs.reward[::2] = size
+
+    config = dataclasses.replace(CONFIG, checkpoint_interval_s=0)
+    with pytest.raises(TrainingDivergedError, match=r"in update 4, after 384 .*has update 3\. Try"):
+        train(Breaking(8, spoil), config, out=tmp_path)
+    assert load_checkpoint(tmp_path).training["update"] == 3
+
+
+def test_observations_that_are_too_large_end_the_run(tmp_path: Path) -> None:
+    def spoil(obs: VecObs) -> None:
+        obs.features["Input"].values[::2] = 3e38
+
+    with pytest.raises(TrainingDivergedError, match="squares_sum of the network is not finite"):
+        train(Breaking(7, spoil), CONFIG, out=tmp_path)
+
+
+@pytest.mark.parametrize("learning_rate", [1e12, 1e30, 1e300])
+@pytest.mark.parametrize("minibatch_size", [16, 1024])
+def test_a_network_that_diverges_replaces_no_checkpoint(
+    tmp_path: Path, learning_rate: float, minibatch_size: int
+) -> None:
+    config = dataclasses.replace(CONFIG, checkpoint_interval_s=0, update_epochs=1)
+    good = train(VecXor(), dataclasses.replace(config, total_steps=128), out=tmp_path).net
+    bad = dataclasses.replace(config, learning_rate=learning_rate, minibatch_size=minibatch_size)
+    with pytest.raises(TrainingDivergedError, match=r"checkpoint has update \d\. Try a smaller"):
+        train(VecXor(), bad, out=tmp_path, resume=True)
+    kept = load_checkpoint(tmp_path)
+    assert kept.training["update"] != 1 or _same(kept.net, good)
+    assert np.isfinite(kept.net.act(VecXor().reset(0), greedy=True).logprobs).all()
+
+
+def test_one_run_at_a_time_has_a_folder(tmp_path: Path) -> None:
+    vec = VecXor()
+
+    def train_again(progress: TrainProgress) -> None:
+        with pytest.raises(UsageError, match="another run of this process is training in"):
+            train(VecXor(), CONFIG, out=tmp_path / "checkpoint" / "..")
+        code = (
+            "import sys; from entity_env.agents.ppo import PPOConfig, train\n"
+            "from tests.ppo_envs import VecXor\n"
+            "train(VecXor(), PPOConfig(), out=sys.argv[1])"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        other = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert f"is already training in {tmp_path}: process {os.getpid()} on" in other.stderr
+
+    once = dataclasses.replace(CONFIG, total_steps=1)
+    train(vec, once, out=tmp_path, on_update=train_again)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "tensorboard"]
+    train(vec, once, out=tmp_path)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_place_that_is_taken_is_found_before_the_first_step(
+    tmp_path: Path, is_there: bool
+) -> None:
+    class Untouched(VecXor):
+        def reset(self, seed: int | None = None) -> VecObs:
+            raise AssertionError("the environments were reset")
+
+    if is_there:
+        (tmp_path / "checkpoint" / "epoch_17").mkdir(parents=True)
+        (tmp_path / "checkpoint" / "epoch_17" / "model.pt").write_text("weeks of work")
+    else:
+        tmp_path.joinpath("checkpoint").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match=r"is no checkpoint, but holds 'epoch_17'|symbolic link"):
+        train(Untouched(), CONFIG, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+    with pytest.raises(UsageError, match="cannot write a checkpoint to /dev/null"):
+        train(Untouched(), CONFIG, out="/dev/null")
+
+
+def test_an_error_saves_what_was_learnt(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, checkpoint_interval_s=0)
 
     def fail(progress: TrainProgress) -> None:
@@ -253,7 +423,7 @@ def test_an_error_leaves_the_last_checkpoint(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="the display broke"):
         train(VecXor(), config, out=tmp_path, on_update=fail)
-    assert load_checkpoint(tmp_path).training["update"] == 2
+    assert load_checkpoint(tmp_path).training["update"] == 3
 
 
 def test_curves_are_written(tmp_path: Path) -> None:
@@ -284,5 +454,5 @@ def test_settings_survive_json_and_nonsense_is_told() -> None:
         PPOConfig.from_json({"lr": 1})
     with pytest.raises(UsageError, match=r"gamma must be between 0 and 1, got 1\.5"):
         PPOConfig(gamma=1.5)
-    with pytest.raises(UsageError, match="total_steps must be at least 1, got 0"):
+    with pytest.raises(UsageError, match=r"total_steps must be an integer from 1 to .*, got 0"):
         PPOConfig(total_steps=0)

@@ -44,24 +44,29 @@ from tests.ppo_envs import plain_obs, spoil
 @pytest.mark.parametrize(
     ("name", "bad", "good", "words"),
     [
-        ("total_steps", 0, 1, "at least 1"),
-        ("num_steps", 0, 1, "at least 1"),
-        ("minibatch_size", -4, 1, "at least 1"),
-        ("update_epochs", 0, 1, "at least 1"),
-        ("episode_window", 0, 1, "at least 1"),
-        ("num_threads", 0, None, ">= 1"),
-        ("seed", -1, 0, "0 or more"),
+        ("total_steps", 0, 1, "an integer from 1 to .*"),
+        ("num_steps", 0, 1, "an integer from 1 to .*"),
+        ("minibatch_size", -4, 1, "an integer from 1 to .*"),
+        ("update_epochs", 0, 1, "an integer from 1 to .*"),
+        ("episode_window", 0, 1, "an integer from 1 to .*"),
+        ("num_threads", 0, None, "an integer from 1 to .*"),
+        ("seed", -1, 0, "an integer from 0 to .*"),
         ("learning_rate", 0.0, 1e-9, "above 0"),
         ("clip_coef", -0.1, 1e-3, "above 0"),
         ("max_grad_norm", 0.0, 1e-3, "above 0"),
         ("gamma", -0.01, 0.0, "between 0 and 1"),
-        ("gamma", float("nan"), 1.0, "between 0 and 1"),
+        ("gamma", float("nan"), 1.0, "a finite number"),
         ("gae_lambda", 1.01, 1.0, "between 0 and 1"),
-        ("learning_rate", float("nan"), 1.0, "above 0"),
+        ("learning_rate", float("nan"), 1.0, "a finite number"),
+        ("learning_rate", float("inf"), 1.0, "a finite number"),
+        ("num_steps", 10**12, 16, "an integer from 1 to .*"),
+        ("total_steps", 1e3, 1, "an integer from 1 to .*"),
+        ("norm_adv", 1, True, "True or False"),
+        ("device", 3, "cpu", "a name"),
     ],
 )
 def test_settings_that_cannot_work_are_told(
-    name: str, bad: float, good: float | None, words: str
+    name: str, bad: object, good: object, words: str
 ) -> None:
     with pytest.raises(UsageError, match=f"{name} must be {words}, got {bad}"):
         PPOConfig.from_json({name: bad})
@@ -323,10 +328,25 @@ def test_a_learner_goes_on_as_if_it_had_not_been_written_down(tmp_path: Path) ->
     assert PPOConfig.from_json(config) == PPOConfig(seed=9)
 
 
+def rng_state(number: object) -> dict[str, object]:
+    """A state of the generator with another number in it."""
+    state = np.random.default_rng(0).bit_generator.state
+    return {**state, "state": {"state": number, "inc": 1}}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"step": None}, "step is None, not a number"),
+        ({"step": None}, "step is None, not an integer"),
+        ({"step": math.inf}, "step is inf, not an integer"),
+        ({"step": -5}, "step is -5, not an integer from 0"),
+        ({"update": -1}, "update is -1"),
+        ({"update": 2**200}, "update is 1606938"),
+        ({"num_episodes": True}, "num_episodes is True"),
+        ({"elapsed_s": math.nan}, "elapsed_s is nan, not a number"),
+        ({"rng": rng_state(-1)}, "does not fit"),
+        ({"rng": rng_state(2**200)}, "does not fit"),
+        ({"rng": rng_state("x")}, "does not fit"),
         ({"elapsed_s": "long"}, "elapsed_s is 'long', not a number"),
         ({"rng": 3}, "rng is 3, not an object"),
         ({"rng": {"bit_generator": "MT19937"}}, "does not fit"),

@@ -10,6 +10,7 @@ from entity_env.agents.agent import Agent
 from entity_env.agents.human import HumanAgent
 from entity_env.agents.random import RandomAgent
 from entity_env.agents.rogue_net.agent_file import SUFFIX as AGENT_SUFFIX
+from entity_env.agents.rogue_net.checkpoint_folder import old_of
 from entity_env.agents.rogue_net.enn_files import SUFFIX
 from entity_env.agents.rogue_net.reading import find_network
 from entity_env.errors import CheckpointError, MissingExtraError, UsageError
@@ -81,7 +82,7 @@ def _find(name: str) -> Path:
     """
     path = Path(name)
     is_file = path.is_file() and path.suffix in (SUFFIX, AGENT_SUFFIX)
-    if not is_file and not path.is_dir() and not path.with_name(f"{path.name}.old").is_dir():
+    if not is_file and not path.is_dir() and not old_of(path).is_dir():
         raise UsageError(_no_such_agent(name, path))
     try:
         return find_network(path)

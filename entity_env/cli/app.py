@@ -16,7 +16,7 @@ from entity_env.cli.failures import GameFailed
 from entity_env.cli.list_games import list_games
 from entity_env.cli.play import play
 from entity_env.cli.train import train
-from entity_env.errors import EntityEnvError
+from entity_env.errors import EntityEnvError, TrainingDivergedError
 
 _INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
@@ -56,6 +56,9 @@ class _Program(click.Group):
             return code if isinstance(code, int) else 0
         except click.ClickException as error:
             return _refuse(error.format_message())
+        except TrainingDivergedError as error:
+            _refuse(str(error))
+            return 1
         except EntityEnvError as error:
             return _refuse(str(error))
         except GameFailed as error:

@@ -14,7 +14,12 @@ from rich.console import Console
 
 from entity_env.agents.ppo import PPOConfig, TrainResult
 from entity_env.agents.rogue_net import RogueNetConfig
-from entity_env.agents.rogue_net.checkpoint_folder import find_checkpoint, read_header
+from entity_env.agents.rogue_net.checkpoint_folder import (
+    SUBFOLDER,
+    find_checkpoint,
+    read_header,
+    require_place,
+)
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
 from entity_env.cli.options import default_workers, game_argument, set_option
@@ -96,8 +101,9 @@ def train(
 ) -> None:
     """Train an agent for a game.
 
-    What is not given is as in brackets, but for games that have settings of their own. Ctrl-C saves
-    and stops; --resume goes on with the same settings. Curves are written for TensorBoard.
+    What is not given is as in brackets, but for games that have settings of their own. Ctrl-C,
+    SIGTERM and SIGHUP save and stop; --resume goes on with the same settings. Curves are written
+    for TensorBoard.
     """
     chosen = find_game(game, settings)
     out = Path("runs", chosen.name) if out is None else out
@@ -111,32 +117,44 @@ def train(
     if num_workers is None:  # a batch steps faster than it is handed over
         is_fast = is_batch(chosen) or is_tables(chosen)
         num_workers = 0 if is_fast else default_workers(num_envs)
-    result = _train(chosen, num_envs, num_workers, config, out, resume)
+    result, code = _train(chosen, num_envs, num_workers, config, out, resume)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
     train_words = [*game_words, *copies, "--out", str(out), "--resume"]
     _report(result, shlex.join(train_words), shlex.join([*game_words, "--agent", str(out)]), out)
+    if code:
+        raise SystemExit(code)
 
 
 def _train(
     game: Game, num_envs: int, num_workers: int, config: PPOConfig, out: Path, resume: bool
-) -> TrainResult:
+) -> tuple[TrainResult, int]:
+    """Trains; what that left, and the exit code of the program."""
     with TrainDisplay(f"training {game.name}", Console()) as display:
-        from entity_env.agents.ppo import train as train_ppo  # here: it takes torch a second
+        # Here: they take torch a second.
+        from entity_env.agents.ppo.interrupt import StoppedBySignal
+        from entity_env.agents.ppo.trainer import train as train_ppo
 
         with failures_of(game), to_learn_from(game, num_envs, num_workers) as vec:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
-            return train_ppo(vec, config, out=out, resume=resume, on_update=display)
+            try:
+                return train_ppo(vec, config, out=out, resume=resume, on_update=display), 0
+            except StoppedBySignal as stop:
+                return stop.result, 128 + stop.signum
 
 
 def _start(out: Path) -> Mapping[str, object]:
     """The settings of the run whose checkpoint is in `out`.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: there is none, or its settings are none of ours.
     """
-    config = read_header(find_checkpoint(out)).training.get("config", {})
-    return config if isinstance(config, dict) else {}
+    found = find_checkpoint(out)
+    config = read_header(found).training.get("config", {})
+    try:
+        return PPOConfig.from_json(config if isinstance(config, dict) else {}).to_json()
+    except UsageError as error:
+        raise CheckpointError(f"{found} cannot be resumed: {error}") from error
 
 
 def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
@@ -153,11 +171,17 @@ def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
 
 
 def _require_unused(out: Path) -> None:
-    """Checks that no training run would be overwritten.
+    """Checks that no training run would be overwritten, nor anything else.
 
     Raises:
-        UsageError: there is a checkpoint in `out`.
+        UsageError: there is a checkpoint in `out`, or something that is none in its place.
     """
+    try:
+        require_place(out / SUBFOLDER)
+    except UsageError:
+        raise
+    except (OSError, ValueError) as error:  # a name that is too long, a folder one may not read
+        raise UsageError(f"cannot train in {out}: {error}") from error
     try:
         found = find_checkpoint(out)
     except CheckpointError:

@@ -30,6 +30,10 @@ class Ledger:
             self._numbers[chosen] = 0
             self._seeds[chosen] = (seed + np.arange(len(chosen), dtype=object))[chosen]
 
+    def place(self, env_id: int, steps: int = 0) -> str:
+        """Episode and step of an environment, some steps after those that were counted."""
+        return f"episode {self._numbers[env_id]}, step {self._lengths[env_id] + steps}"
+
     def step(self, reward: NDArray[np.float32], chosen: NDArray[np.bool_]) -> None:
         """Counts a step of the chosen ones."""
         self._rewards += reward

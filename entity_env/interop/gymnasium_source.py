@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from entity_env.errors import ClosedError, ProtocolError, UsageError
+from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 from entity_env.interop.gymnasium_flat import ActionReader, feature_names, flat
 from entity_env.interop.gymnasium_ledger import AllowedActions, Ledger
 from entity_env.ragged import RaggedArray
@@ -122,7 +122,9 @@ class GymnasiumVecEnv:
         self._ledger.begin(np.ones(self.num_envs, dtype=np.bool_), seed)
         self._allowed.read(info)
         self._is_waiting = no = np.zeros(self.num_envs, dtype=np.bool_)
-        return self._shown(self._flat(obs), self._nothing(), no.copy(), no.copy())
+        features = self._flat(obs)
+        self._require_finite("observation", features, steps=0)
+        return self._shown(features, self._nothing(), no.copy(), no.copy())
 
     def act(self, actions: VecActions) -> VecObs:
         """Gives every environment its action and returns the next batch.
@@ -130,7 +132,8 @@ class GymnasiumVecEnv:
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, or while an environment is over and autoreset disabled.
-            SchemaError: actions that do not fit; nothing has happened then.
+            SchemaError: actions that do not fit, and nothing has happened then; or a reward or an
+                observation of the source that is not finite.
         """
         self.send(actions)
         return self.recv()
@@ -163,15 +166,19 @@ class GymnasiumVecEnv:
         reward[waited] = 0
         done = terminated | truncated
         features = self._flat(obs)
+        self._require_finite("reward", reward[:, None])
         self._ledger.step(reward, ~waited)
         self._ledger.begin(waited, None)
         self._is_waiting = np.zeros_like(done)
         if not done.any():
+            self._require_finite("observation", features, steps=0)
             return self._shown(features, reward, terminated, truncated)
         last, features = self._end(features, done, info)
+        self._require_finite("last observation", last, np.flatnonzero(done), steps=0)
         shown = self._shown(features, reward, terminated, truncated)
         shown.episodes = self._ledger.end(terminated, truncated)
         self._ledger.begin(done & ~self._is_waiting, None)
+        self._require_finite("observation", features, steps=0)
         if self.autoreset == "same_step":
             shown.final = self._final(last, shown, np.flatnonzero(done))
         return shown
@@ -212,6 +219,7 @@ class GymnasiumVecEnv:
             features = self._flat(obs)
         self._ledger.begin(chosen, seed)
         self._is_waiting &= ~chosen
+        self._require_finite("observation", features, steps=0)
         flags = before.terminated & ~chosen, before.truncated & ~chosen
         return self._shown(features, self._nothing(), *flags)
 
@@ -259,6 +267,32 @@ class GymnasiumVecEnv:
 
     def _flat(self, obs: object) -> NDArray[np.float32]:
         return flat(self._env.single_observation_space, obs, self.num_envs)
+
+    def _require_finite(
+        self,
+        what: str,
+        rows: NDArray[np.float32],
+        env_ids: NDArray[np.int64] | None = None,
+        *,
+        steps: int = 1,
+    ) -> None:
+        """Checks numbers of environments, or of some of them, `steps` after what was counted.
+
+        Raises:
+            SchemaError: one that is not finite.
+        """
+        is_finite = np.isfinite(rows)
+        if is_finite.all():
+            return
+        row, column = np.argwhere(~is_finite)[0].tolist()
+        env_id = row if env_ids is None else int(env_ids[row])
+        part = ""
+        if what != "reward":
+            part = f"{self._obs_space.entities[self._entity].features[column]!r} of "
+        raise SchemaError(
+            f"{self._env}: env {env_id}, {self._ledger.place(env_id, steps)}: {part}the {what} "
+            f"must be finite, got {rows[row, column]}"
+        )
 
     def _shown(
         self,

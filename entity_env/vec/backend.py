@@ -164,7 +164,7 @@ def make_batch(
         SchemaError: `source` is nothing that can be run.
     """
     if isinstance(source, BatchSource):
-        return BatchEnvShare(source.made(num_envs), autoreset)
+        return BatchEnvShare(source.made(num_envs), autoreset, first_env)
     return _local_batch(source, num_envs, autoreset, transport, on_error, first_env)
 
 

@@ -168,11 +168,14 @@ class BatchEnv(ABC):
 
     Attributes:
         num_entities: entities in every observation, always as many; 1 unless a subclass says more.
+        is_always_finite: a subclass that never shows a number which is not finite says True, and
+            spares `BatchVecEnv` looking: a few microseconds a step.
     """
 
     num_envs: int
     obs_size: int
     num_entities: int = 1
+    is_always_finite: bool = False
 
     def __init__(self, num_envs: int, obs_size: int) -> None:
         self.num_envs = checked_count("num_envs", num_envs)

@@ -125,6 +125,11 @@ class Books:
         """Number of the episode that an environment has begun last."""
         return int(self._books[NUMBERS, env_id])
 
+    def place(self, env_id: int, *, is_next: bool = False) -> str:
+        """Episode and step of an environment; `is_next` if the next step is not counted yet."""
+        step = self._clock - int(self._books[BEGUN_AT, env_id]) + is_next
+        return f"episode {int(self._books[NUMBERS, env_id])}, step {step}"
+
     def begin_runs(self, runs: dict[int, Run]) -> None:
         """The episodes that some environments have just begun are of new runs."""
         if not runs:

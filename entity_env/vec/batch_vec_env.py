@@ -145,6 +145,8 @@ class BatchVecEnv(VecEnv):
         try:
             here.steps.advance(plain)
         except SchemaError:
+            if not here.steps.is_whole:
+                raise
             self._is_settled = True
             return super().act(actions)  # nothing has changed, and it says what is wrong
         waited = perf_counter() - begin

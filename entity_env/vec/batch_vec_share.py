@@ -23,14 +23,14 @@ class BatchEnvShare(BatchEnvSteps):
     """Steps environments as a `LocalBatch` does, and shows them as a `BatchStep`.
 
     Args:
-        env, autoreset: as for `BatchEnvSteps`.
+        env, autoreset, first_env: as for `BatchEnvSteps`.
     """
 
     num_agents: Final = 1
     num_restarts: Final = 0
 
-    def __init__(self, env: BatchEnv, autoreset: Autoreset) -> None:
-        super().__init__(env, autoreset)
+    def __init__(self, env: BatchEnv, autoreset: Autoreset, first_env: int = 0) -> None:
+        super().__init__(env, autoreset, first_env=first_env)
         self.games_s = 0.0
         self.packing_s = 0.0
         self.current: MutableSequence[int] | memoryview = [0]

@@ -23,18 +23,20 @@ class BatchEnvSteps:
     """Steps a batch environment in one of the modes of `Autoreset`, and keeps its books.
 
     After `advance` or `begin` the attributes show what came of it, as views that the next call
-    overwrites. It counts environments from 0, whatever share of all they are.
+    overwrites. It counts environments from 0, whatever share of all they are, but in messages.
 
     Args:
         env: what to step; this closes it.
         autoreset: what happens to ended episodes.
         is_compiled: as for `Books`.
+        first_env: index of its first environment among all.
 
     Attributes:
         result: the observations.
         reward: `(num_envs,)` float32.
         over: `(num_envs,)` bool, who shows the end of an episode; None when nobody does.
         ended: the episodes that ended; None when there are none.
+        is_whole: the last call was completed, so that what the environments have drawn is known.
         final: `(num_ended, obs_size)` float32, their last observations with autoreset "same_step".
 
     Raises:
@@ -43,7 +45,12 @@ class BatchEnvSteps:
     """
 
     def __init__(
-        self, env: BatchEnv, autoreset: Autoreset, is_compiled: bool | None = None
+        self,
+        env: BatchEnv,
+        autoreset: Autoreset,
+        is_compiled: bool | None = None,
+        *,
+        first_env: int = 0,
     ) -> None:
         self.entity, self.parts, self.action, self.space = require_batch_env(env)
         self.num_envs = num_envs = env.num_envs
@@ -53,6 +60,7 @@ class BatchEnvSteps:
         self.ended: Ended | None = None
         self.final: NDArray[np.float32] | None = None
         self._env = env
+        self._first_env = first_env
         self._books = Books(num_envs, is_compiled)
         self._is_same_step = autoreset == "same_step"
         self._own_reward = np.zeros(num_envs, np.float32)
@@ -62,8 +70,7 @@ class BatchEnvSteps:
         self._sequences: dict[int, EpisodeSeeds] = {}
         """What the environments play, by the runs that they began last."""
         self._is_begun = False
-        self._is_whole = True
-        """The last call was completed. If not, nobody knows what the environments have drawn."""
+        self.is_whole = True
 
     def obs_space(self) -> ObsSpace:
         """What can be observed."""
@@ -118,9 +125,9 @@ class BatchEnvSteps:
     def begin(self, env_ids: Sequence[int]) -> None:
         """Begins a new episode in some environments; all others show what they showed last."""
         runs = {i: self._runs[i] for i in env_ids if i in self._runs}
-        if not self._is_whole:
+        if not self.is_whole:
             self._begin_again(env_ids, runs)
-        self._is_whole = False
+        self.is_whole = False
         self._reset(env_ids, runs)
         require_masks(self._env, self.space)
         self._books.open(np.asarray(env_ids, np.int64))
@@ -130,12 +137,13 @@ class BatchEnvSteps:
         self.reward[:] = 0
         self.ended = self.final = None
         self._books.copy_flags(self.result)
+        self._require_finite(is_next=False)
         if not self._is_same_step:
             self._note_over(self.result.to_reset_mask())
         for i, (seeds, _) in runs.items():
             self._sequences[i] = seeds
             del self._runs[i]
-        self._is_whole = True
+        self.is_whole = True
 
     def _begin_again(self, env_ids: Sequence[int], runs: dict[int, Run]) -> None:
         """Begins new sequences, by the seeds of the old ones, after an interrupt or an error."""
@@ -147,18 +155,20 @@ class BatchEnvSteps:
         """Steps all environments by one action each; with "next_step", those that are over begin.
 
         Raises:
-            SchemaError: actions that the environments refuse; nothing has changed.
+            SchemaError: actions that the environments refuse, and nothing has changed; or a reward
+                or an observation that is not finite.
         """
-        was_whole, self._is_whole = self._is_whole, False
+        was_whole, self.is_whole = self.is_whole, False
         if self.over is None:
             try:
                 self.result = result = self._env.step_no_reset_with_result(actions)
             except SchemaError:
-                self._is_whole = was_whole
+                self.is_whole = was_whole
                 raise
             self.reward = result.rewards
         else:
             result = self._begin_next(actions)
+        self._require_finite(is_next=True)
         mask = result.to_reset_mask()
         self.final = None
         self.ended = ended = self._books.count(
@@ -170,7 +180,29 @@ class BatchEnvSteps:
             self.final = result.observations.take(ended.env_ids, 0)
             self._env.reset_envs(mask)
             self.result = self._env.view()
-        self._is_whole = was_whole
+            self._require_finite(is_next=False)
+        self.is_whole = was_whole
+
+    def _require_finite(self, *, is_next: bool) -> None:
+        """Checks what the environments show; `is_next` as for `Books.place`.
+
+        Raises:
+            SchemaError: a reward or an observation that is not finite.
+        """
+        if self._env.is_always_finite:
+            return
+        shown = {"the reward": self.reward, "the observation": self.result.observations}
+        for what, numbers in shown.items():
+            is_finite = np.isfinite(numbers)
+            if not is_finite.all():
+                index = np.argwhere(~is_finite)[0]
+                env_id = int(index[0])
+                number = f"number {index[1]} of " if len(index) > 1 else ""
+                raise SchemaError(
+                    f"env {self._first_env + env_id}, "
+                    f"{self._books.place(env_id, is_next=is_next)}: {number}{what} must be finite, "
+                    f"got {numbers[tuple(index)]}"
+                )
 
     def _begin_next(self, actions: NDArray[Any]) -> StepResult:
         """Steps all but those that are over, which begin.

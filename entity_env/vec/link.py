@@ -358,7 +358,7 @@ class Link:
             if self.bell.wait(max(until - monotonic(), 0.0)) is not Wake.RUNG:
                 return
             self.read()  # what it says must not be taken for the answer to what follows
-            if self.error is not None:
+            if self._is_released:
                 return
         self._ring(Command.CLOSE, self._parity, None)
         self._is_leaving = True

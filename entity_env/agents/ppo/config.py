@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from types import UnionType
+from typing import Final
 
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.errors import UsageError
+
+_INTEGERS: Final = {
+    "total_steps": (1, 2**63 - 1),
+    "seed": (0, 2**63 - 1),
+    "num_steps": (1, 10**6),
+    "minibatch_size": (1, 2**31 - 1),
+    "update_epochs": (1, 10**6),
+    "num_threads": (1, 1024),
+    "episode_window": (1, 10**9),
+}
+"""Smallest and largest value: a file must not make the trainer take all memory."""
+_FLAGS: Final = ("anneal_learning_rate", "norm_adv", "clip_vloss", "anneal_entropy")
+_NUMBERS: Final = (
+    *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
+    *("max_grad_norm", "target_kl", "checkpoint_interval_s"),
+)
+_ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
+"""Numbers that can be infinite: never."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +91,25 @@ class PPOConfig:
     """Episodes that the reported mean reward and length go over."""
 
     def __post_init__(self) -> None:
-        at_least_one = ("total_steps", "num_steps", "minibatch_size", "update_epochs")
-        for name in (*at_least_one, "episode_window"):
-            _require(self, name, getattr(self, name) >= 1, "at least 1")
-        _require(self, "num_threads", self.num_threads is None or self.num_threads >= 1, ">= 1")
-        _require(self, "seed", self.seed >= 0, "0 or more")
+        for name, (least, most) in _INTEGERS.items():
+            value = getattr(self, name)
+            if value is not None or name != "num_threads":
+                is_right = _is(value, int) and least <= value <= most
+                _require(self, name, is_right, f"an integer from {least} to {most:.4g}")
+        for name in _FLAGS:
+            _require(self, name, type(getattr(self, name)) is bool, "True or False")
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if value is not None or name != "target_kl":
+                is_number = _is(value, int | float) and not math.isnan(value)
+                is_finite = is_number and (math.isfinite(value) or name in _ENDLESS)
+                _require(self, name, is_finite, "a finite number")
         for name in ("learning_rate", "clip_coef", "max_grad_norm"):
             _require(self, name, getattr(self, name) > 0, "above 0")
         for name in ("gamma", "gae_lambda"):
             _require(self, name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
+        _require(self, "device", type(self.device) is str, "a name")
+        _require(self, "net", isinstance(self.net, RogueNetConfig), "a RogueNetConfig")
 
     def to_json(self) -> dict[str, object]:
         """The settings as JSON."""
@@ -89,7 +120,7 @@ class PPOConfig:
         """The settings that `to_json` gave.
 
         Raises:
-            UsageError: a setting that this release does not know.
+            UsageError: a setting that this release does not know, or that cannot work.
         """
         known = {each.name for each in fields(cls)}
         if unknown := sorted(set(data) - known):
@@ -98,7 +129,15 @@ class PPOConfig:
         net = values.pop("net", {})
         if not isinstance(net, dict):
             raise UsageError(f"the setting 'net' holds settings of its own, got {net!r}")
-        return cls(net=RogueNetConfig(**net), **values)  # type: ignore[arg-type]  # checked above
+        try:
+            size = RogueNetConfig(**net)
+        except TypeError as error:  # a setting that is unknown
+            raise UsageError(f"the setting 'net': {error}") from error
+        return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class
+
+
+def _is(value: object, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _require(config: PPOConfig, name: str, is_right: bool, expected: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.advantages import Trajectories
 from entity_env.agents.ppo.storage import DecisionStorage, EntityStorage, FrozenDecisions
-from entity_env.agents.rogue_net.torch_net import RogueNet
+from entity_env.agents.rogue_net.torch_net import Decisions, RogueNet
 from entity_env.agents.rogue_net.torch_policy import fastest_policy
-from entity_env.errors import ProtocolError
+from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
 from entity_env.spaces import CategoricalActionSpace, GlobalCategoricalActionSpace
-from entity_env.vec_obs import VecEnvironment, VecObs
+from entity_env.vec_obs import VecEnvironment, VecObs, find_not_finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,10 @@ class Collector:
         vec: the environments; they reset themselves in the step in which they end.
         net: decides.
         generator: where draws come from.
-        next_obs: the observations that `vec` gave last.
+        next_obs: the observations that `vec` gave last, of new episodes.
+
+    Raises:
+        SchemaError: an observation that is not finite.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Collector:
         self._net = net
         self._generator = generator
         self.next_obs = next_obs
+        self._clock = _EpisodeClock(len(next_obs))
+        _require_finite_obs(next_obs, net, lambda row: self._clock.place(row, []))
         kinds = (CategoricalActionSpace, GlobalCategoricalActionSpace)
         self._storage = DecisionStorage(
             {
@@ -71,6 +76,8 @@ class Collector:
         Raises:
             ProtocolError: no row was asked for anything, or an episode was cut without its last
                 observation.
+            SchemaError: a reward or an observation that is not finite.
+            TrainingDivergedError: the network gives numbers that are not finite.
         """
         what = Trajectories.empty(num_steps, len(self.next_obs))
         logprobs = np.zeros_like(what.rewards)
@@ -80,6 +87,7 @@ class Collector:
         for t in range(num_steps):
             next_obs = self.next_obs
             decisions = policy.act(next_obs, generator=self._generator)
+            require_finite_decisions(decisions)
             is_ready = next_obs.is_ready
             rows = None if is_ready.all() else np.flatnonzero(is_ready)
             self._vec.send(decisions.actions)
@@ -93,13 +101,34 @@ class Collector:
             what.rewards[t] = next_obs.reward
             what.terminated[t] = next_obs.terminated
             what.truncated[t] = next_obs.truncated
+            self._require_finite(what, t)
             finals.add(next_obs, t)
             after_step(next_obs)
         what.is_ready[-1] = self.next_obs.is_ready
         if not (what.terminated[-1] | what.truncated[-1]).all():  # else nobody looks at it
             what.values[-1] = self._net.values(self.next_obs)
         finals.fill(what.final_values, self._net)
+        self._clock.advance(what.terminated | what.truncated)
         return self._finish(what, logprobs)
+
+    def _require_finite(self, what: Trajectories, t: int) -> None:
+        """Checks what came of step `t`, whatever stepped the environments."""
+        obs = self.next_obs
+
+        def place(row: int, *, is_next: bool = False) -> str:
+            done = list(what.terminated[: t + is_next] | what.truncated[: t + is_next])
+            return self._clock.place(row, done, 1 - is_next)
+
+        if not np.isfinite(obs.reward).all():
+            row = int(np.flatnonzero(~np.isfinite(obs.reward))[0])
+            raise SchemaError(
+                f"{_row_name(obs, row)}, {place(row)}: the reward must be finite, got "
+                f"{obs.reward[row]}"
+            )
+        _require_finite_obs(obs, self._net, lambda row: place(row, is_next=True))
+        if obs.final is not None:
+            final = obs.final
+            _require_finite_obs(final, self._net, lambda row: place(int(_rows_of(final, obs)[row])))
 
     def _finish(self, what: Trajectories, logprobs: NDArray[np.float32]) -> Rollout:
         steps, rows = np.nonzero(what.is_ready[:-1])
@@ -109,6 +138,59 @@ class Collector:
                 f"{what.rewards.shape[1]} rows: there is nothing to learn from"
             )
         return Rollout(self._storage.freeze(), steps, rows, logprobs[steps, rows], what)
+
+
+class _EpisodeClock:
+    """Number of the episode, and its steps, of every row at the start of a rollout.
+
+    Args:
+        num_rows: how many rows.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self._episodes = np.zeros(num_rows, np.int64)
+        self._steps = np.zeros(num_rows, np.int64)
+
+    def advance(self, done: NDArray[np.bool_]) -> None:
+        """Goes on by a rollout; `done` is `(num_steps, num_rows)`."""
+        since = done[::-1].argmax(axis=0)
+        self._steps = np.where(done.any(axis=0), since, self._steps + len(done))
+        self._episodes += done.sum(axis=0)
+
+    def place(self, row: int, done: Sequence[NDArray[np.bool_]], steps: int = 0) -> str:
+        """Episode and step of a row, some steps after those that `done` tells of."""
+        ends = [t for t, each in enumerate(done) if each[row]]
+        steps += len(done) - 1 - ends[-1] if ends else int(self._steps[row]) + len(done)
+        return f"episode {self._episodes[row] + len(ends)}, step {steps}"
+
+
+def require_finite_decisions(decisions: Decisions) -> None:
+    """Checks that a network still computes.
+
+    Raises:
+        TrainingDivergedError: its values or probabilities are not finite.
+    """
+    for what, numbers in (("values", decisions.values), ("probabilities", decisions.logprobs)):
+        if not np.isfinite(numbers).all():
+            raise TrainingDivergedError(f"the {what} that the network gives are not finite")
+
+
+def _require_finite_obs(obs: VecObs, net: RogueNet, place: Callable[[int], str]) -> None:
+    found = find_not_finite(obs.features)
+    if found is None:
+        return
+    name, row, feature, value = found
+    entity = net.obs_space.entities.get(name)
+    names = net.obs_space.global_features if entity is None else entity.features
+    raise SchemaError(
+        f"{_row_name(obs, row)}, {place(row)}: feature {names[feature]!r} of entity {name} must be "
+        f"finite, got {value}"
+    )
+
+
+def _row_name(obs: VecObs, row: int) -> str:
+    env_id, agent_id = int(obs.env_id[row]), int(obs.agent_id[row])
+    return f"env {env_id}, agent {agent_id}" if obs.agent_id.any() else f"env {env_id}"
 
 
 class _FinalObservations:

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
+from typing import Final, TextIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.rogue_net.torch_checkpoint import Checkpoint, save_checkpoint
+from entity_env.agents.rogue_net.checkpoint_folder import SUBFOLDER, prepare_place
+from entity_env.agents.rogue_net.torch_checkpoint import (
+    Checkpoint,
+    not_finite,
+    save_checkpoint,
+)
 from entity_env.agents.rogue_net.torch_net import RogueNet
-from entity_env.errors import CheckpointError
+from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError
+
+if sys.platform != "win32":  # there two runs in one folder are not kept apart
+    import fcntl
+
+LOCK: Final = ".entity_env.lock"
+"""File in the folder of a run while it is being trained, which says who does."""
+_MOST: Final = 2**63 - 1
+_log: Final = logging.getLogger(__name__)
+_held: Final[dict[str, int]] = {}
+"""Folders that runs of a process have, for the system tells only processes apart."""
 
 GENERATOR = "generator"
 """Name of the random state among the optimizer's tensors; parameters have dots in their names."""
@@ -44,8 +68,96 @@ class Learner:
     elapsed_s: float = 0.0
 
 
+@contextmanager
+def run_folder(out: Path | None) -> Iterator[None]:
+    """Has the folder of a run for itself, with a place for its checkpoint; None = no folder.
+
+    Raises:
+        CheckpointError: the checkpoint there is damaged.
+        UsageError: another run is going on there, a checkpoint cannot be written, or the files of
+            somebody else are in its place.
+    """
+    if out is None:
+        yield
+        return
+    prepare_place(out / SUBFOLDER)
+    key = str(out.resolve())
+    if _held.get(key) == os.getpid():
+        raise UsageError(f"another run of this process is training in {out}: choose another folder")
+    with _locked(out / LOCK):
+        _held[key] = os.getpid()
+        try:
+            yield
+        finally:
+            del _held[key]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds a lock that ends with this process, whatever becomes of its children.
+
+    Raises:
+        UsageError: another process holds it, or it cannot be written.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    with _open_locked(path) as file:
+        holder = {"pid": os.getpid(), "host": socket.gethostname()}
+        text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
+        try:
+            file.truncate(0)
+            with suppress(OSError):  # a full disk; the lock holds without
+                os.write(file.fileno(), text.encode())
+            yield
+        finally:
+            if os.getpid() == holder["pid"]:  # not a child that unwinds a copy of this
+                path.unlink(missing_ok=True)
+
+
+def _open_locked(path: Path) -> TextIO:
+    while True:
+        try:
+            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - returned
+        except OSError as error:
+            raise UsageError(f"cannot write to {path.parent}: {error}") from error
+        try:
+            _take_lock(file, path.parent)
+            is_there = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except BaseException:
+            file.close()
+            raise
+        if is_there:
+            return file
+        file.close()  # whoever had the lock has just removed the file
+
+
+def _take_lock(file: TextIO, out: Path) -> None:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        file.seek(0)
+        who = "another process"
+        with suppress(ValueError, TypeError, KeyError):
+            told = json.loads(file.read(1000))
+            who = f"process {told['pid']} on {told['host']}, since {told['since']}"
+        raise UsageError(
+            f"a run is already training in {out}: {who}; wait for its end, or choose another folder"
+        ) from None
+    except OSError as error:
+        _log.warning("%s is on a drive without locks: start no second run there (%s)", out, error)
+
+
 def save_learner(path: Path, learner: Learner, config: PPOConfig) -> None:
-    """Writes a checkpoint from which `load_learner` goes on."""
+    """Writes a checkpoint from which `load_learner` goes on.
+
+    Raises:
+        TrainingDivergedError: numbers that are not finite; nothing was written.
+        OSError, UsageError: as `save_checkpoint`.
+    """
+    for tensors in (learner.net.state_dict(), _optimizer_tensors(learner)):
+        if bad := not_finite(tensors):
+            raise TrainingDivergedError(f"{bad[0]} of the network is not finite")
     save_checkpoint(
         path,
         learner.net,
@@ -69,32 +181,39 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
     """
     training = checkpoint.training
     try:
-        counts = [_number(training, key) for key in ("step", "update", "num_episodes")]
-        learner.step, learner.update, learner.num_episodes = (int(count) for count in counts)
-        learner.elapsed_s = _number(training, "elapsed_s")
+        step, update, num_episodes = (
+            int(_number(training, key, int)) for key in ("step", "update", "num_episodes")
+        )
+        elapsed_s = float(_number(training, "elapsed_s", int | float))
         learner.rng.bit_generator.state = _object(training, "rng")
         learner.generator.set_state(checkpoint.optimizer[GENERATOR].cpu())
         _fill_optimizer(learner.optimizer, learner.net, checkpoint.optimizer)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise CheckpointError(
             f"{checkpoint.path} cannot be resumed: what the trainer noted is missing or does not "
             f"fit ({type(error).__name__}: {error}); a checkpoint that was shipped without its "
             "optimizer can only be played"
         ) from error
+    learner.step, learner.update, learner.num_episodes = step, update, num_episodes
+    learner.elapsed_s = elapsed_s
     learner.net.load_state_dict(checkpoint.net.state_dict())
 
 
-def _number(training: Mapping[str, object], key: str) -> float:
+def _number(training: Mapping[str, object], key: str, kinds: type | UnionType) -> float:
     value = training[key]
-    if not isinstance(value, int | float):
-        raise TypeError(f"{key} is {value!r}, not a number")
-    return value
+    is_bool = isinstance(value, bool)
+    if isinstance(value, int | float) and isinstance(value, kinds) and not is_bool:
+        number: float = value
+        if 0 <= number <= _MOST:
+            return number
+    name = "an integer" if kinds is int else "a number"
+    raise ValueError(f"{key} is {repr(value)[:40]}, not {name} from 0 to 2**63 - 1")
 
 
 def _object(training: Mapping[str, object], key: str) -> dict[str, object]:
     value = training[key]
     if not isinstance(value, dict):
-        raise TypeError(f"{key} is {value!r}, not an object")
+        raise TypeError(f"{key} is {repr(value)[:40]}, not an object")
     return value
 
 
@@ -119,7 +238,11 @@ def _fill_optimizer(
         if not found:
             continue
         shapes = {value.shape for key, value in found.items() if key != "step"}
-        if len(found) != 3 or shapes != {parameter.shape}:
+        step = found.get("step", parameter)
+        is_step = step.shape == () and bool(step >= 0)
+        dtypes = {value.dtype for value in found.values()}
+        is_fit = len(found) == 3 and shapes == {parameter.shape} and dtypes == {parameter.dtype}
+        if not is_fit or not is_step or not_finite(found):
             raise ValueError(f"the optimizer's state of {name} does not fit it")
         optimizer.state[parameter] = {
             key: value.to(parameter.device) for key, value in found.items()

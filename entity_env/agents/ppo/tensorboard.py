@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from entity_env.agents.ppo.progress import TrainProgress
-from entity_env.errors import MissingExtraError
+from entity_env.errors import MissingExtraError, UsageError
 from entity_env.vec_obs import Metric
 
 
@@ -18,6 +18,10 @@ class CurveWriter:
 
     Args:
         folder: where the event files go; None writes nothing.
+
+    Raises:
+        MissingExtraError: tensorboard is not installed.
+        UsageError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -28,7 +32,10 @@ class CurveWriter:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
                 raise MissingExtraError("tensorboard", "train", "writing curves") from error
-            self._writer = SummaryWriter(str(folder))
+            try:
+                self._writer = SummaryWriter(str(folder))
+            except OSError as error:
+                raise UsageError(f"cannot write curves to {folder}: {error}") from error
 
     def __enter__(self) -> CurveWriter:
         return self

@@ -18,14 +18,15 @@ from entity_env.agents.ppo.episode_meter import EpisodeMeter
 from entity_env.agents.ppo.interrupt import HeldInterrupt
 from entity_env.agents.ppo.memory import keep_freed_memory, settled
 from entity_env.agents.ppo.progress import Losses, TrainProgress, TrainResult
-from entity_env.agents.ppo.rollout import Collector
-from entity_env.agents.ppo.saving import Learner, load_learner, save_learner
+from entity_env.agents.ppo.rollout import Collector, require_finite_decisions
+from entity_env.agents.ppo.saving import Learner, load_learner, run_folder, save_learner
 from entity_env.agents.ppo.tensorboard import CurveWriter
 from entity_env.agents.ppo.update import learn, make_batch
 from entity_env.agents.rogue_net.checkpoint_folder import SUBFOLDER
-from entity_env.agents.rogue_net.torch_checkpoint import load_checkpoint
+from entity_env.agents.rogue_net.layout import Batch
+from entity_env.agents.rogue_net.torch_checkpoint import load_checkpoint, not_finite
 from entity_env.agents.rogue_net.torch_net import RogueNet
-from entity_env.errors import CheckpointError, UsageError
+from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError
 from entity_env.space_json import differences
 from entity_env.vec_obs import VecEnvironment, VecObs
 
@@ -40,14 +41,19 @@ def train(
 ) -> TrainResult:
     """Trains a RogueNet on environments.
 
-    The same settings, environments and number of threads give the same network on a CPU. Ctrl-C
-    ends the run at the next step, after a checkpoint; a second Ctrl-C ends it at once.
+    The same settings, environments and number of threads give the same network on a CPU.
+
+    Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
+    ends it at once. After SIGTERM or SIGHUP the program goes on only if it handles that signal:
+    its handler is called then. What else ends a run, an error of a game or of `on_update`, does so
+    after a checkpoint, too. An exception is a network that is no longer finite: it is never saved.
 
     Args:
         vec: the environments, resetting themselves in the step in which they end (`VecEnv` with
             autoreset "same_step"). They are reset here, and closed by whoever made them.
         config: the settings.
-        out: folder for the checkpoint (`out/checkpoint`) and the curves; None writes nothing.
+        out: folder for the checkpoint (`out/checkpoint`) and the curves; None writes nothing. One
+            run at a time can have it. Files in it that are not of a run stay as they are.
         resume: True goes on from the checkpoint in `out`, a path from that checkpoint. Network,
             optimizer, random states and counters go on where they were. Environments cannot be
             saved: they begin new episodes, with seeds that were not used before.
@@ -56,7 +62,11 @@ def train(
     Raises:
         CheckpointError: there is nothing to resume from, or it is of another game or size.
         ProtocolError: environments that no trainer can learn from.
-        UsageError: `resume=True` without `out`.
+        SchemaError: a reward or an observation that is not finite.
+        StoppedBySignal: SIGTERM or SIGHUP, and no handler of the program's own; a `SystemExit`.
+        TrainingDivergedError: a loss, a gradient or the network is no longer finite.
+        UsageError: `resume=True` without `out`, another run is training there, or a checkpoint
+            cannot be written there without touching other files.
     """
     config = config or PPOConfig()
     keep_freed_memory()
@@ -71,26 +81,42 @@ def _train(
     resume: bool | str | Path,
     on_update: Callable[[TrainProgress], None] | None,
 ) -> TrainResult:
-    run = _Run(vec, config, Path(out) if out is not None else None)
-    if resume:
-        run.resume(_resume_path(resume, out))
-    is_interrupted = False
-    with HeldInterrupt() as interrupt, CurveWriter(run.curves) as writer, settled() as settle:
-        try:
-            collector, begun = run.begin(), run.learner.update
-            while run.learner.step < config.total_steps:
-                progress = run.update(collector, interrupt.check)
-                if progress.update == begun + 1:
-                    settle()  # what is made or loaded only once has been by now
-                writer.write(progress, run.meter.metrics)
-                if on_update is not None:
-                    on_update(progress)
-                run.save_if_due()
-                interrupt.check()
-        except KeyboardInterrupt:
-            is_interrupted = True
-        run.save()
-    return TrainResult(run.learner.net, run.progress, is_interrupted, run.folder)
+    resume_path = _resume_path(resume, out) if resume else None
+    is_interrupted, cause = False, None
+    with run_folder(None if out is None else Path(out)), HeldInterrupt() as interrupt:
+        run = _Run(vec, config, Path(out) if out is not None else None)
+        if resume_path is not None:
+            run.resume(resume_path)
+        with CurveWriter(run.curves) as writer, settled() as settle:
+            try:
+                try:
+                    collector, begun = run.begin(), run.learner.update
+                    while run.learner.step < config.total_steps:
+                        progress = run.update(collector, interrupt.check)
+                        if progress.update == begun + 1:
+                            settle()  # what is made or loaded only once has been by now
+                        writer.write(progress, run.meter.metrics)
+                        if on_update is not None:
+                            on_update(progress)
+                        run.save_if_due(collector)
+                        interrupt.check()
+                    run.require_sound(collector)
+                except KeyboardInterrupt:
+                    is_interrupted = True
+                run.save()
+            except KeyboardInterrupt:
+                raise  # the second one, in the middle of the save
+            except TrainingDivergedError as error:
+                raise run.explained(error) from error
+            except BaseException as error:
+                run.save_after(error)
+                if not isinstance(error, Exception) or not interrupt.ends_program:
+                    raise
+                cause = error  # of that signal, likely: a terminal, a worker that is gone, too
+        is_interrupted |= interrupt.signum is not None
+    result = TrainResult(run.learner.net, run.progress, is_interrupted, run.folder)
+    interrupt.deliver(result, cause)
+    return result
 
 
 class _Run:
@@ -111,6 +137,7 @@ class _Run:
         self.meter = EpisodeMeter(config.episode_window)
         self.progress = TrainProgress(step=0, total=config.total_steps)
         self._started = self._saved = time.monotonic()
+        self._saved_update = 0
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self._recent: deque[tuple[float, int]] = deque(maxlen=20)
@@ -125,6 +152,7 @@ class _Run:
         if differing:
             raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}")
         load_learner(checkpoint, self.learner)
+        self._saved_update = self.learner.update
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes
         self.progress = self._progress(Losses(), 0.0, 0.0)
@@ -136,10 +164,11 @@ class _Run:
             sequence = np.random.SeedSequence((seed, learner.update))
             seed = int(sequence.generate_state(1, np.uint32)[0])
         next_obs = self.vec.reset(seed=seed)
+        collector = Collector(self.vec, learner.net, learner.generator, next_obs)
         if not learner.net.has_statistics:
-            learner.net.update_statistics(next_obs)
+            self._count(next_obs)
         self._recent.append((time.monotonic(), learner.step))
-        return Collector(self.vec, learner.net, learner.generator, next_obs)
+        return collector
 
     def update(self, collector: Collector, check: Callable[[], None]) -> TrainProgress:
         """Plays one rollout and learns from it."""
@@ -161,23 +190,65 @@ class _Run:
         losses = learn(learner.net, learner.optimizer, batch, config, ent_coef, learner.rng)
         # Only now, so that the policy which learnt is the one that played. The first rollout was
         # normalized by its first observations alone, which would be counted twice: start anew.
-        learner.net.update_statistics(rollout.decisions.obs, restart=learner.update == 0)
+        self._count(rollout.decisions.obs, restart=learner.update == 0)
 
         learner.step += len(rollout.steps)
         learner.update += 1
         self.progress = self._progress(losses, learning_rate, ent_coef)
         return self.progress
 
-    def save_if_due(self) -> None:
+    def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""
         if time.monotonic() - self._saved >= self.config.checkpoint_interval_s:
+            self.require_sound(collector)
             self.save()
+
+    def require_sound(self, collector: Collector) -> None:
+        """Checks that the network still decides something, before it replaces one that did.
+
+        Raises:
+            TrainingDivergedError: it does not.
+        """
+        require_finite_decisions(self.learner.net.act(collector.next_obs, greedy=True))
 
     def save(self) -> None:
         """Writes a checkpoint."""
         if self.folder is not None:
             save_learner(self.folder, self.learner, self.config)
-        self._saved = time.monotonic()
+        self._saved, self._saved_update = time.monotonic(), self.learner.update
+
+    def save_after(self, error: BaseException) -> None:
+        """Writes a checkpoint of what was learnt since the last one, before an error ends all."""
+        if self.learner.update == self._saved_update:
+            return
+        try:
+            self.save()
+        except Exception as failure:
+            error.add_note(f"what was learnt since the last checkpoint is lost: {failure}")
+
+    def explained(self, error: TrainingDivergedError) -> TrainingDivergedError:
+        """The error, and what is left of the run."""
+        kept = "; nothing was saved"
+        if self.folder is not None and self._saved_update:
+            kept = f"; {self.folder} has update {self._saved_update}"
+        return TrainingDivergedError(
+            f"training diverged in update {self.learner.update + 1}, after {self.learner.step:,} "
+            f"steps: {error}{kept}. Try a smaller learning_rate ({self.config.learning_rate:g}), "
+            "or rewards and observations of smaller size, about 1"
+        )
+
+    def _count(self, batch: Batch, *, restart: bool = False) -> None:
+        """Counts observations into the statistics that normalize them.
+
+        Raises:
+            TrainingDivergedError: they are too large for these.
+        """
+        net = self.learner.net
+        net.update_statistics(batch, restart=restart)
+        if bad := not_finite(dict(net.named_buffers())):
+            raise TrainingDivergedError(
+                f"observations are so large that {bad[0]} of the network is not finite"
+            )
 
     def _progress(self, losses: Losses, learning_rate: float, ent_coef: float) -> TrainProgress:
         learner, now = self.learner, time.monotonic()

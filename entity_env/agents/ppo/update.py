@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from entity_env.agents.ppo.progress import Losses
 from entity_env.agents.ppo.rollout import Rollout
 from entity_env.agents.ppo.storage import FrozenDecisions
 from entity_env.agents.rogue_net.torch_net import RogueNet
+from entity_env.errors import TrainingDivergedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +41,28 @@ class Batch:
 
 
 def make_batch(rollout: Rollout, config: PPOConfig) -> Batch:
-    """Finds out what every decision was worth."""
+    """Finds out what every decision was worth.
+
+    Raises:
+        TrainingDivergedError: more than float32 can hold.
+    """
     what, place = rollout.trajectories, (rollout.steps, rollout.rows)
-    advantages, is_known = compute_advantages(what, config.gamma, config.gae_lambda)
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        advantages, is_known = compute_advantages(what, config.gamma, config.gae_lambda)
+        returns = advantages[place] + what.values[place]
+    if not np.isfinite(returns).all():
+        largest = float(np.abs(what.rewards).max())
+        raise TrainingDivergedError(
+            f"the returns are beyond float32: a reward of this rollout was {largest:.3g} or -"
+            f"{largest:.3g}"
+        )
     return Batch(
         decisions=rollout.decisions,
         b_inds=np.flatnonzero(is_known[place]),
         logprobs=rollout.logprobs,
         values=what.values[place],
         advantages=advantages[place],
-        returns=advantages[place] + what.values[place],
+        returns=returns,
     )
 
 
@@ -60,7 +74,11 @@ def learn(
     ent_coef: float,
     rng: np.random.Generator,
 ) -> Losses:
-    """Improves the network by some epochs over a batch; a batch of nothing changes nothing."""
+    """Improves the network by some epochs over a batch; a batch of nothing changes nothing.
+
+    Raises:
+        TrainingDivergedError: a loss or gradient is not finite; the optimizer has not used it.
+    """
     num_minibatches = max(1, round(len(batch.b_inds) / config.minibatch_size))
     seen: list[Tensor] = []
     parameters = list(net.parameters())
@@ -70,7 +88,9 @@ def learn(
             for parameter in parameters:
                 parameter.grad = None
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-            _clip(parameters, config.max_grad_norm)
+            norm = _clip(parameters, config.max_grad_norm)
+            if not math.isfinite(norm + float(loss.detach())):
+                raise TrainingDivergedError(_what_diverged(norm, figures))
             optimizer.step()
             seen.append(figures)
         if config.target_kl is not None and seen[-1][3] > config.target_kl:
@@ -97,17 +117,25 @@ def minibatch_loss(
     return ppo_loss(new, old, mb_inds, config, ent_coef)
 
 
-def _clip(parameters: Sequence[Tensor], longest: float) -> None:
-    """Shortens the gradient if it is longer than that."""
+def _what_diverged(norm: float, figures: Tensor) -> str:
+    names = ("policy loss", "value loss", "entropy", "divergence of the policy")
+    given = dict(zip(names, figures.tolist(), strict=False))
+    bad = [f"{name} {value}" for name, value in given.items() if not math.isfinite(value)]
+    return f"not finite: {', '.join([*bad, f'length of the gradient {norm}'])}"
+
+
+def _clip(parameters: Sequence[Tensor], longest: float) -> float:
+    """Shortens the gradient if it is longer than that; returns how long it was."""
     if parameters[0].device.type != "cpu":
-        nn.utils.clip_grad_norm_(parameters, longest)
-        return
+        return float(nn.utils.clip_grad_norm_(parameters, longest))
     # The same in a third of the time, for there is nothing to shorten most of the time.
     gradients = [each.grad for each in parameters if each.grad is not None]
-    scale = longest / (float(torch.cat([each.reshape(-1) for each in gradients]).norm()) + 1e-6)
+    norm = float(torch.cat([each.reshape(-1) for each in gradients]).norm())
+    scale = longest / (norm + 1e-6)
     if not scale >= 1:
         for each in gradients:
             each.mul_(scale)
+    return norm
 
 
 def _explained_variance(batch: Batch) -> float:

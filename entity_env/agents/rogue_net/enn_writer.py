@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from entity_env.agents.rogue_net.checkpoint_folder import write_folder
+from entity_env.agents.rogue_net.checkpoint_folder import (
+    flush_folder,
+    name_new,
+    remove_new,
+    require_place,
+    write_new,
+)
 from entity_env.agents.rogue_net.enn_checkpoint import with_copies
 from entity_env.agents.rogue_net.enn_config import LAST_VERSION, config_to_ron, spaces_to_ron
-from entity_env.agents.rogue_net.enn_files import AGENT, CONFIG, STATE
+from entity_env.agents.rogue_net.enn_files import AGENT, CONFIG, FILES, STATE
 from entity_env.agents.rogue_net.ron import Struct
 from entity_env.agents.rogue_net.ron_writer import write_ron
 from entity_env.agents.rogue_net.tensor_blob import write_blob
@@ -32,10 +39,11 @@ _TAKEN: Final = """
 
 
 def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -> None:
-    """Replaces the folder `path` by a checkpoint of enn-trainer, without an optimizer.
+    """Writes a checkpoint of enn-trainer to the folder `path`, without an optimizer.
 
     Args:
-        path: the folder; folders above it are made.
+        path: the folder; it is made, and those above it. Of a checkpoint of enn-trainer that is
+            there the same files are replaced, and no others.
         weights: the network.
         step: decisions that it learnt from.
 
@@ -44,6 +52,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
             numbers, or a name that its modules cannot have.
         MissingExtraError: msgpack is not installed.
         OSError: the disk is full or not writable; what was there stays readable.
+        UsageError: `path` is a file, or a folder that holds something else.
     """
     _require_names(weights)
     spaces = spaces_to_ron(weights.obs_space, weights.action_space)
@@ -77,7 +86,15 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
         STATE: write_ron(state).encode(),
         AGENT: write_blob(with_copies(weights)),
     }
-    write_folder(Path(path), files)
+    folder, save = Path(path), secrets.token_hex(8)
+    require_place(folder, lambda place: all((place / name).is_file() for name in FILES))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        write_new(folder, files, save)
+        name_new(folder, files, save)
+        flush_folder(folder)
+    finally:
+        remove_new(folder, FILES)
 
 
 def refused_names(names: Iterable[str]) -> list[str]:

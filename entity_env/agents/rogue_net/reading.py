@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from entity_env.agents.rogue_net.agent_file import (
     SUFFIX as AGENT_SUFFIX,
@@ -12,6 +14,7 @@ from entity_env.agents.rogue_net.agent_file import (
 from entity_env.agents.rogue_net.checkpoint_folder import (
     CONFIG,
     MODEL,
+    OPTIMIZER,
     Header,
     find_checkpoint,
     read_header,
@@ -25,6 +28,8 @@ from entity_env.agents.rogue_net.enn_files import (
 from entity_env.agents.rogue_net.safetensors_file import read_safetensors
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.errors import CheckpointError
+
+_MAX_READS: Final = 1000
 
 
 def find_network(path: Path) -> Path:
@@ -65,19 +70,66 @@ def read_network(path: str | Path) -> Weights:
         from entity_env.agents.rogue_net.enn_checkpoint import read_enn_checkpoint
 
         return read_enn_checkpoint(found)
-    return read_model(found, read_header(found))
+    header, files = read_checkpoint(found, MODEL)
+    return read_model(found, header, files[MODEL])
 
 
-def read_model(folder: Path, header: Header) -> Weights:
-    """The network in a checkpoint folder of ours.
+def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]]:
+    """Description and other files of a checkpoint folder of ours, all of one save.
+
+    A program that saves there meanwhile is waited for.
+
+    Args:
+        folder: as `find_checkpoint` found it.
+        names: those of the other files; the optimizer is left out where there is none.
 
     Raises:
-        CheckpointError: it is missing, damaged, or does not fit its description.
+        CheckpointError: a file is missing or damaged, or the folder is written without a pause.
     """
-    tensors = read_safetensors(read_file(folder / MODEL), str(folder / MODEL))
+    before = _places(folder, names)
+    for _ in range(_MAX_READS):
+        failure: CheckpointError | None = None
+        files: dict[str, bytes] = {}
+        try:
+            files = {name: read_file(place) for name, place in before[1].items()}
+        except CheckpointError as error:
+            failure = error
+        header, places = after = _places(folder, names)
+        if (header.save, places) == (before[0].save, before[1]):
+            if failure is not None:
+                raise failure
+            return header, files
+        before = after
+    raise CheckpointError(f"cannot read {folder}: it is replaced all the time")
+
+
+def read_model(folder: Path, header: Header, content: bytes) -> Weights:
+    """The network in a checkpoint folder of ours.
+
+    Args:
+        folder: the folder, for errors.
+        header: its description.
+        content: of `model.safetensors`.
+
+    Raises:
+        CheckpointError: it is damaged, or does not fit its description.
+    """
+    tensors = read_safetensors(content, str(folder / MODEL))
     weights = Weights(header.obs_space, header.action_space, header.config, tensors)
     weights.require_fit(str(folder / MODEL), CONFIG)
     return weights
+
+
+def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]]:
+    """The description, and where the other files of its save are."""
+    header = read_header(folder)
+    places = {name: header.place_of(folder, name) for name in names}
+    is_there = {
+        name: place
+        for name, place in places.items()
+        if place is not None and (name != OPTIMIZER or place.exists())
+    }
+    return header, is_there
 
 
 def read_file(path: Path) -> bytes:

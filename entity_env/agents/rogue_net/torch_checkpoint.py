@@ -11,15 +11,18 @@ from torch import Tensor
 
 from entity_env.agents.rogue_net.agent_file import is_agent_file
 from entity_env.agents.rogue_net.checkpoint_folder import (
-    CONFIG,
     MODEL,
     OPTIMIZER,
     Header,
-    read_header,
-    write_folder,
+    write_checkpoint,
 )
 from entity_env.agents.rogue_net.enn_files import is_enn_checkpoint
-from entity_env.agents.rogue_net.reading import find_network, read_file, read_model, read_network
+from entity_env.agents.rogue_net.reading import (
+    find_network,
+    read_checkpoint,
+    read_model,
+    read_network,
+)
 from entity_env.agents.rogue_net.safetensors_file import read_safetensors
 from entity_env.agents.rogue_net.torch_net import RogueNet
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
@@ -52,23 +55,38 @@ def save_checkpoint(
     training: Mapping[str, object] | None = None,
     optimizer: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Replaces the checkpoint folder `path`; a kill at any moment leaves the last one readable.
+    """Replaces the checkpoint in the folder `path`; other files in it stay.
+
+    A kill at any moment leaves the last one readable, and so does a save that fails.
 
     Args:
-        path: the folder itself; folders above it are made.
+        path: the folder itself; it is made, and those above it.
         net: the network, on any device.
         training: what the trainer notes, made of what JSON knows.
         optimizer: tensors that only resuming needs, by name.
 
     Raises:
-        OSError: the disk is full or not writable; the previous checkpoint stays readable.
+        CheckpointError: a tensor holds numbers that are not finite, so that nobody could read it.
+        OSError: the disk is full or not writable, or another process has been writing there for a
+            minute.
         MissingExtraError: safetensors is not installed.
+        UsageError: `path` is a file, or a folder that holds something and is no checkpoint.
     """
     header = Header(net.obs_space, net.action_space, net.config, training or {})
-    files = {CONFIG: header.to_bytes(), MODEL: _to_bytes(net.state_dict())}
-    if optimizer:
-        files[OPTIMIZER] = _to_bytes(optimizer)
-    write_folder(Path(path), files)
+    parts = {MODEL: net.state_dict(), OPTIMIZER: optimizer or {}}
+    for name, tensors in parts.items():
+        for key in not_finite(tensors):
+            raise CheckpointError(
+                f"cannot save to {path}: {key!r} of {name} holds numbers that are not finite; "
+                "nothing was written"
+            )
+    files = {name: _to_bytes(tensors) for name, tensors in parts.items() if tensors}
+    write_checkpoint(Path(path), header, files)
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of those that hold a number which is not finite."""
+    return [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
@@ -84,9 +102,9 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     found = find_network(Path(path))
     if is_enn_checkpoint(found) or is_agent_file(found):
         return Checkpoint(_net(read_network(found), found), path=found)
-    header = read_header(found)
-    net = _net(read_model(found, header), found)
-    optimizer = _read(found / OPTIMIZER) if (found / OPTIMIZER).exists() else {}
+    header, files = read_checkpoint(found, MODEL, OPTIMIZER)
+    net = _net(read_model(found, header, files[MODEL]), found)
+    optimizer = _tensors(files[OPTIMIZER], found / OPTIMIZER) if OPTIMIZER in files else {}
     return Checkpoint(net, header.training, optimizer, found)
 
 
@@ -107,7 +125,7 @@ def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     )
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    tensors = read_safetensors(read_file(path), str(path))
+def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    tensors = read_safetensors(content, str(path))
     cpu = torch.device("cpu")
     return {name: as_tensor(tensor, cpu) for name, tensor in tensors.items()}

@@ -71,6 +71,8 @@ class AzulBatch(BatchEnv):
         MissingExtraError: backend "numba" where numba is not installed.
     """
 
+    is_always_finite = True
+
     def __init__(
         self,
         num_envs: int,

@@ -52,6 +52,8 @@ class ClassicEnv(BatchEnv):
         backend: what steps them.
     """
 
+    is_always_finite = True
+
     def __init__(
         self, rules: Rules, num_envs: int, max_episode_steps: int, backend: Backend
     ) -> None:

@@ -77,6 +77,8 @@ class PixelGoalEnv(BatchEnv):
 
     trackers: Trackers
 
+    is_always_finite = True
+
     def __init__(
         self,
         world: World,
