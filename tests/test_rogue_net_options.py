@@ -80,10 +80,10 @@ def test_a_projection_of_keys_or_values_is_one(name: str) -> None:
     ("base", "changes", "message"),
     [
         (GRID, {"extent": (2,)}, r"extent needs 2 integers for grid and the positions x, y"),
-        (GRID, {"extent": (2, -1)}, r"extent must be integers of at least 0, got \(2, -1\)"),
+        (GRID, {"extent": (2, -1)}, r"extent must be integers from 0 to 1000000, got \(2, -1\)"),
         (GRID, {"extent": (2, 1.0)}, "extent must be integers"),
         (GRID, {"extent": (2, True)}, "extent must be integers"),
-        (GRID, {"extent": 4}, "extent must be integers of at least 0, got 4"),
+        (GRID, {"extent": 4}, "extent must be integers from 0 to 1000000, got 4"),
         (GRID, {"extent": (500, 500)}, f"1002001 buckets, at most {MAX_BUCKETS} go"),
         (GRID, {"extent": (), "position_features": ()}, "position_features names no feature"),
         (GRID, {"position_features": "xy"}, "position_features must be a list of names, got 'xy'"),

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entity_env.agents.rogue_net.config import RogueNetConfig
-from entity_env.errors import CheckpointError, EntityEnvError
+from entity_env.errors import CheckpointError, EntityEnvError, shown
+from entity_env.files import parse_json, read_file
 from entity_env.space_json import spaces_from_json, spaces_to_json
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 
@@ -90,14 +91,14 @@ def read_header(folder: Path) -> Header:
     """
     path = folder / CONFIG
     try:
-        data = _parse_json(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        data = parse_json(read_file(path, _MAX_BYTES))
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise CheckpointError(f'{path} is no checkpoint of ours: it lacks "format": "{FORMAT}"')
     if data.get("version") != VERSION:
         raise CheckpointError(
-            f"{path} has version {data.get('version')!r} of the format, expected {VERSION}: "
+            f"{path} has version {shown(data.get('version'))} of the format, expected {VERSION}: "
             "read it with the release that wrote it"
         )
     training = data.get("training")
@@ -107,7 +108,7 @@ def read_header(folder: Path) -> Header:
     except EntityEnvError as error:
         raise CheckpointError(f"{path}: {error}") from error
     if not isinstance(training, dict):
-        raise CheckpointError(f'{path}: expected an object under "training", got {training!r}')
+        raise CheckpointError(f'{path}: expected an object under "training", got {shown(training)}')
     return Header(obs_space, action_space, config, training)
 
 
@@ -133,18 +134,6 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     new.rename(path)
     _flush_folder(path.parent)
     _remove(old)
-
-
-def _parse_json(content: bytes) -> object:
-    """Reads JSON that is no bomb: a list of empty lists takes twenty times the memory of its text.
-
-    Raises:
-        ValueError: it is none, too long, or has more brackets than any description of a network.
-    """
-    num_brackets = content.count(b"[") + content.count(b"{")
-    if len(content) > _MAX_BYTES or num_brackets > 1000 + len(content) // 32:
-        raise ValueError(f"{len(content)} bytes with {num_brackets} brackets describe no network")
-    return json.loads(content)
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.agent_file import (
     SUFFIX as AGENT_SUFFIX,
@@ -22,9 +25,10 @@ from entity_env.agents.rogue_net.enn_files import (
     find_enn_checkpoint,
     is_enn_checkpoint,
 )
-from entity_env.agents.rogue_net.safetensors_file import read_safetensors
-from entity_env.agents.rogue_net.weights import Weights
-from entity_env.errors import CheckpointError
+from entity_env.agents.rogue_net.safetensors_file import MAX_HEADER, read_safetensors
+from entity_env.agents.rogue_net.weights import Weights, expected_tensors, num_bytes
+from entity_env.errors import CheckpointError, SchemaError
+from entity_env.files import read_file
 
 
 def find_network(path: Path) -> Path:
@@ -33,12 +37,14 @@ def find_network(path: Path) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    if is_agent_file(path):
-        return path
-    if (theirs := find_enn_checkpoint(path)) is not None:
-        return theirs
     try:
+        if is_agent_file(path):
+            return path
+        if (theirs := find_enn_checkpoint(path)) is not None:
+            return theirs
         return find_checkpoint(path)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     except CheckpointError as error:
         raise CheckpointError(
             f"{error}. Of enn-trainer it reads a folder with {ENN_CONFIG}, or a file *{SUFFIX}; "
@@ -74,21 +80,32 @@ def read_model(folder: Path, header: Header) -> Weights:
     Raises:
         CheckpointError: it is missing, damaged, or does not fit its description.
     """
-    tensors = read_safetensors(read_file(folder / MODEL), str(folder / MODEL))
+    path = folder / MODEL
+    try:
+        expected = expected_tensors(header.obs_space, header.action_space, header.config)
+    except SchemaError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
+    tensors = read_tensors(path, num_bytes(expected.values()))
     weights = Weights(header.obs_space, header.action_space, header.config, tensors)
-    weights.require_fit(str(folder / MODEL), CONFIG)
+    weights.require_fit(str(path), CONFIG)
     return weights
 
 
-def read_file(path: Path) -> bytes:
-    """The content of one file of a checkpoint folder.
+def read_tensors(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
+    """The tensors in one file of a checkpoint folder.
+
+    Args:
+        path: the file.
+        max_bytes: how long the tensors may be together.
 
     Raises:
-        CheckpointError: it cannot be read.
+        CheckpointError: it cannot be read, is damaged or too long, or no regular file.
     """
     try:
-        return path.read_bytes()
+        # A wrong network is better told by its shapes: twice the length is still read.
+        content = read_file(path, 2 * max_bytes + MAX_HEADER)
     except OSError as error:
         raise CheckpointError(
             f"cannot read {path}: {error}; the file is missing or incomplete, copy the whole folder"
         ) from error
+    return read_safetensors(content, str(path))

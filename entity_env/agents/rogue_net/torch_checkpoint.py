@@ -19,8 +19,7 @@ from entity_env.agents.rogue_net.checkpoint_folder import (
     write_folder,
 )
 from entity_env.agents.rogue_net.enn_files import is_enn_checkpoint
-from entity_env.agents.rogue_net.reading import find_network, read_file, read_model, read_network
-from entity_env.agents.rogue_net.safetensors_file import read_safetensors
+from entity_env.agents.rogue_net.reading import find_network, read_model, read_network, read_tensors
 from entity_env.agents.rogue_net.torch_net import RogueNet
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
 from entity_env.agents.rogue_net.weights import Weights
@@ -86,7 +85,8 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         return Checkpoint(_net(read_network(found), found), path=found)
     header = read_header(found)
     net = _net(read_model(found, header), found)
-    optimizer = _read(found / OPTIMIZER) if (found / OPTIMIZER).exists() else {}
+    size = sum(tensor.nbytes for tensor in net.state_dict().values())
+    optimizer = _read(found / OPTIMIZER, 2 * size) if (found / OPTIMIZER).exists() else {}
     return Checkpoint(net, header.training, optimizer, found)
 
 
@@ -107,7 +107,6 @@ def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     )
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    tensors = read_safetensors(read_file(path), str(path))
+def _read(path: Path, max_bytes: int) -> dict[str, Tensor]:
     cpu = torch.device("cpu")
-    return {name: as_tensor(tensor, cpu) for name, tensor in tensors.items()}
+    return {name: as_tensor(tensor, cpu) for name, tensor in read_tensors(path, max_bytes).items()}
