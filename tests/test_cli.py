@@ -263,3 +263,55 @@ def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: i
             process.kill()
             process.wait()
         assert terminal.is_restored
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["play", f"{LONG}.py"], "no game .*: File name too long"),
+        (["play", LONG], "no game .*: File name too long"),
+        (["play", "snake", "--agent", LONG], "no agent .*: File name too long"),
+        (["eval", "snake", "--agent", f"{LONG}.agent"], "no agent .*: File name too long"),
+        (["export", LONG, "x.agent"], "cannot read .*: File name too long"),
+        (["play", "snake", "--fps", "nan"], "not a finite number"),
+        (["play", "snake", "--fps", "1e-300"], "not in the range"),
+        (["play", "snake", "--temperature", "inf"], "not a finite number"),
+        (["eval", "snake", "--seed", str(10**26)], "not in the range"),
+        (["eval", "snake", "--episodes", str(10**26)], "not in the range"),
+        (["bench", "snake", "--seconds", "nan"], "not a finite number"),
+        (["bench", "snake", "--num-envs", str(10**9)], "not in the range"),
+    ],
+)
+def test_values_beyond_all_bounds_are_one_line(args: Sequence[str], message: str) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert re.fullmatch(rf"entity-env: .*{message}.*\n", result.stderr)
+
+
+@pytest.mark.parametrize("args", [("doctor",), ("games",), ("-h",)])
+def test_a_full_disk_as_stdout_is_one_line(args: Sequence[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "entity-env: No space left on device\n")
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$0" doctor >&-', PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise MemoryError("Unable to allocate 1. TiB")
+
+    monkeypatch.setattr("platform.platform", fail)
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert result.stderr == ("entity-env: there is not enough memory: Unable to allocate 1. TiB\n")
