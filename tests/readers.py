@@ -61,24 +61,28 @@ class TookTooLongError(BaseException):
 
 
 def _too_long(signum: int, frame: FrameType | None) -> None:
-    raise TookTooLongError(f"more than {CPU_S} s of processor time")
+    raise TookTooLongError("more processor time than a test allows")
 
 
 @contextmanager
-def limits() -> Iterator[None]:
+def limits(cpu_s: float = CPU_S, memory: int = MEMORY) -> Iterator[None]:
     """Bounds memory and processor time of what runs inside, for one reading or for many.
 
+    Args:
+        cpu_s: of one reading; the next one begins with `begin_reading`.
+        memory: bytes of address space that may be added.
+
     Raises:
-        TookTooLongError: `CPU_S` went by in one reading; begin the next one with `begin_reading`.
-        MemoryError: in place of more address space than `MEMORY`.
+        TookTooLongError: so much time went by.
+        MemoryError: in place of more memory.
     """
     before = signal.signal(signal.SIGVTALRM, _too_long)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     statm = Path("/proc/self/statm")
     if statm.exists():  # elsewhere the memory is not bounded
         now = int(statm.read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, hard))
-    begin_reading()
+        resource.setrlimit(resource.RLIMIT_AS, (now + memory, hard))
+    begin_reading(cpu_s)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -89,9 +93,9 @@ def limits() -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def begin_reading() -> None:
+def begin_reading(cpu_s: float = CPU_S) -> None:
     """Begin counting processor time from 0."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S)
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
 
 
 def _in_folder(

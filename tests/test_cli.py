@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
 from entity_env.games import GAMES, snake
+from tests.readers import GOOD
 from tests.terminals import Terminal
 
 PROGRAM = Path(sys.executable).with_name("entity-env")
@@ -283,6 +284,15 @@ LONG = "x" * 300
         (["eval", "snake", "--episodes", str(10**26)], "not in the range"),
         (["bench", "snake", "--seconds", "nan"], "not a finite number"),
         (["bench", "snake", "--num-envs", str(10**9)], "not in the range"),
+        (["train", "pixel", "--num-workers", "0"], "setting 'rom' has no default"),
+        (["train", "snake", "--seed", str(10**26)], "not in the range"),
+        (["train", "snake", "--steps", str(10**26)], "not in the range"),
+        (["train", "snake", "--num-steps", str(10**26)], "not in the range"),
+        (["train", "snake", "--learning-rate", "inf"], "not a finite number"),
+        (["train", "snake", "--d-model", "99999999"], "d_model must be an integer from 1 to 65536"),
+        (["train", "snake", "--n-layer", "99999999"], "n_layer must be an integer from 0 to 1000"),
+        (["train", "snake", "--d-model", "65536"], "more than 268435456 parameters"),
+        (["train", "snake", "--out", "\udcff"], "--out must be text in UTF-8"),
     ],
 )
 def test_values_beyond_all_bounds_are_one_line(args: Sequence[str], message: str) -> None:
@@ -315,3 +325,15 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("doctor")
     assert result.exit_code == 1
     assert result.stderr == ("entity-env: there is not enough memory: Unable to allocate 1. TiB\n")
+
+
+def test_names_that_are_no_text_are_shown(tmp_path: Path) -> None:
+    agent = os.fsencode(tmp_path) + b"/\xff.agent"
+    done = subprocess.run(
+        [os.fsencode(PROGRAM), b"export", os.fsencode(GOOD / "checkpoint"), agent],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\udcff.agent: " in done.stdout
