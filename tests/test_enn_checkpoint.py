@@ -575,7 +575,9 @@ def test_the_fuzzer_reads_every_kind_and_is_not_missed() -> None:
         "with tempfile.TemporaryDirectory() as folder:\n"
         "    fuzz.seeds(pathlib.Path(folder))\n"
         "    files = sorted(pathlib.Path(folder).iterdir())\n"
-        "    for file in files: fuzz.read(file.read_bytes())\n"
+        "    with tempfile.TemporaryDirectory() as place:\n"
+        "        read = fuzz.reading_in(pathlib.Path(place))\n"
+        "        for file in files: read(file.read_bytes())\n"
         "sys.exit(status or len(files) < 50)\n"
     )
     done = subprocess.run(
