@@ -18,8 +18,21 @@ A message says what was expected, what came, where, and how to mend it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from greenlet import GreenletExit
+
+_LONGEST_SHOWN: Final = 80
+
+
+def shown(value: object) -> str:
+    """`repr(value)` for a message, cut to 80 characters: the value may come from any file."""
+    is_text = isinstance(value, str | bytes)
+    try:
+        text = repr(value[:_LONGEST_SHOWN] if is_text else value)  # type: ignore[index]  # a text
+    except (RecursionError, ValueError):  # deep lists; integers of more than 4,300 digits
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 class EntityEnvError(Exception):

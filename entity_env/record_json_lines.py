@@ -11,11 +11,13 @@ from typing import IO, Any, Final
 import numpy as np
 
 from entity_env.errors import ClosedError, UsageError
+from entity_env.files import read_file
 from entity_env.record import Record, RecordValue, require_step
 
 STEP: Final = "step"
 """The name of the step in every line; no value of a record may have it."""
 _ESCAPE: Final = re.compile(rb"\\.")
+_MAX_BYTES: Final = 1 << 30
 
 
 class JsonLinesRecorder:
@@ -83,18 +85,25 @@ def read_json_lines(path: Path | str) -> list[tuple[int, Record]]:
         Every step with its record, in the order of the lines.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, is no regular one, or is longer than 1 GiB.
         UsageError: a line is no record; the message names it.
     """
     records: list[tuple[int, Record]] = []
-    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+    for number, line in enumerate(read_file(Path(path), _MAX_BYTES).splitlines(), start=1):
         if _is_cut_off(line):
             continue
         try:
             values = json.loads(line)
             step = require_step(values.pop(STEP))
             records.append((step, Record({n: _decoded(v) for n, v in values.items()})))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (
+            LookupError,
+            AttributeError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raise UsageError(f"{path}, line {number}, is no record: {error!r}") from error
     return records
 

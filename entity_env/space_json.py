@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, shown
 from entity_env.spaces import (
     ActionName,
     ActionSpace,
@@ -167,7 +167,9 @@ def _action_from_json(data: Mapping[str, object]) -> ActionSpace:
         ),
     }
     if not isinstance(kind, str) or kind not in readers:
-        raise SchemaError(f"the kind of an action is one of {', '.join(readers)}: got {kind!r}")
+        raise SchemaError(
+            f"the kind of an action is one of {', '.join(readers)}: got {shown(kind)}"
+        )
     return readers[kind]()
 
 
@@ -180,14 +182,14 @@ def _as_dict(data: object, what: str) -> dict[str, object]:
 def _items(data: Mapping[str, object], key: str) -> list[object]:
     value = data.get(key)
     if not isinstance(value, list):
-        raise SchemaError(f"spaces in JSON need a list under {key!r}, got {value!r}")
+        raise SchemaError(f"spaces in JSON need a list under {key!r}, got {shown(value)}")
     return value
 
 
 def _name(data: Mapping[str, object]) -> str:
     name = data.get("name")
     if not isinstance(name, str):
-        raise SchemaError(f"spaces in JSON need a text under 'name', got {name!r}")
+        raise SchemaError(f"spaces in JSON need a text under 'name', got {shown(name)}")
     return name
 
 
@@ -195,7 +197,7 @@ def _strings(data: Mapping[str, object], key: str) -> tuple[str, ...]:
     items = _items(data, key)
     texts = tuple(item for item in items if isinstance(item, str))
     if len(texts) != len(items):
-        raise SchemaError(f"spaces in JSON need texts under {key!r}, got {items!r}")
+        raise SchemaError(f"spaces in JSON need texts under {key!r}, got {shown(items)}")
     return texts
 
 
@@ -211,4 +213,4 @@ def _numbers(data: Mapping[str, object], key: str) -> tuple[float, ...]:
             return tuple(float(x) for x in items)  # type: ignore[arg-type]  # as was asked
     except OverflowError:
         pass  # a whole number beyond all floats
-    raise SchemaError(f"spaces in JSON need numbers under {key!r}, got {items!r}")
+    raise SchemaError(f"spaces in JSON need numbers under {key!r}, got {shown(items)}")

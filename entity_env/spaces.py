@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -139,7 +140,7 @@ def _require_name(name: str, kind: str) -> None:
 def _require_unique(names: Sequence[str], kind: str) -> None:
     if isinstance(names, str):
         raise SchemaError(f"{kind} must be a list of names, got the single string {names!r}")
-    repeated = sorted({name for name in names if list(names).count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise SchemaError(f"{kind} must differ: {', '.join(repeated)} came more than once")
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
 from entity_env.games import GAMES, snake
+from tests.readers import GOOD
 from tests.terminals import Terminal
 
 PROGRAM = Path(sys.executable).with_name("entity-env")
@@ -263,3 +264,76 @@ def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: i
             process.kill()
             process.wait()
         assert terminal.is_restored
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["play", f"{LONG}.py"], "no game .*: File name too long"),
+        (["play", LONG], "no game .*: File name too long"),
+        (["play", "snake", "--agent", LONG], "no agent .*: File name too long"),
+        (["eval", "snake", "--agent", f"{LONG}.agent"], "no agent .*: File name too long"),
+        (["export", LONG, "x.agent"], "cannot read .*: File name too long"),
+        (["play", "snake", "--fps", "nan"], "not a finite number"),
+        (["play", "snake", "--fps", "1e-300"], "not in the range"),
+        (["play", "snake", "--temperature", "inf"], "not a finite number"),
+        (["eval", "snake", "--seed", str(10**26)], "not in the range"),
+        (["eval", "snake", "--episodes", str(10**26)], "not in the range"),
+        (["bench", "snake", "--seconds", "nan"], "not a finite number"),
+        (["bench", "snake", "--num-envs", str(10**9)], "not in the range"),
+        (["train", "pixel", "--num-workers", "0"], "setting 'rom' has no default"),
+        (["train", "snake", "--seed", str(10**26)], "not in the range"),
+        (["train", "snake", "--steps", str(10**26)], "not in the range"),
+        (["train", "snake", "--num-steps", str(10**26)], "not in the range"),
+        (["train", "snake", "--learning-rate", "inf"], "not a finite number"),
+        (["train", "snake", "--d-model", "99999999"], "d_model must be an integer from 1 to 65536"),
+        (["train", "snake", "--n-layer", "99999999"], "n_layer must be an integer from 0 to 1000"),
+        (["train", "snake", "--d-model", "65536"], "more than 268435456 parameters"),
+        (["train", "snake", "--out", "\udcff"], "--out must be text in UTF-8"),
+    ],
+)
+def test_values_beyond_all_bounds_are_one_line(args: Sequence[str], message: str) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert re.fullmatch(rf"entity-env: .*{message}.*\n", result.stderr)
+
+
+@pytest.mark.parametrize("args", [("doctor",), ("games",), ("-h",)])
+def test_a_full_disk_as_stdout_is_one_line(args: Sequence[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "entity-env: No space left on device\n")
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$0" doctor >&-', PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise MemoryError("Unable to allocate 1. TiB")
+
+    monkeypatch.setattr("platform.platform", fail)
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert result.stderr == ("entity-env: there is not enough memory: Unable to allocate 1. TiB\n")
+
+
+def test_names_that_are_no_text_are_shown(tmp_path: Path) -> None:
+    agent = os.fsencode(tmp_path) + b"/\xff.agent"
+    done = subprocess.run(
+        [os.fsencode(PROGRAM), b"export", os.fsencode(GOOD / "checkpoint"), agent],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\udcff.agent: " in done.stdout

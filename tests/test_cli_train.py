@@ -234,3 +234,11 @@ def test_a_curve_shrinks_to_its_width() -> None:
     assert sparkline([1.0]) == "▁"
     assert sparkline([0.0, 0.0, 7.0, 7.0, 3.0, 3.0], width=3) == "▁█▄"
     assert len(sparkline([float(i) for i in range(1000)], width=50)) == 50
+
+
+@pytest.mark.parametrize("out", ["/dev/null", "/dev/null/x", "/proc/x", "x" * 300])
+def test_a_folder_that_cannot_be_made_is_one_line(out: str) -> None:
+    result = run("train", "snake", "--out", out, "--num-workers", "0", *SMALL, "--steps", "4")
+    assert result.exit_code in (1, 2)
+    assert re.fullmatch(r"entity-env: .*\n", result.stderr)
+    assert "trained" not in result.stdout

@@ -81,8 +81,12 @@ def _find(name: str) -> Path:
         UsageError, CheckpointError: there is none; says what there is.
     """
     path = Path(name)
-    is_file = path.is_file() and path.suffix in (SUFFIX, AGENT_SUFFIX)
-    if not is_file and not path.is_dir() and not old_of(path).is_dir():
+    try:
+        is_file = path.is_file() and path.suffix in (SUFFIX, AGENT_SUFFIX)
+        is_there = is_file or path.is_dir() or old_of(path).is_dir()
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise UsageError(f"no agent {name!r}: {error.strerror}") from error
+    if not is_there:
         raise UsageError(_no_such_agent(name, path))
     try:
         return find_network(path)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -18,11 +22,16 @@ from entity_env.cli.play import play
 from entity_env.cli.train import train
 from entity_env.errors import EntityEnvError, TrainingDivergedError
 
+_FAILED, _MISUSED = 1, 2
 _INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 class _Program(click.Group):
-    """Reports whatever a user did wrong in one line on stderr, with exit code 2."""
+    """Reports whatever a user did wrong in one line on stderr, with exit code 2.
+
+    What the machine refuses is one line, too, with exit code 1: a file that cannot be read or
+    written, a disk or a memory that is full.
+    """
 
     def main(
         self,
@@ -34,6 +43,9 @@ class _Program(click.Group):
         **extra: object,
     ) -> NoReturn:
         """Runs a command line and exits the process."""
+        for stream in (sys.stdout, sys.stderr):  # names of files may be no text
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         raise SystemExit(self._run(args, prog_name, complete_var, windows_expand_args, extra))
 
     def _run(
@@ -63,9 +75,15 @@ class _Program(click.Group):
             return _refuse(str(error))
         except GameFailed as error:
             click.echo(error.trace, err=True, nl=False)
-            return 1
+            return _FAILED
         except (click.Abort, KeyboardInterrupt):
             return _INTERRUPTED
+        except OSError as error:
+            _drop_output()
+            place = f": {error.filename}" if error.filename else ""
+            return _refuse(f"{error.strerror or error}{place}", _FAILED)
+        except MemoryError as error:
+            return _refuse(f"there is not enough memory: {error}", _FAILED)
 
 
 @click.group(
@@ -85,9 +103,20 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, code: int = _MISUSED) -> int:
     click.echo(f"entity-env: {' '.join(message.split())}", err=True)
-    return 2
+    return code
+
+
+def _drop_output() -> None:
+    """Where stdout cannot be written, Python would try and complain once more at its end."""
+    try:
+        sys.stdout.flush()
+    except (OSError, AttributeError):  # a full disk; no stdout at all
+        with contextlib.suppress(OSError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
 
 
 for command in (list_games, play, train, evaluate, export, bench, capture_goal, doctor):

@@ -11,7 +11,7 @@ import numpy as np
 from entity_env.agents import RandomAgent, random_actions
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
-from entity_env.cli.options import game_argument, set_option
+from entity_env.cli.options import ENVS, FiniteRange, game_argument, set_option
 from entity_env.cli.vectors import is_batch, many
 from entity_env.game import Game
 from entity_env.game_run import Turn
@@ -19,12 +19,10 @@ from entity_env.game_run import Turn
 
 @click.command()
 @game_argument
-@click.option(
-    "--num-envs", type=click.IntRange(min=1), default=64, show_default=True, help="Copies."
-)
+@click.option("--num-envs", type=ENVS, default=64, show_default=True, help="Copies.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=2.0,
     show_default=True,
     help="How long each measurement takes.",

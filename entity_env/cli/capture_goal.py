@@ -11,6 +11,7 @@ from rich.table import Table
 
 from entity_env.cli.pixel_picture import GREENS, LIGHT_GREENS, draw_pixels
 from entity_env.errors import UsageError
+from entity_env.files import read_file
 from entity_env.games.pixel.key_text import parse_keys
 from entity_env.games.pixel.play import require_torch
 from entity_env.games.pixel.world import Button
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from entity_env.games.pixel.goal_capture import Captured
 
 _MAX_LISTED: Final = 30
+_MAX_KEYS: Final = 16 << 20
+"""Bytes of a file of keys."""
 
 
 @click.command("capture-goal")
@@ -105,7 +108,7 @@ def _read_keys(option: str, text: str) -> tuple[Button, ...]:
             hint = f"; and there is no file {text}" if len(text.split()) == 1 else ""
             raise UsageError(f"{error}{hint}") from error
     try:
-        return parse_keys(path.read_text(encoding="utf-8"), str(path))
+        return parse_keys(read_file(path, _MAX_KEYS).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{option}: {path} cannot be read: {error}") from error
 

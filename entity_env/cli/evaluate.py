@@ -19,6 +19,9 @@ from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
 from entity_env.cli.matches import match_json, match_table, run_match, split_names
 from entity_env.cli.options import (
+    COUNT,
+    SEED,
+    WORKERS,
     adapt_option,
     agent_option,
     default_workers,
@@ -78,7 +81,7 @@ class Figures:
 @adapt_option
 @click.option(
     "--episodes",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=100,
     show_default=True,
     help="How many to play.",
@@ -92,19 +95,19 @@ class Figures:
 @click.option(
     "--games",
     "num_games",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="With --agents: games of each group that fits around a table.  [100]",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     default=0,
     show_default=True,
     help="The same seed gives every agent the same starts.",
 )
 @click.option(
     "--num-workers",
-    type=click.IntRange(min=0),
+    type=WORKERS,
     help="Processes that play; 0 = none. Games for several agents are played one by one.  "
     "[one a core]",
 )

@@ -30,7 +30,10 @@ def find_game(name: str, settings: Sequence[str] = ()) -> Game:
         UsageError: there is no such game or setting.
         GameFailed: the file raises when it is loaded.
     """
-    game = _game_of_file(name) if _is_file(name) else _game_of_name(name)
+    try:
+        game = _game_of_file(name) if _is_file(name) else _game_of_name(name)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise UsageError(f"no game {name!r}: {error.strerror}") from error
     return game.with_settings(**_parse_settings(settings))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -10,6 +11,28 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """A finite number within bounds; plain ranges let NaN pass, and infinities where none is."""
+
+    name = "float"
+
+    def convert(
+        self, value: float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
+
+
+SEED: Final = click.IntRange(min=0, max=2**63 - 1)
+"""What torch, numpy and a game's own generators all take."""
+COUNT: Final = click.IntRange(min=1, max=10**9)
+"""Of episodes or games: more would never end."""
+ENVS: Final = click.IntRange(min=1, max=10**6)
+WORKERS: Final = click.IntRange(min=0, max=1024)
 
 game_argument = click.argument("game", metavar="GAME")
 _NAMED_SETTINGS: Final = {
@@ -53,7 +76,7 @@ greedy_option = click.option(
 )
 temperature_option = click.option(
     "--temperature",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     help="Above 1 trained agents draw more evenly, below 1 more often what they think best.",

@@ -14,6 +14,9 @@ from entity_env.cli.azul_play import play_azul
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
 from entity_env.cli.options import (
+    COUNT,
+    SEED,
+    FiniteRange,
     adapt_option,
     agent_option,
     game_argument,
@@ -37,15 +40,13 @@ from entity_env.games.azul import AzulGame
 @click.option("--render/--no-render", default=True, help="Draw the game; on unless turned off.")
 @click.option(
     "--fps",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0.001),
     default=10,
     show_default=True,
     help="Frames a second.",
 )
-@click.option(
-    "--episodes", type=click.IntRange(min=1), default=1, show_default=True, help="How many to play."
-)
-@click.option("--seed", type=click.IntRange(min=0), help="Repeats a run; a fresh one if left out.")
+@click.option("--episodes", type=COUNT, default=1, show_default=True, help="How many to play.")
+@click.option("--seed", type=SEED, help="Repeats a run; a fresh one if left out.")
 @set_option
 def play(
     game: str,

@@ -22,11 +22,19 @@ from entity_env.agents.rogue_net.checkpoint_folder import (
 )
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
-from entity_env.cli.options import default_workers, game_argument, set_option
+from entity_env.cli.options import (
+    ENVS,
+    SEED,
+    WORKERS,
+    FiniteRange,
+    default_workers,
+    game_argument,
+    set_option,
+)
 from entity_env.cli.train_display import TrainDisplay
 from entity_env.cli.train_settings import TrainSettings, settings_of
 from entity_env.cli.vectors import is_batch, is_tables, to_learn_from
-from entity_env.errors import CheckpointError, UsageError
+from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.game import Game
 from entity_env.vec import VecEnv
 
@@ -56,27 +64,36 @@ def _training_options(command: _Command) -> _Command:
         for name, text in reversed(texts.items()):
             default = getattr(config, name)
             option = click.option(
-                f"--{name.replace('_', '-')}", type=type(default), help=f"{text}  [{default}]"
+                f"--{name.replace('_', '-')}",
+                type=_type_of(name, default),
+                help=f"{text}  [{default}]",
             )
             command = option(command)
     return command
+
+
+def _type_of(name: str, default: object) -> click.ParamType[Any]:
+    """Of an option; what a setting may be within these bounds, `PPOConfig` knows."""
+    if name == "seed":
+        return SEED
+    return FiniteRange() if isinstance(default, float) else click.IntRange(max=2**31 - 1)
 
 
 @click.command()
 @game_argument
 @click.option(
     "--steps",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=10**15),
     help=f"Decisions to learn from.  [{_DEFAULTS.total_steps:,}]",
 )
 @click.option(
     "--num-envs",
-    type=click.IntRange(min=1),
+    type=ENVS,
     help=f"Copies of the game.  [{TrainSettings().num_envs}]",
 )
 @click.option(
     "--num-workers",
-    type=click.IntRange(min=0),
+    type=WORKERS,
     help="Processes that play them; 0 = none.  [one a core; 0 for batch environments]",
 )
 @click.option(
@@ -86,7 +103,9 @@ def _training_options(command: _Command) -> _Command:
 )
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
 @click.option("--device", help="Where torch computes.  [cpu]")
-@click.option("--num-threads", type=click.IntRange(min=1), help="Threads that torch computes with.")
+@click.option(
+    "--num-threads", type=click.IntRange(1, 1024), help="Threads that torch computes with."
+)
 @_training_options
 @set_option
 def train(
@@ -107,6 +126,7 @@ def train(
     """
     chosen = find_game(game, settings)
     out = Path("runs", chosen.name) if out is None else out
+    _require_text(out)
     own = settings_of(chosen)
     start = _start(out) if resume else own.config.to_json()
     config = _config(start, {"total_steps": steps, **options})
@@ -168,6 +188,18 @@ def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
     config = PPOConfig.from_json(start)
     net: RogueNetConfig = replace(config.net, **sizes)
     return replace(config, net=net, **changed)
+
+
+def _require_text(out: Path) -> None:
+    """Checks that the folder's name is text, which the curves' writer needs.
+
+    Raises:
+        UsageError: it has bytes that are no UTF-8.
+    """
+    try:
+        str(out).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"--out must be text in UTF-8, got {shown(str(out))}") from error
 
 
 def _require_unused(out: Path) -> None:

@@ -25,9 +25,13 @@ def many(game: Game, num_envs: int, num_workers: int = 0) -> VecEnv:
         game: what is copied.
         num_envs: how many copies.
         num_workers: processes that play them; 0 = none.
+
+    Raises:
+        UsageError: a setting that has no default has no value.
     """
     if not is_batch(game):
         return VecEnv(game, num_envs, num_workers)
+    game.require_settings()
     batch = partial(BATCH_GAMES[game.name].batch, **game.settings)
     return BatchVecEnv(batch, num_envs, num_workers)
 

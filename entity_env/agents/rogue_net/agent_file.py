@@ -23,10 +23,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import RogueNetConfig
-from entity_env.agents.rogue_net.safetensors_file import DTYPES, read_safetensors
+from entity_env.agents.rogue_net.config import MAX_NUMBERS, RogueNetConfig
+from entity_env.agents.rogue_net.safetensors_file import DTYPES, MAX_HEADER, read_safetensors
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.errors import CheckpointError, EntityEnvError
+from entity_env.files import parse_json, read_file
 from entity_env.space_json import spaces_from_json, spaces_to_json
 
 SUFFIX: Final = ".agent"
@@ -37,6 +38,7 @@ _CHECKSUM: Final = 20
 """Where the checksum begins; what it is of begins 32 bytes later."""
 _BODY: Final = _CHECKSUM + 32
 _MAX_DESCRIPTION: Final = 4 << 20
+_MAX_BYTES: Final = 4 * MAX_NUMBERS + MAX_HEADER + _MAX_DESCRIPTION + _BODY + 8
 _NAMES: Final = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 
 
@@ -86,7 +88,7 @@ def read_agent(path: Path) -> Weights:
         CheckpointError: there is none, it is damaged, of another version, or not ours.
     """
     try:
-        content = path.read_bytes()
+        content = read_file(path, _MAX_BYTES)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     return agent_from_bytes(content, str(path))
@@ -122,7 +124,7 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
         data = _description(body[8 : 8 + length])
         obs_space, action_space = spaces_from_json(data.get("spaces"))
         config = RogueNetConfig.from_json(data.get("net"))
-    except (ValueError, RecursionError, EntityEnvError) as error:
+    except (ValueError, EntityEnvError) as error:
         raise CheckpointError(f"{where}: {error}") from error
     weights = Weights(obs_space, action_space, config, read_safetensors(body[8 + length :], where))
     weights.require_fit(where, "its description")
@@ -130,15 +132,14 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
 
 
 def _description(text: bytes) -> dict[str, Any]:
-    """Reads JSON that is no bomb: a list of empty lists takes twenty times the memory of its text.
+    """Reads the description.
 
     Raises:
         ValueError: it is no object of JSON, too long, or has more brackets than any network.
     """
-    num_brackets = text.count(b"[") + text.count(b"{")
-    if len(text) > _MAX_DESCRIPTION or num_brackets > 1000 + len(text) // 32:
-        raise ValueError(f"{len(text)} bytes with {num_brackets} brackets describe no network")
-    data = json.loads(text)
+    if len(text) > _MAX_DESCRIPTION:
+        raise ValueError(f"a description of {len(text)} bytes is longer than {_MAX_DESCRIPTION}")
+    data = parse_json(text)
     if not isinstance(data, dict):
         raise ValueError(f"the description is no object of JSON but a {type(data).__name__}")
     return data

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Final
 
 from entity_env.agents.rogue_net.config import RogueNetConfig
-from entity_env.errors import CheckpointError, EntityEnvError, UsageError
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
+from entity_env.files import parse_json, read_file
 from entity_env.space_json import spaces_from_json, spaces_to_json
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 
@@ -121,14 +122,14 @@ def read_header(folder: Path) -> Header:
     """
     path = folder / CONFIG
     try:
-        data = _parse_json(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        data = parse_json(read_file(path, _MAX_BYTES))
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise CheckpointError(f'{path} is no checkpoint of ours: it lacks "format": "{FORMAT}"')
     if data.get("version") != VERSION:
         raise CheckpointError(
-            f"{path} has version {data.get('version')!r} of the format, expected {VERSION}: "
+            f"{path} has version {shown(data.get('version'))} of the format, expected {VERSION}: "
             "read it with the release that wrote it"
         )
     training = data.get("training")
@@ -138,7 +139,7 @@ def read_header(folder: Path) -> Header:
     except EntityEnvError as error:
         raise CheckpointError(f"{path}: {error}") from error
     if not isinstance(training, dict):
-        raise CheckpointError(f'{path}: expected an object under "training", got {training!r}')
+        raise CheckpointError(f'{path}: expected an object under "training", got {shown(training)}')
     return Header(obs_space, action_space, config, training, *_save_of(data, path))
 
 
@@ -327,23 +328,11 @@ def _wait_for_lock(folder: Path, descriptor: int) -> None:
             return
 
 
-def _parse_json(content: bytes) -> object:
-    """Reads JSON that is no bomb: a list of empty lists takes twenty times the memory of its text.
-
-    Raises:
-        ValueError: it is none, too long, or has more brackets than any description of a network.
-    """
-    num_brackets = content.count(b"[") + content.count(b"{")
-    if len(content) > _MAX_BYTES or num_brackets > 1000 + len(content) // 32:
-        raise ValueError(f"{len(content)} bytes with {num_brackets} brackets describe no network")
-    return json.loads(content)
-
-
 def _is_checkpoint(folder: Path) -> bool:
     """Whether `config.json` says that the folder is ours."""
     try:
-        data = _parse_json((folder / CONFIG).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = parse_json(read_file(folder / CONFIG, _MAX_BYTES))
+    except (OSError, ValueError):
         return False
     return isinstance(data, dict) and data.get("format") == FORMAT
 

@@ -7,7 +7,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 from entity_env.agents.rogue_net.options import RelposEncodingConfig, TranslationConfig
-from entity_env.errors import UsageError
+from entity_env.errors import UsageError, shown
+
+MAX_LAYERS: Final = 1000
+MAX_WIDTH: Final = 1 << 16
+"""Of `d_model`, `n_head` and `d_qk`."""
+MAX_NUMBERS: Final = 1 << 28
+"""Parameters of a network: 1 GiB of float32."""
 
 _SIZES: Final = ("d_model", "n_layer", "n_head", "d_qk")
 _OPTIONS: Final = {"relpos_encoding": RelposEncodingConfig, "translation": TranslationConfig}
@@ -28,7 +34,8 @@ class RogueNetConfig:
     The options may be given as the mappings that `to_json` makes of them.
 
     Raises:
-        UsageError: a size that no network can have, or options that contradict each other.
+        UsageError: a size that no network can have, or larger than is reasonable (`MAX_LAYERS`,
+            `MAX_WIDTH`, `MAX_NUMBERS`), or options that contradict each other.
     """
 
     d_model: int = 32
@@ -41,13 +48,20 @@ class RogueNetConfig:
     def __post_init__(self) -> None:
         for name in _SIZES:
             value = getattr(self, name)
-            smallest = 0 if name == "n_layer" else 1
-            if type(value) is not int or value < smallest:
-                raise UsageError(f"{name} must be an integer of at least {smallest}, got {value!r}")
+            smallest, largest = (0, MAX_LAYERS) if name == "n_layer" else (1, MAX_WIDTH)
+            if type(value) is not int or not smallest <= value <= largest:
+                raise UsageError(
+                    f"{name} must be an integer from {smallest} to {largest}, got {shown(value)}"
+                )
         if self.d_model % self.n_head:
             raise UsageError(
                 f"d_model must be a multiple of n_head: got d_model {self.d_model} "
                 f"with n_head {self.n_head}"
+            )
+        if 12 * self.d_model**2 * self.n_layer > MAX_NUMBERS:
+            raise UsageError(
+                f"{self.n_layer} layers with d_model {self.d_model} have more than {MAX_NUMBERS} "
+                "parameters: choose a smaller network"
             )
         for name, cls in _OPTIONS.items():
             value = getattr(self, name)
@@ -72,7 +86,7 @@ class RogueNetConfig:
         """
         known = {field.name for field in fields(cls)}
         if not isinstance(data, dict) or not set(_SIZES) <= set(data) <= known:
-            got = ", ".join(map(str, data)) if isinstance(data, dict) else repr(data)
+            got = ", ".join(map(str, data))[:200] if isinstance(data, dict) else shown(data)
             raise UsageError(
                 f"the network needs {', '.join(sorted(_SIZES))} and may have "
                 f"{', '.join(_OPTIONS)}; got {got}"
@@ -84,7 +98,7 @@ def _option(
     name: str, cls: type[RelposEncodingConfig | TranslationConfig], value: object
 ) -> RelposEncodingConfig | TranslationConfig:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{name} must be a {cls.__name__} or None, got {value!r}")
+        raise UsageError(f"{name} must be a {cls.__name__} or None, got {shown(value)}")
     try:
         return cls(**value)
     except TypeError as error:  # a setting that is missing or unknown

@@ -25,6 +25,7 @@ from entity_env.agents.rogue_net.tar_archive import read_tar
 from entity_env.agents.rogue_net.tensor_blob import read_blob
 from entity_env.agents.rogue_net.weights import RELPOS, Weights
 from entity_env.errors import CheckpointError
+from entity_env.files import read_file
 
 MAX_BYTES: Final = 1 << 30
 _BLOB: Final = "<blob:msgpack>"
@@ -112,13 +113,9 @@ def _copy_of(name: str, block: int) -> str:
 
 def _read(path: Path) -> bytes:
     try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        return read_file(path, MAX_BYTES)
     except OSError as error:
         raise CheckpointError(
             f"cannot read {path}: {error.strerror or error}; a checkpoint of enn-trainer is "
             f"{', '.join(FILES)}: copy the whole folder"
         ) from error
-    if len(content) > MAX_BYTES:
-        raise CheckpointError(f"{path} is longer than {MAX_BYTES} bytes, which are not read")
-    return content

@@ -20,8 +20,6 @@ from entity_env.spaces import (
 )
 
 LAST_VERSION: Final = 4
-MAX_LAYERS: Final = 100
-MAX_WIDTH: Final = 1 << 16
 
 _Value = TypeVar("_Value")
 
@@ -60,16 +58,13 @@ def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
         )
     settings = {**_old(_OLD_NET, version), **net.fields}
     try:
-        config = RogueNetConfig(
+        return RogueNetConfig(
             **{name: _integer(settings, name, where) for name in _SIZES if name in settings},
             relpos_encoding=_relpos(net.fields.get("relpos_encoding"), version, where),
             translation=_option(TranslationConfig, net.fields.get("translation"), {}, where),
         )
     except UsageError as error:
         raise CheckpointError(f"{where}: {error}") from error
-    if config.n_layer > MAX_LAYERS or max(config.d_model, config.d_qk) > MAX_WIDTH:
-        raise CheckpointError(f"{where}: a network of this size is not read: {config}")
-    return config
 
 
 def config_to_ron(config: RogueNetConfig) -> Struct:

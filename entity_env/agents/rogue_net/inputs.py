@@ -23,6 +23,8 @@ from entity_env.spaces import (
 
 Float: TypeAlias = NDArray[np.float32]
 
+MAX_COLUMNS = 1 << 20
+"""Features of all entity types together, the global ones counted for each."""
 DISTANCE_FEATURE = "TranslatePositions.distance"
 """What rogue-net calls the distance to the reference entity."""
 
@@ -33,8 +35,18 @@ def input_features(
     """Features that the network reads per entity type: own ones, then the global ones.
 
     `GLOBAL_ENTITY` is an entity of its own, the last one, only if some action is global.
+
+    Raises:
+        SchemaError: more than `MAX_COLUMNS` features.
     """
     shared = tuple(obs_space.global_features)
+    own = sum(len(entity.features) for entity in obs_space.entities.values())
+    num_columns = own + len(shared) * (1 + len(obs_space.entities))
+    if num_columns > MAX_COLUMNS:
+        raise SchemaError(
+            f"the entities have {num_columns} features, the global ones counted for each: a "
+            f"network reads at most {MAX_COLUMNS}"
+        )
     features = {name: (*entity.features, *shared) for name, entity in obs_space.entities.items()}
     if any(isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()):
         features[GLOBAL_ENTITY] = shared
@@ -49,7 +61,8 @@ class Inputs:
         translation: how positions are moved; None = they are not.
 
     Raises:
-        SchemaError: no entity at all, or the translation names features that are not there.
+        SchemaError: no entity at all, more features than `MAX_COLUMNS`, or the translation names
+            features that are not there.
     """
 
     def __init__(

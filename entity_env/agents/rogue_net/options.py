@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from entity_env.errors import UsageError
+from entity_env.errors import UsageError, shown
 
 GATES: Final = (None, "linear", "relu", "gelu", "sigmoid")
 """What a value gate may be."""
 
 MAX_BUCKETS: Final = 1_000_000
 """Buckets of relative positions; a table with more is a mistake."""
+
+MAX_POSITIONS: Final = 16
+"""Features that hold a position."""
 
 Names: TypeAlias = Sequence[str]
 
@@ -69,11 +72,11 @@ class RelposEncodingConfig:
         _freeze(self, "extent", "position_features", "exclude_entities", "rotation_vec_features")
         _require_numbers(self)
         _require_flags(self)
-        _require_names("position_features", self.position_features)
+        _require_positions(self.position_features)
         _require_names("exclude_entities", self.exclude_entities)
         _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
         if self.value_gate not in GATES:
-            raise UsageError(f"value_gate must be one of {GATES}, got {self.value_gate!r}")
+            raise UsageError(f"value_gate must be one of {GATES}, got {shown(self.value_gate)}")
         expected = self.radial + self.distance or len(self.position_features)
         if len(self.extent) != expected:
             raise UsageError(
@@ -140,10 +143,12 @@ class TranslationConfig:
     def __post_init__(self) -> None:
         _freeze(self, "position_features", "rotation_vec_features")
         if not isinstance(self.reference_entity, str):
-            raise UsageError(f"reference_entity is a name, got {self.reference_entity!r}")
+            raise UsageError(f"reference_entity is a name, got {shown(self.reference_entity)}")
         if type(self.add_dist_feature) is not bool:
-            raise UsageError(f"add_dist_feature is true or false, got {self.add_dist_feature!r}")
-        _require_names("position_features", self.position_features)
+            raise UsageError(
+                f"add_dist_feature is true or false, got {shown(self.add_dist_feature)}"
+            )
+        _require_positions(self.position_features)
         _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
         if self.is_rotated and len(self.position_features) != 2:
             raise UsageError(
@@ -168,15 +173,27 @@ def _freeze(config: object, *names: str) -> None:
 def _require_numbers(config: RelposEncodingConfig) -> None:
     extent, scale = config.extent, config.scale
     smallest = 0 if config.kind == "grid" else 1
-    if not isinstance(extent, tuple) or not all(type(x) is int and x >= smallest for x in extent):
-        raise UsageError(f"extent must be integers of at least {smallest}, got {extent!r}")
-    is_number = type(scale) in (int, float) and math.isfinite(scale)
-    if not is_number or scale <= 0 or not math.isfinite(1.0 / scale):
-        raise UsageError(f"scale must be a number above 0, got {scale!r}")
+    is_integers = isinstance(extent, tuple) and all(type(x) is int for x in extent)
+    if not is_integers or not all(smallest <= x <= MAX_BUCKETS for x in extent):
+        raise UsageError(
+            f"extent must be integers from {smallest} to {MAX_BUCKETS}, got {shown(extent)}"
+        )
+    if len(extent) > MAX_POSITIONS:
+        raise UsageError(f"extent must be at most {MAX_POSITIONS} integers, got {len(extent)}")
+    if type(scale) not in (int, float) or not _has_inverse(scale):
+        raise UsageError(f"scale must be a number above 0, got {shown(scale)}")
     if config.num_buckets > MAX_BUCKETS:
         raise UsageError(
             f"extent {list(extent)} makes {config.num_buckets} buckets, at most {MAX_BUCKETS} go"
         )
+
+
+def _has_inverse(scale: float) -> bool:
+    """Whether float64 holds a number above 0, and one divided by it."""
+    try:
+        return 0 < float(scale) < math.inf and math.isfinite(1.0 / scale)
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def _require_flags(config: RelposEncodingConfig) -> None:
@@ -192,7 +209,7 @@ def _require_flags(config: RelposEncodingConfig) -> None:
     ):
         value = getattr(config, name)
         if type(value) is not bool:
-            raise UsageError(f"{name} is true or false, got {value!r}")
+            raise UsageError(f"{name} is true or false, got {shown(value)}")
 
 
 def _require_kind(config: RelposEncodingConfig) -> None:
@@ -214,17 +231,23 @@ def _require_kind(config: RelposEncodingConfig) -> None:
         raise UsageError(f"projections need two position features, got {num_positions}")
 
 
+def _require_positions(names: Names) -> None:
+    _require_names("position_features", names)
+    if len(names) > MAX_POSITIONS:
+        raise UsageError(f"position_features names {len(names)}, at most {MAX_POSITIONS} go")
+
+
 def _require_names(what: str, names: object) -> None:
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"{what} must be a list of names, got {names!r}")
+        raise UsageError(f"{what} must be a list of names, got {shown(names)}")
 
 
 def _require_rotation(vector: Names | None, angle: str | None) -> None:
     if vector is not None:
         _require_names("rotation_vec_features", vector)
         if len(vector) != 2:
-            raise UsageError(f"rotation_vec_features needs two names, got {list(vector)}")
+            raise UsageError(f"rotation_vec_features needs two names, got {shown(list(vector))}")
         if angle is not None:
             raise UsageError("set rotation_vec_features or rotation_angle_feature, not both")
     elif angle is not None and not isinstance(angle, str):
-        raise UsageError(f"rotation_angle_feature is a name, got {angle!r}")
+        raise UsageError(f"rotation_angle_feature is a name, got {shown(angle)}")

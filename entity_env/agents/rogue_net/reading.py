@@ -25,9 +25,10 @@ from entity_env.agents.rogue_net.enn_files import (
     find_enn_checkpoint,
     is_enn_checkpoint,
 )
-from entity_env.agents.rogue_net.safetensors_file import read_safetensors
-from entity_env.agents.rogue_net.weights import Weights
-from entity_env.errors import CheckpointError
+from entity_env.agents.rogue_net.safetensors_file import MAX_HEADER, read_safetensors
+from entity_env.agents.rogue_net.weights import Weights, expected_tensors, num_bytes
+from entity_env.errors import CheckpointError, SchemaError
+from entity_env.files import read_file
 
 _MAX_READS: Final = 1000
 
@@ -38,12 +39,14 @@ def find_network(path: Path) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    if is_agent_file(path):
-        return path
-    if (theirs := find_enn_checkpoint(path)) is not None:
-        return theirs
     try:
+        if is_agent_file(path):
+            return path
+        if (theirs := find_enn_checkpoint(path)) is not None:
+            return theirs
         return find_checkpoint(path)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     except CheckpointError as error:
         raise CheckpointError(
             f"{error}. Of enn-trainer it reads a folder with {ENN_CONFIG}, or a file *{SUFFIX}; "
@@ -91,7 +94,8 @@ def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]
         failure: CheckpointError | None = None
         files: dict[str, bytes] = {}
         try:
-            files = {name: read_file(place) for name, place in before[1].items()}
+            most = _max_bytes(folder, before[0])
+            files = {name: _read(place, most) for name, place in before[1].items()}
         except CheckpointError as error:
             failure = error
         header, places = after = _places(folder, names)
@@ -132,14 +136,27 @@ def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]
     return header, is_there
 
 
-def read_file(path: Path) -> bytes:
+def _max_bytes(folder: Path, header: Header) -> int:
+    """How long a file of a checkpoint may be; the optimizer notes two numbers for each parameter.
+
+    Raises:
+        CheckpointError: no network has such spaces and options.
+    """
+    try:
+        expected = expected_tensors(header.obs_space, header.action_space, header.config)
+    except SchemaError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
+    return 2 * num_bytes(expected.values()) + MAX_HEADER
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
     """The content of one file of a checkpoint folder.
 
     Raises:
-        CheckpointError: it cannot be read.
+        CheckpointError: it cannot be read, is too long, or no regular file.
     """
     try:
-        return path.read_bytes()
+        return read_file(path, max_bytes)
     except OSError as error:
         raise CheckpointError(
             f"cannot read {path}: {error}; the file is missing or incomplete, copy the whole folder"

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.rogue_net.weights import MAX_TENSORS
 from entity_env.errors import CheckpointError
 
 DTYPES: Final = {
@@ -29,6 +30,8 @@ DTYPES: Final = {
     "F32": "<f4",
     "F64": "<f8",
 }
+MAX_HEADER: Final = 16 << 20
+"""Bytes; that of the largest network has half of them."""
 _TEXT: Final = r'"((?:[^"\\]++|\\.)*+)"'
 _ENTRY: Final = re.compile(
     rf"""\s*{_TEXT}\s*:\s*\{{
@@ -56,6 +59,8 @@ def read_safetensors(content: bytes, where: str) -> dict[str, NDArray[Any]]:
     data = memoryview(content)[8 + length :]
     if length > len(content) - 8:
         raise _damaged(where, f"a header of {length} bytes is beyond its {len(content)} bytes")
+    if length > MAX_HEADER:
+        raise _damaged(where, f"a header of {length} bytes is longer than {MAX_HEADER}")
     try:
         header = content[8 : 8 + length].decode()
     except UnicodeDecodeError as error:
@@ -85,6 +90,8 @@ def _entries(header: str, where: str) -> list[tuple[str, str, tuple[int, ...], i
         if match is None:
             raise _damaged(where, f"the header has something else than a tensor at character {at}")
         name, dtype, shape, start, stop = match.group(1, 2, 3, 4, 5)
+        if len(entries) == MAX_TENSORS:
+            raise _damaged(where, f"it has more than {MAX_TENSORS} tensors")
         if dtype is not None:
             place = int(start), int(stop)
             entries.append((_name(name, where), dtype, _shape(shape, where), *place))

@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.weights import Tensors
-from entity_env.errors import CheckpointError, MissingExtraError
+from entity_env.agents.rogue_net.weights import MAX_TENSORS, Tensors
+from entity_env.errors import CheckpointError, MissingExtraError, shown
 
 DTYPES: Final = frozenset(["<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "|b1"])
 """Plain numbers only: a dtype of objects would make numpy follow pointers from the file."""
@@ -96,10 +96,13 @@ class _Reader:
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         found: dict[str, NDArray[Any]] = {}
-        for _ in range(self._unpacker.read_map_header()):
+        count = self._unpacker.read_map_header()
+        if count > MAX_TENSORS:
+            self._fail(f"expected at most {MAX_TENSORS} tensors, got {count}")
+        for _ in range(count):
             name = self._unpacker.unpack()
             if not isinstance(name, str) or name in found:
-                self._fail(f"expected the name of one more tensor, got {_shown(name)}")
+                self._fail(f"expected the name of one more tensor, got {shown(name)}")
             found[name] = self._tensor(name)
         return found
 
@@ -109,7 +112,7 @@ class _Reader:
             key = self._unpacker.unpack()
             text = key.decode("latin-1") if isinstance(key, bytes) else key
             if text not in _KEYS or text in fields:
-                self._fail(f"tensor {name!r} has the unexpected key {_shown(key)}")
+                self._fail(f"tensor {name!r} has the unexpected key {shown(key)}")
             fields[text] = self._shape(name) if text == "shape" else self._unpacker.unpack()
         missing = [key for key in _KEYS if key not in fields]
         if missing:
@@ -120,16 +123,16 @@ class _Reader:
         count = self._header(self._unpacker.read_array_header, MAX_DIMENSIONS, name)
         shape = tuple(self._unpacker.unpack() for _ in range(count))
         if not all(type(size) is int and size >= 0 for size in shape):
-            self._fail(f"tensor {name!r} has the impossible shape {_shown(shape)}")
+            self._fail(f"tensor {name!r} has the impossible shape {shown(shape)}")
         return shape
 
     def _array(self, name: str, fields: dict[str, object]) -> NDArray[Any]:
         kind, dtype = fields["__tensor__"], fields["dtype"]
         shape, data = fields["shape"], fields["data"]
         if kind not in _KINDS:
-            self._fail(f"tensor {name!r} is of the unknown kind {_shown(kind)}")
+            self._fail(f"tensor {name!r} is of the unknown kind {shown(kind)}")
         if not isinstance(dtype, str) or dtype not in DTYPES:
-            self._fail(f"tensor {name!r} has the dtype {_shown(dtype)}, which is not read")
+            self._fail(f"tensor {name!r} has the dtype {shown(dtype)}, which is not read")
         if not isinstance(data, bytes) or not isinstance(shape, tuple):
             self._fail(f"tensor {name!r} has data of type {type(data).__name__}, expected bytes")
         size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -148,12 +151,6 @@ class _Reader:
 
     def _fail(self, message: str) -> NoReturn:
         raise CheckpointError(f"{self._where}: byte {self._unpacker.tell()}: {message}")
-
-
-def _shown(value: object) -> str:
-    """A value from the file, cut to a length that fits an error."""
-    text = repr(value[:40] if isinstance(value, str | bytes) else value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _msgpack(purpose: str) -> ModuleType:

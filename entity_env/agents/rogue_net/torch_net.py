@@ -31,7 +31,7 @@ from entity_env.agents.rogue_net.torch_heads import make_head
 from entity_env.agents.rogue_net.torch_named_modules import NamedModules
 from entity_env.agents.rogue_net.torch_tensors import as_tensor
 from entity_env.agents.rogue_net.torch_transformer import Transformer, place_of
-from entity_env.agents.rogue_net.weights import Weights
+from entity_env.agents.rogue_net.weights import Weights, expected_tensors
 from entity_env.spaces import (
     ActionName,
     ActionSpace,
@@ -90,8 +90,8 @@ class RogueNet(nn.Module):
         config: its size.
 
     Raises:
-        SchemaError: no entity, a bound of a continuous action that float32 cannot hold, or
-            options that name features which are not there.
+        SchemaError: no entity, a bound of a continuous action that float32 cannot hold, options
+            that name features which are not there, or too many features or parameters.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class RogueNet(nn.Module):
         self.obs_space = obs_space
         self.action_space = dict(action_space)
         self.config = config or RogueNetConfig()
+        expected_tensors(obs_space, action_space, self.config)  # refuses what is too large
         self.inputs = Inputs(obs_space, action_space, self.config.translation)
         relpos = self.config.relpos_encoding
         self._relpos = None if relpos is None else Relpos(relpos, self.inputs.features)

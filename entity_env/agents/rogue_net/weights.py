@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.config import MAX_NUMBERS, RogueNetConfig
 from entity_env.agents.rogue_net.inputs import Inputs
 from entity_env.agents.rogue_net.options import RelposEncodingConfig
 from entity_env.agents.rogue_net.relpos import Relpos
@@ -25,6 +26,8 @@ from entity_env.spaces import (
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 RELPOS: Final = "backbone.relpos_encoding."
+MAX_TENSORS: Final = 1 << 17
+"""In one file: of the largest network, and its optimizer's for each."""
 _MAX_TOLD: Final = 5
 
 
@@ -80,7 +83,8 @@ def expected_tensors(
     """Every parameter and statistic of a network by name, as rogue-net 0.1.9 calls them.
 
     Raises:
-        SchemaError: no network has such spaces and options.
+        SchemaError: no network has such spaces and options, or it has more than `MAX_NUMBERS`
+            parameters.
     """
     inputs = Inputs(obs_space, action_space, config.translation)
     specs: dict[str, TensorSpec] = {}
@@ -93,7 +97,19 @@ def expected_tensors(
         specs |= _prefixed(f"backbone.blocks.{i}.", _block(config.d_model))
     for action, space in action_space.items():
         specs |= _prefixed(f"action_heads.{action}.", _head(space, config))
-    return specs | _prefixed("auxiliary_heads.value.", _linear(config.d_model, 1))
+    specs |= _prefixed("auxiliary_heads.value.", _linear(config.d_model, 1))
+    num_numbers = sum(prod(spec.shape) for spec in specs.values())
+    if num_numbers > MAX_NUMBERS:
+        raise SchemaError(
+            f"the network would have {num_numbers} parameters, at most {MAX_NUMBERS} go: choose a "
+            "smaller one"
+        )
+    return specs
+
+
+def num_bytes(specs: Iterable[TensorSpec]) -> int:
+    """How long these tensors are together."""
+    return sum(prod(spec.shape) * spec.dtype.itemsize for spec in specs)
 
 
 def _embedding(width: int, d_model: int) -> dict[str, TensorSpec]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, shown
 from entity_env.games.azul.actions import is_index, is_integer
 from entity_env.games.azul.draws import Draw, RandomSource, checked_rng
 from entity_env.games.azul.engine import is_table_empty
@@ -153,4 +153,4 @@ def _value(data: Mapping[str, object], name: str, where: str = "") -> object:
 
 
 def _fail(where: str, what: str, got: object) -> NoReturn:
-    raise SchemaError(f"Azul: GameState.from_dict: {where} {what}, got {got!r}")
+    raise SchemaError(f"Azul: GameState.from_dict: {where} {what}, got {shown(got)}")

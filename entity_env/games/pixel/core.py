@@ -8,6 +8,7 @@ asked of the whole number, never of the float.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -16,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, shown
 from entity_env.games.pixel.word_sums import distances_in_words, fits_words
 
 Metric = Literal["absolute", "squared"]
@@ -27,6 +28,10 @@ NUM_SHADES = 4
 PIXEL_RANGE: dict[Metric, int] = {"absolute": 3, "squared": 9}
 # Sums below this are exact in float32.
 _MAX_SUM = 2**24
+# Of tau as text: a fraction of whole numbers would have as many digits as its exponent says.
+_MAX_DIGITS = 100
+_MAX_EXPONENT = 400
+_EXPONENT = re.compile(r"[eE]([-+]?[0-9_]+)\s*\Z")
 # Frames a pass on the CPU: their bytes stay in the cache between one operation and the next.
 _CHUNK = 32
 
@@ -107,9 +112,9 @@ def threshold(tau: Tau, largest: int) -> int:
     Raises:
         SchemaError: tau is not a finite number above 0.
     """
-    exact = _exact(tau)
+    exact = exact_tau(tau)
     if exact <= 0:
-        raise SchemaError(f"tau: expected a number above 0, got {tau!r}: nothing is below 0")
+        raise SchemaError(f"tau: expected a number above 0, got {shown(tau)}: nothing is below 0")
     return min(math.ceil(exact * largest), 2**31 - 1)
 
 
@@ -251,13 +256,27 @@ def _check_frames(frames: Tensor, goal: Goal) -> None:
         )
 
 
-def _exact(tau: Tau) -> Fraction:
+def exact_tau(tau: Tau) -> Fraction:
+    """Return tau as a fraction.
+
+    Raises:
+        SchemaError: it is no finite number, has more than 100 characters, or an exponent of ten
+            below -400 or above 400.
+    """
     if isinstance(tau, bool) or not isinstance(tau, int | float | str | Decimal | Fraction):
-        raise SchemaError(f"tau: expected a number above 0, got {tau!r}")
+        raise SchemaError(f"tau: expected a number above 0, got {shown(tau)}")
     try:
-        return Fraction(str(tau))
+        text = str(tau)
+        exponent = _EXPONENT.search(text) if len(text) <= _MAX_DIGITS else None
+        is_short = len(text) <= _MAX_DIGITS and text.isascii()
+        if is_short and (exponent is None or abs(int(exponent[1])) <= _MAX_EXPONENT):
+            return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
-        raise SchemaError(f"tau: expected a finite number above 0, got {tau!r}") from error
+        raise SchemaError(f"tau: expected a finite number above 0, got {shown(tau)}") from error
+    raise SchemaError(
+        f"tau: expected a number of at most {_MAX_DIGITS} characters and an exponent of at most "
+        f"{_MAX_EXPONENT}, got {shown(tau)}"
+    )
 
 
 def _check_finite(name: str, value: object) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from entity_env.errors import ClosedError, UsageError, WorkerError
@@ -111,7 +111,8 @@ class GameBoyProcess:
         read = bytearray()
         while len(read) < size:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+            # It polls: select takes no descriptor above 1,023, which many workers use up.
+            if left <= 0 or not wait([descriptor], left):
                 raise WorkerError(f"no answer for {self._timeout:g} s", worker=self._worker)
             part = os.read(descriptor, size - len(read))
             if not part:

@@ -8,22 +8,32 @@ and keys make the same bytes.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from fractions import Fraction
+from math import prod
 from pathlib import Path
-from typing import Any, Final
-from zipfile import BadZipFile
+from typing import Any, Final, Literal
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from entity_env.errors import EntityEnvError, UsageError
-from entity_env.games.pixel.core import NUM_SHADES, PIXEL_RANGE, Goal, Metric, distance_sum
+from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
+from entity_env.files import parse_json, read_file
+from entity_env.games.pixel.core import (
+    NUM_SHADES,
+    PIXEL_RANGE,
+    Goal,
+    Metric,
+    distance_sum,
+    exact_tau,
+)
 from entity_env.games.pixel.goal_capture import Captured, screen_of
 from entity_env.games.pixel.key_text import format_keys, parse_keys
 from entity_env.games.pixel.rom_machines import (
@@ -36,6 +46,18 @@ from entity_env.games.pixel.rom_machines import (
 from entity_env.games.pixel.world import World
 
 SCHEMA_VERSION: Final = 1
+_MAX_META: Final = 16 << 20
+"""Bytes of `goal.json`; a million of keys take six."""
+_MAX_STATE: Final = 8 << 20
+"""Bytes of `goal.npy` and of all in `start.npz`; a Game Boy has less than one million."""
+_MAX_ARRAYS: Final = 64
+_NPY: Final = re.compile(
+    rb"\x93NUMPY\x01\x00(?P<length>..)\{'descr': '(?P<dtype>[|<][biuf][1248])', "
+    rb"'fortran_order': (?P<is_fortran>True|False), "
+    rb"'shape': \((?P<shape>(?:[1-9][0-9]{0,9},? ?){0,8})\), \} *\n",
+    re.DOTALL,
+)
+"""What `np.save` writes before plain numbers; numpy itself reads it as an expression of Python."""
 _MACHINES: Final[Mapping[str, type[XoChipMachine] | type[GameBoyMachine]]] = {
     XoChipMachine.kind: XoChipMachine,
     GameBoyMachine.kind: GameBoyMachine,
@@ -131,7 +153,7 @@ def load_goal(folder: Path) -> GoalFile:
         machine = _machine(meta)
         pixels = _read_array(folder / "goal.npy")
         goal = Goal(
-            torch.from_numpy(pixels), Fraction(str(meta["tau"])), _metric(str(meta["metric"]))
+            torch.from_numpy(pixels), exact_tau(str(meta["tau"])), _metric(str(meta["metric"]))
         )
     except EntityEnvError as error:
         raise UsageError(f"{folder}: {error}") from error
@@ -189,8 +211,8 @@ def _is_hash(value: object) -> bool:
 
 def _is_tau(value: object) -> bool:
     try:
-        return isinstance(value, str) and Fraction(value) > 0
-    except (ValueError, ZeroDivisionError):
+        return isinstance(value, str) and exact_tau(value) > 0
+    except SchemaError:
         return False
 
 
@@ -224,7 +246,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
 
 def _read_meta(path: Path) -> dict[str, object]:
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
+        meta = parse_json(read_file(path, _MAX_META))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read ({error.strerror}): a goal is a folder that "
@@ -238,10 +260,10 @@ def _read_meta(path: Path) -> dict[str, object]:
         if name not in meta:
             raise UsageError(f"{path}: the field {name} is missing: expected {expected}")
         if not is_right(meta[name]):
-            raise UsageError(f"{path}: {name}: expected {expected}, got {meta[name]!r}")
+            raise UsageError(f"{path}: {name}: expected {expected}, got {shown(meta[name])}")
     unknown = sorted(set(meta) - set(_FIELDS))
     if unknown:
-        raise UsageError(f"{path}: unknown fields {', '.join(unknown)}")
+        raise UsageError(f"{path}: unknown fields {', '.join(unknown)[:200]}")
     _check_largest(path, meta)
     return meta
 
@@ -260,11 +282,11 @@ def _machine(meta: Mapping[str, object]) -> Machine:
     kind, settings = _MACHINES[str(meta["machine"])], meta["settings"]
     expected = asdict(kind())
     if not isinstance(settings, dict) or set(settings) != set(expected):
-        raise UsageError(f"settings: expected {', '.join(expected)}, got {settings!r}")
+        raise UsageError(f"settings: expected {', '.join(expected)}, got {shown(settings)}")
     for name, default in expected.items():
         if type(settings[name]) is not type(default):
             raise UsageError(
-                f"settings: {name}: expected {type(default).__name__}, got {settings[name]!r}"
+                f"settings: {name}: expected {type(default).__name__}, got {shown(settings[name])}"
             )
     return kind(**settings)
 
@@ -275,21 +297,63 @@ def _metric(name: str) -> Metric:
 
 def _read_array(path: Path) -> NDArray[np.uint8]:
     try:
-        array: Any = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = _parse_npy(read_file(path, _MAX_STATE))
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path.name} cannot be read: {error}") from error
-    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 2:
+    if array.dtype != np.uint8 or array.ndim != 2:
         raise UsageError(f"{path.name}: expected an array (H, W) of uint8")
-    pixels: NDArray[np.uint8] = np.ascontiguousarray(array)
-    return pixels
+    return array
 
 
 def _read_state(path: Path) -> State:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, BadZipFile, AttributeError, TypeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        with ZipFile(io.BytesIO(read_file(path, _MAX_STATE))) as archive:
+            return dict(_arrays_in(archive))
+    # What is wrong with an archive comes out of zipfile as a dozen kinds of errors, from zlib.error
+    # to NotImplementedError.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise UsageError(f"{path} cannot be read: {reason}") from error
+
+
+def _arrays_in(archive: ZipFile) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The arrays of an archive by name.
+
+    Raises:
+        ValueError: there are too many, they are too large, or not what `np.savez` writes.
+        Exception: whatever zipfile raises.
+    """
+    members = archive.infolist()
+    size = sum(member.file_size for member in members)
+    if len(members) > _MAX_ARRAYS or size > _MAX_STATE:
+        raise ValueError(
+            f"{len(members)} arrays of {size} bytes, expected at most {_MAX_ARRAYS} of {_MAX_STATE}"
+        )
+    for member in members:
+        if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise ValueError(f"{shown(member.filename)} is compressed otherwise than by np.savez")
+        with archive.open(member) as file:
+            # With a size: without, the archive decides how much is unpacked.
+            content = file.read(member.file_size)
+        yield member.filename.removesuffix(".npy"), _parse_npy(content)
+
+
+def _parse_npy(content: bytes) -> NDArray[Any]:
+    """The array that `np.save` wrote: plain numbers, at least one.
+
+    Raises:
+        ValueError: the content is something else.
+    """
+    header = _NPY.match(content)
+    if header is None or int.from_bytes(header["length"], "little") != header.end() - 10:
+        raise ValueError("expected plain numbers as np.save writes them")
+    shape = tuple(int(side) for side in header["shape"].replace(b",", b" ").split())
+    dtype = np.dtype(header["dtype"].decode())
+    expected, found = prod(shape) * dtype.itemsize, len(content) - header.end()
+    if expected != found:
+        raise ValueError(f"{shape} of {dtype} needs {expected} bytes, got {found}")
+    order: Literal["F", "C"] = "F" if header["is_fortran"] == b"True" else "C"
+    return np.ndarray(shape, dtype, content, header.end(), order=order).copy()
 
 
 def _sha256(data: bytes) -> str:

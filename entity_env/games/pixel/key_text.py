@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from entity_env.errors import UsageError
+from entity_env.errors import UsageError, shown
 from entity_env.games.pixel.world import Button
 
 MAX_STEPS: Final = 1_000_000
@@ -48,7 +48,7 @@ def _parse_word(word: str, where: str) -> tuple[Button, int]:
     found = _WORD.fullmatch(word)
     name = found[1].upper() if found else ""
     if not found or name not in Button.__members__:
-        raise UsageError(f"{where}: {word!r} is no button: write {_NAMES}, or RIGHT*3")
+        raise UsageError(f"{where}: {shown(word)} is no button: write {_NAMES}, or RIGHT*3")
     count = int(found[2] or 1)
     if count < 1:
         raise UsageError(f"{where}: {word}: expected at least one step")

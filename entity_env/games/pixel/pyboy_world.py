@@ -19,7 +19,8 @@ from entity_env.games.pixel.world import Button
 
 SCREEN: Final = (144, 160)
 """Rows and columns of a Game Boy's screen."""
-_MAX_ROM = 8 * 1024 * 1024
+MAX_ROM: Final = 8 * 1024 * 1024
+"""Bytes of the largest cartridge."""
 
 
 class PyBoyWorld:
@@ -248,8 +249,8 @@ def _shares(num_envs: int, workers: int) -> list[int]:
 def _check_rom(rom: bytes) -> None:
     if not isinstance(rom, bytes):
         raise SchemaError(f"rom: expected bytes, got {type(rom).__name__}")
-    if not 0x150 <= len(rom) <= _MAX_ROM:
-        raise SchemaError(f"rom: expected {0x150} to {_MAX_ROM} bytes, got {len(rom)}")
+    if not 0x150 <= len(rom) <= MAX_ROM:
+        raise SchemaError(f"rom: expected {0x150} to {MAX_ROM} bytes, got {len(rom)}")
 
 
 def check_step(frames: int, hold_frames: int, shrink: int) -> None:

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.pixel.pyboy_world import PyBoyWorld, check_step
+from entity_env.files import read_file
+from entity_env.games.pixel.pyboy_world import MAX_ROM, PyBoyWorld, check_step
 from entity_env.games.pixel.tensor_checks import require_count
 from entity_env.games.pixel.world import World
 from entity_env.games.pixel.xo_chip.dialect import CHIP8, SUPERCHIP, XOCHIP, Quirks
@@ -172,10 +173,10 @@ def read_rom(path: Path) -> bytes:
     """Read a ROM file.
 
     Raises:
-        UsageError: it is not there, or cannot be read, or is empty.
+        UsageError: it is not there, or cannot be read, or is empty, or larger than any.
     """
     try:
-        rom = path.read_bytes()
+        rom = read_file(path, MAX_ROM)
     except OSError as error:
         raise UsageError(f"the ROM {path} cannot be read: {error.strerror}") from error
     if not rom:

@@ -1,0 +1,65 @@
+"""Reads files that anybody may have written: regular ones only, and never more than is expected."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+_KINDS: Final = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+}
+_SPARE_BRACKETS: Final = 1000
+_BYTES_A_BRACKET: Final = 32
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """The content of a regular file, or of one that a symbolic link leads to.
+
+    Raises:
+        OSError: it cannot be read, is longer than `max_bytes`, or is a folder, a device, a FIFO or
+            a socket, of which the reading could wait or go on for ever.
+    """
+    _size_of(os.stat(path), path)  # before it is opened, which some devices act on
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        size = _size_of(os.fstat(file.fileno()), path)
+        if size > max_bytes:
+            raise OSError(
+                errno.EFBIG, f"{size} bytes are too many, at most {max_bytes} are read", str(path)
+            )
+        return file.read(size)
+
+
+def parse_json(content: bytes) -> object:
+    """Reads JSON that is no bomb: a list of empty lists takes twenty times the memory of its text.
+
+    Raises:
+        ValueError: it is no JSON, nested too deeply, or has more brackets than any description
+            of a network.
+    """
+    num_brackets = content.count(b"[") + content.count(b"{")
+    if num_brackets > _SPARE_BRACKETS + len(content) // _BYTES_A_BRACKET:
+        raise ValueError(f"{len(content)} bytes with {num_brackets} brackets describe no network")
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("its brackets are nested too deeply") from error
+
+
+def _size_of(found: os.stat_result, path: Path) -> int:
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"expected a regular file, got {kind}", str(path))
+    return found.st_size
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    # Another file may be there since it was looked at: a FIFO waits for a writer when it is opened.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
