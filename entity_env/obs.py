@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.action_type import ActionKey, ActionType, action_type
+from entity_env.action_type import ActionKey, ActionType, SelectEntity, action_type
+from entity_env.action_writer import of_selectors
 from entity_env.entity_type import entity_type
 from entity_env.errors import SchemaError
 from entity_env.observation import BoolMask
@@ -115,7 +116,8 @@ class Obs:
         Args:
             action: as in `agent.act`.
             mask: True = allowed. `(num_choices,)` for a global action; `(num_actors, num_choices)`
-                for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`.
+                for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`, where a row
+                that allows none is an actor without a target: its answer is None.
         """
         if self.masks is None:
             self.masks = {}
@@ -172,6 +174,46 @@ class Obs:
         copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
         copy.metrics = self.metrics and dict(self.metrics)
         return copy
+
+
+def num_actors(kind: ActionType[Any], obs: Obs) -> int:
+    """How many entities of an observation perform an action."""
+    groups = obs.actor_groups or ()
+    return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
+
+
+def has_target(kind: SelectEntity[Any], obs: Obs) -> NDArray[np.bool_] | None:
+    """Who of the actors of a select action can select somebody: those are asked.
+
+    Returns:
+        `(num_actors,)` bool, or None when all of them can.
+
+    Raises:
+        SchemaError: a mask of another shape, or values other than bools.
+    """
+    mask = None if obs.masks is None else obs.masks.get(kind)
+    num_actees = sum(len(group) for group in obs.groups if class_of(group) is kind.actee)
+    if mask is None and num_actees:
+        return None
+    return of_selectors(mask, num_actors(kind, obs), num_actees, kind.name)[0]
+
+
+def answer_to(kind: ActionType[Any], obs: Obs, chosen: Sequence[Any]) -> object:
+    """What a game receives for one of its questions.
+
+    Args:
+        kind: the question.
+        obs: the observation that it came with.
+        chosen: one value an actor that was asked, as in `VecActions`.
+    """
+    if not isinstance(kind, SelectEntity):
+        return kind.decode(chosen, ())
+    targets = kind.decode(chosen, obs.of_class(kind.actee))
+    asked = has_target(kind, obs)
+    if asked is None:
+        return targets
+    remaining = iter(targets)
+    return [next(remaining) if is_asked else None for is_asked in asked.tolist()]
 
 
 def class_of(group: Group) -> type | None:

@@ -13,7 +13,7 @@ from entity_env.environment import Environment
 from entity_env.episode import Episode
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
 from entity_env.game import Game
-from entity_env.obs import Obs
+from entity_env.obs import Obs, answer_to
 from entity_env.observation import Action, Observation
 from entity_env.observe import observe
 from entity_env.question import Question, questions
@@ -182,10 +182,7 @@ class TrainAgentEnv(Environment):
                 f"asked for are {', '.join(asked)}"
             )
         answers = tuple(
-            kind.decode(
-                asked[kind.name].chosen(actions.get(kind.name)),
-                obs.of_class(kind.actee) if hasattr(kind, "actee") else (),
-            )
+            answer_to(kind, obs, asked[kind.name].chosen(actions.get(kind.name)))
             for kind in agent.kinds
         )
         return answers[0] if len(answers) == 1 else answers

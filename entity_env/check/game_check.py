@@ -22,7 +22,7 @@ from entity_env.check.obs_breaches import obs_breaches
 from entity_env.check.observation_breaches import observation_breaches
 from entity_env.errors import GameExit, SchemaError
 from entity_env.game import Game
-from entity_env.obs import Obs
+from entity_env.obs import Obs, answer_to
 from entity_env.observation import Observation
 from entity_env.observe import observe
 from entity_env.question import questions, random_action
@@ -244,12 +244,7 @@ class _GameCheck:
             self._has_hung_up = True
             return None
         chosen = {q.name: q.chosen(random_action(q, self._rng)) for q in asked}
-        answers = tuple(
-            kind.decode(
-                chosen[kind.name], obs.of_class(kind.actee) if hasattr(kind, "actee") else ()
-            )
-            for kind in kinds
-        )
+        answers = tuple(answer_to(kind, obs, chosen[kind.name]) for kind in kinds)
         return answers[0] if len(answers) == 1 else answers
 
     def _ignored(self) -> None:

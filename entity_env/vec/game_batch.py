@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.action_type import ActionType, Categorical, GlobalCategorical
+from entity_env.action_type import ActionType, Categorical, GlobalCategorical, SelectEntity
 from entity_env.agents.channel import Transport
 from entity_env.agents.game_host import GameHost, OnEnd
 from entity_env.agents.train_agent import TrainAgent
 from entity_env.episode import Episode
 from entity_env.game import Game
-from entity_env.obs import Obs
+from entity_env.obs import Obs, answer_to, has_target, num_actors
 from entity_env.obs_writer import ObsWriter
 from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
@@ -227,14 +227,11 @@ class GameBatch(LocalBatch):
 
 def _decode(kind: ActionType[Any], obs: Obs, answers: Mapping[ActionName, Iterator[Any]]) -> object:
     """What a game receives for one of its questions, of the values that are left."""
-    count = 1 if isinstance(kind, GlobalCategorical) else _num_actors(kind, obs)
-    chosen = list(islice(answers[kind.name], count))
-    return kind.decode(chosen, obs.of_class(kind.actee) if hasattr(kind, "actee") else ())
-
-
-def _num_actors(kind: ActionType[Any], obs: Obs) -> int:
-    groups = obs.actor_groups or ()
-    return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
+    count = 1 if isinstance(kind, GlobalCategorical) else num_actors(kind, obs)
+    if isinstance(kind, SelectEntity):
+        asked = has_target(kind, obs)
+        count = count if asked is None else int(np.count_nonzero(asked))
+    return answer_to(kind, obs, list(islice(answers[kind.name], count)))
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:
