@@ -340,7 +340,7 @@ def of_selectors(
     if mask is None:
         return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
     allowed = as_mask(mask, (num_actors, num_actees), action, may_block=True)
-    has_target: NDArray[np.bool_] = allowed.any(axis=1)
+    has_target = np.asarray(allowed.any(axis=1))
     if has_target.all():
         return None, allowed
     return has_target, allowed[has_target]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from entity_env.action_type import ActionKey, ActionType, action_type
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
-from entity_env.errors import GameExit, ProtocolError
+from entity_env.errors import GameExit, ProtocolError, SchemaError
 from entity_env.obs import Obs, class_of, class_of_globals
 from entity_env.observation import Action, Observation
 from entity_env.observe import observe
@@ -123,6 +124,7 @@ class AgentRun:
 
     def observe(self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema) -> Observation:
         """The observation with the reward since the last one."""
+        _require_score(obs)
         if self._first_score is None:
             self._first_score = self._last_score = obs.score
         reward, self._last_score = obs.score - self._last_score, obs.score
@@ -140,6 +142,7 @@ class AgentRun:
         if self.has_hung_up and not self.is_playing:
             return
         final = Obs(self._last_score) if obs is None else obs
+        _require_score(final)
         if self._first_score is None:  # never asked in this episode: it earned nothing
             self._first_score = self._last_score = final.score
         schema = self.schema_of(final, ())
@@ -169,3 +172,13 @@ class AgentRun:
         self._first_score = None
         if self._limit is not None and len(self.episodes) >= self._limit:
             self.has_hung_up = True
+
+
+def _require_score(obs: Obs) -> None:
+    """Checks that the score of an observation is a number.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    if not is_number(obs.score):
+        raise SchemaError(must_be_number("score", obs.score))

@@ -383,8 +383,7 @@ def test_the_first_that_is_wrong_is_told_of_with_its_place(wrong: list[str], fir
         is_last = wrong[first] == "last"
         episode, step = (0, 1) if is_last else (1, 0)
         seed = EpisodeSeeds(7, first)[episode]
-        place = f"in env {first}, seed {seed}, episode {episode}, step {step}"
-        assert caught.value.__notes__ == [place]
+        assert str(caught.value).endswith(f"(seed {seed}, episode {episode}, step {step})")
 
 
 def test_after_a_last_observation_that_does_not_fit_everything_can_begin_anew() -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Final
 
 import greenlet
@@ -57,6 +58,10 @@ class GreenletChannel:
         self._is_exiting = False
         self._num_swallowed = 0
         self.is_finished = False
+
+    @property
+    def frame(self) -> FrameType | None:
+        return self._greenlet.gr_frame
 
     def resume(self) -> None:
         if self.is_finished:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import NoReturn
 
 from entity_env.agents.channel import MAX_SWALLOWED_EXITS
@@ -39,6 +41,13 @@ class ThreadChannel:
         self._is_exiting = False
         self._num_swallowed = 0
         self.is_finished = False
+
+    @property
+    def frame(self) -> FrameType | None:
+        thread = self._thread
+        if thread is None or thread.ident is None or self.is_finished:
+            return None
+        return sys._current_frames().get(thread.ident)
 
     def resume(self) -> None:
         if self.is_finished:

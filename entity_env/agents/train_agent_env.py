@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from entity_env.agents.channel import Transport
 from entity_env.agents.game_host import GameHost
 from entity_env.agents.train_agent import TrainAgent, names_of
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.environment import Environment
 from entity_env.episode import Episode
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
@@ -162,6 +163,8 @@ class TrainAgentEnv(Environment):
         if agent.obs is None:
             return Observation(reward=0.0)
         score = agent.obs.score
+        if not is_number(score):
+            raise SchemaError(f"{self._host.name}: {must_be_number('score', score)}")
         if not agent.is_playing:
             agent.is_playing = True
             agent.first_score = agent.last_score = score

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
@@ -19,6 +20,30 @@ def game_traceback(error: BaseException) -> str:
         trace = trace.tb_next
     shown = trace or error.__traceback__
     return "".join(traceback.format_exception(type(error), error, shown)).rstrip()
+
+
+def line_of_error(error: BaseException) -> str:
+    """The game's innermost line in a traceback, as "game.py:12 in play"; empty if there is none."""
+    line = ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if not _is_ours(frame.f_code.co_filename):
+            line = _line(frame, number)
+    return line
+
+
+def line_of_frame(frame: FrameType | None) -> str:
+    """The same of a stack, from its innermost frame outwards."""
+    for outer, number in traceback.walk_stack(frame) if frame is not None else ():
+        file = outer.f_code.co_filename
+        if file == threading.__file__:  # where a game's thread begins
+            break
+        if not _is_ours(file):
+            return _line(outer, number)
+    return ""
+
+
+def _line(frame: FrameType, number: int) -> str:
+    return f"{frame.f_code.co_filename}:{number} in {frame.f_code.co_name}"
 
 
 def _is_ours(file: str) -> bool:

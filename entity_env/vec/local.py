@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias
 import numpy as np
 
 from entity_env.batch_writer import BatchWriter
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
 from entity_env.errors import EntityEnvError, SchemaError, WorkerError
 from entity_env.frame import FrameLayout
@@ -18,7 +19,7 @@ from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, StepMemory, merge_metrics
 from entity_env.vec.endings import EARNED, TERMINATED, TRUNCATED, Ended, Endings
-from entity_env.vec.game_traceback import game_traceback
+from entity_env.vec.game_traceback import game_traceback, line_of_error
 
 OnError: TypeAlias = Literal["raise", "restart"]
 """What happens when a game raises, hangs, or its process dies: the call that waits for it raises,
@@ -75,6 +76,8 @@ class LocalBatch(ABC):
         self._ended = ended
         self._lost: list[Ended] = []
         """Those whose last observation was lost with their environment."""
+        self._named = (0, "")
+        """The environment whose observation an error named last, and its place."""
 
     @property
     def layout(self) -> FrameLayout:
@@ -121,9 +124,17 @@ class LocalBatch(ABC):
     def _shown_end(self, env_id: int) -> Iterable[tuple[int, bool, bool]]:
         """Row and flags of each last observation that an environment shows again."""
 
+    def _oddity(self, env_id: int) -> str:
+        """What is wrong with the score of what an environment shows; empty if nothing is."""
+        return ""
+
     @abstractmethod
     def _place(self, env_id: int) -> dict[str, int]:
         """Seed, episode and step of one environment, for errors."""
+
+    def _line(self, env_id: int) -> str:
+        """The line of the game that waits for an answer, for errors; empty if there is none."""
+        return ""
 
     @abstractmethod
     def _lose(self, env_id: int) -> Iterable[Episode]:
@@ -220,6 +231,21 @@ class LocalBatch(ABC):
     def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
         self._read()
         middle = perf_counter()
+        try:
+            step = self._written(memory)
+        except SchemaError as error:
+            raise _named(error, *self._named) from error.__cause__
+        step.is_over[:] = self._are_over()
+        self.games_s += middle - begin
+        self.packing_s += perf_counter() - middle
+        return step
+
+    def _written(self, memory: StepMemory) -> BatchStep:
+        """Writes what all environments show.
+
+        Raises:
+            SchemaError: what one of them shows is no finite number; `_named` says which.
+        """
         step = BatchStep(
             frame=self._writer.write(memory.rows),
             reward=memory.reward,
@@ -234,9 +260,6 @@ class LocalBatch(ABC):
         if step.final is not None:
             merge_metrics(step.metrics, self._final_writer.metrics())
         self._write_rewards(step)
-        step.is_over[:] = self._are_over()
-        self.games_s += middle - begin
-        self.packing_s += perf_counter() - middle
         return step
 
     def _endings(self) -> Endings:
@@ -245,7 +268,12 @@ class LocalBatch(ABC):
 
     def _write_rewards(self, step: BatchStep) -> None:
         reward = step.reward
-        reward[:] = self._rewards
+        try:
+            reward[:] = self._rewards
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._odd_reward() from error
+        if len(reward) == 1 and not is_number(self._rewards[0]):  # an array of one is written, too
+            raise self._odd_reward()
         step.terminated[:] = False
         step.truncated[:] = False
         for endings in (step.ended, step.lost):
@@ -256,8 +284,40 @@ class LocalBatch(ABC):
                 step.truncated[rows[ints[:, TRUNCATED] != 0]] = True
         if not np.isfinite(reward).all():
             row = int(np.flatnonzero(~np.isfinite(reward))[0])
-            where = where_of_row(self.num_agents, self.first_env, row)
+            where = self._name_earning(row, step.ended)
             raise SchemaError(f"{where}: the score, or reward, must be finite: got {reward[row]}")
+
+    def _name_earning(self, row: int, ended: Endings) -> str:
+        """Names a row by the end of its episode if that is where it earned no finite number."""
+        with np.errstate(over="ignore"):
+            is_odd = ~np.isfinite(ended.floats[:, EARNED].astype(np.float32))
+        for index in np.flatnonzero(is_odd & (ended.rows == row)):
+            _, _, length, _, _, seed, number, _ = ended.ints[index].tolist()
+            return self._name_end(row, seed, number, length)
+        return self._name_row(row)
+
+    def _odd_reward(self) -> SchemaError:
+        odd = ((row, each) for row, each in enumerate(self._rewards) if not is_number(each))
+        row, reward = next(odd, (0, self._rewards))
+        return SchemaError(f"{self._name_row(row)}: {must_be_number('score, or reward,', reward)}")
+
+    def _name_row(self, row: int) -> str:
+        """Names the environment and agent of a row, whose observation is wrong."""
+        env_id = row // self.num_agents
+        self._named = self.first_env + env_id, self._place_of(env_id)
+        return where_of_row(self.num_agents, self.first_env, row)
+
+    def _name_end(self, row: int, seed: int, episode: int, step: int) -> str:
+        """The same for a last observation of an episode; its environment may have gone on."""
+        env_id = self.first_env + row // self.num_agents
+        self._named = env_id, f"seed {seed}, episode {episode}, step {step}"
+        return where_of_row(self.num_agents, self.first_env, row)
+
+    def _place_of(self, env_id: int, line: str = "") -> str:
+        """Seed, episode and step of an environment, and the line of the game that waits there."""
+        place = [f"{name} {value}" for name, value in self._place(env_id).items()]
+        line = line or self._line(env_id)
+        return ", ".join([*place, f"at {line}"] if line else place)
 
     def _are_over(self) -> bool | list[bool]:
         """For every environment whether it shows the end of an episode."""
@@ -284,15 +344,29 @@ class LocalBatch(ABC):
 
     def _explain(self, env_id: int, error: Exception) -> NoReturn:
         """Raises what went wrong in one environment, with its place."""
+        odd = self._oddity(env_id)
+        if odd and isinstance(error, TypeError | ValueError | OverflowError | AttributeError):
+            where = self._place_of(env_id)
+            raise _named(SchemaError(odd), self.first_env + env_id, where) from error
+        if isinstance(error, EntityEnvError):
+            where = self._place_of(env_id, line_of_error(error))
+            raise _named(error, self.first_env + env_id, where)
         place = self._place(env_id)
         env_id += self.first_env
-        if isinstance(error, EntityEnvError):
-            where = ", ".join(f"{name} {value}" for name, value in place.items())
-            error.add_note(f"in env {env_id}, {where}")
-            raise error
         text = game_traceback(error)
         message = f"the game raised {type(error).__name__}: {error}"
         raise WorkerError(message, env_id=env_id, **place, game_traceback=text) from error
+
+
+def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:
+    """The same error, whose message says where it was."""
+    message = str(error)
+    if error.args == (message,):
+        where = place if message.startswith("env ") else f"env {env_id}, {place}"
+        error.args = (f"{message} ({where})",)
+    else:
+        error.add_note(f"in env {env_id}, {place}")
+    return error
 
 
 def where_of_row(num_agents: int, first_env: int, row: int) -> str:
@@ -300,8 +374,3 @@ def where_of_row(num_agents: int, first_env: int, row: int) -> str:
     env_id, agent_id = divmod(row, num_agents)
     env_id += first_env
     return f"env {env_id}" if num_agents == 1 else f"env {env_id}, agent {agent_id}"
-
-
-def where_of_end(num_agents: int, first_env: int, ended: Sequence[Ended], index: int) -> str:
-    """Names the environment and agent of a last observation, by its index among those."""
-    return where_of_row(num_agents, first_env, ended[index].row)
