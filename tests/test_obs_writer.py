@@ -18,6 +18,7 @@ from entity_env import (
     Schema,
     SchemaError,
     SelectEntity,
+    VecObs,
 )
 from entity_env.obs_writer import ObsWriter
 from entity_env.observation_writer import ObservationWriter
@@ -54,11 +55,11 @@ class Stranger:
     x: int
 
 
-def write(obs: Obs, *actions: ActionType[Any]) -> None:
+def write(obs: Obs, *actions: ActionType[Any]) -> VecObs:
     """Adds one observation, so that its errors come out."""
     writer = ObsWriter(SCHEMA, where="env {}".format)
     writer.add(obs, actions)
-    finish(writer)
+    return finish(writer)
 
 
 @FEW
