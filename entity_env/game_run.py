@@ -16,6 +16,7 @@ from entity_env.observe import observe
 from entity_env.schema import Schema
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName
+from entity_env.vec_obs import metric_problem
 
 _MAX_IGNORED_HANGUPS: Final = 100
 
@@ -124,7 +125,7 @@ class AgentRun:
 
     def observe(self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema) -> Observation:
         """The observation with the reward since the last one."""
-        _require_score(obs)
+        _require_sound(obs)
         if self._first_score is None:
             self._first_score = self._last_score = obs.score
         reward, self._last_score = obs.score - self._last_score, obs.score
@@ -142,7 +143,7 @@ class AgentRun:
         if self.has_hung_up and not self.is_playing:
             return
         final = Obs(self._last_score) if obs is None else obs
-        _require_score(final)
+        _require_sound(final)
         if self._first_score is None:  # never asked in this episode: it earned nothing
             self._first_score = self._last_score = final.score
         schema = self.schema_of(final, ())
@@ -174,11 +175,14 @@ class AgentRun:
             self.has_hung_up = True
 
 
-def _require_score(obs: Obs) -> None:
-    """Checks that the score of an observation is a number.
+def _require_sound(obs: Obs) -> None:
+    """Checks that the score and the metrics of an observation are numbers.
 
     Raises:
-        SchemaError: it is not.
+        SchemaError: they are not.
     """
     if not is_number(obs.score):
         raise SchemaError(must_be_number("score", obs.score))
+    for name, value in (obs.metrics or {}).items():
+        if problem := metric_problem(name, value):
+            raise SchemaError(problem)

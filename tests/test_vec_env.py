@@ -4,6 +4,8 @@ import gc
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,6 +38,7 @@ from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import Entity
 from entity_env.vec import Autoreset, VecEnv
 from tests.executors import SteppedGame
+from tests.strategies import untyped
 from tests.tiny_games import (
     Dot,
     Ghost,
@@ -722,6 +725,87 @@ def test_every_error_is_ours() -> None:
     """What the tests above catch can be caught with one class."""
     for error in (ClosedError, ProtocolError, SchemaError, UsageError, WorkerError):
         assert issubclass(error, EntityEnvError)
+
+
+BAD_METRICS: dict[str, tuple[dict[Any, Any], str]] = {
+    "name is a number": ({5: 1.0}, r"the name of a metric must be a text, got 5 \(int\)"),
+    "name is half a character": ({"\ud800": 1.0}, r"metric '\\ud800' must be a text that UTF-8"),
+    "name with NUL": ({"a\0b": 1.0}, r"metric 'a\\x00b' must be a text"),
+    "text": ({"good": 1.0, "bad": "x"}, "the metric 'bad' must be a number, got 'x'"),
+    "none": ({"bad": None}, "the metric 'bad' must be a number, got None"),
+    "array": ({"bad": np.zeros(1)}, r"the metric 'bad' must be a number, got array\(\[0"),
+    "complex": ({"bad": 1j}, "the metric 'bad' must be a number, got 1j"),
+    "beyond floats": ({"bad": 10**400}, "the metric 'bad' must be a number, got 1000"),
+    "no mapping": (untyped([1]), r"metrics must be a mapping from names to numbers, got \[1\]"),
+}
+
+
+def play_metric(
+    agent: Agent, *, seed: int, bad: dict[Any, Any] | None = None, is_last: bool = False
+) -> None:
+    """Attaches a metric; something is wrong with that of its second observation."""
+    agent.act(Obs().entities([Dot(0)]).metric("asked", 2), Move)
+    obs = Obs().entities([Dot(0)])
+    obs.metrics = bad if seed == EpisodeSeeds(0, 1)[0] else {"asked": 2.0}
+    if not is_last:
+        agent.act(obs, Move)
+    agent.game_over(obs if is_last else None)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(("bad", "message"), BAD_METRICS.values(), ids=BAD_METRICS)
+def test_a_bad_metric_is_named_and_breaks_nothing_later(
+    bad: dict[Any, Any], message: str, num_workers: int, is_last: bool
+) -> None:
+    if is_last and "mapping" in message:
+        pytest.skip("game_over itself raises then")
+    game = dots_game(partial(play_metric, bad=bad, is_last=is_last))
+    with VecEnv(game, 3, num_workers) as vec:
+        vec.reset()
+        place = rf"env 1: .*{message}.*\(seed {EpisodeSeeds(0, 1)[0]}, episode 0, step 1"
+        with pytest.raises(SchemaError, match=place):
+            vec.act(stay(3))
+        vec.reset()
+        asked = vec.act(stay(3)).metrics["asked"]
+        assert (asked.sum / asked.count, asked.max) == (2, 2)
+
+
+ODD_SCORES = [None, "x", b"1", 1j, np.array([2.0]), np.array([1.0, 2.0]), [1], 10**400]
+
+
+def play_score(agent: Agent, *, seed: int, score: Any, when: int) -> None:  # noqa: ANN401
+    for i in range(3):
+        agent.act(Obs(score if i == when and seed % 2 else 0.0).entities([Dot(0)]), Move)
+    agent.game_over(Obs(score if when == 3 and seed % 2 else 0.0))
+
+
+ODD_SEED = next(seed for seed in range(9) if EpisodeSeeds(seed, 0)[0] % 2)
+
+
+@pytest.mark.parametrize("when", range(4))
+@pytest.mark.parametrize("score", ODD_SCORES, ids=lambda score: str(score)[:9])
+def test_an_odd_score_is_named(score: Any, when: int) -> None:  # noqa: ANN401
+    def play(vec: VecEnv) -> None:
+        vec.reset(ODD_SEED)
+        for _ in range(3):
+            vec.act(stay(vec.num_envs))
+
+    game = dots_game(partial(play_score, score=score, when=when))
+    for num_envs in (1, 2):
+        with VecEnv(game, num_envs) as vec:
+            with pytest.raises(SchemaError, match="must be a number, got") as caught:
+                play(vec)
+            seed = EpisodeSeeds(ODD_SEED, 0)[0]
+            place = rf"env 0.*seed {seed}, episode 0, step {when}, at .*:\d+ in play_score\)"
+            assert re.search(place, str(caught.value))
+
+
+@pytest.mark.parametrize("score", [Fraction(1, 2), np.float32(0.5), np.array(0.5), True, 2**60])
+def test_any_real_number_is_a_score(score: Any) -> None:  # noqa: ANN401
+    with VecEnv(dots_game(partial(play_score, score=score, when=1)), 1) as vec:
+        vec.reset(ODD_SEED)
+        assert vec.act(stay(1)).reward.tolist() == [np.float32(float(score))]
 
 
 def test_metrics_of_games_and_of_last_observations() -> None:

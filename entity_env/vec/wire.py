@@ -6,6 +6,7 @@ stays whole while it writes the next step, and also when it dies in the middle o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -32,7 +33,7 @@ _INT: Final = np.dtype(np.int64)
 
 
 class StepWriter:
-    """The worker's side: two arenas, and the names of metrics that the parent knows already.
+    """The worker's side: two arenas, and the names of metrics.
 
     Args:
         layout: of the batch.
@@ -46,6 +47,8 @@ class StepWriter:
         self._first_row = envs.start * num_agents
         self._arenas = [Arena(layout), Arena(layout)]
         self._names: dict[str, int] = {}
+        self._table = bytearray()
+        """The same names in their order, as JSON, a line each."""
         self.memory = [
             Share(arena, layout, rows, parity, envs, num_agents)
             for parity, arena in enumerate(self._arenas)
@@ -58,15 +61,15 @@ class StepWriter:
     def end(self, parity: int, step: BatchStep) -> None:
         """Completes a step by what is no array."""
         ended, metrics = step.ended + step.lost, step.metrics
-        arena, num_names = self._arenas[parity], len(self._names)
+        arena = self._arenas[parity]
         if len(ended):
             self._put_ended(arena, ended, len(step.lost))
         if metrics:
             rows = [(self._id(k), m.count, m.sum, m.min, m.max) for k, m in metrics.items()]
             arena.put(self._extras + _BATCH_METRICS, np.array(rows, dtype=np.float64))
-        if len(self._names) > num_names:
-            new = "\0".join(list(self._names)[num_names:]).encode()
-            arena.put(self._extras + _NAMES, np.frombuffer(new, dtype=np.uint8))
+        if metrics or ended.ints[:, NUM_METRICS].any():
+            # All of them: the parent may not have read the step in which one was new.
+            arena.put(self._extras + _NAMES, np.frombuffer(bytes(self._table), dtype=np.uint8))
         arena.seal()
 
     def new_blocks(self, parity: int) -> list[SharedBlock]:
@@ -92,7 +95,11 @@ class StepWriter:
             arena.put(self._extras + _EPISODE_METRICS, np.array(metrics, dtype=np.float64))
 
     def _id(self, name: str) -> int:
-        return self._names.setdefault(name, len(self._names))
+        number = self._names.get(name)
+        if number is None:
+            self._table += f"{json.dumps(name)}\n".encode()
+            number = self._names[name] = len(self._names)
+        return number
 
 
 class StepReader:
@@ -121,6 +128,8 @@ class StepReader:
         self._num_agents = num_agents
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
+        self._num_name_bytes = 0
+        """How much of the table of names has been read."""
 
     def receive(self, parity: int, connection: Connection[Any, Any]) -> None:
         """Takes over a new arena, in place of the one before."""
@@ -213,8 +222,10 @@ class StepReader:
 
     def _learn_names(self, buffer: memoryview, words: Sequence[int], extras: int) -> None:
         names = _array(buffer, words, extras + _NAMES, np.uint8)
-        if names is not None:
-            self._names += names.tobytes().decode().split("\0")
+        if names is not None and len(names) > self._num_name_bytes:
+            new = names[self._num_name_bytes :].tobytes()
+            self._names += map(json.loads, new.splitlines())
+            self._num_name_bytes = len(names)
 
 
 def _array(
