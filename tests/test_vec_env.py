@@ -2,11 +2,13 @@
 
 import gc
 import re
+import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, get_args
 
 import numpy as np
@@ -54,6 +56,7 @@ from tests.tiny_games import (
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
+needs_alarm = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no SIGALRM here")
 
 
 def stay(num_envs: int) -> dict[str, NDArray[np.int64]]:
@@ -725,6 +728,96 @@ def test_every_error_is_ours() -> None:
     """What the tests above catch can be caught with one class."""
     for error in (ClosedError, ProtocolError, SchemaError, UsageError, WorkerError):
         assert issubclass(error, EntityEnvError)
+
+
+def play_hang(agent: Agent, *, seed: int, hangs: bool = True) -> None:
+    """Answers one question; the first episode of env 1 hangs then."""
+    ask(agent)
+    if seed == EpisodeSeeds(0, 1)[0]:
+        hang()
+    agent.game_over()
+
+
+def hang() -> None:
+    while True:
+        pass
+
+
+@needs_alarm
+class TestAGameThatHangsInThisProcess:
+    @each_transport
+    def test_is_ended_and_named_with_its_stack(self, transport: Transport) -> None:
+        game = dots_game(play_hang)
+        with VecEnv(game, 3, transport=transport, step_timeout_s=0.2) as vec:
+            vec.reset()
+            with pytest.raises(
+                WorkerError, match=r"the game hangs: no answer for 0\.2 s"
+            ) as caught:
+                vec.act(stay(3))
+            error = caught.value
+            assert (error.env_id, error.episode, error.step) == (1, 0, 1)
+            assert error.seed == EpisodeSeeds(0, 1)[0]
+            assert re.search(r"in play_hang\n.*\n.*in hang\n", error.game_traceback)
+            vec.reset()
+            assert len(vec.act(stay(3)).episodes) == 3
+
+    def test_begins_anew_with_restart(self) -> None:
+        with VecEnv(dots_game(play_hang), 3, on_error="restart", step_timeout_s=0.2) as vec:
+            vec.reset()
+            ended = vec.act(stay(3)).episodes
+            assert [dict(e.metrics) for e in ended if e.truncated] == [{"error": 1.0}]
+            assert len(vec.act(stay(3)).episodes) == 3
+
+    def test_may_be_an_environment(self) -> None:
+        class Hangs(SteppedGame):
+            def act(self, actions: Mapping[ActionName, Action]) -> Observation:
+                hang()
+                return super().act(actions)
+
+        with VecEnv(lambda: Hangs(count, "greenlet"), 2, step_timeout_s=0.2) as vec:
+            vec.reset()
+            with pytest.raises(WorkerError, match="the game hangs") as caught:
+                vec.act(stay(2))
+            assert (caught.value.env_id, caught.value.step) == (0, 0)
+
+    def test_handler_and_timer_of_the_program_are_put_back(self) -> None:
+        def own(number: int, frame: object) -> None:
+            pass
+
+        before = signal.signal(signal.SIGALRM, own)
+        timer = signal.setitimer(signal.ITIMER_REAL, 60, 7)
+        try:
+            with VecEnv(dots_game(play_hang), 2, on_error="restart", step_timeout_s=0.2) as vec:
+                vec.reset()
+                vec.act(stay(2))
+                vec.reset()
+            assert signal.getsignal(signal.SIGALRM) is own
+            left_s, interval_s = signal.getitimer(signal.ITIMER_REAL)
+            assert 0 < left_s < 60
+            assert interval_s == 7
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+            signal.signal(signal.SIGALRM, before)
+
+    def test_nothing_is_raised_elsewhere_than_in_the_main_thread(self) -> None:
+        lengths: list[int] = []
+
+        def play() -> None:
+            with VecEnv(count, 1, step_timeout_s=0.001) as vec:
+                vec.reset()
+                lengths.append(len(vec.act(stay(1))))
+
+        thread = Thread(target=play)
+        thread.start()
+        thread.join()
+        assert lengths == [1]
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), "1"])
+def test_a_step_timeout_that_makes_no_sense(timeout_s: Any) -> None:  # noqa: ANN401
+    for num_workers in (0, 1):
+        with pytest.raises(UsageError, match="step_timeout_s must be a number of seconds above 0"):
+            VecEnv(count, 1, num_workers, step_timeout_s=timeout_s)
 
 
 BAD_METRICS: dict[str, tuple[dict[Any, Any], str]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import sys
 import threading
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import NoReturn
 
 from entity_env.agents.channel import MAX_SWALLOWED_EXITS
 from entity_env.errors import ClosedError, GameExit, ProtocolError
+from entity_env.game_traceback import stack_at
+from entity_env.step_timeout import GameHangs
 
 _CLOSE_TIMEOUT_S = 5.0
 
@@ -112,8 +115,11 @@ class ThreadChannel:
 
     def _wait(self, timeout_s: float = -1) -> None:
         """Waits until the game hands over, and raises what it raised; -1 = as long as it takes."""
-        if not self._done.acquire(timeout=timeout_s):
-            self._give_up()
+        try:
+            if not self._done.acquire(timeout=timeout_s):
+                self._give_up()
+        except GameHangs as hang:
+            self._end_hanging(hang)
         self._is_running = False
         if self.is_finished and self._thread is not None:
             self._thread.join()
@@ -123,6 +129,27 @@ class ThreadChannel:
                 raise error
             finally:
                 del error  # whose traceback refers to this frame
+
+    def _end_hanging(self, hang: GameHangs) -> None:
+        """Raises `hang` in the game's own thread, and waits until that has ended it."""
+        thread = self._thread
+        if thread is None or thread.ident is None:
+            raise hang
+        stack = stack_at(self.frame)
+        _raise_in(thread.ident, GameHangs)
+        try:
+            is_done = self._done.acquire(timeout=_CLOSE_TIMEOUT_S)
+        except GameHangs:
+            is_done = False
+        if not is_done:
+            self.is_finished = self._is_exiting = True
+            self._go.release()
+            hang.stack = stack
+            raise hang
+        if not self.is_finished:
+            _raise_in(thread.ident, None)  # it asked its agent at the last moment
+        elif isinstance(self._error, GameHangs):
+            self._error.args = hang.args
 
     def _give_up(self) -> NoReturn:
         """Leaves a game that is stuck to itself: it is told to leave when it asks again."""
@@ -143,3 +170,9 @@ class ThreadChannel:
         finally:
             self.is_finished = True
             self._done.release()
+
+
+def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
+    """Raises an exception in another thread, once it runs Python; None takes that back."""
+    what = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), what)

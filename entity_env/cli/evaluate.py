@@ -24,7 +24,9 @@ from entity_env.cli.options import (
     default_workers,
     game_argument,
     greedy_option,
+    on_error_option,
     set_option,
+    step_timeout_option,
     temperature_option,
 )
 from entity_env.cli.play_many import play_many
@@ -34,6 +36,7 @@ from entity_env.episode import Episode
 from entity_env.errors import UsageError
 from entity_env.game import Game
 from entity_env.game_run import Turn
+from entity_env.vec.local import ERROR_METRIC, OnError
 
 _Z95: Final = 1.959964  # half width of a 95 % interval of the normal distribution, in deviations
 
@@ -108,6 +111,8 @@ class Figures:
     help="Processes that play; 0 = none. Games for several agents are played one by one.  "
     "[one a core]",
 )
+@step_timeout_option
+@on_error_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @set_option
 def evaluate(
@@ -121,6 +126,8 @@ def evaluate(
     num_games: int | None,
     seed: int,
     num_workers: int | None,
+    step_timeout_s: float | None,
+    on_error: OnError,
     as_json: bool,
     settings: Sequence[str],
 ) -> None:
@@ -138,9 +145,12 @@ def evaluate(
     if entrants is not None:
         if agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")
+        _require_raise(on_error)
         names = split_names(entrants)
         with failures_of(chosen):
-            match = run_match(chosen, names, num_games, seed=seed, load=load)
+            match = run_match(
+                chosen, names, num_games, seed=seed, load=load, step_timeout_s=step_timeout_s
+            )
         _report(match_json(match), match_table(match), as_json)
         return
     _require_episodes(chosen, agents, num_games)
@@ -158,9 +168,24 @@ def evaluate(
                 seed=seed,
                 num_workers=workers,
                 on_episode=progress.count,
+                step_timeout_s=step_timeout_s,
+                on_error=on_error,
             )
         else:
-            played = chosen.run(*seats, seed=seed, episodes=episodes, watch=progress)
+            _require_raise(on_error)
+            played = chosen.run(
+                *seats,
+                seed=seed,
+                episodes=episodes,
+                watch=progress,
+                step_timeout_s=step_timeout_s,
+            )
+    num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
+    if num_failed:
+        click.echo(
+            f"{num_failed} of {len(played)} episodes failed, and count with what they had earned",
+            err=True,
+        )
     figures = [
         Figures.of([episode for episode in played if episode.agent_id == agent_id])
         for agent_id in range(chosen.num_agents)
@@ -176,6 +201,13 @@ def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) 
         raise UsageError(
             f"{', '.join(agents)}: agents of azul play matches: entity-env eval azul --agents "
             f"{','.join(dict.fromkeys([*agents, 'random']))}"
+        )
+
+
+def _require_raise(on_error: OnError) -> None:
+    if on_error != "raise":
+        raise UsageError(
+            "--on-error restart is for one agent: games for several are played one by one"
         )
 
 

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,13 +18,21 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoint_folder import find_checkpoint, read_header
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
-from entity_env.cli.options import default_workers, game_argument, set_option
+from entity_env.cli.options import (
+    default_workers,
+    game_argument,
+    on_error_option,
+    set_option,
+    step_timeout_option,
+)
 from entity_env.cli.train_display import TrainDisplay
 from entity_env.cli.train_settings import TrainSettings, settings_of
 from entity_env.cli.vectors import is_batch, is_tables, to_learn_from
 from entity_env.errors import CheckpointError, UsageError
 from entity_env.game import Game
+from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
+from entity_env.vec.local import OnError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -82,6 +91,8 @@ def _training_options(command: _Command) -> _Command:
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
 @click.option("--device", help="Where torch computes.  [cpu]")
 @click.option("--num-threads", type=click.IntRange(min=1), help="Threads that torch computes with.")
+@step_timeout_option
+@on_error_option
 @_training_options
 @set_option
 def train(
@@ -91,6 +102,8 @@ def train(
     num_workers: int | None,
     out: Path | None,
     resume: bool,
+    step_timeout_s: float | None,
+    on_error: OnError,
     settings: Sequence[str],
     **options: object,
 ) -> None:
@@ -111,19 +124,24 @@ def train(
     if num_workers is None:  # a batch steps faster than it is handed over
         is_fast = is_batch(chosen) or is_tables(chosen)
         num_workers = 0 if is_fast else default_workers(num_envs)
-    result = _train(chosen, num_envs, num_workers, config, out, resume)
+    copy = partial(to_learn_from, chosen, num_envs, num_workers, step_timeout_s, on_error)
+    result = _train(chosen, copy, config, out, resume)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
     train_words = [*game_words, *copies, "--out", str(out), "--resume"]
     _report(result, shlex.join(train_words), shlex.join([*game_words, "--agent", str(out)]), out)
 
 
 def _train(
-    game: Game, num_envs: int, num_workers: int, config: PPOConfig, out: Path, resume: bool
+    game: Game,
+    copy: Callable[[], VecEnv | AzulTables],
+    config: PPOConfig,
+    out: Path,
+    resume: bool,
 ) -> TrainResult:
     with TrainDisplay(f"training {game.name}", Console()) as display:
         from entity_env.agents.ppo import train as train_ppo  # here: it takes torch a second
 
-        with failures_of(game), to_learn_from(game, num_envs, num_workers) as vec:
+        with failures_of(game), copy() as vec:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             return train_ppo(vec, config, out=out, resume=resume, on_update=display)

@@ -18,7 +18,7 @@ from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.bulk_writer import BulkWriter
 from entity_env.vec.dialect import OURS, games_of
 from entity_env.vec.endings import LENGTH, NUMBER, ROW, SEED, EndedColumns, Endings
-from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError
+from entity_env.vec.local import ERROR_METRIC, FAILURES, LocalBatch, OnError
 
 _MAX_IDLE_EPISODES: Final = 1000
 _AT_ONCE: Final = 128
@@ -125,7 +125,7 @@ class EnvironmentBatch(LocalBatch):
             shown: list[Any] = []
             try:
                 self._act_some(range(begin, min(begin + _AT_ONCE, self.num_envs)), shown)
-            except Exception:
+            except FAILURES:
                 self._add_all(begin, shown)
                 raise
             self._add_all(begin, shown)

@@ -18,6 +18,7 @@ from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
 from entity_env.errors import SchemaError
 from entity_env.game import Game
+from entity_env.game_traceback import line_of_frame
 from entity_env.obs import Obs, answer_to, has_target, num_actors
 from entity_env.obs_writer import ObsWriter
 from entity_env.seeds import Run
@@ -25,7 +26,6 @@ from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, StepMemory
 from entity_env.vec.endings import Ended
-from entity_env.vec.game_traceback import line_of_frame
 from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError
 
 

@@ -14,12 +14,13 @@ from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
 from entity_env.errors import EntityEnvError, SchemaError, WorkerError
 from entity_env.frame import FrameLayout
+from entity_env.game_traceback import game_traceback, line_of_error, stack_of
 from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.step_timeout import GameHangs
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, StepMemory, merge_metrics
 from entity_env.vec.endings import EARNED, TERMINATED, TRUNCATED, Ended, Endings
-from entity_env.vec.game_traceback import game_traceback, line_of_error
 
 OnError: TypeAlias = Literal["raise", "restart"]
 """What happens when a game raises, hangs, or its process dies: the call that waits for it raises,
@@ -27,6 +28,9 @@ or the environment begins its next episode, and the one that failed counts as tr
 
 ERROR_METRIC: Final = "error"
 """Metric of an episode that ended by a failure: 1."""
+
+FAILURES: Final = (Exception, GameHangs)
+"""What is the failure of a game: neither Ctrl-C nor what closes it is."""
 
 _MAX_RESTARTS: Final = 10
 """An environment that fails so often in a row, without a step in between, is not restarted."""
@@ -156,7 +160,7 @@ class LocalBatch(ABC):
             if env_id in chosen:
                 try:
                     self._reset_env(env_id)
-                except Exception as error:
+                except FAILURES as error:
                     self._restart(env_id, error)
             else:
                 shown += self._shown_end(env_id)
@@ -182,7 +186,7 @@ class LocalBatch(ABC):
             try:
                 self._act_from(env_id)
                 break
-            except Exception as error:
+            except FAILURES as error:
                 env_id = self.current[0]
                 self._recover(env_id, error)
                 self._guard(env_id, self._collect)
@@ -197,7 +201,7 @@ class LocalBatch(ABC):
             step(env_id)
             collect(env_id)
 
-    def _recover(self, env_id: int, error: Exception) -> None:
+    def _recover(self, env_id: int, error: BaseException) -> None:
         """Begins the next episode of an environment that failed, or raises what it failed of."""
         if self._on_error == "raise" or len(self._rewards) != env_id * self.num_agents:
             self._explain(env_id, error)
@@ -206,14 +210,14 @@ class LocalBatch(ABC):
             self._lost.append(Ended(row, 0.0, episode))
         self._restart(env_id, error)
 
-    def _restart(self, env_id: int, error: Exception) -> None:
+    def _restart(self, env_id: int, error: BaseException) -> None:
         """Begins an episode in place of one that failed, or raises what it failed of."""
         for _ in range(_MAX_RESTARTS if self._on_error == "restart" else 0):
             self.num_restarts += 1
             try:
                 self._reset_env(env_id)
                 return
-            except Exception as again:
+            except FAILURES as again:
                 error = again
         self._explain(env_id, error)
 
@@ -339,10 +343,10 @@ class LocalBatch(ABC):
     def _guard(self, env_id: int, step: Callable[[int], None]) -> None:
         try:
             step(env_id)
-        except Exception as error:
+        except FAILURES as error:
             self._explain(env_id, error)
 
-    def _explain(self, env_id: int, error: Exception) -> NoReturn:
+    def _explain(self, env_id: int, error: BaseException) -> NoReturn:
         """Raises what went wrong in one environment, with its place."""
         odd = self._oddity(env_id)
         if odd and isinstance(error, TypeError | ValueError | OverflowError | AttributeError):
@@ -353,8 +357,11 @@ class LocalBatch(ABC):
             raise _named(error, self.first_env + env_id, where)
         place = self._place(env_id)
         env_id += self.first_env
-        text = game_traceback(error)
-        message = f"the game raised {type(error).__name__}: {error}"
+        if isinstance(error, GameHangs):
+            text, message = stack_of(error), f"the game hangs: {error}"
+        else:
+            text = game_traceback(error)
+            message = f"the game raised {type(error).__name__}: {error}"
         raise WorkerError(message, env_id=env_id, **place, game_traceback=text) from error
 
 

@@ -40,7 +40,8 @@ class VecEnv:
         transport: how games wait for their actions; see `entity_env.agents.Transport`.
         on_error: what happens when a game raises, hangs or dies; see `OnError`.
         step_timeout_s: seconds that a step of a worker may take before it counts as hanging;
-            None = for ever. Without workers there is nobody who could notice.
+            None = for ever. Without workers a game that hangs in Python is ended by SIGALRM, if
+            the main thread steps it; one that hangs in C is not.
         start_method: how workers are started, "forkserver" or "spawn"; None = the first that
             there is. Whatever can be sent by cloudpickle can be run, lambdas too.
 

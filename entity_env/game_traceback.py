@@ -8,8 +8,11 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final
 
-_PACKAGE: Final = str(Path(__file__).parents[1])
-_GAMES: Final = str(Path(__file__).parents[1] / "games")
+from entity_env.step_timeout import GameHangs
+
+_HEAD: Final = "Traceback (most recent call last):\n"
+_PACKAGE: Final = str(Path(__file__).parent)
+_GAMES: Final = str(Path(__file__).parent / "games")
 
 
 def game_traceback(error: BaseException) -> str:
@@ -20,6 +23,26 @@ def game_traceback(error: BaseException) -> str:
         trace = trace.tb_next
     shown = trace or error.__traceback__
     return "".join(traceback.format_exception(type(error), error, shown)).rstrip()
+
+
+def stack_of(hang: GameHangs) -> str:
+    """Where a game hangs, from its first frame to its last one, as text."""
+    if hang.stack:
+        return hang.stack
+    frames = traceback.extract_tb(hang.__traceback__)
+    of_game = [i for i, frame in enumerate(frames) if not _is_ours(frame.filename)]
+    shown = frames[of_game[0] : of_game[-1] + 1] if of_game else frames
+    return f"{_HEAD}{''.join(traceback.format_list(shown))}".rstrip()
+
+
+def stack_at(frame: FrameType | None) -> str:
+    """The same of a stack that goes on."""
+    frames = [
+        each
+        for each in traceback.extract_stack(frame)
+        if not _is_ours(each.filename) and each.filename != threading.__file__
+    ]
+    return f"{_HEAD}{''.join(traceback.format_list(frames))}".rstrip()
 
 
 def line_of_error(error: BaseException) -> str:
