@@ -12,7 +12,7 @@ import numpy as np
 from entity_env.batch_writer import BatchWriter
 from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
-from entity_env.errors import EntityEnvError, SchemaError, WorkerError
+from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
 from entity_env.frame import FrameLayout
 from entity_env.game_traceback import game_traceback, line_of_error, stack_of
 from entity_env.seeds import Run
@@ -366,9 +366,9 @@ class LocalBatch(ABC):
 
 
 def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:
-    """The same error, whose message says where it was."""
+    """The same error, whose message says where it was; a note says it of what the user typed."""
     message = str(error)
-    if error.args == (message,):
+    if isinstance(error, SchemaError | ProtocolError) and error.args == (message,):
         where = place if message.startswith("env ") else f"env {env_id}, {place}"
         error.args = (f"{message} ({where})",)
     else:
