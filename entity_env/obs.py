@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.action_type import ActionKey, ActionType, SelectEntity, action_type
+from entity_env.action_type import (
+    ActionKey,
+    ActionType,
+    GlobalCategorical,
+    SelectEntity,
+    action_type,
+)
 from entity_env.action_writer import of_selectors
 from entity_env.entity_type import entity_type
 from entity_env.errors import SchemaError
@@ -182,38 +189,27 @@ def num_actors(kind: ActionType[Any], obs: Obs) -> int:
     return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
 
 
-def has_target(kind: SelectEntity[Any], obs: Obs) -> NDArray[np.bool_] | None:
-    """Who of the actors of a select action can select somebody: those are asked.
-
-    Returns:
-        `(num_actors,)` bool, or None when all of them can.
-
-    Raises:
-        SchemaError: a mask of another shape, or values other than bools.
-    """
-    mask = None if obs.masks is None else obs.masks.get(kind)
-    num_actees = sum(len(group) for group in obs.groups if class_of(group) is kind.actee)
-    if mask is None and num_actees:
-        return None
-    return of_selectors(mask, num_actors(kind, obs), num_actees, kind.name)[0]
-
-
-def answer_to(kind: ActionType[Any], obs: Obs, chosen: Sequence[Any]) -> object:
+def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
     """What a game receives for one of its questions.
 
     Args:
         kind: the question.
         obs: the observation that it came with.
-        chosen: one value an actor that was asked, as in `VecActions`.
+        values: one an actor that was asked, as in `VecActions`; those of this question are taken.
     """
+    if isinstance(kind, GlobalCategorical):
+        return kind.decode([next(values)], ())
+    count = num_actors(kind, obs)
     if not isinstance(kind, SelectEntity):
-        return kind.decode(chosen, ())
-    targets = kind.decode(chosen, obs.of_class(kind.actee))
-    asked = has_target(kind, obs)
-    if asked is None:
-        return targets
-    remaining = iter(targets)
-    return [next(remaining) if is_asked else None for is_asked in asked.tolist()]
+        return kind.decode(list(islice(values, count)), ())
+    actees = obs.of_class(kind.actee)
+    mask = None if obs.masks is None else obs.masks.get(kind)
+    if mask is None and actees:
+        return kind.decode(list(islice(values, count)), actees)
+    has_target, _ = of_selectors(mask, count, len(actees), kind.name)
+    if has_target is None:
+        return kind.decode(list(islice(values, count)), actees)
+    return [actees[next(values)] if is_asked else None for is_asked in has_target.tolist()]
 
 
 def class_of(group: Group) -> type | None:

@@ -54,8 +54,10 @@ class StepTimeout:
         self._opened = 0.0
 
     def __enter__(self) -> StepTimeout:
+        if self._timeout_s is None:
+            return self
         is_main = threading.current_thread() is threading.main_thread()
-        if self._timeout_s is not None and is_main and hasattr(signal, "setitimer"):
+        if is_main and hasattr(signal, "setitimer"):
             self._opened = monotonic()
             self._timer = signal.setitimer(signal.ITIMER_REAL, 0)
             self._handler = signal.signal(signal.SIGALRM, self._tick)

@@ -98,7 +98,7 @@ class PolicyAgent(Agent):
         asked = {question.name: question for question in self.questions(observation)}
         try:
             return tuple(
-                answer_to(kind, obs, asked[kind.name].chosen(decided.get(kind.name)))
+                answer_to(kind, obs, iter(asked[kind.name].chosen(decided.get(kind.name))))
                 for kind in kinds
             )
         except SchemaError as error:

@@ -185,7 +185,7 @@ class TrainAgentEnv(Environment):
                 f"asked for are {', '.join(asked)}"
             )
         answers = tuple(
-            answer_to(kind, obs, asked[kind.name].chosen(actions.get(kind.name)))
+            answer_to(kind, obs, iter(asked[kind.name].chosen(actions.get(kind.name))))
             for kind in agent.kinds
         )
         return answers[0] if len(answers) == 1 else answers

@@ -288,7 +288,7 @@ class _GameCheck:
             self._has_hung_up = True
             return None
         chosen = {q.name: q.chosen(random_action(q, self._rng)) for q in asked}
-        answers = tuple(answer_to(kind, obs, chosen[kind.name]) for kind in kinds)
+        answers = tuple(answer_to(kind, obs, iter(chosen[kind.name])) for kind in kinds)
         return answers[0] if len(answers) == 1 else answers
 
     def _ignored(self) -> None:

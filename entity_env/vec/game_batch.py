@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.action_type import ActionType, Categorical, GlobalCategorical, SelectEntity
+from entity_env.action_type import ActionType, Categorical, GlobalCategorical
 from entity_env.agents.channel import Transport
 from entity_env.agents.game_host import GameHost, OnEnd
 from entity_env.agents.train_agent import TrainAgent
@@ -19,7 +19,7 @@ from entity_env.episode import Episode
 from entity_env.errors import SchemaError
 from entity_env.game import Game
 from entity_env.game_traceback import line_of_frame
-from entity_env.obs import Obs, answer_to, has_target, num_actors
+from entity_env.obs import Obs, answer_to
 from entity_env.obs_writer import ObsWriter
 from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
@@ -119,7 +119,8 @@ class GameBatch(LocalBatch):
                 return
         answers = {name: iter(chosen) for name, chosen in values.items()}
         for agent in self._waiting:
-            decoded = tuple(_decode(kind, agent.obs or Obs(), answers) for kind in agent.kinds)
+            obs = agent.obs or Obs()
+            decoded = tuple(answer_to(kind, obs, answers[kind.name]) for kind in agent.kinds)
             agent.give(decoded[0] if len(decoded) == 1 else decoded)
 
     def _answer_all(self, name: ActionName, chosen: list[Any]) -> bool:
@@ -246,15 +247,6 @@ class GameBatch(LocalBatch):
     def _where_of_end(self, index: int) -> str:
         row, _, episode = self._ended[index]
         return self._name_end(row, episode.seed, episode.number, episode.length)
-
-
-def _decode(kind: ActionType[Any], obs: Obs, answers: Mapping[ActionName, Iterator[Any]]) -> object:
-    """What a game receives for one of its questions, of the values that are left."""
-    count = 1 if isinstance(kind, GlobalCategorical) else num_actors(kind, obs)
-    if isinstance(kind, SelectEntity):
-        asked = has_target(kind, obs)
-        count = count if asked is None else int(np.count_nonzero(asked))
-    return answer_to(kind, obs, list(islice(answers[kind.name], count)))
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:
