@@ -16,7 +16,6 @@ from entity_env.action_type import (
     SelectEntity,
     action_type,
 )
-from entity_env.action_writer import of_selectors
 from entity_env.entity_type import entity_type
 from entity_env.errors import SchemaError
 from entity_env.observation import BoolMask
@@ -203,11 +202,14 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
     if not isinstance(kind, SelectEntity):
         return kind.decode(list(islice(values, count)), ())
     actees = obs.of_class(kind.actee)
+    if not actees:
+        return [None] * count
     mask = None if obs.masks is None else obs.masks.get(kind)
-    if mask is None and actees:
+    if mask is None:
         return kind.decode(list(islice(values, count)), actees)
-    has_target, _ = of_selectors(mask, count, len(actees), kind.name)
-    if has_target is None:
+    # As in `of_selectors`, which has checked the mask when the observation was read.
+    has_target = np.logical_or.reduce(np.reshape(mask, (count, len(actees))), axis=1)
+    if has_target.all():
         return kind.decode(list(islice(values, count)), actees)
     return [actees[next(values)] if is_asked else None for is_asked in has_target.tolist()]
 

@@ -205,25 +205,47 @@ class ObsWriter(BatchWriter):
     ) -> None:
         writer = self.actions[action.name]
         row = self.num_rows
-        mine = [each[1:] for each in actors if not each[0] or action in each[0]]
         mask = None if obs.masks is None else obs.masks.get(action)
         select = self._selects.get(action.name)
         if select is not None and isinstance(action, SelectEntity):
             index = self.schema.index_of[action.actee]
             num_actees = self._type_buffers[index].num_entities - first_actee
-            num_actors = sum(count for _, _, count in mine)
-            has_target, allowed = of_selectors(mask, num_actors, num_actees, action.name)
-            if has_target is not None:
-                mine = _chosen(mine, has_target.tolist())
             select.add_actees(row, index, first_actee, num_actees)
-            if allowed is not None:
-                select.add_allowed(row, allowed)
-        for index, first, count in mine:
-            writer.add_group(row, index, first, count)
-        if mask is not None and select is None:
+            if mask is not None or not num_actees:
+                self._add_selectors(action, select, mask, actors, num_actees)
+                return
+        num_actors = 0
+        for performs, index, first, count in actors:
+            if not performs or action in performs:
+                writer.add_group(row, index, first, count)
+                num_actors += count
+        if mask is not None:
             if not isinstance(writer, CategoricalWriter):
                 raise SchemaError(f"{self.schema.game}: {action!r} takes no mask")
-            writer.add_mask(mask, sum(count for _, _, count in mine))
+            writer.add_mask(mask, num_actors)
+
+    def _add_selectors(
+        self,
+        action: ActionType[Any],
+        writer: SelectEntityWriter,
+        mask: object,
+        actors: Sequence[_Actors],
+        num_actees: int,
+    ) -> None:
+        """Adds those actors of a select action that have a target."""
+        mine = [
+            (index, first + i)
+            for performs, index, first, count in actors
+            if not performs or action in performs
+            for i in range(count)
+        ]
+        has_target, allowed = of_selectors(mask, len(mine), num_actees, action.name)
+        asked = [True] * len(mine) if has_target is None else has_target.tolist()
+        for (index, entity), is_asked in zip(mine, asked, strict=True):
+            if is_asked:
+                writer.add_group(self.num_rows, index, entity, 1)
+        if allowed is not None:
+            writer.add_allowed(self.num_rows, allowed)
 
     def _num_actees(self, action: ActionType[Any]) -> int:
         """How many entities that an action selects have been written so far."""
@@ -247,14 +269,6 @@ class ObsWriter(BatchWriter):
         for cls, visible in obs.hidden or ():
             kind = self.schema.entity(cls)
             self.hide(kind.name, visible, sum(len(g) for g in obs.groups if class_of(g) is cls))
-
-
-def _chosen(
-    groups: Sequence[tuple[int, int, int]], is_chosen: Sequence[bool]
-) -> list[tuple[int, int, int]]:
-    """Those entities of some groups (type, first, count) that are chosen, one flag an entity."""
-    each = [(index, first + i, 1) for index, first, count in groups for i in range(count)]
-    return [one for one, chosen in zip(each, is_chosen, strict=True) if chosen]
 
 
 def _compiled(kind: EntityType, buffer: RowBuffer) -> Writer:
