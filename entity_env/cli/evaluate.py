@@ -180,12 +180,7 @@ def evaluate(
                 watch=progress,
                 step_timeout_s=step_timeout_s,
             )
-    num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
-    if num_failed:
-        click.echo(
-            f"{num_failed} of {len(played)} episodes failed, and count with what they had earned",
-            err=True,
-        )
+    _report_failed(played)
     figures = [
         Figures.of([episode for episode in played if episode.agent_id == agent_id])
         for agent_id in range(chosen.num_agents)
@@ -201,6 +196,16 @@ def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) 
         raise UsageError(
             f"{', '.join(agents)}: agents of azul play matches: entity-env eval azul --agents "
             f"{','.join(dict.fromkeys([*agents, 'random']))}"
+        )
+
+
+def _report_failed(played: Sequence[Episode]) -> None:
+    """Says how many episodes ended by a failure of the game, if any did."""
+    num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
+    if num_failed:
+        click.echo(
+            f"{num_failed} of {len(played)} episodes failed, and count with what they had earned",
+            err=True,
         )
 
 
