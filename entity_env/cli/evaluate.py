@@ -181,10 +181,7 @@ def evaluate(
                 step_timeout_s=step_timeout_s,
             )
     _report_failed(played)
-    figures = [
-        Figures.of([episode for episode in played if episode.agent_id == agent_id])
-        for agent_id in range(chosen.num_agents)
-    ]
+    figures = _figures_of(played, chosen.num_agents)
     _report(_as_json(figures), _table(seated, figures), as_json)
 
 
@@ -197,6 +194,13 @@ def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) 
             f"{', '.join(agents)}: agents of azul play matches: entity-env eval azul --agents "
             f"{','.join(dict.fromkeys([*agents, 'random']))}"
         )
+
+
+def _figures_of(played: Sequence[Episode], num_agents: int) -> list[Figures]:
+    return [
+        Figures.of([episode for episode in played if episode.agent_id == agent_id])
+        for agent_id in range(num_agents)
+    ]
 
 
 def _report_failed(played: Sequence[Episode]) -> None:
