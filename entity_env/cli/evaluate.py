@@ -13,7 +13,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from entity_env.agents import BatchPolicy
+from entity_env.agents import Agent, BatchPolicy
 from entity_env.cli.azul_agents import is_azul_name, loading
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
@@ -159,27 +159,15 @@ def evaluate(
         raise UsageError("nobody wants to play so many episodes: entity-env play --agent human")
     seats = load_agents(seated, seed, greedy=greedy, temperature=temperature, adapt=adapt)
     workers = default_workers(episodes) if num_workers is None else num_workers
-    with failures_of(chosen), _Progress(episodes) as progress:
-        if len(seats) == 1 and isinstance(seats[0], BatchPolicy):
-            played = play_many(
-                chosen,
-                seats[0],
-                episodes,
-                seed=seed,
-                num_workers=workers,
-                on_episode=progress.count,
-                step_timeout_s=step_timeout_s,
-                on_error=on_error,
-            )
-        else:
-            _require_raise(on_error)
-            played = chosen.run(
-                *seats,
-                seed=seed,
-                episodes=episodes,
-                watch=progress,
-                step_timeout_s=step_timeout_s,
-            )
+    played = _played(
+        chosen,
+        seats,
+        episodes,
+        seed=seed,
+        workers=workers,
+        step_timeout_s=step_timeout_s,
+        on_error=on_error,
+    )
     _report_failed(played)
     figures = _figures_of(played, chosen.num_agents)
     _report(_as_json(figures), _table(seated, figures), as_json)
@@ -193,6 +181,35 @@ def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) 
         raise UsageError(
             f"{', '.join(agents)}: agents of azul play matches: entity-env eval azul --agents "
             f"{','.join(dict.fromkeys([*agents, 'random']))}"
+        )
+
+
+def _played(
+    game: Game,
+    seats: Sequence[Agent],
+    episodes: int,
+    *,
+    seed: int,
+    workers: int,
+    step_timeout_s: float | None,
+    on_error: OnError,
+) -> list[Episode]:
+    """Plays the episodes, many at once where the agent can."""
+    with failures_of(game), _Progress(episodes) as progress:
+        if len(seats) == 1 and isinstance(seats[0], BatchPolicy):
+            return play_many(
+                game,
+                seats[0],
+                episodes,
+                seed=seed,
+                num_workers=workers,
+                on_episode=progress.count,
+                step_timeout_s=step_timeout_s,
+                on_error=on_error,
+            )
+        _require_raise(on_error)
+        return game.run(
+            *seats, seed=seed, episodes=episodes, watch=progress, step_timeout_s=step_timeout_s
         )
 
 
