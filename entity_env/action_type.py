@@ -56,7 +56,7 @@ class ActionType(ABC, Generic[Answer]):
         """What the game receives.
 
         Args:
-            chosen: one value an actor, as in `VecActions`.
+            chosen: one value an actor that was asked, as in `VecActions`.
             actees: for a select action the entities that could be selected, else empty.
         """
 
@@ -116,8 +116,11 @@ class Categorical(ActionType[list[Choice]]):
         return [choices[index] for index in chosen]
 
 
-class SelectEntity(ActionType[list[Choice]]):
+class SelectEntity(ActionType[list[Choice | None]]):
     """Asks every actor for an entity of one class; the answer is a list of the game's own objects.
+
+    An actor without a target is not asked, and its answer is None: all actors when the observation
+    shows no entity of the class, and those whose row of the mask allows none.
 
     Args:
         actee: class of the entities that can be selected: all that the observation shows.
@@ -138,7 +141,7 @@ class SelectEntity(ActionType[list[Choice]]):
     def space(self) -> SelectEntityActionSpace:
         return self._space
 
-    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice]:
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice | None]:
         return [actees[index] for index in chosen]
 
 

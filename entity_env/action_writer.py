@@ -270,8 +270,11 @@ class SelectEntityWriter(ActionWriter):
                 "can be selected: ask only when there is one"
             )
         if mask is not None:
-            allowed = as_mask(mask, (num_actors, num_actees), self.name)
-            self._masks.append((row, allowed.reshape(-1)))
+            self.add_allowed(row, as_mask(mask, (num_actors, num_actees), self.name))
+
+    def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
+        """The same with a mask that was checked: `(num_actors, num_actees)`."""
+        self._masks.append((row, allowed.reshape(-1)))
 
     def write(
         self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
@@ -317,8 +320,42 @@ def action_writer(name: ActionName, space: ActionSpace) -> ActionWriter:
             return ContinuousWriter(name)
 
 
-def as_mask(mask: object, shape: tuple[int, int], action: ActionName) -> NDArray[np.bool_]:
+def of_selectors(
+    mask: object, num_actors: int, num_actees: int, action: ActionName
+) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
+    """Who of the actors of a select action has a target, and what those may select.
+
+    Args:
+        mask: what the author gave; None allows everything.
+        num_actors, num_actees: how many entities that is.
+        action: which action, for errors.
+
+    Returns:
+        `(num_actors,)` bool, None when all have one; and the mask of those that have, with one row
+        each, None when it allows everything.
+
+    Raises:
+        SchemaError: a mask of another shape, or values other than bools.
+    """
+    if mask is None:
+        return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
+    allowed = as_mask(mask, (num_actors, num_actees), action, may_block=True)
+    has_target = np.asarray(allowed.any(axis=1))
+    if has_target.all():
+        return None, allowed
+    return has_target, allowed[has_target]
+
+
+def as_mask(
+    mask: object, shape: tuple[int, int], action: ActionName, *, may_block: bool = False
+) -> NDArray[np.bool_]:
     """Checks a mask of any dtype that holds only zeros and ones; a single row may be 1-D.
+
+    Args:
+        mask: what the author gave.
+        shape: number of actors and of choices.
+        action: which action, for errors.
+        may_block: a row may allow nothing.
 
     Raises:
         SchemaError: another shape, other values, or a row that allows nothing.
@@ -332,7 +369,7 @@ def as_mask(mask: object, shape: tuple[int, int], action: ActionName) -> NDArray
         ) from error
     if array.shape == shape[1:] and shape[0] == 1:
         array = array.reshape(shape)
-    if array.shape != shape and not (array.size == 0 and shape[0] == 0):
+    if array.shape != shape and not (array.size == 0 and 0 in shape):
         raise SchemaError(
             f"the mask of action {action!r} needs the shape (num_actors, num_choices) = {shape}: "
             f"got {array.shape}"
@@ -346,7 +383,7 @@ def as_mask(mask: object, shape: tuple[int, int], action: ActionName) -> NDArray
         )
     allowed = array.astype(np.bool_)
     blocked = np.flatnonzero(~allowed.any(axis=1))
-    if len(blocked):
+    if len(blocked) and not may_block:
         raise SchemaError(
             f"the mask of action {action!r} leaves actor {blocked[0]} no legal choice: "
             "allow at least one, or do not ask that actor"

@@ -22,7 +22,7 @@ from entity_env.errors import SchemaError
 from entity_env.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
 from entity_env.observation import BoolMask
 from entity_env.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.vec_obs import Metric, VecObs
+from entity_env.vec_obs import Metric, VecObs, metric_problem
 
 
 class RowBuffer:
@@ -176,7 +176,9 @@ class BatchWriter:
             name: action_writer(name, space) for name, space in action_space.items()
         }
         self._memory = LocalMemory()
-        self._metrics: list[Mapping[str, float]] = []
+        self._metrics: list[tuple[int, Mapping[str, float]]] = []
+        self._metric_names: set[str] = set()
+        """Those that were checked."""
         self._hidden: list[tuple[int, EntityName, NDArray[np.bool_]]] = []
 
     def clear(self) -> None:
@@ -201,7 +203,7 @@ class BatchWriter:
 
     def add_metrics(self, metrics: Mapping[str, float]) -> None:
         """Counts the named numbers of the observation that is being written."""
-        self._metrics.append(metrics)
+        self._metrics.append((self.num_rows, metrics))
 
     def hide(self, name: EntityName, visible: BoolMask, count: int) -> None:
         """Says which of the `count` entities of a type are visible in the current observation.
@@ -291,9 +293,35 @@ class BatchWriter:
             shown[first : first + len(flags)] = flags
 
     def metrics(self) -> dict[str, Metric]:
-        """The named numbers of all rows since `clear`."""
+        """The named numbers of all rows since `clear`.
+
+        Raises:
+            SchemaError: a name that is no text, or a value that is no number.
+        """
         merged: dict[str, Metric] = {}
-        for metrics in self._metrics:
+        try:
+            for _, metrics in self._metrics:
+                for name, value in metrics.items():
+                    merged.setdefault(name, Metric()).push(value)
+        except (AttributeError, OverflowError, TypeError, ValueError):
+            return self._checked_metrics()
+        is_plain = all(isinstance(metric.sum, float | np.floating) for metric in merged.values())
+        if not is_plain or not merged.keys() <= self._metric_names:
+            return self._checked_metrics()
+        return merged
+
+    def _checked_metrics(self) -> dict[str, Metric]:
+        """The same, one by one: `metrics` looks at new names and at sums alone."""
+        merged: dict[str, Metric] = {}
+        for row, metrics in self._metrics:
+            if not isinstance(metrics, Mapping):
+                raise SchemaError(
+                    f"{self.where(row)}: metrics must be a mapping from names to numbers, "
+                    f"got {metrics!r}"
+                )
             for name, value in metrics.items():
-                merged.setdefault(name, Metric()).push(value)
+                if problem := metric_problem(name, value):
+                    raise SchemaError(f"{self.where(row)}: {problem}")
+                merged.setdefault(name, Metric()).push(float(value))
+        self._metric_names |= merged.keys()
         return merged

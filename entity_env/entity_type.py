@@ -7,7 +7,9 @@ Measured by `benchmarks/featurize.py`; anything that reflects per entity is 10 t
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 import struct
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -163,6 +165,26 @@ def fits_float32(value: object) -> bool:
     except (struct.error, OverflowError, TypeError):
         return False
     return True
+
+
+def is_number(value: object) -> bool:
+    """Tells whether `value` is a real number for `float`: not a text, nor an array of numbers."""
+    if isinstance(value, int | float):  # the rest takes longer, and is rare
+        return not isinstance(value, int) or abs(value) <= sys.float_info.max
+    if isinstance(value, str | bytes | bytearray | complex | np.complexfloating):
+        return False
+    if getattr(value, "ndim", 0):
+        return False
+    try:
+        float(value)  # type: ignore[arg-type]  # that is the question
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def must_be_number(what: str, value: object) -> str:
+    """What to say of a value that is none: `what` names it."""
+    return f"the {what} must be a number, got {reprlib.repr(value)} ({type(value).__name__})"
 
 
 def entity_type(cls: type) -> EntityType:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from entity_env.action_type import ActionKey
 from entity_env.episode import Episode
-from entity_env.errors import GameExit, ProtocolError, SchemaError, UsageError
+from entity_env.errors import GameExit, ProtocolError, SchemaError, UsageError, WorkerError
 from entity_env.game_run import AgentRun, Watch
+from entity_env.game_traceback import stack_of
 from entity_env.schema import Schema
 from entity_env.seeds import EpisodeSeeds
 from entity_env.settings import check_setting, parse_setting
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.step_timeout import GameHangs, StepTimeout
 
 if TYPE_CHECKING:
     from entity_env.agents.agent import Agent
@@ -107,6 +109,7 @@ class Game:
         seed: int = 0,
         episodes: int = 1,
         watch: Watch | None = None,
+        step_timeout_s: float | None = None,
         **settings: object,
     ) -> list[Episode]:
         """Plays a number of episodes in this thread.
@@ -116,6 +119,8 @@ class Game:
             seed: the seeds of the episodes follow from it.
             episodes: after so many the agents answer None, and the game leaves.
             watch: called with a `Turn` after every decision and at the end of every episode.
+            step_timeout_s: seconds that the game may take between two questions before it counts
+                as hanging; None = for ever. See `StepTimeout` for what can be ended.
             settings: as for `with_settings`.
 
         Returns:
@@ -125,6 +130,7 @@ class Game:
             UsageError: another number of agents, or a wrong setting.
             ProtocolError: `play` returned in the middle of an episode without `game_over`, or it
                 goes on although its agents answer None.
+            WorkerError: it hangs.
         """
         game = self.with_settings(**settings) if settings else self
         if episodes < 1:
@@ -132,24 +138,40 @@ class Game:
         game.require_settings()
         if len(agents) != game.num_agents:
             raise UsageError(f"{game.name} is for {game.num_agents} agents, got {len(agents)}")
-        runs = [AgentRun(game.schema, i, episodes, seed, watch) for i in range(len(agents))]
+        timeout = StepTimeout(step_timeout_s)
+        runs = [
+            AgentRun(game.schema, i, episodes, seed, watch, timeout) for i in range(len(agents))
+        ]
         for agent, run in zip(agents, runs, strict=True):
             agent.join(run)
         seeds = EpisodeSeeds(seed)
-        while True:
-            before = len(runs[0].episodes)
-            try:
-                game.start(agents, seeds[before])
-            except GameExit:
-                raise ProtocolError(
-                    f"{game.name}: play goes on asking after act gave None: it must return then"
-                ) from None
-            if any(run.has_hung_up for run in runs):
-                break  # in the middle of an episode, if one of several agents did
-            unfinished = [run.agent_id for run in runs if run.is_playing]
-            if unfinished or before == len(runs[0].episodes):
-                raise no_game_over(game.name, unfinished or [0])
+        with timeout:
+            while True:
+                before = len(runs[0].episodes)
+                game._play_once(agents, runs, seeds[before])
+                if any(run.has_hung_up for run in runs):
+                    break  # in the middle of an episode, if one of several agents did
+                unfinished = [run.agent_id for run in runs if run.is_playing]
+                if unfinished or before == len(runs[0].episodes):
+                    raise no_game_over(game.name, unfinished or [0])
         return [episode for run in runs for episode in run.episodes]
+
+    def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:
+        """Calls `play`, and says what is wrong with a game that does not come back."""
+        try:
+            self.start(agents, seed)
+        except GameExit:
+            raise ProtocolError(
+                f"{self.name}: play goes on asking after act gave None: it must return then"
+            ) from None
+        except GameHangs as hang:
+            raise WorkerError(
+                f"the game hangs: {hang}",
+                seed=max(runs, key=lambda run: len(run.episodes)).seed,
+                episode=max(len(run.episodes) for run in runs),
+                step=max(run.num_steps for run in runs),
+                game_traceback=stack_of(hang),
+            ) from hang
 
     def _checked(self, name: str, value: object) -> object:
         if name not in self.parameters:

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from entity_env.action_type import ActionKey, ActionType, action_type
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
-from entity_env.errors import GameExit, ProtocolError
+from entity_env.errors import GameExit, ProtocolError, SchemaError
 from entity_env.obs import Obs, class_of, class_of_globals
 from entity_env.observation import Action, Observation
 from entity_env.observe import observe
 from entity_env.schema import Schema
 from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import ActionName
+from entity_env.step_timeout import StepTimeout
+from entity_env.vec_obs import metric_problem
 
 _MAX_IGNORED_HANGUPS: Final = 100
 
@@ -53,6 +56,7 @@ class AgentRun:
         episodes: after so many the agent hangs up; None = never.
         seed: seed of the run.
         watch: called after every decision and at the end of every episode.
+        timeout: of the game's steps; the agent and the watcher may take their time.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class AgentRun:
         episodes: int | None = None,
         seed: int = 0,
         watch: Watch | None = None,
+        timeout: StepTimeout | None = None,
     ) -> None:
         self.agent_id = agent_id
         self.has_hung_up = False
@@ -72,6 +77,7 @@ class AgentRun:
         self._limit = episodes
         self._seeds = EpisodeSeeds(seed)
         self._watch = watch
+        self._timeout = StepTimeout(None) if timeout is None else timeout
         self._first_score: float | None = None
         self._last_score = 0.0
         self._ignored_hangups = 0
@@ -92,6 +98,7 @@ class AgentRun:
         Raises:
             GameExit: the game has been told many times and still goes on asking.
         """
+        self._timeout.start()
         self.has_hung_up = True
         self._ignored_hangups += 1
         if self._ignored_hangups > _MAX_IGNORED_HANGUPS:
@@ -104,6 +111,7 @@ class AgentRun:
             ProtocolError: none at all.
             SchemaError: one that was not declared.
         """
+        self._timeout.stop()
         if not actions:
             raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
         if self._schema is None:
@@ -123,6 +131,7 @@ class AgentRun:
 
     def observe(self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema) -> Observation:
         """The observation with the reward since the last one."""
+        _require_sound(obs)
         if self._first_score is None:
             self._first_score = self._last_score = obs.score
         reward, self._last_score = obs.score - self._last_score, obs.score
@@ -134,12 +143,15 @@ class AgentRun:
             turn = Turn(self.agent_id, self.num_steps, self._last_score, observation, actions)
             self._watch(turn)
         self.num_steps += 1
+        self._timeout.start()
 
     def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
         """Ends the episode, tells the watcher, and hangs up after the last one."""
         if self.has_hung_up and not self.is_playing:
             return
+        self._timeout.stop()
         final = Obs(self._last_score) if obs is None else obs
+        _require_sound(final)
         if self._first_score is None:  # never asked in this episode: it earned nothing
             self._first_score = self._last_score = final.score
         schema = self.schema_of(final, ())
@@ -169,3 +181,17 @@ class AgentRun:
         self._first_score = None
         if self._limit is not None and len(self.episodes) >= self._limit:
             self.has_hung_up = True
+        self._timeout.start()
+
+
+def _require_sound(obs: Obs) -> None:
+    """Checks that the score and the metrics of an observation are numbers.
+
+    Raises:
+        SchemaError: they are not.
+    """
+    if not is_number(obs.score):
+        raise SchemaError(must_be_number("score", obs.score))
+    for name, value in (obs.metrics or {}).items():
+        if problem := metric_problem(name, value):
+            raise SchemaError(problem)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.action_type import ActionKey, ActionType, action_type
+from entity_env.action_type import (
+    ActionKey,
+    ActionType,
+    GlobalCategorical,
+    SelectEntity,
+    action_type,
+)
 from entity_env.entity_type import entity_type
 from entity_env.errors import SchemaError
 from entity_env.observation import BoolMask
@@ -115,7 +122,8 @@ class Obs:
         Args:
             action: as in `agent.act`.
             mask: True = allowed. `(num_choices,)` for a global action; `(num_actors, num_choices)`
-                for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`.
+                for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`, where a row
+                that allows none is an actor without a target: its answer is None.
         """
         if self.masks is None:
             self.masks = {}
@@ -172,6 +180,38 @@ class Obs:
         copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
         copy.metrics = self.metrics and dict(self.metrics)
         return copy
+
+
+def num_actors(kind: ActionType[Any], obs: Obs) -> int:
+    """How many entities of an observation perform an action."""
+    groups = obs.actor_groups or ()
+    return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
+
+
+def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
+    """What a game receives for one of its questions.
+
+    Args:
+        kind: the question.
+        obs: the observation that it came with.
+        values: one an actor that was asked, as in `VecActions`; those of this question are taken.
+    """
+    if isinstance(kind, GlobalCategorical):
+        return kind.decode([next(values)], ())
+    count = num_actors(kind, obs)
+    if not isinstance(kind, SelectEntity):
+        return kind.decode(list(islice(values, count)), ())
+    actees = obs.of_class(kind.actee)
+    if not actees:
+        return [None] * count
+    mask = None if obs.masks is None else obs.masks.get(kind)
+    if mask is None:
+        return kind.decode(list(islice(values, count)), actees)
+    # As in `of_selectors`, which has checked the mask when the observation was read.
+    has_target = np.logical_or.reduce(np.reshape(mask, (count, len(actees))), axis=1)
+    if has_target.all():
+        return kind.decode(list(islice(values, count)), actees)
+    return [actees[next(values)] if is_asked else None for is_asked in has_target.tolist()]
 
 
 def class_of(group: Group) -> type | None:

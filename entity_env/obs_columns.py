@@ -44,7 +44,7 @@ class ObsColumns:
             self._globals = _Column(schema.globals, buffers[GLOBAL_ENTITY])
         self._all = [*self._columns, *([self._globals] if self._globals else [])]
         self._actions = actions
-        self._metrics: list[Mapping[str, float]] = []
+        self._metrics: list[tuple[int, Mapping[str, float]]] = []
         self._actors: list[int] = []
         """Row, type, first and count of each group of actors, one after another."""
         self._asking: list[int] = []
@@ -58,7 +58,7 @@ class ObsColumns:
         asked: Sequence[tuple[ActionType[Any], ...]],
         first: int,
         first_row: int,
-        metrics: list[Mapping[str, float]],
+        metrics: list[tuple[int, Mapping[str, float]]],
     ) -> int:
         """Adds those that look alike, from one on.
 
@@ -67,7 +67,7 @@ class ObsColumns:
             asked: the actions that each asks for.
             first: the one to begin with.
             first_row: row of the batch of `shown[0]`.
-            metrics: the named numbers are added to these.
+            metrics: the named numbers are added to these, with their rows.
 
         Returns:
             How many were added. Fewer than there are when one looks different, or when they cannot
@@ -143,7 +143,7 @@ class ObsColumns:
                     add_globals(features)
                 ask(first_row + i)
                 if obs.metrics is not None:
-                    self._metrics.append(obs.metrics)
+                    self._metrics.append((first_row + i, obs.metrics))
             for append, entities in ends:
                 append(len(entities))
         return len(shown) - first

@@ -10,6 +10,7 @@ from entity_env.action_writer import (
     CategoricalWriter,
     GlobalCategoricalWriter,
     SelectEntityWriter,
+    of_selectors,
 )
 from entity_env.batch_writer import BatchWriter, RowBuffer
 from entity_env.entity_type import EntityType, Writer
@@ -204,22 +205,47 @@ class ObsWriter(BatchWriter):
     ) -> None:
         writer = self.actions[action.name]
         row = self.num_rows
+        mask = None if obs.masks is None else obs.masks.get(action)
+        select = self._selects.get(action.name)
+        if select is not None and isinstance(action, SelectEntity):
+            index = self.schema.index_of[action.actee]
+            num_actees = self._type_buffers[index].num_entities - first_actee
+            select.add_actees(row, index, first_actee, num_actees)
+            if mask is not None or not num_actees:
+                self._add_selectors(action, select, mask, actors, num_actees)
+                return
         num_actors = 0
         for performs, index, first, count in actors:
             if not performs or action in performs:
                 writer.add_group(row, index, first, count)
                 num_actors += count
-        mask = None if obs.masks is None else obs.masks.get(action)
-        select = self._selects.get(action.name)
-        if select is not None and isinstance(action, SelectEntity):
-            index = self.schema.index_of[action.actee]
-            count = self._type_buffers[index].num_entities - first_actee
-            select.add_actees(row, index, first_actee, count)
-            select.add_mask(row, mask, num_actors, count)
-        elif mask is not None:
+        if mask is not None:
             if not isinstance(writer, CategoricalWriter):
                 raise SchemaError(f"{self.schema.game}: {action!r} takes no mask")
             writer.add_mask(mask, num_actors)
+
+    def _add_selectors(
+        self,
+        action: ActionType[Any],
+        writer: SelectEntityWriter,
+        mask: object,
+        actors: Sequence[_Actors],
+        num_actees: int,
+    ) -> None:
+        """Adds those actors of a select action that have a target."""
+        mine = [
+            (index, first + i)
+            for performs, index, first, count in actors
+            if not performs or action in performs
+            for i in range(count)
+        ]
+        has_target, allowed = of_selectors(mask, len(mine), num_actees, action.name)
+        asked = [True] * len(mine) if has_target is None else has_target.tolist()
+        for (index, entity), is_asked in zip(mine, asked, strict=True):
+            if is_asked:
+                writer.add_group(self.num_rows, index, entity, 1)
+        if allowed is not None:
+            writer.add_allowed(self.num_rows, allowed)
 
     def _num_actees(self, action: ActionType[Any]) -> int:
         """How many entities that an action selects have been written so far."""

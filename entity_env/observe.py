@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.action_type import ActionType, Categorical, GlobalCategorical, SelectEntity
+from entity_env.action_writer import of_selectors
 from entity_env.entity_type import entity_type
 from entity_env.errors import SchemaError
 from entity_env.obs import Group, Obs, Rows, class_of, class_of_globals
@@ -111,9 +112,11 @@ def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
     actors = _actor_ids(kind, obs)
     if isinstance(kind, SelectEntity):
         name = schema.entity(kind.actee).name
-        return SelectEntityActionMask(
-            actor_ids=actors, actee_types=[name], mask=None if mask is None else np.asarray(mask)
-        )
+        num_actees = sum(len(group) for group in obs.groups if class_of(group) is kind.actee)
+        has_target, allowed = of_selectors(mask, len(actors), num_actees, kind.name)
+        if has_target is not None:
+            actors = [actor for actor, is_asked in zip(actors, has_target, strict=True) if is_asked]
+        return SelectEntityActionMask(actor_ids=actors, actee_types=[name], mask=allowed)
     if isinstance(kind, Categorical):
         return CategoricalActionMask(actor_ids=actors, mask=mask)
     if mask is not None:

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
 from entity_env.ragged import RaggedArray
 from entity_env.spaces import ActionName, ActionSpace, EntityName, ObsSpace
@@ -87,6 +88,19 @@ class Metric:
     def mean(self) -> float:
         """Mean of the values so far, 0 when there are none."""
         return self.sum / self.count if self.count else 0.0
+
+
+def metric_problem(name: object, value: object) -> str:
+    """What is wrong with a named number, in words; empty if nothing is."""
+    if not isinstance(name, str):
+        return f"the name of a metric must be a text, got {name!r} ({type(name).__name__})"
+    try:
+        is_sendable = "\0" not in name and name.encode() is not None
+    except UnicodeEncodeError:
+        is_sendable = False
+    if not is_sendable:
+        return f"the name of the metric {name!r} must be a text that UTF-8 can hold, without \\0"
+    return "" if is_number(value) else must_be_number(f"metric {name!r}", value)
 
 
 @dataclass(slots=True)

@@ -291,9 +291,11 @@ def play(agent: Agent, *, seed: int, fault: str = "") -> None:
         agent.act(Obs(0.0).entities([Ship(math.nan)]), Mode)
     elif fault == "choice":
         agent.act(Obs(0.0).actors(ships).mask(STEER, [[1, 0], [0, 0]]), STEER)
-    elif fault == "actee":
-        agent.act(Obs(0.0).actors(ships), PICK)
     else:
+        assert agent.act(Obs(0.0).actors(ships), PICK) == [None, None]
+        rock = Rock(1.0)
+        some = Obs(0.0).actors(ships).entities([rock]).mask(PICK, [[False], [True]])
+        assert agent.act(some, PICK) == [None, rock]
         assert agent.act(Obs(0.0).actors(ships).mask(STEER, [[1, 0], [0, 1]]), STEER) == [*Turn]
     agent.game_over()
 
@@ -307,7 +309,6 @@ GAME = Game(play, entities=(Ship, Rock), actions=(Mode, PICK, STEER))
     [
         ("nan", "entity Ship: feature 'x' of row 0 must be finite, got nan"),
         ("choice", "leaves actor 1 no legal choice"),
-        ("actee", "2 actors have no legal choice, since no entity can be selected"),
     ],
 )
 def test_a_game_is_told_what_it_gets_wrong(
@@ -317,7 +318,7 @@ def test_a_game_is_told_what_it_gets_wrong(
     with pytest.raises(SchemaError, match=message):
         GAME.run(load_agent(path, backend=backend), fault=fault)
     [episode] = GAME.run(load_agent(path, backend=backend))
-    assert episode.length == 3
+    assert episode.length == 5
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["numpy", "torch"])

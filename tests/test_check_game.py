@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,6 +17,8 @@ import pytest
 from entity_env import HIDDEN, ContractError, Game, GameExit, Obs, check_game
 from entity_env.action_type import ActionKey
 from entity_env.agents import Agent
+from entity_env.check import game_check
+from entity_env.check.obs_breaches import obs_breaches
 from tests.strategies import (
     CALL,
     EAT,
@@ -170,7 +174,6 @@ BROKEN_OBSERVATIONS: list[tuple[Play, str]] = [
         showing(lambda: Obs().entities([Rock()]), MOVE),
         "asks every actor, but the observation marks",
     ),
-    (showing(lambda: Obs().actors([Rock()]), EAT), "1 actors have no legal choice"),
     (showing(lambda: Obs().actors([Rock()]).mask(STEER, [[True]]), STEER), "takes no mask"),
     (showing(lambda: Obs().entities([Rock()]).visible(Rock, []), Move), "expected 1 bools"),
     (
@@ -192,10 +195,80 @@ BROKEN_OBSERVATIONS: list[tuple[Play, str]] = [
 ]
 
 
+WORLD = World(0.0, Stance.CALM)
+
+
+def hangs(agent: Agent, *, seed: int) -> None:
+    agent.act(Obs().globals(WORLD).entities([Rock()]), Move)
+    while True:
+        pass
+
+
+def hangs_when_it_should_leave(agent: Agent, *, seed: int) -> None:
+    for _ in range(3):
+        while agent.act(Obs().globals(WORLD).entities([Rock()]), Move) is None:
+            while True:
+                pass
+    agent.game_over()
+
+
+@pytest.mark.parametrize("play", [hangs, hangs_when_it_should_leave])
+def test_a_game_that_hangs_is_found_with_its_stack(play: Play) -> None:
+    with pytest.raises(ContractError, match=r"play hangs, no answer for 0\.2 s") as caught:
+        check_game(game_of(play), step_timeout_s=0.2)
+    [problem] = caught.value.problems
+    assert re.search(rf"{Path(__file__).name}\", line \d+, in {play.__name__}", problem)
+
+
+def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself may be slow."""
+
+    def look_slowly(*args: Any) -> list[str]:  # noqa: ANN401
+        threading.Event().wait(0.3)
+        return obs_breaches(*args)
+
+    def asks_twice(agent: Agent, *, seed: int) -> None:
+        for _ in range(2):
+            if agent.act(Obs().globals(WORLD).entities([Rock()]), Move) is None:
+                return
+        agent.game_over()
+
+    monkeypatch.setattr(game_check, "obs_breaches", look_slowly)
+    check_game(game_of(asks_twice), episodes=1, step_timeout_s=0.2)
+
+
+def test_an_actor_without_a_target_is_no_breach() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        food = Food(1.0)
+        for foods, mask in (([], None), ([food], None), ([food], [[False]])):
+            obs = Obs().globals(WORLD).actors([Rock()]).entities(foods)
+            answer = agent.act(obs if mask is None else obs.mask(EAT, mask), EAT)
+            if answer is None:
+                return
+            assert answer == [food if foods and mask is None else None]
+        agent.game_over()
+
+    check_game(game_of(play))
+
+
+def test_a_game_that_does_not_expect_it_is_named_with_its_line() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        answer = agent.act(Obs().globals(WORLD).actors([Rock()]), EAT)
+        if answer is not None:
+            [food] = answer
+            untyped(food).value += 1
+        agent.game_over()
+
+    message = rf"step 0: play raised AttributeError: 'NoneType' .*{Path(__file__).name}:\d+ in play"
+    with pytest.raises(ContractError, match=message):
+        check_game(game_of(play))
+
+
 @pytest.mark.parametrize(("play", "message"), BROKEN_OBSERVATIONS)
 def test_what_a_game_shows_wrongly_is_found(play: Play, message: str) -> None:
     place = r"episode 0 \(seed \d+\), step [01]"
-    with pytest.raises(ContractError, match=f"{place}: .*{message}") as caught:
+    line = rf".*\({__file__}:\d+ in \w+\)"
+    with pytest.raises(ContractError, match=f"{place}: .*{message}{line}") as caught:
         check_game(game_of(play), episodes=1)
     assert len(caught.value.problems) == 1
 

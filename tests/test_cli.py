@@ -212,6 +212,84 @@ def test_a_bug_in_a_game_is_shown_from_its_own_frames_on(tmp_path: Path, command
     assert "entity_env" not in result.stderr.replace(str(tmp_path), "")
 
 
+HANGS = """
+from enum import Enum
+from entity_env import Game, Obs
+
+class Move(Enum):
+    LEFT = 0
+
+def search():
+    while True:
+        pass
+
+def play(agent, *, seed: int, fails: bool = False) -> None:
+    agent.act(Obs(), Move)
+    if fails and seed % 2:
+        raise RuntimeError("stumbled")
+    if not fails:
+        search()
+    agent.game_over(Obs(1.0))
+
+hangs = Game(play, entities=(), actions=(Move,))
+"""
+
+
+@pytest.fixture
+def hangs(tmp_path: Path) -> str:
+    path = tmp_path / "hangs.py"
+    path.write_text(HANGS)
+    return str(path)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no SIGALRM here")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("play", "--no-render"),
+        ("eval", "--num-workers=0"),
+        ("eval", "--num-workers=1", "--episodes=2"),
+    ],
+    ids=" ".join,
+)
+def test_a_game_that_hangs_is_shown_where_it_hangs(hangs: str, command: Sequence[str]) -> None:
+    name, *options = command
+    result = run(name, hangs, *options, "--step-timeout=0.2")
+    assert result.exit_code == 1
+    assert re.search(r'hangs.py", line \d+,? in search', result.stderr)
+    assert re.search(
+        r"hangs: no answer for 0.2 s.*\(.*seed \d+, episode 0, step 1\)", result.stderr
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_eval_goes_on_with_restart_and_says_what_failed(hangs: str, num_workers: int) -> None:
+    words = ("eval", hangs, "--set", "fails=true", "--episodes=40", "--json")
+    result = run(*words, f"--num-workers={num_workers}", "--on-error=restart")
+    assert result.exit_code == 0
+    failed = re.search(r"^(\d+) of 40 episodes failed, and count with what they had", result.stderr)
+    assert failed
+    assert json.loads(result.stdout)["mean_reward"] == pytest.approx(1 - int(failed[1]) / 40)
+    stopped = run(*words, f"--num-workers={num_workers}")
+    assert stopped.exit_code == 1
+    assert "stumbled" in stopped.stderr
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "x", "inf"])
+def test_a_step_timeout_that_makes_no_sense(seconds: str) -> None:
+    for command in ("play", "eval", "train"):
+        result = run(command, "snake", f"--step-timeout={seconds}")
+        assert result.exit_code == 2
+        assert "--step-timeout" in result.stderr
+
+
+def test_no_restart_where_games_are_played_one_by_one() -> None:
+    for words in (("--episodes=1",), ("--agents=random,bot",)):
+        result = run("eval", "tic_tac_toe", *words, "--on-error=restart")
+        assert result.exit_code == 2
+        assert "--on-error restart is for one agent" in result.stderr
+
+
 def test_a_breach_of_the_contract_is_shown_where_the_game_breaks_it(tmp_path: Path) -> None:
     file = tmp_path / "undeclared_game.py"
     file.write_text(BROKEN.replace("actions=(Move,)", "actions=()"))

@@ -59,6 +59,42 @@ def test_writes_checkpoint_and_curves_and_says_what_to_do(trained: tuple[Path, R
     assert settings_in(out)["net"]["d_model"] == 8
 
 
+STUCK = """
+from enum import Enum
+from entity_env import Game, Obs
+
+class Move(Enum):
+    LEFT = 0
+    RIGHT = 1
+
+def play(agent, *, seed: int, hangs: bool = False) -> None:
+    agent.act(Obs(), Move)
+    while hangs:
+        pass
+    if seed % 3 == 0:
+        raise RuntimeError("stumbled")
+    agent.game_over(Obs(1.0))
+
+stuck = Game(play, entities=(), actions=(Move,))
+"""
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_game_that_hangs_or_raises(tmp_path: Path, num_workers: int) -> None:
+    path = tmp_path / "stuck.py"
+    path.write_text(STUCK)
+    words = ("train", str(path), *SMALL, f"--num-workers={num_workers}", "--steps=64")
+    hangs = run(*words, f"--out={tmp_path / 'a'}", "--set=hangs=true", "--step-timeout=0.3")
+    assert hangs.exit_code == 1
+    assert re.search(r'stuck.py", line \d+,? in play', hangs.stderr)
+    assert re.search(r"hangs: no answer for 0.3 s.*\(env \d, .*seed \d+, episode 0", hangs.stderr)
+    raises = run(*words, f"--out={tmp_path / 'b'}")
+    assert raises.exit_code == 1
+    assert "stumbled" in raises.stderr
+    goes_on = run(*words, f"--out={tmp_path / 'c'}", "--on-error=restart")
+    assert (goes_on.exit_code, step_in(tmp_path / "c")) == (0, 64)
+
+
 def test_a_run_that_ended_no_episode_says_so(tmp_path: Path) -> None:
     args = ("--out", str(tmp_path / "run"), *SMALL, "--steps", "8", "--num-steps", "2")
     result = run("train", "cartpole", *args)

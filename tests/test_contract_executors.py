@@ -525,6 +525,8 @@ def test_chaos_covers_what_it_is_for() -> None:
     for name in ("Move", "Turn", "SelectDog"):
         assert any(not all(map(all, row.asked[name].allowed)) for row in rows if name in row.asked)
     assert any(row.hidden for row in rows)
+    untargeted = [row for row in rows if row.features.get("Ghost") and not row.asked]
+    assert untargeted, "nobody was asked although there were actors"
     assert any(row.truncated for row in rows)
     assert any(row.terminated and not row.features for row in rows)
     assert any(episode.length == 0 for batch in batches for episode in batch.episodes)

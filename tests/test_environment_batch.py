@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ from entity_env import (
     ObsSpace,
     SchemaError,
     SelectEntityAction,
+    SelectEntityActionMask,
+    SelectEntityActionSpace,
     VecActions,
     WorkerError,
     questions,
@@ -317,6 +320,59 @@ def test_what_does_not_fit_is_named_with_its_environment(
             vec.act(moves(0, 0, 0, 0))
 
 
+class Aimless(Environment):
+    """Asks its two units to select one of no targets, after a step."""
+
+    def __init__(self, mask: Sequence[Sequence[bool]] | None) -> None:
+        self._mask = mask
+
+    def obs_space(self) -> ObsSpace:
+        return ObsSpace([], {"Unit": Entity(["x"]), "Target": Entity(["x"])})
+
+    def action_space(self) -> Mapping[str, ActionSpace]:
+        return {"aim": SelectEntityActionSpace()}
+
+    def reset(self, *, seed: int | None = None) -> Observation:
+        return self._observe(1, None)
+
+    def act(self, actions: Mapping[str, Action]) -> Observation:
+        return self._observe(0 if self._mask is None else 1, self._mask)
+
+    def _observe(self, num_targets: int, mask: Sequence[Sequence[bool]] | None) -> Observation:
+        aim = SelectEntityActionMask(actor_types=["Unit"], actee_types=["Target"], mask=mask)
+        features = {"Unit": [[0.0], [1.0]], "Target": [[2.0]] * num_targets}
+        return Observation(reward=0.0, features=features, actions={"aim": aim})
+
+
+@pytest.mark.parametrize("mask", [None, [[True], [False]]])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_environment_that_asks_an_actor_without_a_target_is_named(
+    num_workers: int, mask: Sequence[Sequence[bool]] | None
+) -> None:
+    with VecEnv(partial(Aimless, mask), 2, num_workers, seed=3) as vec:
+        vec.reset()
+        place = rf"\(seed {EpisodeSeeds(3, 0)[0]}, episode 0, step 1\)"
+        with pytest.raises(SchemaError, match=rf"env 0: .*'aim'.*no legal choice.*{place}"):
+            vec.act({"aim": np.zeros(4, np.int64)})
+
+
+@pytest.mark.parametrize("reward", [None, "x", 1j, np.ones(1), 10**400])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_odd_reward_is_named(reward: Any, is_last: bool) -> None:  # noqa: ANN401
+    class Odd(Walker):
+        def act(self, actions: Mapping[str, Action]) -> Observation:
+            super().act(actions)
+            return self.observe(reward=reward, terminated=is_last)
+
+    for autoreset in get_args(Autoreset):
+        with VecEnv(Odd, 2, seed=3, autoreset=autoreset) as vec:
+            vec.reset()
+            with pytest.raises(SchemaError, match=r"reward,? must be a number, got .*") as caught:
+                vec.act(moves(0, 0, 0, 0))
+            assert f"seed {EpisodeSeeds(3, 0)[0]}, episode 0, step " in str(caught.value)
+            assert "env 0" in str(caught.value)
+
+
 def test_an_environment_that_returns_nothing_is_named() -> None:
     class Mute(Walker):
         def act(self, actions: Mapping[str, Action]) -> Observation:
@@ -383,8 +439,7 @@ def test_the_first_that_is_wrong_is_told_of_with_its_place(wrong: list[str], fir
         is_last = wrong[first] == "last"
         episode, step = (0, 1) if is_last else (1, 0)
         seed = EpisodeSeeds(7, first)[episode]
-        place = f"in env {first}, seed {seed}, episode {episode}, step {step}"
-        assert caught.value.__notes__ == [place]
+        assert str(caught.value).endswith(f"(seed {seed}, episode {episode}, step {step})")
 
 
 def test_after_a_last_observation_that_does_not_fit_everything_can_begin_anew() -> None:

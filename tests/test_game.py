@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from entity_env import Game, Obs, ProtocolError, SchemaError, Turn, UsageError
+from entity_env import (
+    Action,
+    Game,
+    Obs,
+    Observation,
+    ProtocolError,
+    SchemaError,
+    Turn,
+    UsageError,
+    WorkerError,
+)
 from entity_env.agents import RandomAgent
 from entity_env.seeds import EpisodeSeeds
+from entity_env.step_timeout import GameHangs, StepTimeout
 from entity_env.vec import VecEnv
 from tests.strategies import Move, untyped
 
@@ -272,3 +285,51 @@ def test_a_setting_without_a_default_must_be_given() -> None:
     with pytest.raises(UsageError, match="with_settings"):
         VecEnv(game, 1)
     assert game.run(RandomAgent(1), size=3)[0].seed >= 0
+
+
+def play_hang(agent: Agent, *, seed: int, when: int = 1) -> None:
+    for number in range(2):
+        while number == when:
+            pass
+        if agent.act(Obs().entities([Step(number)]), Move) is None:
+            return
+    agent.game_over()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no SIGALRM here")
+class TestStepTimeout:
+    game = Game(play_hang, entities=(Step,), actions=(Move,))
+
+    def test_a_game_that_hangs_is_ended_and_named(self) -> None:
+        with pytest.raises(WorkerError, match="the game hangs: no answer") as caught:
+            self.game.run(RandomAgent(), seed=7, step_timeout_s=0.1)
+        error = caught.value
+        assert (error.seed, error.episode, error.step) == (EpisodeSeeds(7)[0], 0, 1)
+        assert "in play_hang" in error.game_traceback
+        assert signal.getsignal(signal.SIGALRM) != StepTimeout(1)._tick
+
+    def test_before_the_first_question(self) -> None:
+        with pytest.raises(WorkerError, match="hangs") as caught:
+            self.game.run(RandomAgent(), when=0, step_timeout_s=0.1)
+        assert caught.value.step == 0
+
+    def test_the_agent_and_the_watcher_may_take_their_time(self) -> None:
+        class Slow(RandomAgent):
+            def decide(self, observation: Observation) -> Mapping[str, Action]:
+                Event().wait(0.15)
+                return super().decide(observation)
+
+        def watch(turn: Turn) -> None:
+            Event().wait(0.15)
+
+        [episode] = self.game.run(Slow(), watch=watch, when=9, step_timeout_s=0.1)
+        assert episode.length == 2
+
+    def test_a_process_that_was_stopped_is_not_taken_for_a_game_that_hangs(self) -> None:
+        """What was missed meanwhile is one strike of the timer."""
+        timeout = StepTimeout(0.2)
+        with timeout:
+            for _ in range(3):
+                timeout._tick(signal.SIGALRM, None)
+            with pytest.raises(GameHangs):
+                timeout._tick(signal.SIGALRM, None)

@@ -102,14 +102,14 @@ def test_keys_that_were_typed_ahead_count(terminal: Terminal) -> None:
 
 
 def test_few_entities_are_selected_with_one_key(terminal: Terminal) -> None:
-    def ask(agent: Agent) -> list[Unit] | None:
+    def ask(agent: Agent) -> list[Unit | None] | None:
         return agent.act(Obs().actors(UNITS[:1]).entities(UNITS[1:3]), PICK)
 
     assert answer(terminal, "93", ask) == [UNITS[2]]
 
 
 def test_many_entities_are_selected_with_a_number_and_enter(terminal: Terminal) -> None:
-    def ask(agent: Agent) -> list[Unit] | None:
+    def ask(agent: Agent) -> list[Unit | None] | None:
         return agent.act(Obs().actors(UNITS[:1]).entities(UNITS[1:]), PICK)
 
     assert answer(terminal, "99\n12\n", ask) == [UNITS[11]]

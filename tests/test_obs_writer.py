@@ -18,6 +18,7 @@ from entity_env import (
     Schema,
     SchemaError,
     SelectEntity,
+    VecObs,
 )
 from entity_env.obs_writer import ObsWriter
 from entity_env.observation_writer import ObservationWriter
@@ -54,11 +55,11 @@ class Stranger:
     x: int
 
 
-def write(obs: Obs, *actions: ActionType[Any]) -> None:
+def write(obs: Obs, *actions: ActionType[Any]) -> VecObs:
     """Adds one observation, so that its errors come out."""
     writer = ObsWriter(SCHEMA, where="env {}".format)
     writer.add(obs, actions)
-    finish(writer)
+    return finish(writer)
 
 
 @FEW
@@ -143,7 +144,6 @@ def test_features_stay_until_the_writer_is_cleared() -> None:
         (Obs().entities([Food(1.0), snake()]), [CALL], "sequence of Food holds a Snake"),
         (Obs().entities([snake()]), [MOVE], r"asks every actor.*obs\.actors"),
         (Obs().entities([snake()]).mask(CALL, [True] * 4), [MOVE], "asks every actor"),
-        (Obs().actors([snake()]), [EAT], "no legal choice"),
         (Obs().actors([snake()]).mask(MOVE, [[True] * 3]), [MOVE], r"\(1, 4\).*got \(1, 3\)"),
         (Obs().actors([snake()]).mask(MOVE, [[False] * 4]), [MOVE], "actor 0 no legal choice"),
         (Obs().actors([snake()]).mask(STEER, [[True]]), [STEER], "takes no mask"),
@@ -221,3 +221,30 @@ def test_no_entity_at_all_needs_no_mask() -> None:
     writer.add(Obs().actors([]).mask(pick, []).mask(MOVE, []), [pick, steer, MOVE])
     batch = finish(writer)
     assert not batch.is_ready.any()
+
+
+class TestActorsWithoutATarget:
+    """Are not asked, and not among the actors of the batch."""
+
+    def test_when_nothing_can_be_selected(self) -> None:
+        batch = write(Obs().globals(WORLD).actors([snake(), snake()]), EAT)
+        assert batch.action_masks["eat"].actors.lengths.tolist() == [0]
+        assert not batch.is_ready.any()
+
+    def test_when_their_row_of_the_mask_allows_nothing(self) -> None:
+        snakes = [snake(), snake(), snake()]
+        obs = Obs().globals(WORLD).entities([Food(1.0), Food(2.0)]).actors(snakes[:1])
+        obs.actors(snakes[1:]).mask(EAT, [[False, False], [False, True], [True, False]])
+        mask = untyped(write(obs, EAT).action_masks["eat"])
+        assert mask.actors[0].tolist() == [1, 2]
+        assert mask.mask[0].tolist() == [False, True, True, False]
+
+    @pytest.mark.parametrize("mask", [[], np.zeros((2, 0)), [[], []]])
+    def test_whatever_an_empty_mask_looks_like(self, mask: Any) -> None:  # noqa: ANN401
+        obs = Obs().globals(WORLD).actors([snake(), snake()]).mask(EAT, mask)
+        assert len(write(obs, EAT).action_masks["eat"].actors.values) == 0
+
+    def test_but_a_mask_that_does_not_fit_is_refused(self) -> None:
+        obs = Obs().globals(WORLD).actors([snake()]).mask(EAT, [[True]])
+        with pytest.raises(SchemaError, match=r"\(1, 0\): got \(1, 1\)"):
+            write(obs, EAT)

@@ -66,11 +66,22 @@ class Fixed:
 
 
 def played(
-    game: Game, agent: BatchPolicy, episodes: int = 10, seed: int = 2, **options: int
+    game: Game,
+    agent: BatchPolicy,
+    episodes: int = 10,
+    seed: int = 2,
+    num_workers: int = 0,
+    num_envs: int = 64,
 ) -> list[Episode]:
     told: list[Episode] = []
     done = play_many(
-        game, agent, episodes, seed=seed, on_episode=told.append, **{"num_workers": 0, **options}
+        game,
+        agent,
+        episodes,
+        seed=seed,
+        num_workers=num_workers,
+        num_envs=num_envs,
+        on_episode=told.append,
     )
     assert sorted(told, key=lambda episode: episode.number) == done
     return done

@@ -1,8 +1,14 @@
 """VecEnv in this process: order of calls, errors that say where, views, and the end."""
 
 import gc
+import re
+import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from threading import Thread
 from typing import Any, get_args
 
 import numpy as np
@@ -34,6 +40,7 @@ from entity_env.seeds import EpisodeSeeds
 from entity_env.spaces import Entity
 from entity_env.vec import Autoreset, VecEnv
 from tests.executors import SteppedGame
+from tests.strategies import untyped
 from tests.tiny_games import (
     Dot,
     Ghost,
@@ -49,6 +56,7 @@ from tests.tiny_games import (
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
+needs_alarm = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no SIGALRM here")
 
 
 def stay(num_envs: int) -> dict[str, NDArray[np.int64]]:
@@ -438,7 +446,7 @@ class TestErrorsOfTheGame:
         with VecEnv(dots_game(play), 2) as vec:
             with pytest.raises(ProtocolError, match="play returned without game_over") as caught:
                 step(vec)
-            assert caught.value.__notes__[0].startswith("in env 0, seed ")
+            assert "(env 0, seed " in str(caught.value)
 
     def test_play_that_never_asks(self) -> None:
         with (
@@ -462,7 +470,7 @@ class TestErrorsOfTheGame:
         with VecEnv(dots_game(play), 2) as vec:
             with pytest.raises(ProtocolError, match="agent 0 was asked before") as caught:
                 vec.reset()
-            assert "env 0" in caught.value.__notes__[0]
+            assert "(env 0, seed " in str(caught.value)
 
 
 BAD_OBSERVATIONS: dict[str, tuple[Callable[[], Obs], str]] = {
@@ -512,8 +520,11 @@ def test_a_bad_observation_is_named(show: Callable[[], Obs], message: str, when:
             return
         with pytest.raises(SchemaError, match=message) as caught:
             step(vec)
-        notes = getattr(caught.value, "__notes__", [])
-        assert "env 2" in str(caught.value) + "".join(notes)
+        assert "env 2" in str(caught.value)
+        step_number = 0 if when == "reset" else 1
+        assert re.search(rf"seed \d+, episode 0, step {step_number}", str(caught.value))
+        if when != "game_over":  # the game has gone on since
+            assert re.search(rf"{Path(__file__).name}:\d+ in play\)", str(caught.value))
         vec.reset()
         vec.act(stay(4))
 
@@ -526,7 +537,7 @@ def test_an_undeclared_action_is_named(action: Any) -> None:  # noqa: ANN401 - a
     with VecEnv(dots_game(play), 2) as vec:
         with pytest.raises(SchemaError, match=r"not declared; declared are Move") as caught:
             vec.reset()
-        assert "env 0" in caught.value.__notes__[0]
+        assert re.search(rf"\(env 0, seed .*{Path(__file__).name}:\d+ in play\)", str(caught.value))
 
 
 def test_actors_that_are_missing_are_named() -> None:
@@ -717,6 +728,177 @@ def test_every_error_is_ours() -> None:
     """What the tests above catch can be caught with one class."""
     for error in (ClosedError, ProtocolError, SchemaError, UsageError, WorkerError):
         assert issubclass(error, EntityEnvError)
+
+
+def play_hang(agent: Agent, *, seed: int, hangs: bool = True) -> None:
+    """Answers one question; the first episode of env 1 hangs then."""
+    ask(agent)
+    if seed == EpisodeSeeds(0, 1)[0]:
+        hang()
+    agent.game_over()
+
+
+def hang() -> None:
+    while True:
+        pass
+
+
+@needs_alarm
+class TestAGameThatHangsInThisProcess:
+    @each_transport
+    def test_is_ended_and_named_with_its_stack(self, transport: Transport) -> None:
+        game = dots_game(play_hang)
+        with VecEnv(game, 3, transport=transport, step_timeout_s=0.2) as vec:
+            vec.reset()
+            with pytest.raises(
+                WorkerError, match=r"the game hangs: no answer for 0\.2 s"
+            ) as caught:
+                vec.act(stay(3))
+            error = caught.value
+            assert (error.env_id, error.episode, error.step) == (1, 0, 1)
+            assert error.seed == EpisodeSeeds(0, 1)[0]
+            assert re.search(r"in play_hang\n.*\n.*in hang\n", error.game_traceback)
+            vec.reset()
+            assert len(vec.act(stay(3)).episodes) == 3
+
+    def test_begins_anew_with_restart(self) -> None:
+        with VecEnv(dots_game(play_hang), 3, on_error="restart", step_timeout_s=0.2) as vec:
+            vec.reset()
+            ended = vec.act(stay(3)).episodes
+            assert [dict(e.metrics) for e in ended if e.truncated] == [{"error": 1.0}]
+            assert len(vec.act(stay(3)).episodes) == 3
+
+    def test_may_be_an_environment(self) -> None:
+        class Hangs(SteppedGame):
+            def act(self, actions: Mapping[ActionName, Action]) -> Observation:
+                hang()
+                return super().act(actions)
+
+        with VecEnv(lambda: Hangs(count, "greenlet"), 2, step_timeout_s=0.2) as vec:
+            vec.reset()
+            with pytest.raises(WorkerError, match="the game hangs") as caught:
+                vec.act(stay(2))
+            assert (caught.value.env_id, caught.value.step) == (0, 0)
+
+    def test_handler_and_timer_of_the_program_are_put_back(self) -> None:
+        def own(number: int, frame: object) -> None:
+            pass
+
+        before = signal.signal(signal.SIGALRM, own)
+        timer = signal.setitimer(signal.ITIMER_REAL, 60, 7)
+        try:
+            with VecEnv(dots_game(play_hang), 2, on_error="restart", step_timeout_s=0.2) as vec:
+                vec.reset()
+                vec.act(stay(2))
+                vec.reset()
+            assert signal.getsignal(signal.SIGALRM) is own
+            left_s, interval_s = signal.getitimer(signal.ITIMER_REAL)
+            assert 0 < left_s < 60
+            assert interval_s == 7
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+            signal.signal(signal.SIGALRM, before)
+
+    def test_nothing_is_raised_elsewhere_than_in_the_main_thread(self) -> None:
+        lengths: list[int] = []
+
+        def play() -> None:
+            with VecEnv(count, 1, step_timeout_s=0.001) as vec:
+                vec.reset()
+                lengths.append(len(vec.act(stay(1))))
+
+        thread = Thread(target=play)
+        thread.start()
+        thread.join()
+        assert lengths == [1]
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), "1"])
+def test_a_step_timeout_that_makes_no_sense(timeout_s: Any) -> None:  # noqa: ANN401
+    for num_workers in (0, 1):
+        with pytest.raises(UsageError, match="step_timeout_s must be a number of seconds above 0"):
+            VecEnv(count, 1, num_workers, step_timeout_s=timeout_s)
+
+
+BAD_METRICS: dict[str, tuple[dict[Any, Any], str]] = {
+    "name is a number": ({5: 1.0}, r"the name of a metric must be a text, got 5 \(int\)"),
+    "name is half a character": ({"\ud800": 1.0}, r"metric '\\ud800' must be a text that UTF-8"),
+    "name with NUL": ({"a\0b": 1.0}, r"metric 'a\\x00b' must be a text"),
+    "text": ({"good": 1.0, "bad": "x"}, "the metric 'bad' must be a number, got 'x'"),
+    "none": ({"bad": None}, "the metric 'bad' must be a number, got None"),
+    "array": ({"bad": np.zeros(1)}, r"the metric 'bad' must be a number, got array\(\[0"),
+    "complex": ({"bad": 1j}, "the metric 'bad' must be a number, got 1j"),
+    "beyond floats": ({"bad": 10**400}, "the metric 'bad' must be a number, got 1000"),
+    "no mapping": (untyped([1]), r"metrics must be a mapping from names to numbers, got \[1\]"),
+}
+
+
+def play_metric(
+    agent: Agent, *, seed: int, bad: dict[Any, Any] | None = None, is_last: bool = False
+) -> None:
+    """Attaches a metric; something is wrong with that of its second observation."""
+    agent.act(Obs().entities([Dot(0)]).metric("asked", 2), Move)
+    obs = Obs().entities([Dot(0)])
+    obs.metrics = bad if seed == EpisodeSeeds(0, 1)[0] else {"asked": 2.0}
+    if not is_last:
+        agent.act(obs, Move)
+    agent.game_over(obs if is_last else None)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(("bad", "message"), BAD_METRICS.values(), ids=BAD_METRICS)
+def test_a_bad_metric_is_named_and_breaks_nothing_later(
+    bad: dict[Any, Any], message: str, num_workers: int, is_last: bool
+) -> None:
+    if is_last and "mapping" in message:
+        pytest.skip("game_over itself raises then")
+    game = dots_game(partial(play_metric, bad=bad, is_last=is_last))
+    with VecEnv(game, 3, num_workers) as vec:
+        vec.reset()
+        place = rf"env 1: .*{message}.*\(seed {EpisodeSeeds(0, 1)[0]}, episode 0, step 1"
+        with pytest.raises(SchemaError, match=place):
+            vec.act(stay(3))
+        vec.reset()
+        asked = vec.act(stay(3)).metrics["asked"]
+        assert (asked.sum / asked.count, asked.max) == (2, 2)
+
+
+ODD_SCORES = [None, "x", b"1", 1j, np.array([2.0]), np.array([1.0, 2.0]), [1], 10**400]
+
+
+def play_score(agent: Agent, *, seed: int, score: Any, when: int) -> None:  # noqa: ANN401
+    for i in range(3):
+        agent.act(Obs(score if i == when and seed % 2 else 0.0).entities([Dot(0)]), Move)
+    agent.game_over(Obs(score if when == 3 and seed % 2 else 0.0))
+
+
+ODD_SEED = next(seed for seed in range(9) if EpisodeSeeds(seed, 0)[0] % 2)
+
+
+@pytest.mark.parametrize("when", range(4))
+@pytest.mark.parametrize("score", ODD_SCORES, ids=lambda score: str(score)[:9])
+def test_an_odd_score_is_named(score: Any, when: int) -> None:  # noqa: ANN401
+    def play(vec: VecEnv) -> None:
+        vec.reset(ODD_SEED)
+        for _ in range(3):
+            vec.act(stay(vec.num_envs))
+
+    game = dots_game(partial(play_score, score=score, when=when))
+    for num_envs in (1, 2):
+        with VecEnv(game, num_envs) as vec:
+            with pytest.raises(SchemaError, match="must be a number, got") as caught:
+                play(vec)
+            seed = EpisodeSeeds(ODD_SEED, 0)[0]
+            place = rf"env 0.*seed {seed}, episode 0, step {when}, at .*:\d+ in play_score\)"
+            assert re.search(place, str(caught.value))
+
+
+@pytest.mark.parametrize("score", [Fraction(1, 2), np.float32(0.5), np.array(0.5), True, 2**60])
+def test_any_real_number_is_a_score(score: Any) -> None:  # noqa: ANN401
+    with VecEnv(dots_game(partial(play_score, score=score, when=1)), 1) as vec:
+        vec.reset(ODD_SEED)
+        assert vec.act(stay(1)).reward.tolist() == [np.float32(float(score))]
 
 
 def test_metrics_of_games_and_of_last_observations() -> None:

@@ -22,10 +22,10 @@ from entity_env.vec.endings import Ended, Endings
 from entity_env.vec.shared_block import SharedBlock
 from entity_env.vec.wire import StepReader, StepWriter
 from tests.batches import assert_same
-from tests.strategies import FEW, FLOATS, SCHEMA, Scene, scenes
+from tests.strategies import FEW, FLOATS, SCHEMA, Scene, scenes, untyped
 
 INTS64 = st.integers(-(2**62), 2**62)
-NAMES = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=5)
 METRICS = st.dictionaries(NAMES, st.floats(allow_nan=False), max_size=3)
 EPISODES = st.builds(
     Episode,
@@ -213,6 +213,30 @@ def test_a_step_that_failed_after_growing_leaves_nothing_behind() -> None:
                 writer.end(0, step)
         hand_over(writer, reader, 0)
         assert reader.read(0).frame.features()["Thing"].values.tolist() == [[3.0]] * 3
+
+
+def test_names_of_metrics_arrive_whatever_was_not_read_before() -> None:
+    def write(parity: int, **metrics: float) -> None:
+        writer.begin(parity)
+        step = thing_step(writer.memory[parity], [1] * 3, 0.0)
+        step.metrics = {name: Metric(1, value, value, value) for name, value in metrics.items()}
+        writer.end(parity, step)
+
+    def read(parity: int) -> dict[str, float]:
+        hand_over(writer, reader, parity)
+        return {name: metric.sum for name, metric in reader.read(parity).metrics.items()}
+
+    with pair(THINGS) as (writer, reader):
+        write(0, unread=1)
+        bad: dict[str, float] = {"first": 3, "bad": untyped("no number")}
+        with pytest.raises(ValueError, match="could not convert"):
+            write(1, **bad)
+        write(0, later=4, unread=5)
+        assert read(0) == {"later": 4, "unread": 5}
+        write(1, unread=6, new=7)
+        assert read(1) == {"unread": 6, "new": 7}
+        write(0)
+        assert read(0) == {}
 
 
 def test_what_was_shown_last_stays_whole_while_the_next_step_is_written() -> None:

@@ -22,10 +22,11 @@ from entity_env import (
     SchemaError,
     UsageError,
     WorkerError,
+    game_traceback,
 )
 from entity_env.agents import Agent
 from entity_env.seeds import EpisodeSeeds
-from entity_env.vec import VecEnv, game_traceback, link, shared_block, wire, workers
+from entity_env.vec import VecEnv, link, shared_block, wire, workers
 from entity_env.vec.shared_block import SharedBlock
 from tests.tiny_games import Dot, Move, ask, count, dots_game
 from tests.worker_games import Lamp
@@ -563,7 +564,7 @@ def test_the_time_to_start_can_be_given() -> None:
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "5", True])
 @pytest.mark.parametrize("name", ["start_timeout_s", "step_timeout_s"])
 def test_times_are_seconds(name: str, seconds: object) -> None:
-    with pytest.raises(UsageError, match=f"{name} must be a number of seconds above 0: got"):
+    with pytest.raises(UsageError, match=f"{name} must be a number of seconds above 0, at most"):
         VecEnv(count, 1, **{name: seconds})  # type: ignore[arg-type]  # on purpose
 
 

@@ -103,7 +103,7 @@ def _look(rng: Random, score: float) -> tuple[Obs, list[Dog]]:
 
 def _questions(rng: Random, obs: Obs, dogs: Sequence[Dog]) -> list[Any]:
     """What to ask with a random observation; masks some of it."""
-    asked = rng.sample([Move, EACH, STEER, PICK][: 4 if dogs else 3], k=rng.randint(1, 3))
+    asked = rng.sample([Move, EACH, STEER, PICK], k=rng.randint(1, 3))
     if Move in asked and rng.random() < 0.5:
         obs.mask(Move, _allowed(rng, len(Move)))
     turning = sum(len(obs.groups[i]) for i, _ in obs.actor_groups or ())
@@ -111,7 +111,7 @@ def _questions(rng: Random, obs: Obs, dogs: Sequence[Dog]) -> list[Any]:
         obs.mask(EACH, [_allowed(rng, len(Turn)) for _ in range(turning)])
     picking = sum(len(obs.groups[i]) for i, performs in obs.actor_groups or () if not performs)
     if PICK in asked and picking and rng.random() < 0.5:
-        obs.mask(PICK, [_allowed(rng, len(dogs)) for _ in range(picking)])
+        obs.mask(PICK, [[rng.random() < 0.5 for _ in dogs] for _ in range(picking)])
     return asked
 
 
@@ -125,6 +125,8 @@ def _worth(answers: object) -> float:
     """A number that differs for different answers."""
     if isinstance(answers, Enum):
         return float(answers.value)
+    if answers is None:  # of a ghost that has nobody to pick
+        return 0.5
     if isinstance(answers, Dog):
         return float(answers.number)
     if isinstance(answers, np.ndarray):

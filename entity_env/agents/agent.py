@@ -81,7 +81,8 @@ class Agent(ABC):
         Args:
             obs: what the agent sees. The first `act` after `game_over` begins a new episode.
             actions: an Enum for one choice (the answer is a member), `Categorical(Move)` or
-                `SelectEntity(Food)` for one answer an actor (a list).
+                `SelectEntity(Food)` for one answer an actor (a list). The answer of an actor that
+                has nothing to select is None.
 
         Returns:
             The answer, a tuple of them when there is more than one question, or None: whoever

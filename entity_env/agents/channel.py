@@ -7,6 +7,7 @@ Two transports behind one interface. `greenlet` switches within the thread, in u
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FrameType
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from entity_env.errors import UsageError
@@ -26,6 +27,10 @@ class Channel(Protocol):
     @property
     def is_finished(self) -> bool:
         """The function has returned, raised, or was unwound."""
+
+    @property
+    def frame(self) -> FrameType | None:
+        """The innermost frame of the game while it waits; None if there is none."""
 
     def resume(self) -> None:
         """Runs the game until it waits in `suspend`, or is finished.

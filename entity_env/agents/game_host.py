@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FrameType
 from typing import Final, TypeAlias
 
 from entity_env.agents.channel import Channel, Transport, make_channel, require_transport
 from entity_env.agents.train_agent import TrainAgent
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
-from entity_env.errors import ClosedError, GameExit, ProtocolError
+from entity_env.errors import ClosedError, GameExit, ProtocolError, SchemaError
 from entity_env.game import Game, no_game_over
 from entity_env.obs import Obs
 from entity_env.seeds import EpisodeSeeds, Run
@@ -102,6 +104,11 @@ class GameHost:
         return max(playing or [agent.num_episodes for agent in self.agents])
 
     @property
+    def frame(self) -> FrameType | None:
+        """The game's innermost frame while it waits; None if there is none."""
+        return None if self._channel is None else self._channel.frame
+
+    @property
     def is_leaving(self) -> bool:
         """The game is being unwound."""
         return self.is_closed or self._is_restarting
@@ -166,6 +173,8 @@ class GameHost:
 
     def game_over(self, agent: TrainAgent, obs: Obs, truncated: bool) -> None:
         """Called by the game, through an agent."""
+        if not is_number(obs.score):
+            raise SchemaError(must_be_number("score", obs.score))
         first = agent.first_score if agent.is_playing else obs.score
         episode = Episode(
             reward=obs.score - first,

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Final
 
 import greenlet
@@ -61,6 +62,10 @@ class GreenletChannel:
     @property
     def is_finished(self) -> bool:
         return self._is_finished or self._greenlet.dead
+
+    @property
+    def frame(self) -> FrameType | None:
+        return self._greenlet.gr_frame
 
     def resume(self) -> None:
         if self._is_finished:

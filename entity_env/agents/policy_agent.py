@@ -10,7 +10,7 @@ from entity_env.action_type import ActionType
 from entity_env.agents.agent import Agent, Answered
 from entity_env.errors import ProtocolError, SchemaError
 from entity_env.game_run import AgentRun
-from entity_env.obs import Obs
+from entity_env.obs import Obs, answer_to
 from entity_env.observation import Action, Observation
 from entity_env.question import Question, questions
 from entity_env.schema import Schema
@@ -98,10 +98,7 @@ class PolicyAgent(Agent):
         asked = {question.name: question for question in self.questions(observation)}
         try:
             return tuple(
-                kind.decode(
-                    asked[kind.name].chosen(decided.get(kind.name)),
-                    obs.of_class(kind.actee) if hasattr(kind, "actee") else (),
-                )
+                answer_to(kind, obs, iter(asked[kind.name].chosen(decided.get(kind.name))))
                 for kind in kinds
             )
         except SchemaError as error:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextvars
+import ctypes
+import os
+import sys
 import threading
 from collections.abc import Callable
+from time import monotonic
+from types import FrameType
 from typing import NoReturn
 
 from entity_env.agents.channel import MAX_SWALLOWED_EXITS
 from entity_env.errors import ClosedError, GameExit, ProtocolError
+from entity_env.game_traceback import stack_at
+from entity_env.step_timeout import GameHangs
 
 _CLOSE_TIMEOUT_S = 5.0
 
@@ -39,6 +46,7 @@ class ThreadChannel:
         self._done.acquire()
         self._turns_given = 0
         self._turns_done = 0
+        self._process = os.getpid()
         self._begun = threading.Lock()
         """Taken by the first thread that begins."""
         self._error: BaseException | None = None
@@ -48,11 +56,20 @@ class ThreadChannel:
         self._num_swallowed = 0
         self.is_finished = False
 
+    @property
+    def frame(self) -> FrameType | None:
+        thread = self._thread
+        if thread is None or thread.ident is None or self.is_finished:
+            return None
+        return sys._current_frames().get(thread.ident)
+
     def resume(self) -> None:
         if self.is_finished:
             raise ClosedError(f"{self._name} is finished: nothing is left to resume")
         if self._turns_done < self._turns_given:
             raise ProtocolError(f"{self._name}: the game is still running: it was interrupted")
+        if os.getpid() != self._process:
+            self._leave_to_parent()
         self._turns_given += 1
         self._wake()
         self._wait()
@@ -75,6 +92,8 @@ class ThreadChannel:
             raise GameExit
 
     def throw(self) -> None:
+        if os.getpid() != self._process:
+            self._leave_to_parent()
         self._num_swallowed = 0
         while True:
             # Looked at first: a game that runs may leave, and begin anew, as soon as it is told.
@@ -97,7 +116,7 @@ class ThreadChannel:
             )
 
     def close(self) -> None:
-        if not self.is_finished and self._turns_given:
+        if not self.is_finished and self._turns_given and os.getpid() == self._process:
             self.throw()
         self.is_finished = True
 
@@ -129,9 +148,12 @@ class ThreadChannel:
 
     def _wait(self, timeout_s: float = -1) -> None:
         """Waits until the game hands over, and raises what it raised; -1 = for ever."""
-        while self._turns_done < self._turns_given:
-            if not self._done.acquire(timeout=timeout_s):
-                self._give_up()
+        try:
+            while self._turns_done < self._turns_given:
+                if not self._done.acquire(timeout=timeout_s):
+                    self._give_up()
+        except GameHangs as hang:
+            self._end_hanging(hang)
         if self.is_finished and self._thread is not None:
             self._thread.join()
         error, self._error = self._error, None
@@ -140,6 +162,38 @@ class ThreadChannel:
                 raise error
             finally:
                 del error  # whose traceback refers to this frame
+
+    def _end_hanging(self, hang: GameHangs) -> None:
+        """Raises `hang` in the game's own thread, and waits until that has ended it."""
+        thread = self._thread
+        if thread is None or thread.ident is None:
+            raise hang
+        stack = stack_at(self.frame)
+        _raise_in(thread.ident, GameHangs)
+        deadline = monotonic() + _CLOSE_TIMEOUT_S
+        try:
+            while self._turns_done < self._turns_given and monotonic() < deadline:
+                self._done.acquire(timeout=max(deadline - monotonic(), 0.0))
+        except GameHangs:
+            pass
+        if self._turns_done < self._turns_given:
+            self.is_finished = self._is_exiting = True
+            self._turns_given += 1  # it may be just about to wait
+            self._wake()
+            hang.stack = stack
+            raise hang
+        if not self.is_finished:
+            _raise_in(thread.ident, None)  # it asked its agent at the last moment
+        elif isinstance(self._error, GameHangs):
+            self._error.args = hang.args
+
+    def _leave_to_parent(self) -> NoReturn:
+        """Leaves a game alone whose thread has stayed in the process that this was forked from."""
+        self.is_finished = True
+        raise ProtocolError(
+            f"{self._name}: its thread runs in process {self._process}, from which this one was "
+            'forked: make a new environment here, or fork with transport="greenlet"'
+        )
 
     def _give_up(self) -> NoReturn:
         """Leaves a game that is stuck to itself: it is told to leave when it asks again."""
@@ -164,3 +218,9 @@ class ThreadChannel:
         finally:
             self.is_finished = True
             self._complete(self._turns_given)
+
+
+def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
+    """Raises an exception in another thread, once it runs Python; None takes that back."""
+    what = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), what)

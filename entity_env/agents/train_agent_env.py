@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from entity_env.agents.channel import Transport
 from entity_env.agents.game_host import GameHost
 from entity_env.agents.train_agent import TrainAgent, names_of
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.environment import Environment
 from entity_env.episode import Episode
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
 from entity_env.game import Game
-from entity_env.obs import Obs
+from entity_env.obs import Obs, answer_to
 from entity_env.observation import Action, Observation
 from entity_env.observe import observe
 from entity_env.question import Question, questions
@@ -162,6 +163,8 @@ class TrainAgentEnv(Environment):
         if agent.obs is None:
             return Observation(reward=0.0)
         score = agent.obs.score
+        if not is_number(score):
+            raise SchemaError(f"{self._host.name}: {must_be_number('score', score)}")
         if not agent.is_playing:
             agent.is_playing = True
             agent.first_score = agent.last_score = score
@@ -182,10 +185,7 @@ class TrainAgentEnv(Environment):
                 f"asked for are {', '.join(asked)}"
             )
         answers = tuple(
-            kind.decode(
-                asked[kind.name].chosen(actions.get(kind.name)),
-                obs.of_class(kind.actee) if hasattr(kind, "actee") else (),
-            )
+            answer_to(kind, obs, iter(asked[kind.name].chosen(actions.get(kind.name))))
             for kind in agent.kinds
         )
         return answers[0] if len(answers) == 1 else answers

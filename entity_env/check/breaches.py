@@ -36,8 +36,10 @@ class Breaches:
         self.name = name
         self.place = ""
         """Where the next breach will be seen: "episode 0 (seed 7), step 3"."""
-        self.cause: Exception | None = None
+        self.cause: BaseException | None = None
         """The first exception that was not expected, for its traceback."""
+        self.line = ""
+        """The line of the game that shows what is looked at: "game.py:12 in play"."""
         self._found: dict[str, tuple[str, int]] = {}
 
     def __len__(self) -> int:
@@ -46,6 +48,8 @@ class Breaches:
     def add(self, breach: str) -> None:
         """Adds one breach; those that differ in numbers alone count as one."""
         text = f"{self.place}: {breach}" if self.place else breach
+        if self.line:
+            text = f"{text} ({self.line})"
         kind = _NUMBER.sub("#", breach)
         first, count = self._found.get(kind, (text, 0))
         self._found[kind] = first, count + 1

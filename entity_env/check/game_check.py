@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -22,12 +25,14 @@ from entity_env.check.obs_breaches import obs_breaches
 from entity_env.check.observation_breaches import observation_breaches
 from entity_env.errors import GameExit, SchemaError
 from entity_env.game import Game
-from entity_env.obs import Obs
+from entity_env.game_traceback import line_of_frame, stack_of
+from entity_env.obs import Obs, answer_to
 from entity_env.observation import Observation
 from entity_env.observe import observe
 from entity_env.question import questions, random_action
 from entity_env.schema import Schema
 from entity_env.seeds import EpisodeSeeds
+from entity_env.step_timeout import GameHangs, StepTimeout
 
 if TYPE_CHECKING:
     from entity_env.agents.agent import Agent
@@ -39,33 +44,45 @@ _MAX_IDLE: Final = 100
 """So often `play` may return without having asked anything."""
 
 
-def check_game(game: Game, *, episodes: int = 3, max_steps: int = 2000, seed: int = 0) -> None:
+def check_game(
+    game: Game,
+    *,
+    episodes: int = 3,
+    max_steps: int = 2000,
+    seed: int = 0,
+    step_timeout_s: float | None = 30.0,
+) -> None:
     """Plays a game with random legal actions and checks that it keeps the contract.
 
     Finds what `check_env` finds in observations, and besides: fields that hold something else than
     they declare (a tuple of another length, a value that is no member of its Enum), entities and
     actions that were not declared, episodes that differ for one seed, that never end, or in which
-    nothing was asked, a `play` that raises, that returns without `game_over`, that goes on after
-    `act` gave None or swallows the exception that ends it, threads and processes left behind.
+    nothing was asked, a `play` that raises, that hangs, that returns without `game_over`, that goes
+    on after `act` gave None or swallows the exception that ends it, threads and processes left
+    behind.
 
     Args:
         game: what to check; for other settings hand over `game.with_settings(...)`.
         episodes: how many are played, each of them twice.
         max_steps: an episode that goes on for longer is taken for one that never ends.
         seed: the seeds of the episodes and the actions follow from it.
+        step_timeout_s: seconds that the game may take between two questions before it counts as
+            hanging; None = for ever. See `StepTimeout` for what can be ended.
 
     Raises:
         ContractError: with every breach, a sentence each, in `problems`.
     """
     breaches = Breaches(game.name)
-    with nothing_left_behind(breaches):
-        first = _GameCheck(game, breaches, max_steps, seed)
+    timeout = StepTimeout(step_timeout_s)
+    with nothing_left_behind(breaches), timeout:
+        first = _GameCheck(game, breaches, max_steps, seed, timeout)
         first.play(episodes)
         if not len(breaches):
-            second = _GameCheck(game, breaches, max_steps, seed)
+            second = _GameCheck(game, breaches, max_steps, seed, timeout)
             second.play(episodes)
             require_same(first.trace, second.trace, breaches)
-        _GameCheck(game, breaches, max_steps, seed).play(episodes, num_answers=1)
+        if not first.hangs:
+            _GameCheck(game, breaches, max_steps, seed, timeout).play(episodes, num_answers=1)
     breaches.raise_if_any()
 
 
@@ -77,9 +94,14 @@ class _GameCheck:
 
     Attributes:
         trace: what was observed, with where it was.
+        hangs: the game was ended because it took too long.
     """
 
-    def __init__(self, game: Game, breaches: Breaches, max_steps: int, seed: int) -> None:
+    def __init__(
+        self, game: Game, breaches: Breaches, max_steps: int, seed: int, timeout: StepTimeout
+    ) -> None:
+        self.hangs = False
+        self._timeout = timeout
         self.trace: list[tuple[str, Snapshot]] = []
         self._game = game
         self._breaches = breaches
@@ -116,6 +138,19 @@ class _GameCheck:
     def seed_of(self, agent: _CheckAgent) -> int:
         """Seed of the episode that an agent plays."""
         return self._seeds[agent.num_episodes]
+
+    @contextmanager
+    def asked(self, frame: FrameType) -> Iterator[None]:
+        """Around whatever a game calls, in this frame: that takes as long as it takes."""
+        self._timeout.stop()
+        self._breaches.line = line_of_frame(frame)
+        try:
+            yield
+        except GameExit:  # the game is to leave, and may hang instead
+            self._timeout.start()
+            raise
+        self._breaches.line = ""
+        self._timeout.start()
 
     def answer(self, agent: _CheckAgent, obs: Obs, actions: tuple[ActionKey, ...]) -> object:
         """What an agent answers; None once it has hung up."""
@@ -177,11 +212,20 @@ class _GameCheck:
         run.gr_context = contextvars.copy_context()
         self._hub = getcurrent()
         self._player = run
+        self._timeout.start()
         try:
             run.switch()
         except Exception as error:  # whatever a game raises
             self._breaches.raised("play", error)
             return False
+        except GameHangs as hang:
+            self.hangs = True
+            self._breaches.cause = hang
+            self._breaches.add(f"play hangs, {hang}: {stack_of(hang)}")
+            return False
+        finally:
+            self._timeout.stop()
+            self._breaches.line = ""
         return run.dead
 
     def _observe(
@@ -244,12 +288,7 @@ class _GameCheck:
             self._has_hung_up = True
             return None
         chosen = {q.name: q.chosen(random_action(q, self._rng)) for q in asked}
-        answers = tuple(
-            kind.decode(
-                chosen[kind.name], obs.of_class(kind.actee) if hasattr(kind, "actee") else ()
-            )
-            for kind in kinds
-        )
+        answers = tuple(answer_to(kind, obs, iter(chosen[kind.name])) for kind in kinds)
         return answers[0] if len(answers) == 1 else answers
 
     def _ignored(self) -> None:
@@ -271,7 +310,7 @@ class _GameCheck:
         raise GameExit
 
     def _add(self, breach: str) -> None:
-        self._breaches.place = ""
+        self._breaches.place = self._breaches.line = ""
         self._breaches.add(breach)
 
     def _at(self, agent: _CheckAgent) -> None:
@@ -302,7 +341,8 @@ class _CheckAgent:
 
     def act(self, obs: Obs, /, *actions: ActionKey) -> object:
         self.num_observed += 1
-        return self._check.answer(self, obs, actions)
+        with self._check.asked(sys._getframe()):
+            return self._check.answer(self, obs, actions)
 
     def act_async(self, obs: Obs, /, *actions: ActionKey) -> _Answer:
         answer = self.act(obs, *actions)
@@ -311,7 +351,8 @@ class _CheckAgent:
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
         self.num_observed += 1
-        self._check.game_over(self, obs, truncated)
+        with self._check.asked(sys._getframe()):
+            self._check.game_over(self, obs, truncated)
 
     def close(self) -> None:
         pass

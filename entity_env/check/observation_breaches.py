@@ -15,6 +15,7 @@ from entity_env.observation import EntityID, Observation
 from entity_env.observation_writer import ObservationWriter
 from entity_env.question import questions
 from entity_env.spaces import ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.vec_obs import metric_problem
 
 ActionSpaces = Mapping[ActionName, ActionSpace]
 
@@ -68,7 +69,9 @@ def _breaches(
 
 def _in_metrics(metrics: Mapping[str, float]) -> Iterator[str]:
     for name, value in metrics.items():
-        if not is_finite(value):
+        if problem := metric_problem(name, 0.0):
+            yield problem
+        elif not is_finite(value):
             yield f"the metric {name!r} is {value!r}, expected a finite number"
 
 

@@ -13,7 +13,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from entity_env.agents import BatchPolicy
+from entity_env.agents import Agent, BatchPolicy
 from entity_env.cli.azul_agents import is_azul_name, loading
 from entity_env.cli.failures import failures_of
 from entity_env.cli.find import find_game
@@ -27,7 +27,9 @@ from entity_env.cli.options import (
     default_workers,
     game_argument,
     greedy_option,
+    on_error_option,
     set_option,
+    step_timeout_option,
     temperature_option,
 )
 from entity_env.cli.play_many import play_many
@@ -37,6 +39,7 @@ from entity_env.episode import Episode
 from entity_env.errors import UsageError
 from entity_env.game import Game
 from entity_env.game_run import Turn
+from entity_env.vec.local import ERROR_METRIC, OnError
 
 _Z95: Final = 1.959964  # half width of a 95 % interval of the normal distribution, in deviations
 
@@ -111,6 +114,8 @@ class Figures:
     help="Processes that play; 0 = none. Games for several agents are played one by one.  "
     "[one a core]",
 )
+@step_timeout_option
+@on_error_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @set_option
 def evaluate(
@@ -124,6 +129,8 @@ def evaluate(
     num_games: int | None,
     seed: int,
     num_workers: int | None,
+    step_timeout_s: float | None,
+    on_error: OnError,
     as_json: bool,
     settings: Sequence[str],
 ) -> None:
@@ -141,9 +148,12 @@ def evaluate(
     if entrants is not None:
         if agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")
+        _require_raise(on_error)
         names = split_names(entrants)
         with failures_of(chosen):
-            match = run_match(chosen, names, num_games, seed=seed, load=load)
+            match = run_match(
+                chosen, names, num_games, seed=seed, load=load, step_timeout_s=step_timeout_s
+            )
         _report(match_json(match), match_table(match), as_json)
         return
     _require_episodes(chosen, agents, num_games)
@@ -152,22 +162,17 @@ def evaluate(
         raise UsageError("nobody wants to play so many episodes: entity-env play --agent human")
     seats = load_agents(seated, seed, greedy=greedy, temperature=temperature, adapt=adapt)
     workers = default_workers(episodes) if num_workers is None else num_workers
-    with failures_of(chosen), _Progress(episodes) as progress:
-        if len(seats) == 1 and isinstance(seats[0], BatchPolicy):
-            played = play_many(
-                chosen,
-                seats[0],
-                episodes,
-                seed=seed,
-                num_workers=workers,
-                on_episode=progress.count,
-            )
-        else:
-            played = chosen.run(*seats, seed=seed, episodes=episodes, watch=progress)
-    figures = [
-        Figures.of([episode for episode in played if episode.agent_id == agent_id])
-        for agent_id in range(chosen.num_agents)
-    ]
+    played = _played(
+        chosen,
+        seats,
+        episodes,
+        seed=seed,
+        workers=workers,
+        step_timeout_s=step_timeout_s,
+        on_error=on_error,
+    )
+    _report_failed(played)
+    figures = _figures_of(played, chosen.num_agents)
     _report(_as_json(figures), _table(seated, figures), as_json)
 
 
@@ -179,6 +184,59 @@ def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) 
         raise UsageError(
             f"{', '.join(agents)}: agents of azul play matches: entity-env eval azul --agents "
             f"{','.join(dict.fromkeys([*agents, 'random']))}"
+        )
+
+
+def _played(
+    game: Game,
+    seats: Sequence[Agent],
+    episodes: int,
+    *,
+    seed: int,
+    workers: int,
+    step_timeout_s: float | None,
+    on_error: OnError,
+) -> list[Episode]:
+    """Plays the episodes, many at once where the agent can."""
+    with failures_of(game), _Progress(episodes) as progress:
+        if len(seats) == 1 and isinstance(seats[0], BatchPolicy):
+            return play_many(
+                game,
+                seats[0],
+                episodes,
+                seed=seed,
+                num_workers=workers,
+                on_episode=progress.count,
+                step_timeout_s=step_timeout_s,
+                on_error=on_error,
+            )
+        _require_raise(on_error)
+        return game.run(
+            *seats, seed=seed, episodes=episodes, watch=progress, step_timeout_s=step_timeout_s
+        )
+
+
+def _figures_of(played: Sequence[Episode], num_agents: int) -> list[Figures]:
+    return [
+        Figures.of([episode for episode in played if episode.agent_id == agent_id])
+        for agent_id in range(num_agents)
+    ]
+
+
+def _report_failed(played: Sequence[Episode]) -> None:
+    """Says how many episodes ended by a failure of the game, if any did."""
+    num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
+    if num_failed:
+        click.echo(
+            f"{num_failed} of {len(played)} episodes failed, and count with what they had earned",
+            err=True,
+        )
+
+
+def _require_raise(on_error: OnError) -> None:
+    if on_error != "raise":
+        raise UsageError(
+            "--on-error restart is for one agent: games for several are played one by one"
         )
 
 

@@ -56,7 +56,7 @@ def trace_from(error: BaseException, file: str) -> str | None:
 def _trace_of_worker(error: WorkerError, file: str) -> str:
     """The game's traceback as above, and the line that says which environment it was."""
     cause = error.__cause__
-    trace = trace_from(cause, file) if cause is not None else None
+    trace = trace_from(cause, file) if isinstance(cause, Exception) else None
     message = str(error).partition("\n")[0]
     return f"{(trace or error.game_traceback).rstrip()}\n{message}\n"
 

@@ -42,7 +42,13 @@ def split_names(text: str) -> list[str]:
 
 
 def run_match(
-    game: Game, names: Sequence[str], num_games: int | None, *, seed: int, load: Load
+    game: Game,
+    names: Sequence[str],
+    num_games: int | None,
+    *,
+    seed: int,
+    load: Load,
+    step_timeout_s: float | None = None,
 ) -> Match[Any]:
     """Plays every group of agents that fits around a table, everybody in every seat as often.
 
@@ -52,6 +58,7 @@ def run_match(
         num_games: games of each group; None = 100, or as few more as seats make it.
         seed: starts, and what agents draw, follow from it.
         load: loads trained agents, and random ones.
+        step_timeout_s: as for `Game.run`; Azul, which is our own, does not hang.
 
     Raises:
         UsageError: a game for one agent, too few agents, or a number of games that cannot be.
@@ -85,7 +92,7 @@ def run_match(
                 on_game=progress.count,
             )
         agents = {name: load(name, seed + i) for i, name in enumerate(names)}
-        return _played(game, agents, num_games, seed, progress.count)
+        return _played(game, agents, num_games, seed, progress.count, step_timeout_s)
 
 
 def _played(
@@ -94,11 +101,13 @@ def _played(
     num_games: int,
     seed: int,
     on_game: Callable[[Result], None],
+    step_timeout_s: float | None,
 ) -> Match[Result]:
     """A match in any game, whose rewards say who is ahead."""
     results = []
     for names, number in seatings(tuple(agents), game.num_agents, num_games):
-        episodes = game.run(*(agents[name] for name in names), seed=seed + number)
+        seats = [agents[name] for name in names]
+        episodes = game.run(*seats, seed=seed + number, step_timeout_s=step_timeout_s)
         results.append(Result(names, tuple(episode.reward for episode in episodes)))
         on_game(results[-1])
     return Match(tuple(agents), tuple(results))

@@ -6,9 +6,11 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast, get_args
 
 import click
+
+from entity_env.vec.local import OnError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -86,6 +88,35 @@ adapt_option = click.option(
     is_flag=True,
     help="Trained agents play also if the game shows more now than they were trained on; they do "
     "not see it.",
+)
+
+
+def _seconds(
+    context: click.Context, parameter: click.Parameter, value: float | None
+) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds")
+    return value or None
+
+
+step_timeout_option = click.option(
+    "--step-timeout",
+    "step_timeout_s",
+    type=click.FloatRange(min=0, max=1e6),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    callback=_seconds,
+    help="A game that takes longer between two questions counts as hanging; 0 = for ever. Without "
+    "workers only those that hang in Python can be ended.",
+)
+on_error_option = click.option(
+    "--on-error",
+    type=click.Choice(get_args(OnError)),
+    default="raise",
+    show_default=True,
+    help="When a copy of the game raises, hangs or dies: stop, or begin its next episode and count "
+    "the lost one as cut.",
 )
 
 

@@ -22,6 +22,7 @@ from entity_env.cli.options import (
     game_argument,
     greedy_option,
     set_option,
+    step_timeout_option,
     temperature_option,
 )
 from entity_env.cli.pixel_view import viewed
@@ -47,6 +48,7 @@ from entity_env.games.azul import AzulGame
 )
 @click.option("--episodes", type=COUNT, default=1, show_default=True, help="How many to play.")
 @click.option("--seed", type=SEED, help="Repeats a run; a fresh one if left out.")
+@step_timeout_option
 @set_option
 def play(
     game: str,
@@ -58,6 +60,7 @@ def play(
     fps: float,
     episodes: int,
     seed: int | None,
+    step_timeout_s: float | None,
     settings: Sequence[str],
 ) -> None:
     """Play a game: watch agents, or play yourself with --agent human.
@@ -79,7 +82,9 @@ def play(
             names, seed, greedy=greedy, temperature=temperature, adapt=adapt, view=watch
         )
         with failures_of(chosen):
-            played = chosen.run(*seats, seed=seed, episodes=episodes, watch=watch)
+            played = chosen.run(
+                *seats, seed=seed, episodes=episodes, watch=watch, step_timeout_s=step_timeout_s
+            )
     for episode in sorted(played, key=lambda episode: episode.number):
         click.echo(_describe(episode, chosen))
     if len(played) < episodes * chosen.num_agents:

@@ -12,6 +12,7 @@ from entity_env.agents.batch_policy import BatchPolicy
 from entity_env.episode import Episode
 from entity_env.game import Game
 from entity_env.vec import VecEnv
+from entity_env.vec.local import OnError
 
 _MAX_COPIES: Final = 64
 
@@ -25,6 +26,8 @@ def play_many(
     num_workers: int,
     num_envs: int = _MAX_COPIES,
     on_episode: Callable[[Episode], None],
+    step_timeout_s: float | None = None,
+    on_error: OnError = "raise",
 ) -> list[Episode]:
     """Plays a number of episodes of a game for one agent.
 
@@ -42,6 +45,7 @@ def play_many(
         num_workers: processes that play; 0 = none.
         num_envs: how many to play at once, at most.
         on_episode: told of each, in the order in which they end.
+        step_timeout_s, on_error: as for `VecEnv`.
 
     Returns:
         The episodes by their number.
@@ -49,7 +53,14 @@ def play_many(
     copies = min(episodes, num_envs)
     starts = np.arange(copies)
     played: list[Episode] = []
-    with VecEnv(game, copies, min(num_workers, copies), autoreset="disabled") as vec:
+    with VecEnv(
+        game,
+        copies,
+        min(num_workers, copies),
+        autoreset="disabled",
+        step_timeout_s=step_timeout_s,
+        on_error=on_error,
+    ) as vec:
         obs = vec.reset(seed, starts=starts)
         while True:
             for episode in obs.episodes:

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,14 +30,18 @@ from entity_env.cli.options import (
     FiniteRange,
     default_workers,
     game_argument,
+    on_error_option,
     set_option,
+    step_timeout_option,
 )
 from entity_env.cli.train_display import TrainDisplay
 from entity_env.cli.train_settings import TrainSettings, settings_of
 from entity_env.cli.vectors import is_batch, is_tables, to_learn_from
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.game import Game
+from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
+from entity_env.vec.local import OnError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -106,6 +111,8 @@ def _type_of(name: str, default: object) -> click.ParamType[Any]:
 @click.option(
     "--num-threads", type=click.IntRange(1, 1024), help="Threads that torch computes with."
 )
+@step_timeout_option
+@on_error_option
 @_training_options
 @set_option
 def train(
@@ -115,6 +122,8 @@ def train(
     num_workers: int | None,
     out: Path | None,
     resume: bool,
+    step_timeout_s: float | None,
+    on_error: OnError,
     settings: Sequence[str],
     **options: object,
 ) -> None:
@@ -137,7 +146,8 @@ def train(
     if num_workers is None:  # a batch steps faster than it is handed over
         is_fast = is_batch(chosen) or is_tables(chosen)
         num_workers = 0 if is_fast else default_workers(num_envs)
-    result, code = _train(chosen, num_envs, num_workers, config, out, resume)
+    copy = partial(to_learn_from, chosen, num_envs, num_workers, step_timeout_s, on_error)
+    result, code = _train(chosen, copy, config, out, resume)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
     train_words = [*game_words, *copies, "--out", str(out), "--resume"]
     _report(result, shlex.join(train_words), shlex.join([*game_words, "--agent", str(out)]), out)
@@ -146,7 +156,11 @@ def train(
 
 
 def _train(
-    game: Game, num_envs: int, num_workers: int, config: PPOConfig, out: Path, resume: bool
+    game: Game,
+    copy: Callable[[], VecEnv | AzulTables],
+    config: PPOConfig,
+    out: Path,
+    resume: bool,
 ) -> tuple[TrainResult, int]:
     """Trains; what that left, and the exit code of the program."""
     with TrainDisplay(f"training {game.name}", Console()) as display:
@@ -154,7 +168,7 @@ def _train(
         from entity_env.agents.ppo.interrupt import StoppedBySignal
         from entity_env.agents.ppo.trainer import train as train_ppo
 
-        with failures_of(game), to_learn_from(game, num_envs, num_workers) as vec:
+        with failures_of(game), copy() as vec:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             try:

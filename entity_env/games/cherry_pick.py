@@ -71,6 +71,8 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
         if picked is None:
             return
         [cherry] = picked
+        if cherry is None:  # never: one cherry is left at least
+            break
         cherries.remove(cherry)
         score += cherry.quality
     agent.game_over(Obs(score).actors([picker]).entities(cherries))

@@ -15,6 +15,7 @@ from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.game import Game
 from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.step_timeout import StepTimeout, require_timeout
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, LocalStepMemory, StepMemory
 from entity_env.vec.batch_vec_backend import BatchInProcess
@@ -86,8 +87,9 @@ class Backend(Protocol):
 class InProcess:
     """All environments as one group, in this process: stepped when they are collected."""
 
-    def __init__(self, batch: LocalBatch) -> None:
+    def __init__(self, batch: LocalBatch, step_timeout_s: float | None = None) -> None:
         self._batch = batch
+        self._timeout = StepTimeout(step_timeout_s)
         num_rows = batch.num_envs * batch.num_agents
         # In turns, so that a step can look at what the one before it showed.
         self._memories = [LocalStepMemory(batch.num_envs, num_rows) for _ in range(2)]
@@ -116,7 +118,8 @@ class InProcess:
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         start, self._start = self._start, None
         if start is not None:
-            self._step = start()
+            with self._timeout:
+                self._step = start()
             self._num_steps += 1
         return list(groups)
 
@@ -218,7 +221,7 @@ def make_backend(
     on_error: OnError,
     step_timeout_s: float | None,
     start_method: str | None,
-    start_timeout_s: float,
+    start_timeout_s: float | None,
 ) -> Backend:
     """What a `VecEnv` of these arguments runs on.
 
@@ -230,18 +233,18 @@ def make_backend(
     _require_choice("autoreset", autoreset, get_args(Autoreset))
     _require_choice("on_error", on_error, get_args(OnError))
     require_transport(transport)
+    require_timeout(step_timeout_s)
     _require_count("num_envs", num_envs, 1)
     _require_count("num_workers", num_workers, 0)
-    if step_timeout_s is not None:
-        _require_seconds("step_timeout_s", step_timeout_s)
-    _require_seconds("start_timeout_s", start_timeout_s)
+    require_timeout(start_timeout_s, "start_timeout_s")
     require_source(source)
     if num_workers > num_envs:
         raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
     if isinstance(source, BatchSource) and not num_workers:
         return BatchInProcess(BatchEnvSteps(source.made(num_envs), autoreset))
     if not isinstance(source, BatchSource) and not num_workers:
-        return InProcess(_local_batch(source, num_envs, autoreset, transport, on_error))
+        batch = _local_batch(source, num_envs, autoreset, transport, on_error)
+        return InProcess(batch, step_timeout_s)
     from entity_env.vec.workers import Workers  # multiprocessing takes 20 ms to import
 
     return Workers(
@@ -260,11 +263,6 @@ def make_backend(
 def _require_count(name: str, value: object, least: int) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise UsageError(f"{name} must be an integer, {least} or more: got {value!r}")
-
-
-def _require_seconds(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-        raise UsageError(f"{name} must be a number of seconds above 0: got {value!r}")
 
 
 def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:

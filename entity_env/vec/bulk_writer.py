@@ -233,8 +233,9 @@ class BulkWriter(ObservationWriter):
             if isinstance(writer, SelectEntityWriter):
                 writer.add_actee_types(rows, actees.kinds, actees.count)
             self.asked[name].extend(zip(rows, actors.ids, actees.ids, strict=False))
-        for metrics in filter(None, map(_METRICS, observations)):
-            self.add_metrics(metrics)
+        metrics = list(map(_METRICS, observations))
+        if any(metrics):
+            self._metrics += [pair for pair in zip(rows, metrics, strict=True) if pair[1]]
         self.num_rows += len(observations)
 
 

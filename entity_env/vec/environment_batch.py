@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.environment import Environment
 from entity_env.episode import Episode
 from entity_env.errors import ProtocolError, SchemaError
@@ -17,8 +17,8 @@ from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.bulk_writer import BulkWriter
 from entity_env.vec.dialect import OURS, games_of
-from entity_env.vec.endings import LENGTH, NUMBER, ROW, EndedColumns, Endings
-from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_row
+from entity_env.vec.endings import LENGTH, NUMBER, ROW, SEED, EndedColumns, Endings
+from entity_env.vec.local import ERROR_METRIC, FAILURES, LocalBatch, OnError
 
 _MAX_IDLE_EPISODES: Final = 1000
 _AT_ONCE: Final = 128
@@ -47,7 +47,7 @@ class EnvironmentBatch(LocalBatch):
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
         # What cannot be translated is a reason to begin anew, and must be found out at once.
         games, dialect = games_of(self._envs) if on_error == "raise" else (self._envs, OURS)
-        writer = BulkWriter(*spaces, partial(where_of_row, 1, first_env), dialect)
+        writer = BulkWriter(*spaces, self._name_row, dialect)
         final_writer = BulkWriter(*spaces, self._where_of_end, dialect)
         super().__init__(writer, final_writer, num_envs, 1, autoreset, on_error, first_env, [])
         self._spaces = spaces
@@ -130,7 +130,7 @@ class EnvironmentBatch(LocalBatch):
             shown: list[Any] = []
             try:
                 self._act_some(range(begin, min(begin + _AT_ONCE, self.num_envs)), shown)
-            except Exception:
+            except FAILURES:
                 self._add_all(begin, shown)
                 raise
             self._add_all(begin, shown)
@@ -139,22 +139,27 @@ class EnvironmentBatch(LocalBatch):
         """Steps some environments; what they show comes to the end of `shown`."""
         current, show, earn = self.current, shown.append, self._rewards.append
         games, ledgers = self._games, self._ledgers
-        # Each answer is taken when it is its turn: none is lost when an environment fails.
-        for env_id, answer in zip(env_ids, self._answers, strict=False):
-            current[0] = env_id
-            observation = games[env_id].act(answer)
-            ledger = ledgers[env_id]
-            reward = observation.reward
-            ledger.reward += reward
-            ledger.length += 1
-            if observation.done:
-                self._end(env_id, observation, reward)
-                self._reset_env(env_id)
-                earn(0.0)
-                show(self._shown[env_id])
-            else:
-                earn(reward)
-                show(observation)
+        observation: Any = None
+        try:
+            # Each answer is taken when it is its turn: none is lost when an environment fails.
+            for env_id, answer in zip(env_ids, self._answers, strict=False):
+                current[0] = env_id
+                observation = games[env_id].act(answer)
+                ledger = ledgers[env_id]
+                reward = observation.reward
+                ledger.reward += reward
+                ledger.length += 1
+                if observation.done:
+                    self._end(env_id, observation, reward)
+                    self._reset_env(env_id)
+                    earn(0.0)
+                    show(self._shown[env_id])
+                else:
+                    earn(reward)
+                    show(observation)
+        except (TypeError, OverflowError):
+            _require_reward(observation)
+            raise
 
     def _add_all(self, first: int, shown: Sequence[Any]) -> None:
         """Adds what some environments show, from one on, and how their episodes ended."""
@@ -196,7 +201,8 @@ class EnvironmentBatch(LocalBatch):
         self._ledgers[told[ROW]].place(told[NUMBER], told[LENGTH])
 
     def _where_of_end(self, index: int) -> str:
-        return where_of_row(1, self.first_env, self._ends.told(index)[ROW])
+        told = self._ends.told(index)
+        return self._name_end(told[ROW], told[SEED], told[NUMBER], told[LENGTH])
 
     def _endings(self) -> Endings:
         return self._ends.endings()
@@ -208,7 +214,11 @@ class EnvironmentBatch(LocalBatch):
             self._reset_env(env_id)
             return
         observation = self._games[env_id].act(answer)
-        ledger.reward += observation.reward
+        try:
+            ledger.reward += observation.reward
+        except (TypeError, OverflowError):
+            _require_reward(observation)
+            raise
         ledger.length += 1
         self._shown[env_id] = observation
         self._has_acted[env_id] = True
@@ -217,6 +227,8 @@ class EnvironmentBatch(LocalBatch):
 
     def _end(self, env_id: int, observation: Any, reward: float) -> None:  # noqa: ANN401
         ledger = self._ledgers[env_id]
+        if not is_number(ledger.reward):
+            _require_reward(observation)
         ledger.is_over = True
         ledger.is_playing = False
         terminated, truncated = self._dialect.flags(observation)
@@ -266,6 +278,17 @@ class EnvironmentBatch(LocalBatch):
         ledger = self._ledgers[env_id]
         seed = self._seeds[env_id][ledger.number]
         return {"seed": seed, "episode": ledger.number, "step": ledger.length}
+
+
+def _require_reward(observation: Any) -> None:  # noqa: ANN401 - in any dialect
+    """Checks that what an observation earned is a number, if it has a reward at all.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    reward = getattr(observation, "reward", 0.0)
+    if not is_number(reward):
+        raise SchemaError(must_be_number("reward", reward))
 
 
 def _made_by(make: Callable[[], Environment]) -> Environment:

@@ -14,16 +14,19 @@ from entity_env.action_type import ActionType, Categorical, GlobalCategorical
 from entity_env.agents.channel import Transport
 from entity_env.agents.game_host import GameHost, OnEnd
 from entity_env.agents.train_agent import TrainAgent
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
+from entity_env.errors import SchemaError
 from entity_env.game import Game
-from entity_env.obs import Obs
+from entity_env.game_traceback import line_of_frame
+from entity_env.obs import Obs, answer_to
 from entity_env.obs_writer import ObsWriter
 from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, StepMemory
 from entity_env.vec.endings import Ended
-from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError, where_of_end, where_of_row
+from entity_env.vec.local import ERROR_METRIC, LocalBatch, OnError
 
 
 class GameBatch(LocalBatch):
@@ -40,8 +43,8 @@ class GameBatch(LocalBatch):
     ) -> None:
         num_agents = game.num_agents
         ended: list[Ended] = []
-        writer = ObsWriter(game.schema, partial(where_of_row, num_agents, first_env))
-        final_writer = ObsWriter(game.schema, partial(where_of_end, num_agents, first_env, ended))
+        writer = ObsWriter(game.schema, self._name_row)
+        final_writer = ObsWriter(game.schema, self._where_of_end)
         super().__init__(
             writer, final_writer, num_envs, num_agents, autoreset, on_error, first_env, ended
         )
@@ -117,7 +120,8 @@ class GameBatch(LocalBatch):
                 return
         answers = {name: iter(chosen) for name, chosen in values.items()}
         for agent in self._waiting:
-            decoded = tuple(_decode(kind, agent.obs or Obs(), answers) for kind in agent.kinds)
+            obs = agent.obs or Obs()
+            decoded = tuple(answer_to(kind, obs, answers[kind.name]) for kind in agent.kinds)
             agent.give(decoded[0] if len(decoded) == 1 else decoded)
 
     def _answer_all(self, name: ActionName, chosen: list[Any]) -> bool:
@@ -182,6 +186,8 @@ class GameBatch(LocalBatch):
             if agent.is_playing:
                 rewards.append(score - agent.last_score)
             else:
+                if score.__class__ is not float and not is_number(score):
+                    raise SchemaError(must_be_number("score", score))
                 agent.is_playing = True
                 agent.first_score = score
                 rewards.append(0.0)
@@ -225,17 +231,23 @@ class GameBatch(LocalBatch):
         steps = max(agent.num_steps for agent in host.agents)
         return {"seed": host.seed_of(host.episode), "episode": host.episode, "step": steps}
 
+    def _line(self, env_id: int) -> str:
+        return line_of_frame(self._hosts[env_id].frame)
 
-def _decode(kind: ActionType[Any], obs: Obs, answers: Mapping[ActionName, Iterator[Any]]) -> object:
-    """What a game receives for one of its questions, of the values that are left."""
-    count = 1 if isinstance(kind, GlobalCategorical) else _num_actors(kind, obs)
-    chosen = list(islice(answers[kind.name], count))
-    return kind.decode(chosen, obs.of_class(kind.actee) if hasattr(kind, "actee") else ())
+    def _oddity(self, env_id: int) -> str:
+        shown: list[object] = [agent.obs for agent in self._hosts[env_id].agents]
+        for obs in shown:
+            if obs is None:
+                continue
+            if not isinstance(obs, Obs):
+                return f"an agent was shown a {type(obs).__name__}, expected an Obs"
+            if not is_number(obs.score):
+                return must_be_number("score", obs.score)
+        return ""
 
-
-def _num_actors(kind: ActionType[Any], obs: Obs) -> int:
-    groups = obs.actor_groups or ()
-    return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
+    def _where_of_end(self, index: int) -> str:
+        row, _, episode = self._ended[index]
+        return self._name_end(row, episode.seed, episode.number, episode.length)
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:

@@ -131,7 +131,7 @@ class Link:
         their_end.close()
         lifeline.close()
 
-    def greet(self, timeout_s: float) -> Ready:
+    def greet(self, timeout_s: float | None) -> Ready:
         """Waits until the worker has made its environments.
 
         Raises:

@@ -10,15 +10,23 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias
 import numpy as np
 
 from entity_env.batch_writer import BatchWriter
+from entity_env.entity_type import is_number, must_be_number
 from entity_env.episode import Episode
-from entity_env.errors import EntityEnvError, SchemaError, WorkerError
+from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
 from entity_env.frame import FrameLayout
+from entity_env.game_traceback import (
+    game_traceback,
+    line_of_error,
+    shortened,
+    stack_of,
+    text_of,
+)
 from entity_env.seeds import Run
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.step_timeout import GameHangs
 from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.batch_step import BatchStep, StepMemory, merge_metrics
 from entity_env.vec.endings import EARNED, TERMINATED, TRUNCATED, Ended, Endings
-from entity_env.vec.game_traceback import game_traceback, shortened, text_of
 
 OnError: TypeAlias = Literal["raise", "restart"]
 """What happens when a game raises, hangs, or its process dies: the call that waits for it raises,
@@ -26,6 +34,9 @@ or the environment begins its next episode, and the one that failed counts as tr
 
 ERROR_METRIC: Final = "error"
 """Metric of an episode that ended by a failure: 1."""
+
+FAILURES: Final = (Exception, GameHangs)
+"""What is the failure of a game: neither Ctrl-C nor what closes it is."""
 
 _MAX_RESTARTS: Final = 10
 """An environment that fails so often in a row, without a step in between, is not restarted."""
@@ -77,6 +88,8 @@ class LocalBatch(ABC):
         """Those whose last observation was lost with their environment."""
         self._is_whole = True
         """The last step was completed: what it left behind is what `_begin` expects."""
+        self._named = (0, "")
+        """The environment whose observation an error named last, and its place."""
 
     @property
     def layout(self) -> FrameLayout:
@@ -127,9 +140,17 @@ class LocalBatch(ABC):
     def _shown_end(self, env_id: int) -> Iterable[tuple[int, bool, bool]]:
         """Row and flags of each last observation that an environment shows again."""
 
+    def _oddity(self, env_id: int) -> str:
+        """What is wrong with the score of what an environment shows; empty if nothing is."""
+        return ""
+
     @abstractmethod
     def _place(self, env_id: int) -> dict[str, int]:
         """Seed, episode and step of one environment, for errors."""
+
+    def _line(self, env_id: int) -> str:
+        """The line of the game that waits for an answer, for errors; empty if there is none."""
+        return ""
 
     @abstractmethod
     def _lose(self, env_id: int) -> Iterable[Episode]:
@@ -151,7 +172,7 @@ class LocalBatch(ABC):
             if env_id in chosen:
                 try:
                     self._reset_env(env_id)
-                except Exception as error:
+                except FAILURES as error:
                     self._restart(env_id, error)
             else:
                 shown += self._shown_end(env_id)
@@ -177,7 +198,7 @@ class LocalBatch(ABC):
             try:
                 self._act_from(env_id)
                 break
-            except Exception as error:
+            except FAILURES as error:
                 env_id = self.current[0]
                 self._recover(env_id, error)
                 self._guard(env_id, self._collect)
@@ -192,7 +213,7 @@ class LocalBatch(ABC):
             step(env_id)
             collect(env_id)
 
-    def _recover(self, env_id: int, error: Exception) -> None:
+    def _recover(self, env_id: int, error: BaseException) -> None:
         """Begins the next episode of an environment that failed, or raises what it failed of."""
         if self._on_error == "raise" or len(self._rewards) != env_id * self.num_agents:
             self._explain(env_id, error)
@@ -201,14 +222,14 @@ class LocalBatch(ABC):
             self._lost.append(Ended(row, 0.0, episode))
         self._restart(env_id, error)
 
-    def _restart(self, env_id: int, error: Exception) -> None:
+    def _restart(self, env_id: int, error: BaseException) -> None:
         """Begins an episode in place of one that failed, or raises what it failed of."""
         for _ in range(_MAX_RESTARTS if self._on_error == "restart" else 0):
             self.num_restarts += 1
             try:
                 self._reset_env(env_id)
                 return
-            except Exception as again:
+            except FAILURES as again:
                 error = again
         self._explain(env_id, error)
 
@@ -232,6 +253,22 @@ class LocalBatch(ABC):
     def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
         self._read()
         middle = perf_counter()
+        try:
+            step = self._written(memory)
+        except SchemaError as error:
+            raise _named(error, *self._named) from error.__cause__
+        step.is_over[:] = self._are_over()
+        self.games_s += middle - begin
+        self.packing_s += perf_counter() - middle
+        self._is_whole = True
+        return step
+
+    def _written(self, memory: StepMemory) -> BatchStep:
+        """Writes what all environments show.
+
+        Raises:
+            SchemaError: what one of them shows is no finite number; `_named` says which.
+        """
         step = BatchStep(
             frame=self._writer.write(memory.rows),
             reward=memory.reward,
@@ -246,10 +283,6 @@ class LocalBatch(ABC):
         if step.final is not None:
             merge_metrics(step.metrics, self._final_writer.metrics())
         self._write_rewards(step)
-        step.is_over[:] = self._are_over()
-        self.games_s += middle - begin
-        self.packing_s += perf_counter() - middle
-        self._is_whole = True
         return step
 
     def _endings(self) -> Endings:
@@ -258,7 +291,12 @@ class LocalBatch(ABC):
 
     def _write_rewards(self, step: BatchStep) -> None:
         reward = step.reward
-        reward[:] = self._rewards
+        try:
+            reward[:] = self._rewards
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._odd_reward() from error
+        if len(reward) == 1 and not is_number(self._rewards[0]):  # an array of one is written, too
+            raise self._odd_reward()
         step.terminated[:] = False
         step.truncated[:] = False
         for endings in (step.ended, step.lost):
@@ -269,8 +307,40 @@ class LocalBatch(ABC):
                 step.truncated[rows[ints[:, TRUNCATED] != 0]] = True
         if not np.isfinite(reward).all():
             row = int(np.flatnonzero(~np.isfinite(reward))[0])
-            where = where_of_row(self.num_agents, self.first_env, row)
+            where = self._name_earning(row, step.ended)
             raise SchemaError(f"{where}: the score, or reward, must be finite: got {reward[row]}")
+
+    def _name_earning(self, row: int, ended: Endings) -> str:
+        """Names a row by the end of its episode if that is where it earned no finite number."""
+        with np.errstate(over="ignore"):
+            is_odd = ~np.isfinite(ended.floats[:, EARNED].astype(np.float32))
+        for index in np.flatnonzero(is_odd & (ended.rows == row)):
+            _, _, length, _, _, seed, number, _ = ended.ints[index].tolist()
+            return self._name_end(row, seed, number, length)
+        return self._name_row(row)
+
+    def _odd_reward(self) -> SchemaError:
+        odd = ((row, each) for row, each in enumerate(self._rewards) if not is_number(each))
+        row, reward = next(odd, (0, self._rewards))
+        return SchemaError(f"{self._name_row(row)}: {must_be_number('score, or reward,', reward)}")
+
+    def _name_row(self, row: int) -> str:
+        """Names the environment and agent of a row, whose observation is wrong."""
+        env_id = row // self.num_agents
+        self._named = self.first_env + env_id, self._place_of(env_id)
+        return where_of_row(self.num_agents, self.first_env, row)
+
+    def _name_end(self, row: int, seed: int, episode: int, step: int) -> str:
+        """The same for a last observation of an episode; its environment may have gone on."""
+        env_id = self.first_env + row // self.num_agents
+        self._named = env_id, f"seed {seed}, episode {episode}, step {step}"
+        return where_of_row(self.num_agents, self.first_env, row)
+
+    def _place_of(self, env_id: int, line: str = "") -> str:
+        """Seed, episode and step of an environment, and the line of the game that waits there."""
+        place = [f"{name} {value}" for name, value in self._place(env_id).items()]
+        line = line or self._line(env_id)
+        return ", ".join([*place, f"at {line}"] if line else place)
 
     def _are_over(self) -> bool | list[bool]:
         """For every environment whether it shows the end of an episode."""
@@ -292,20 +362,37 @@ class LocalBatch(ABC):
     def _guard(self, env_id: int, step: Callable[[int], None]) -> None:
         try:
             step(env_id)
-        except Exception as error:
+        except FAILURES as error:
             self._explain(env_id, error)
 
-    def _explain(self, env_id: int, error: Exception) -> NoReturn:
+    def _explain(self, env_id: int, error: BaseException) -> NoReturn:
         """Raises what went wrong in one environment, with its place."""
+        odd = self._oddity(env_id)
+        if odd and isinstance(error, TypeError | ValueError | OverflowError | AttributeError):
+            where = self._place_of(env_id)
+            raise _named(SchemaError(odd), self.first_env + env_id, where) from error
+        if isinstance(error, EntityEnvError):
+            where = self._place_of(env_id, line_of_error(error))
+            raise _named(error, self.first_env + env_id, where)
         place = self._place(env_id)
         env_id += self.first_env
-        if isinstance(error, EntityEnvError):
-            where = ", ".join(f"{name} {value}" for name, value in place.items())
-            error.add_note(f"in env {env_id}, {where}")
-            raise error
-        text = game_traceback(error)
-        message = f"the game raised {type(error).__name__}: {shortened(text_of(error))}"
+        if isinstance(error, GameHangs):
+            text, message = stack_of(error), f"the game hangs: {error}"
+        else:
+            text = game_traceback(error)
+            message = f"the game raised {type(error).__name__}: {shortened(text_of(error))}"
         raise WorkerError(message, env_id=env_id, **place, game_traceback=text) from error
+
+
+def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:
+    """The same error, whose message says where it was; a note says it of what the user typed."""
+    message = str(error)
+    if isinstance(error, SchemaError | ProtocolError) and error.args == (message,):
+        where = place if message.startswith("env ") else f"env {env_id}, {place}"
+        error.args = (f"{message} ({where})",)
+    else:
+        error.add_note(f"in env {env_id}, {place}")
+    return error
 
 
 def where_of_row(num_agents: int, first_env: int, row: int) -> str:
@@ -313,8 +400,3 @@ def where_of_row(num_agents: int, first_env: int, row: int) -> str:
     env_id, agent_id = divmod(row, num_agents)
     env_id += first_env
     return f"env {env_id}" if num_agents == 1 else f"env {env_id}, agent {agent_id}"
-
-
-def where_of_end(num_agents: int, first_env: int, ended: Sequence[Ended], index: int) -> str:
-    """Names the environment and agent of a last observation, by its index among those."""
-    return where_of_row(num_agents, first_env, ended[index].row)

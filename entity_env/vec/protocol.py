@@ -16,17 +16,17 @@ from typing import Any, Final
 from entity_env import errors
 from entity_env.agents.channel import Transport
 from entity_env.errors import EntityEnvError, WorkerError
-from entity_env.seeds import Run
-from entity_env.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.doorbell import NUM_BYTES as BELL_BYTES, Doorbell
-from entity_env.vec.game_traceback import (
+from entity_env.game_traceback import (
     notes_of,
     shortened,
     shortened_trace,
     text_of,
     trace_of,
 )
+from entity_env.seeds import Run
+from entity_env.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.vec.autoreset import Autoreset
+from entity_env.vec.doorbell import NUM_BYTES as BELL_BYTES, Doorbell
 from entity_env.vec.local import OnError
 from entity_env.vec.shared_block import SharedBlock
 

@@ -40,11 +40,12 @@ class VecEnv:
         transport: how games wait for their actions; see `entity_env.agents.Transport`.
         on_error: what happens when a game raises, hangs or dies; see `OnError`.
         step_timeout_s: seconds that a step of a worker may take before it counts as hanging;
-            None = for ever. Without workers there is nobody who could notice.
+            None = for ever. Without workers a game that hangs in Python is ended by SIGALRM, if
+            the main thread steps it; one that hangs in C is not.
         start_method: how workers are started, "forkserver" or "spawn"; None = the first that
             there is. Whatever can be sent by cloudpickle can be run, lambdas too.
         start_timeout_s: seconds that a worker may take to import what it runs and to make its
-            environments.
+            environments; None = for ever.
 
     Raises:
         UsageError: a number or mode that makes no sense.
@@ -67,7 +68,7 @@ class VecEnv:
         on_error: OnError = "raise",
         step_timeout_s: float | None = None,
         start_method: str | None = None,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float | None = 60.0,
     ) -> None:
         EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
         self._backend = make_backend(

@@ -68,7 +68,7 @@ class Workers:
         on_error: OnError,
         step_timeout_s: float | None,
         start_method: str | None,
-        start_timeout_s: float,
+        start_timeout_s: float | None,
     ) -> None:
         try:
             context = start_context(start_method)

@@ -38,15 +38,16 @@ def one_question(agent: Agent, obs: Obs) -> None:
     assert_type(agent.act(obs, GlobalCategorical(Move, "again")), Move | None)
     assert_type(agent.act(obs, MOVES), list[Move] | None)
     assert_type(agent.act(obs, Categorical(Steering)), list[Steering] | None)
-    assert_type(agent.act(obs, PICK), list[Cherry] | None)
+    assert_type(agent.act(obs, PICK), list[Cherry | None] | None)
     assert_type(agent.act(obs, TURN), NDArray[np.float32] | None)
 
 
 def several_questions(agent: Agent, obs: Obs) -> None:
     assert_type(agent.act(obs, Move, MOVES), tuple[Move, list[Move]] | None)
-    assert_type(agent.act(obs, PICK, Steering), tuple[list[Cherry], Steering] | None)
+    assert_type(agent.act(obs, PICK, Steering), tuple[list[Cherry | None], Steering] | None)
     assert_type(
-        agent.act(obs, Move, PICK, TURN), tuple[Move, list[Cherry], NDArray[np.float32]] | None
+        agent.act(obs, Move, PICK, TURN),
+        tuple[Move, list[Cherry | None], NDArray[np.float32]] | None,
     )
 
 
@@ -54,9 +55,12 @@ def answers_later(agent: Agent, obs: Obs) -> None:
     assert_type(agent.act_async(obs, Move), Pending[Move])
     assert_type(agent.act_async(obs, Move).get(), Move | None)
     assert_type(agent.act_async(obs, MOVES).get(), list[Move] | None)
-    assert_type(agent.act_async(obs, PICK, MOVES).get(), tuple[list[Cherry], list[Move]] | None)
     assert_type(
-        agent.act_async(obs, Move, PICK, MOVES), Pending[tuple[Move, list[Cherry], list[Move]]]
+        agent.act_async(obs, PICK, MOVES).get(), tuple[list[Cherry | None], list[Move]] | None
+    )
+    assert_type(
+        agent.act_async(obs, Move, PICK, MOVES),
+        Pending[tuple[Move, list[Cherry | None], list[Move]]],
     )
 
 

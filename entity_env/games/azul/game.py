@@ -144,7 +144,8 @@ def _play(agents: Sequence[Agent], seed: int, num_players: int, max_rounds: int,
 def ask_for_option(agent: Agent, obs: Obs, state: GameState) -> int | None:
     """The id of the option that an agent picks; None = it has hung up."""
     picked = agent.act(obs.entities(options_of(state)), PICK)
-    return None if picked is None else picked[0].action_id
+    option = None if picked is None else picked[0]
+    return None if option is None else option.action_id
 
 
 def ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final
+
+from entity_env.step_timeout import GameHangs
 
 MAX_MESSAGE: Final = 10_000
 """Characters of an exception's message; longer ones lose their middle."""
@@ -15,8 +18,9 @@ _MAX_FRAMES: Final = 500
 """Frames of a traceback, the innermost ones."""
 _MAX_NOTES: Final = 20
 
-_PACKAGE: Final = str(Path(__file__).parents[1])
-_GAMES: Final = str(Path(__file__).parents[1] / "games")
+_HEAD: Final = "Traceback (most recent call last):\n"
+_PACKAGE: Final = str(Path(__file__).parent)
+_GAMES: Final = str(Path(__file__).parent / "games")
 
 
 def game_traceback(error: BaseException) -> str:
@@ -26,6 +30,46 @@ def game_traceback(error: BaseException) -> str:
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace_of(error, trace)
+
+
+def stack_of(hang: GameHangs) -> str:
+    """Where a game hangs, from its first frame to its last one, as text."""
+    if hang.stack:
+        return hang.stack
+    frames = traceback.extract_tb(hang.__traceback__)
+    of_game = [i for i, frame in enumerate(frames) if not _is_ours(frame.filename)]
+    shown = frames[of_game[0] : of_game[-1] + 1] if of_game else frames
+    return f"{_HEAD}{''.join(traceback.format_list(shown))}".rstrip()
+
+
+def stack_at(frame: FrameType | None) -> str:
+    """The same of a stack that goes on."""
+    frames = [
+        each
+        for each in traceback.extract_stack(frame)
+        if not _is_ours(each.filename) and each.filename != threading.__file__
+    ]
+    return f"{_HEAD}{''.join(traceback.format_list(frames))}".rstrip()
+
+
+def line_of_error(error: BaseException) -> str:
+    """The game's innermost line in a traceback, as "game.py:12 in play"; empty if there is none."""
+    line = ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if not _is_ours(frame.f_code.co_filename):
+            line = _line(frame, number)
+    return line
+
+
+def line_of_frame(frame: FrameType | None) -> str:
+    """The same of a stack, from its innermost frame outwards."""
+    for outer, number in traceback.walk_stack(frame) if frame is not None else ():
+        file = outer.f_code.co_filename
+        if file == threading.__file__:  # where a game's thread begins
+            break
+        if not _is_ours(file):
+            return _line(outer, number)
+    return ""
 
 
 def trace_of(error: BaseException, trace: TracebackType | None = None) -> str:
@@ -77,6 +121,10 @@ def shortened_trace(text: object) -> str:
         return ""
     text = text.rstrip()
     return text if len(text) <= MAX_TRACE else f"[…] {text[-MAX_TRACE:]}"
+
+
+def _line(frame: FrameType, number: int) -> str:
+    return f"{frame.f_code.co_filename}:{number} in {frame.f_code.co_name}"
 
 
 def _is_ours(file: str) -> bool:

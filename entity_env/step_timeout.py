@@ -1,0 +1,120 @@
+"""StepTimeout: ends a game that hangs in this process, where it hangs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from time import monotonic
+from types import FrameType, TracebackType
+from typing import Final
+
+from entity_env.errors import UsageError
+
+_TICKS: Final = 4
+"""The timer of a step strikes so often. A process that is stopped meanwhile (Ctrl-Z, a debugger)
+gets one strike for all that it missed, so that its games are not taken for hanging."""
+_MAX_S: Final = 1e6
+
+
+class GameHangs(BaseException):
+    """Raised in a game that has run for too long without an answer to whoever drives it.
+
+    A `BaseException`, so that `except Exception` in a game lets it pass.
+
+    Attributes:
+        stack: where the game hangs, if its traceback does not say it.
+    """
+
+    stack = ""
+
+
+class StepTimeout:
+    """While open, raises `GameHangs` in the main thread when a step takes too long.
+
+    A step begins with `start`, which opening calls, and ends with `stop`. Works by SIGALRM, whose
+    handler and timer are put back at the end: outside the main thread, and on systems without this
+    signal, nothing is ever raised. Nor can a game be ended that hangs in C without ever returning
+    to Python, or that catches `BaseException`: only a worker process can be killed.
+
+    Args:
+        timeout_s: seconds; None = for ever.
+
+    Raises:
+        UsageError: no number of seconds above 0.
+    """
+
+    def __init__(self, timeout_s: float | None) -> None:
+        require_timeout(timeout_s)
+        self._timeout_s = timeout_s
+        self._is_open = False
+        self._is_running = False
+        self._num_ticks = 0
+        self._handler: signal._HANDLER = signal.SIG_DFL
+        self._timer = (0.0, 0.0)
+        self._opened = 0.0
+
+    def __enter__(self) -> StepTimeout:
+        if self._timeout_s is None:
+            return self
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and hasattr(signal, "setitimer"):
+            self._opened = monotonic()
+            self._timer = signal.setitimer(signal.ITIMER_REAL, 0)
+            self._handler = signal.signal(signal.SIGALRM, self._tick)
+            self._is_open = True
+            self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._is_open:
+            return
+        self.stop()
+        self._is_open = False
+        signal.signal(signal.SIGALRM, self._handler)
+        left_s, interval_s = self._timer
+        if left_s:
+            left_s = max(left_s - (monotonic() - self._opened), 1e-6)
+            signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
+
+    def start(self) -> None:
+        """Begins a step, with all of its time."""
+        if self._is_open and self._timeout_s is not None:
+            self._num_ticks = 0
+            self._is_running = True
+            tick_s = self._timeout_s / _TICKS
+            signal.setitimer(signal.ITIMER_REAL, tick_s, tick_s)
+
+    def stop(self) -> None:
+        """Ends a step: what happens until the next one takes as long as it takes."""
+        if self._is_running:
+            self._is_running = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _tick(self, number: int, frame: FrameType | None) -> None:
+        if not self._is_running:
+            return
+        self._num_ticks += 1
+        if self._num_ticks >= _TICKS:
+            self._num_ticks = 0  # a game that begins anew has all of the time again
+            raise GameHangs(f"no answer for {self._timeout_s:g} s")
+
+
+def require_timeout(timeout_s: object, name: str = "step_timeout_s") -> None:
+    """Checks a number of seconds, or None.
+
+    Raises:
+        UsageError: it is none, or not above 0.
+    """
+    if timeout_s is None:
+        return
+    is_flag = isinstance(timeout_s, bool)
+    if is_flag or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _MAX_S:
+        raise UsageError(
+            f"{name} must be a number of seconds above 0, at most {_MAX_S:g}, or None: "
+            f"got {timeout_s!r}"
+        )
