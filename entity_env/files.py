@@ -1,4 +1,4 @@
-"""Reads files that anybody may have written: regular ones only, and never more than is expected."""
+"""Reads files that anybody may have written, with bounds; closes descriptors in any case."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import weakref
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,22 @@ _KINDS: Final = {
 }
 _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 32
+
+
+class Descriptor:
+    """A file descriptor that is closed with its owner at the latest, also after an interrupt.
+
+    Args:
+        number: owned by this object.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._release = weakref.finalize(self, os.close, number)
+
+    def close(self) -> None:
+        """Closes it; may be called twice."""
+        self._release()
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

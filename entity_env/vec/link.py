@@ -32,10 +32,10 @@ from entity_env.vec.protocol import (
     NOBODY,
     SAFE_PATH,
     Command,
-    Descriptor,
     Failure,
     Ready,
     Reset,
+    SentDescriptor,
     Setup,
     Word,
     message_in,
@@ -102,7 +102,7 @@ class Link:
         self._is_leaving = False
         self._is_released = False
         try:
-            self._stacks = Descriptor(_temporary_file())
+            self._stacks = SentDescriptor(_temporary_file())
             self.bell, theirs = Doorbell.pair(header, index * HEADER_BYTES)
             self.connection, their_end = socket.socketpair()
             self._release = weakref.finalize(self, self.connection.close)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -16,6 +14,7 @@ from typing import Any, Final
 from entity_env import errors
 from entity_env.agents.channel import Transport
 from entity_env.errors import EntityEnvError, WorkerError
+from entity_env.files import Descriptor
 from entity_env.game_traceback import (
     notes_of,
     shortened,
@@ -84,27 +83,15 @@ class Word(IntEnum):
     NUM_RESTARTS = 13
 
 
-class Descriptor:
-    """A file descriptor that can be an argument of a process that is being started.
-
-    Args:
-        number: owned by this object.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._release = weakref.finalize(self, os.close, number)
-
-    def close(self) -> None:
-        """Closes it; may be called twice."""
-        self._release()
+class SentDescriptor(Descriptor):
+    """A file descriptor that can be an argument of a process that is being started."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _received, (reduction.DupFd(self.number),)
 
 
-def _received(carrier: Any) -> Descriptor:  # noqa: ANN401 - multiprocessing has a class a platform
-    return Descriptor(carrier.detach())
+def _received(carrier: Any) -> SentDescriptor:  # noqa: ANN401 - multiprocessing has a class a platform
+    return SentDescriptor(carrier.detach())
 
 
 @dataclass
@@ -138,7 +125,7 @@ class Setup:
     connection: socket.socket
     lifeline: Connection[Any, Any]
     parent: int
-    stacks: Descriptor
+    stacks: SentDescriptor
     keeps_safe_path: bool
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing.util import Finalize
 from threading import get_ident
@@ -93,7 +95,7 @@ class Workers:
         self._lost: dict[int, list[Ended]] = {}
         """Episodes that were lost with the workers that others have replaced, not told yet."""
         # Before multiprocessing ends its children, which would not unwind their games.
-        self._at_exit = Finalize(None, self.close, exitpriority=0)
+        self._at_exit = Finalize(self, _close_at_exit, (weakref.ref(self),), exitpriority=0)
         try:
             self._start(num_envs)
         except BaseException:
@@ -447,3 +449,10 @@ class Workers:
             lengths = np.concatenate([final.lengths for final in finals], axis=1)
             together.final = gather(self._layout, finals, lengths)
         return together
+
+
+def _close_at_exit(ref: weakref.ref[Workers]) -> None:
+    workers = ref()
+    if workers is not None:
+        with contextlib.suppress(OSError, ClosedError):  # interrupted while it was made
+            workers.close()

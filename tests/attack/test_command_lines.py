@@ -26,7 +26,7 @@ NUMBERS: Final = (
     *(str(2**63), str(2**64), "1e99999999", "1e-99999999", "None", "True", "1,2", "--", "é"),
 )
 FILES: Final = (
-    *("..", "~", "nowhere", "folder", "folder.py", "fifo", "fifo.py", "zeros", "loop"),
+    *("", ".", "..", "~", "nowhere", "folder", "folder.py", "fifo", "fifo.py", "zeros", "loop"),
     *("loop.py", "empty.py", "syntax.py", "no_game.py", "exits.py", "binary.py", "my_game.py"),
     *("my_game.py:", "my_game.py:catch", "my_game.py:nope", "my_game.py:Basket", ":", "a:b:c"),
     *("checkpoint", "net.agent", "fifo.agent", "folder.agent", "no.agent", "goal", "maze.ch8"),

@@ -437,7 +437,7 @@ def test_train_agent_env(transport: Transport, attack: Attack) -> None:
 def suspended_games() -> list[greenlet]:
     """Games of this process that have begun and not ended; of threads the fixtures know."""
     here = getcurrent()
-    found = [each for each in gc.get_objects() if isinstance(each, greenlet)]
+    found = [each for each in gc.get_objects() if issubclass(type(each), greenlet)]
     return [each for each in found if each and each is not here]
 
 

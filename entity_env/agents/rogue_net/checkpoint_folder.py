@@ -32,7 +32,7 @@ from typing import Final
 
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
-from entity_env.files import parse_json, read_file
+from entity_env.files import Descriptor, parse_json, read_file
 from entity_env.space_json import spaces_from_json, spaces_to_json
 from entity_env.spaces import ActionName, ActionSpace, ObsSpace
 
@@ -301,15 +301,15 @@ def _lock(folder: Path) -> Iterator[None]:
     Raises:
         TimeoutError: another one has not finished for a minute.
     """
-    descriptor = -1
+    if sys.platform == "win32":
+        yield
+        return
+    locked = Descriptor(os.open(folder, os.O_RDONLY))
     try:
-        if sys.platform != "win32":
-            descriptor = os.open(folder, os.O_RDONLY)
-            _wait_for_lock(folder, descriptor)
+        _wait_for_lock(folder, locked.number)
         yield
     finally:
-        if descriptor >= 0:
-            os.close(descriptor)
+        locked.close()
 
 
 def _wait_for_lock(folder: Path, descriptor: int) -> None:
