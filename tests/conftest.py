@@ -27,8 +27,9 @@ multiprocessing.set_forkserver_preload(["entity_env.vec.worker", "tests.worker_g
 # Now, while the current folder is searched: a VecEnv starts it without that, and finds no tests.
 multiprocessing.forkserver.ensure_running()
 
-# A shell that runs the tests in the background has Ctrl-C ignored, and so would they.
+# A shell that runs the tests in the background has Ctrl-C ignored, nohup SIGHUP, and so would they.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 _MANY_TESTS = 100

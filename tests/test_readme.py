@@ -61,3 +61,18 @@ def test_make_targets_exist() -> None:
 def test_links_lead_somewhere() -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / link).exists(), link
+
+
+def test_every_promise_has_its_test() -> None:
+    """The rows of the tables of faults name tests that there are."""
+    page = (ROOT / "docs/reliability.md").read_text()
+    named = re.findall(r"`((?:attack/)?test_\w+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 50
+    for file, name in named:
+        assert re.search(rf"^\s*(def|class) {name}", (ROOT / "tests" / file).read_text(), re.M), (
+            name
+        )
+    rows = [line for line in page.splitlines() if re.match(r"\| [^|]*[a-z][^|]*\|.*\|.*\|$", line)]
+    promised = page[: page.index("## What was measured")]
+    for row in rows:
+        assert row not in promised or row.startswith("| fault") or "test_" in row, row

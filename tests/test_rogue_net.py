@@ -383,7 +383,7 @@ def test_what_it_cannot_do_is_told() -> None:
         RogueNet(ObsSpace(), {"pick": SelectEntityActionSpace()})
     with pytest.raises(UsageError, match="multiple of n_head"):
         RogueNetConfig(d_model=10, n_head=4)
-    with pytest.raises(UsageError, match="d_qk must be an integer of at least 1"):
+    with pytest.raises(UsageError, match="d_qk must be an integer from 1 to 65536"):
         RogueNetConfig(d_qk=0)
 
 

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from entity_env import ClosedError, GameExit, ProtocolError
 from entity_env.agents import thread_channel
 from entity_env.agents.thread_channel import ThreadChannel
 from tests.attack.interrupter import Interrupter
+from tests.worker_helpers import script
 
 
 class Game:
@@ -170,3 +172,34 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'transport="greenlet"' in caught.value.__notes__[0]
     assert channel.is_finished
     channel.close()
+
+
+def test_a_fork_leaves_the_thread_to_its_parent(tmp_path: Path) -> None:
+    """A forked process has no thread of the game, and would wait for it for ever."""
+    text = """
+        import os, sys
+        from entity_env import ProtocolError
+        from entity_env.vec import VecEnv
+        from tests.tiny_games import count
+        from tests.worker_helpers import stay
+        vec = VecEnv(count, 2, transport="thread")
+        vec.reset()
+        for call in (lambda: vec.act(stay(2)), vec.reset, vec.close):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    call()
+                except ProtocolError as error:
+                    print(error, flush=True)
+                sys.exit()
+            os.waitpid(pid, 0)
+        print(vec.act(stay(2)).reward.tolist())
+        vec.close()
+    """
+    with script(tmp_path, text) as process:
+        out, error = process.communicate(timeout=30)
+    told = out.splitlines()
+    assert not error
+    assert len(told) == 3
+    assert all("from which this one was forked" in line for line in told[:2])
+    assert told[2] == "[1.0, 1.0]"

@@ -261,6 +261,22 @@ class TestInterrupts:
             assert_plays_right(vec)
             assert_plays_right(vec)
 
+    @pytest.mark.parametrize("moment", ["greet", "begin"])
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_worker_whose_start_was_interrupted_is_replaced(
+        self, moment: str, before: bool
+    ) -> None:
+        with VecEnv(growing, 2, 1, step_timeout_s=30) as vec:
+            vec.reset()
+            os.kill(pid_of(0), signal.SIGKILL)
+            with pytest.raises(WorkerError, match="died"):
+                vec.act(stay(2))
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                interrupt_once(monkeypatch, link.Link, moment, before=before)
+                with pytest.raises(KeyboardInterrupt):
+                    vec.reset()
+            assert_plays_right(vec)
+
     @pytest.mark.parametrize("before", [True, False])
     def test_a_failure_that_was_on_its_way_is_forgotten(self, before: bool) -> None:
         with VecEnv(dots_game(play_raising), 2, 1, step_timeout_s=30) as vec:

@@ -61,7 +61,8 @@ class GreenletChannel:
 
     @property
     def is_finished(self) -> bool:
-        return self._is_finished or self._greenlet.dead
+        # Also if the end of `_run` was interrupted; where the thread has ended, `throw` says so.
+        return self._is_finished or (self._greenlet.dead and self._thread.is_alive())
 
     @property
     def frame(self) -> FrameType | None:

@@ -106,6 +106,7 @@ class Link:
             self.bell, theirs = Doorbell.pair(header, index * HEADER_BYTES)
             self.connection, their_end = socket.socketpair()
             self._release = weakref.finalize(self, self.connection.close)
+            weakref.finalize(self, their_end.close)
             lifeline, self._lifeline = plan.context.Pipe(duplex=False)
         except OSError as error:
             raise machine_error(f"connect worker {index}", error) from error
@@ -179,6 +180,11 @@ class Link:
             self.end()
             raise failure.error()
         self._reader = StepReader(layout, rows, self.envs, num_agents)
+
+    @property
+    def is_ready(self) -> bool:
+        """The worker serves. If not, it has ended, or its start was interrupted."""
+        return self.error is None and self._reader is not None
 
     @property
     def is_busy(self) -> bool:

@@ -203,14 +203,6 @@ class Failure:
         return error
 
 
-def message_block(message: object) -> SharedBlock:
-    """A message, of any length, to be sent as a block."""
-    data = pickle.dumps(message)
-    block = SharedBlock.create(len(data))
-    block.buffer[:] = data
-    return block
-
-
 def message_in(block: SharedBlock) -> Any:  # noqa: ANN401 - whatever was pickled
     """The message in a block, which is closed."""
     data = bytes(block.buffer)

@@ -45,6 +45,8 @@ class _DupFd(Protocol):
 
 _MESSAGE: Final = struct.Struct("<qq64s")
 """Number, size and on Windows the name of a block that is sent."""
+_NO_HANDLE: Final = -1
+"""Of memory of this process alone."""
 _RECEIVE_TIMEOUT_S: Final = 5.0
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _SHM_FOLDER: Final = "/dev/shm"
@@ -67,7 +69,8 @@ class SharedBlock:
         self._handle = handle
         # Owned by this object alone, so that views decide when the memory is unmapped.
         self._memory: mmap.mmap | None = None
-        release: Callable[..., object] = _do_nothing if isinstance(handle, str) else os.close
+        is_file = isinstance(handle, int) and handle != _NO_HANDLE
+        release: Callable[..., object] = os.close if is_file else _do_nothing
         self._release = weakref.finalize(self, release, handle)
         try:
             self._memory = _map(handle, num_bytes)
@@ -163,10 +166,23 @@ class SharedBlock:
             if not wait([end], timeout_s):
                 raise TimeoutError("no shared memory was sent")
             found, num_bytes, handle = _received(end)
-            block = cls(handle, num_bytes)
+            block = cls(handle, abs(num_bytes))
+            if num_bytes < 0:
+                block.buffer[:] = _exactly(end, -num_bytes)
             if found >= number:
                 return block
             block.close()
+
+    @staticmethod
+    def send_copy(data: bytes, end: socket.socket, number: int) -> None:
+        """Sends what fits into a socket to somebody who calls `receive`, without shared memory.
+
+        For when there is none left; unlike `send`, an exception may leave half of it sent.
+
+        Raises:
+            OSError: the other process is gone.
+        """
+        end.sendall(_MESSAGE.pack(number, -len(data), b"") + data)
 
     def close(self) -> None:
         """Lets go of the memory in this process; may be called twice."""
@@ -199,12 +215,24 @@ def _received(end: socket.socket) -> tuple[int, int, _Handle]:
     if not message:
         raise EOFError
     number, num_bytes, name = _MESSAGE.unpack(message)
+    if num_bytes < 0:
+        return number, num_bytes, _NO_HANDLE
     if name := name.rstrip(b"\0"):
         return number, num_bytes, name.decode()
     if not descriptors:  # it came, but there was no room for it
         full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         raise machine_error("receive shared memory", full)
     return number, num_bytes, descriptors[0]
+
+
+def _exactly(end: socket.socket, num_bytes: int) -> bytes:
+    data = b""
+    while len(data) < num_bytes:
+        more = end.recv(num_bytes - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
 
 
 def machine_error(what: str, error: OSError) -> WorkerError:
@@ -256,7 +284,7 @@ def _attach(carrier: str | _DupFd, num_bytes: int) -> SharedBlock:
 
 
 def _do_nothing(_: object) -> None:
-    """Releases a name: Windows does that."""
+    """Releases a name: Windows does that; and memory without one goes by itself."""
 
 
 def _map(handle: _Handle, num_bytes: int) -> mmap.mmap:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.errors import WorkerError
 from entity_env.frame import FrameLayout
 from entity_env.spaces import ContinuousActionSpace
 from entity_env.vec.arena import Rows
@@ -33,7 +34,6 @@ from entity_env.vec.protocol import (
     Reset,
     Setup,
     Word,
-    message_block,
     words_of,
 )
 from entity_env.vec.shared_block import SharedBlock
@@ -107,7 +107,14 @@ class _Sender:
 
     def send_message(self, message: object) -> int:
         """Sends a message; returns the number of its block."""
-        block = message_block(message)
+        data = pickle.dumps(message)
+        try:
+            block = SharedBlock.create(len(data))
+        except WorkerError:  # no memory is left: what it says of that is not long
+            self._num_sent += 1
+            SharedBlock.send_copy(data, self._connection, self._num_sent)
+            return self._num_sent
+        block.buffer[:] = data
         self._messages.append(block)
         return self.send(block)
 

@@ -122,7 +122,8 @@ class Workers:
             self._is_playing[rows] = False
             self._earned[rows] = 0
             self._lengths[rows] = 0
-        if link.error is not None:
+        if not link.is_ready:
+            link.end()
             self._lose(link)
             link = self._replace(group)
             env_ids, begun = link.envs, self._runs_of(link)

@@ -1,4 +1,4 @@
 """The attack suite: random faults within a time budget; `make attack` gives it ten minutes.
 
-`make test` runs each of these tests for about a second per unit of its weight.
+`make test` runs each of these tests for 0.4 s per unit of its weight.
 """

@@ -54,6 +54,8 @@ class Machine(RuleBasedStateMachine):
         self.is_exact = True
         """Nothing has happened that totals do without."""
         self.is_closed = False
+        self.was_faulty = False
+        """What is under way may have failed, although games do not fail any more."""
 
     def _made(self) -> VecEnv:
         executor = self.executor
@@ -97,7 +99,7 @@ class Machine(RuleBasedStateMachine):
         try:
             return call()
         except WorkerError:
-            assert self.gate.exists()
+            assert self.gate.exists() or self.was_faulty
             self.counts["failed calls"] += 1
             self._cut()
             return None
@@ -105,6 +107,7 @@ class Machine(RuleBasedStateMachine):
     def _has_reset(self, obs: VecObs) -> None:
         self.model.after_reset(obs)
         self.open, self.busy = [obs], set()
+        self.was_faulty = False
 
     def _has_acted(self, obs: VecObs) -> None:
         self.model.after_act(obs)
@@ -150,6 +153,7 @@ class Machine(RuleBasedStateMachine):
                 self.vec.send(actions_for(self.open[-1]) if self.open else {})
             return
         obs = self.open.pop()
+        self.was_faulty |= self.gate.exists()
         self.vec.send(actions_for(obs), obs.env_id)
         self.busy |= set(obs.env_id.tolist())
 
@@ -234,6 +238,7 @@ class Machine(RuleBasedStateMachine):
         if is_faulty:
             self.gate.touch()
             self.is_exact = False
+            self.was_faulty |= bool(self.busy)
         else:
             self.gate.unlink(missing_ok=True)
 
@@ -279,7 +284,7 @@ def play(executor: Executor, on_error: OnError, fault: str, attack: Attack) -> N
                 stateful_step_count=30,
                 deadline=None,
                 database=None,
-                phases=(Phase.generate,) if not attack.is_full else (Phase.generate, Phase.shrink),
+                phases=(Phase.generate,),  # shrinking has no bound of time
                 suppress_health_check=list(HealthCheck),
             ),
         )
@@ -293,6 +298,8 @@ def test_in_process(executor: Executor, on_error: OnError, attack: Attack) -> No
     play(executor, on_error, "raise", attack)
 
 
+# What was interrupted before it had an owner is closed when it is collected, with a warning.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.attack(1.0)
 @pytest.mark.parametrize("fault", ["raise", "killed", "exit"])
 @pytest.mark.parametrize("on_error", ["raise", "restart"])

@@ -38,6 +38,7 @@ class GameBoyProcess:
     ) -> None:
         self._worker = worker
         self._timeout = timeout
+        self._owner = os.getpid()
         # -P: the folder of that file has modules with names that other packages use too.
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(Path(game_boy_worker.__file__))],
@@ -87,7 +88,9 @@ class GameBoyProcess:
         return payload
 
     def close(self) -> None:
-        """End the process. Closing twice does nothing."""
+        """End the process. Closing twice does nothing, nor does it in a fork of the owner."""
+        if os.getpid() != self._owner:
+            return
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None and not stream.closed:
                 # After a death something may still wait to be written: it is for nobody.
