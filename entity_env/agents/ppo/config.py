@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
@@ -101,8 +102,10 @@ class PPOConfig:
         for name in _NUMBERS:
             value = getattr(self, name)
             if value is not None or name != "target_kl":
-                is_number = _is(value, int | float) and not math.isnan(value)
-                is_finite = is_number and (math.isfinite(value) or name in _ENDLESS)
+                is_number = _is(value, int | float) and value == value
+                # Compared rather than converted: an integer may be larger than any float.
+                is_endless = name in _ENDLESS and value in (math.inf, -math.inf)
+                is_finite = is_number and (abs(value) <= sys.float_info.max or is_endless)
                 _require(self, name, is_finite, "a finite number")
         for name in ("learning_rate", "clip_coef", "max_grad_norm"):
             _require(self, name, getattr(self, name) > 0, "above 0")
