@@ -69,8 +69,7 @@ class _Program(click.Group):
         except click.ClickException as error:
             return _refuse(error.format_message())
         except TrainingDivergedError as error:
-            _refuse(str(error))
-            return 1
+            return _refuse(str(error), _FAILED)
         except EntityEnvError as error:
             return _refuse(str(error))
         except GameFailed as error:
