@@ -37,17 +37,17 @@ $(STAMP): pyproject.toml constraints.txt
 
 # entity-gym, rogue-net and enn-trainer as they are. Their releases demand Python < 3.11 and their upper bounds contradict
 # ours, so they have an environment of their own and are installed without the dependencies that they name.
-$(INTEROP_STAMP): pyproject.toml constraints.txt tests/interop/requirements.txt tests/interop/upstream.txt
+$(INTEROP_STAMP): pyproject.toml constraints.txt tests/upstream/requirements.txt tests/upstream/upstream.txt
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Installing entity-gym and enn-trainer into $(INTEROP): a minute or two the first time."
 	@$(PYTHON) -m venv $(INTEROP)
-	@$(INTEROP)/bin/python -m pip install -qq --constraint constraints.txt --requirement tests/interop/requirements.txt
-	@$(INTEROP)/bin/python -m pip install -qq --no-deps --ignore-requires-python --requirement tests/interop/upstream.txt
+	@$(INTEROP)/bin/python -m pip install -qq --constraint constraints.txt --requirement tests/upstream/requirements.txt
+	@$(INTEROP)/bin/python -m pip install -qq --no-deps --ignore-requires-python --requirement tests/upstream/upstream.txt
 	@$(INTEROP)/bin/python -m pip install -qq --no-deps --editable .
 	@touch $@
 
 interop: $(INTEROP_STAMP)  ## train our games by enn-trainer, play its environments, exchange agents
-	$(INTEROP)/bin/python -m pytest tests/interop --override-ini='python_files=check_*.py'
+	$(INTEROP)/bin/python -m pytest tests/upstream --override-ini='python_files=check_*.py'
 
 demo: $(STAMP)  ## train snake for half a minute, then watch the trained agent play
 	$(BIN)/python examples/demo.py

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from benchmarks.common import interleaved, report, rounds_and_json
 from entity_env import Game, Obs, WorkerError
 from entity_env.agents import Agent
-from entity_env.seeds import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import VecEnv
-from entity_env.vec.local import OnError
+from entity_env.vec.in_process.base import OnError
 
 NUM_ENVS = 64
 STEP_TIMEOUT_S = 0.5

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.common import interleaved, report, rounds_and_json
 from entity_env import Obs, Schema
-from entity_env.obs_writer import ObsWriter
+from entity_env.batching.obs_batcher import ObsWriter
 
 
 @dataclass(slots=True)

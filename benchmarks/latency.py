@@ -22,7 +22,7 @@ from benchmarks.common import report, rounds_and_json
 from benchmarks.peers.contender import Contender
 from benchmarks.peers.decision import weights
 from benchmarks.peers.environment import ROOT
-from entity_env.agents.rogue_net.agent_file import write_agent
+from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 
 _INTEROP = ROOT / ".venv-interop"
 _SNAKE = ROOT / "examples" / "ship" / "snake.agent"

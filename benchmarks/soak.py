@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from benchmarks.common import report
 from entity_env import Game, Obs, VecObs
 from entity_env.agents import Agent
-from entity_env.seeds import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import VecEnv
 
 NUM_WORKERS = 4

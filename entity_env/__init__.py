@@ -2,16 +2,58 @@
 
 from typing import TYPE_CHECKING
 
-from entity_env.action_type import (
+from entity_env.authoring.action_type import (
     ActionType as ActionType,
     Categorical as Categorical,
     Continuous as Continuous,
     GlobalCategorical as GlobalCategorical,
     SelectEntity as SelectEntity,
 )
-from entity_env.entity_type import HIDDEN as HIDDEN
-from entity_env.environment import Environment as Environment
-from entity_env.episode import Episode as Episode, EpisodeEnv as EpisodeEnv, Step as Step
+from entity_env.authoring.entity_type import HIDDEN as HIDDEN
+from entity_env.authoring.game import Game as Game
+from entity_env.authoring.local_run import Turn as Turn
+from entity_env.authoring.obs import Obs as Obs
+from entity_env.authoring.schema import Schema as Schema
+from entity_env.core.action_request import Question as Question, questions as questions
+from entity_env.core.environment import Environment as Environment
+from entity_env.core.episode import Episode as Episode
+from entity_env.core.observation import (
+    Action as Action,
+    ActionMask as ActionMask,
+    CategoricalAction as CategoricalAction,
+    CategoricalActionMask as CategoricalActionMask,
+    ContinuousAction as ContinuousAction,
+    ContinuousActionMask as ContinuousActionMask,
+    GlobalCategoricalAction as GlobalCategoricalAction,
+    GlobalCategoricalActionMask as GlobalCategoricalActionMask,
+    Observation as Observation,
+    SelectEntityAction as SelectEntityAction,
+    SelectEntityActionMask as SelectEntityActionMask,
+)
+from entity_env.core.ragged import RaggedArray as RaggedArray
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY as GLOBAL_ENTITY,
+    ActionName as ActionName,
+    ActionSpace as ActionSpace,
+    CategoricalActionSpace as CategoricalActionSpace,
+    ContinuousActionSpace as ContinuousActionSpace,
+    Entity as Entity,
+    EntityName as EntityName,
+    GlobalCategoricalActionSpace as GlobalCategoricalActionSpace,
+    ObsSpace as ObsSpace,
+    SelectEntityActionSpace as SelectEntityActionSpace,
+)
+from entity_env.core.vec_obs import (
+    Metric as Metric,
+    VecActions as VecActions,
+    VecCategoricalActionMask as VecCategoricalActionMask,
+    VecContinuousActionMask as VecContinuousActionMask,
+    VecEnvironment as VecEnvironment,
+    VecObs as VecObs,
+    VecSelectEntityActionMask as VecSelectEntityActionMask,
+)
+from entity_env.episodes.base import EpisodeEnv as EpisodeEnv, Step as Step
+from entity_env.episodes.record import Record as Record
 from entity_env.errors import (
     CheckpointError as CheckpointError,
     ClosedError as ClosedError,
@@ -25,48 +67,7 @@ from entity_env.errors import (
     UsageError as UsageError,
     WorkerError as WorkerError,
 )
-from entity_env.game import Game as Game
-from entity_env.game_run import Turn as Turn
-from entity_env.late_names import late_names
-from entity_env.obs import Obs as Obs
-from entity_env.observation import (
-    Action as Action,
-    ActionMask as ActionMask,
-    CategoricalAction as CategoricalAction,
-    CategoricalActionMask as CategoricalActionMask,
-    ContinuousAction as ContinuousAction,
-    ContinuousActionMask as ContinuousActionMask,
-    GlobalCategoricalAction as GlobalCategoricalAction,
-    GlobalCategoricalActionMask as GlobalCategoricalActionMask,
-    Observation as Observation,
-    SelectEntityAction as SelectEntityAction,
-    SelectEntityActionMask as SelectEntityActionMask,
-)
-from entity_env.question import Question as Question, questions as questions
-from entity_env.ragged import RaggedArray as RaggedArray
-from entity_env.record import Record as Record
-from entity_env.schema import Schema as Schema
-from entity_env.spaces import (
-    GLOBAL_ENTITY as GLOBAL_ENTITY,
-    ActionName as ActionName,
-    ActionSpace as ActionSpace,
-    CategoricalActionSpace as CategoricalActionSpace,
-    ContinuousActionSpace as ContinuousActionSpace,
-    Entity as Entity,
-    EntityName as EntityName,
-    GlobalCategoricalActionSpace as GlobalCategoricalActionSpace,
-    ObsSpace as ObsSpace,
-    SelectEntityActionSpace as SelectEntityActionSpace,
-)
-from entity_env.vec_obs import (
-    Metric as Metric,
-    VecActions as VecActions,
-    VecCategoricalActionMask as VecCategoricalActionMask,
-    VecContinuousActionMask as VecContinuousActionMask,
-    VecEnvironment as VecEnvironment,
-    VecObs as VecObs,
-    VecSelectEntityActionMask as VecSelectEntityActionMask,
-)
+from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
     from entity_env.check import check_env as check_env, check_game as check_game

@@ -15,7 +15,7 @@ from rich.console import Console
 from entity_env import Turn
 from entity_env.agents import Agent, RandomAgent, load_agent
 from entity_env.cli import main as entity_env
-from entity_env.cli.view import TerminalView
+from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.games import snake
 
 SEED = 1

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from entity_env import Episode, Turn
 from entity_env.agents import Agent, RandomAgent, load_agent
-from entity_env.cli.pixel_view import viewed
+from entity_env.cli.display.pixel_view import viewed
 from entity_env.games import pixel_maze
 from entity_env.games.pixel.xo_chip.programs import PROGRAMS
 from examples.demo import command

@@ -31,7 +31,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
 from entity_env.games.classic import CartPole
-from entity_env.vec.batch import BatchEnv
+from entity_env.vec.batch_env.batch_env import BatchEnv
 
 NUM_EPISODES = 100
 SOLVED = 475.0  # the mean return at which CartPole counts as solved; 500 is the most there is

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.leaks import holdings, leaked_since
+from tests.helpers.leaks import holdings, leaked_since
 
 # Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,7 +23,9 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # Workers begin with what they would import anyway: 30 ms each rather than 500.
-multiprocessing.set_forkserver_preload(["entity_env.vec.worker", "tests.worker_games"])
+multiprocessing.set_forkserver_preload(
+    ["entity_env.vec.workers.process", "tests.helpers.worker_games"]
+)
 # Now, while the current folder is searched: a VecEnv starts it without that, and finds no tests.
 multiprocessing.forkserver.ensure_running()
 

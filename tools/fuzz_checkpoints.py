@@ -25,7 +25,7 @@ MAX_BYTES = 1 << 16
 
 def reading_in(place: Path) -> Callable[[bytes], None]:
     """Reads the bytes behind the first as the kind of file that the first byte numbers."""
-    readers = list(import_module("tests.readers").READERS.values())
+    readers = list(import_module("tests.helpers.readers").READERS.values())
 
     def read(data: bytes) -> None:
         reader = readers[data[0] % len(readers)] if data else readers[0]
@@ -37,7 +37,7 @@ def reading_in(place: Path) -> Callable[[bytes], None]:
 
 def seeds(folder: Path) -> None:
     """Writes the files of the tests as inputs to begin with, and what once broke a reader."""
-    tested = import_module("tests.readers")
+    tested = import_module("tests.helpers.readers")
     for number, (name, reader) in enumerate(tested.READERS.items()):
         broken = sorted((tested.CORPUS / "broken" / name).glob("*"))
         contents = [*reader.seeds, *(path.read_bytes() for path in broken)]
@@ -53,7 +53,7 @@ def main() -> int:
     atheris = import_module("atheris")
     sys.path.insert(0, str(ROOT))
     with atheris.instrument_imports(include=["entity_env"]):
-        import_module("tests.readers")
+        import_module("tests.helpers.readers")
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as place:
         seeds(Path(folder))
         options = [f"-max_total_time={seconds}", f"-max_len={MAX_BYTES}", "-timeout=10"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.batch_groups.plan import Setup
 from entity_env.games.classic import CartPole
-from entity_env.vec.batch_vec_env import BatchVecEnv
+from entity_env.vec.batch_env.vec_env import BatchVecEnv
 
 _NUM_ENVS = 4096
 _NUM_ENVS_OF_WORKERS = 65_536

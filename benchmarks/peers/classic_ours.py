@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.peers.stepper import Stepper
 from entity_env.games.classic import Backend, CartPole, MountainCar, Pendulum
-from entity_env.vec.batch import BatchEnv, ResetMask
+from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask
 
 NUM_BATCHES = 64
 _NEVER = 10**9

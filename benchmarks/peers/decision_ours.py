@@ -8,9 +8,9 @@ from benchmarks.peers.decision import ACTION, GAME, Food, Head, Segment, shown, 
 from benchmarks.peers.stepper import Stepper
 from entity_env import Obs
 from entity_env.agents.rogue_net import NumpyAgent
-from entity_env.agents.rogue_net.trained_agent import TrainedAgent
-from entity_env.game_run import AgentRun
-from entity_env.observation import CategoricalActionMask, Observation
+from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.authoring.local_run import AgentRun
+from entity_env.core.observation import CategoricalActionMask, Observation
 
 
 def agent(num_entities: int) -> Stepper:

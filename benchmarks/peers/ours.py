@@ -12,9 +12,9 @@ import numpy as np
 from benchmarks.peers.stepper import Stepper
 from entity_env import Game, Obs
 from entity_env.agents import Agent
-from entity_env.agents.game_host import GameHost
-from entity_env.agents.train_agent import TrainAgent
-from entity_env.episode import Episode
+from entity_env.agents.channels.game_runner import GameHost
+from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.core.episode import Episode
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move
 from entity_env.vec import VecEnv

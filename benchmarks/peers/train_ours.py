@@ -18,9 +18,9 @@ from benchmarks.peers.training import Task
 from entity_env import Environment
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
 from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.core.vec_obs import VecObs
 from entity_env.interop.entity_gym import from_entity_gym
 from entity_env.vec import VecEnv
-from entity_env.vec_obs import VecObs
 
 
 class _CountedVecEnv(VecEnv):

@@ -15,7 +15,7 @@ from time import perf_counter
 import torch
 
 from benchmarks.batch_groups.plan import Setup
-from tests.game_boy_rom import square_rom
+from tests.games.pixel.worlds.game_boy_rom import square_rom
 
 _NUM_STEPS = 100
 
@@ -25,7 +25,7 @@ def figures(setup: Setup) -> dict[str, float]:
     if find_spec("pyboy") is None:
         setup.say("PyBoy is not installed")
         return {}
-    from entity_env.games.pixel.pyboy_world import PyBoyWorld
+    from entity_env.games.pixel.worlds.game_boy import PyBoyWorld
 
     with PyBoyWorld(square_rom(), 1) as world:
         actions = torch.zeros(1, dtype=torch.int32)

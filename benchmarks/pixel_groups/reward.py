@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.batch_groups.plan import Setup
 from entity_env.games.pixel import Goal, RewardConfig
-from entity_env.games.pixel.core import (
+from entity_env.games.pixel.reward.reward import (
     distance_sum,
     normalize,
     reset_mask,

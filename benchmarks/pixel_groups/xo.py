@@ -33,7 +33,7 @@ from entity_env.games.pixel.xo_chip.programs import (
     goal_frame,
     program,
 )
-from entity_env.games.pixel.xo_chip.xo_world import XoChipWorld
+from entity_env.games.pixel.xo_chip.world import XoChipWorld
 
 _GAME = "maze"
 # Draws a digit somewhere, forever: v0, v1 = random; i = the digit v0; draw v0, v1, 5.
@@ -160,7 +160,7 @@ def _timed(call: Callable[[], object], num_envs: int) -> Callable[[], float]:
 _SCRIPT = """
 import torch
 from time import perf_counter
-from entity_env.games.pixel.xo_chip.xo_world import XoChipWorld
+from entity_env.games.pixel.xo_chip.world import XoChipWorld
 begin = perf_counter()
 world = XoChipWorld(bytes([0x12, 0]), 64)
 actions = torch.zeros(64, dtype=torch.int32)

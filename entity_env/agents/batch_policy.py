@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from entity_env.schema import Schema
-from entity_env.vec_obs import VecActions, VecObs
+from entity_env.authoring.schema import Schema
+from entity_env.core.vec_obs import VecActions, VecObs
 
 
 @runtime_checkable

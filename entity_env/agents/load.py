@@ -6,17 +6,17 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from entity_env.agents.agent import Agent
-from entity_env.agents.human import HumanAgent
+from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.random import RandomAgent
-from entity_env.agents.rogue_net.agent_file import SUFFIX as AGENT_SUFFIX
-from entity_env.agents.rogue_net.checkpoint_folder import old_of
-from entity_env.agents.rogue_net.enn_files import SUFFIX
-from entity_env.agents.rogue_net.reading import find_network
+from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX as AGENT_SUFFIX
+from entity_env.agents.rogue_net.checkpoints.folder import old_of
+from entity_env.agents.rogue_net.checkpoints.reader import find_network
+from entity_env.agents.rogue_net.enn_trainer.enn_files import SUFFIX
+from entity_env.authoring.agent import Agent
 from entity_env.errors import CheckpointError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from entity_env.agents.rogue_net.trained_agent import TrainedAgent
+    from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 
 Backend: TypeAlias = Literal["auto", "numpy", "torch"]
 
@@ -98,14 +98,14 @@ def _find(name: str) -> Path:
 
 
 def _numpy_agent() -> type[TrainedAgent]:
-    from entity_env.agents.rogue_net.numpy_agent import NumpyAgent  # here: few programs need it
+    from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent  # here: few programs need it
 
     return NumpyAgent
 
 
 def _torch_agent(found: Path) -> type[TrainedAgent]:
     try:
-        from entity_env.agents.rogue_net.torch_agent import NeuralAgent
+        from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package != "torch":

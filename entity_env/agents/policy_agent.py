@@ -6,15 +6,15 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from entity_env.action_type import ActionType
-from entity_env.agents.agent import Agent, Answered
+from entity_env.authoring.action_type import ActionType
+from entity_env.authoring.agent import Agent, Answered
+from entity_env.authoring.local_run import AgentRun
+from entity_env.authoring.obs import Obs, answer_to
+from entity_env.authoring.schema import Schema
+from entity_env.core.action_request import Question, questions
+from entity_env.core.observation import Action, Observation
+from entity_env.core.spaces import ActionName
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.game_run import AgentRun
-from entity_env.obs import Obs, answer_to
-from entity_env.observation import Action, Observation
-from entity_env.question import Question, questions
-from entity_env.schema import Schema
-from entity_env.spaces import ActionName
 
 
 class PolicyAgent(Agent):

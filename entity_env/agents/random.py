@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.policy_agent import PolicyAgent
-from entity_env.observation import Action, Observation
-from entity_env.question import random_action as random_action
-from entity_env.schema import Schema
-from entity_env.spaces import (
+from entity_env.authoring.schema import Schema
+from entity_env.core.action_request import random_action as random_action
+from entity_env.core.observation import Action, Observation
+from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
     ContinuousActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.vec_obs import (
+from entity_env.core.vec_obs import (
     VecActionMask,
     VecActions,
     VecCategoricalActionMask,

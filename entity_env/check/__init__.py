@@ -6,5 +6,5 @@
 Both functions play with random legal actions and say everything they find in one `ContractError`.
 """
 
-from entity_env.check.env_check import check_env as check_env
-from entity_env.check.game_check import check_game as check_game
+from entity_env.check.env import check_env as check_env
+from entity_env.check.game import check_game as check_game

@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from entity_env.entity_type import declared_fields
-from entity_env.obs import Obs, Rows
-from entity_env.schema import Schema
+from entity_env.authoring.entity_type import declared_fields
+from entity_env.authoring.obs import Obs, Rows
+from entity_env.authoring.schema import Schema
 
 _MAX_FLOAT32: Final = float(np.finfo(np.float32).max)
 # Looking at the annotations of a class takes 20 µs, more than all of its values.

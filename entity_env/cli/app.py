@@ -11,15 +11,15 @@ from typing import Any, NoReturn
 
 import click
 
-from entity_env.cli.bench import bench
-from entity_env.cli.capture_goal import capture_goal
-from entity_env.cli.doctor import doctor
-from entity_env.cli.evaluate import evaluate
-from entity_env.cli.export import export
-from entity_env.cli.failures import GameFailed
-from entity_env.cli.list_games import list_games
-from entity_env.cli.play import play
-from entity_env.cli.train import train
+from entity_env.cli.commands.bench import bench
+from entity_env.cli.commands.capture_goal import capture_goal
+from entity_env.cli.commands.doctor import doctor
+from entity_env.cli.commands.eval import evaluate
+from entity_env.cli.commands.export import export
+from entity_env.cli.commands.games import list_games
+from entity_env.cli.commands.play import play
+from entity_env.cli.commands.train import train
+from entity_env.cli.error_messages import GameFailed
 from entity_env.errors import EntityEnvError, TrainingDivergedError
 
 _FAILED, _MISUSED = 1, 2

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast, get_args
 
 import click
 
-from entity_env.vec.local import OnError
+from entity_env.vec.in_process.base import OnError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

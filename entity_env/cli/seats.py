@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from entity_env.agents import Agent
-from entity_env.agents.human import HumanAgent
+from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.load import load_agent
-from entity_env.cli.view import TerminalView
+from entity_env.authoring.game import Game
+from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.errors import UsageError
-from entity_env.game import Game
 
 HUMAN = "human"
 

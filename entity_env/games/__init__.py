@@ -15,7 +15,7 @@ from entity_env.games.rock_paper_scissors import rock_paper_scissors as rock_pap
 from entity_env.games.snake import snake as snake
 from entity_env.games.tic_tac_toe import tic_tac_toe as tic_tac_toe
 from entity_env.games.treasure_hunt import treasure_hunt as treasure_hunt
-from entity_env.late_names import late_names
+from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
     from entity_env.games.classic.play import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         pixel_grid as pixel_grid,
         pixel_maze as pixel_maze,
     )
-    from entity_env.games.pixel.rom_play import pixel_rom as pixel_rom
+    from entity_env.games.pixel.rom.play import pixel_rom as pixel_rom
     from entity_env.games.registry import (
         BATCH_GAMES as BATCH_GAMES,
         GAMES as GAMES,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from entity_env.game import Game
+from entity_env.authoring.game import Game
 from entity_env.games.azul import azul, azul_by_id
 from entity_env.games.cherry_pick import cherry_pick
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
@@ -17,12 +17,12 @@ from entity_env.games.pixel.play import (
     pixel_grid,
     pixel_maze,
 )
-from entity_env.games.pixel.rom_play import pixel_rom, rom_batch
+from entity_env.games.pixel.rom.play import pixel_rom, rom_batch
 from entity_env.games.rock_paper_scissors import rock_paper_scissors
 from entity_env.games.snake import snake
 from entity_env.games.tic_tac_toe import tic_tac_toe
 from entity_env.games.treasure_hunt import treasure_hunt
-from entity_env.vec.batch import BatchEnv
+from entity_env.vec.batch_env.batch_env import BatchEnv
 
 GAMES: dict[str, Game] = {
     game.name: game

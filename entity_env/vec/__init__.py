@@ -1,13 +1,13 @@
 """Many environments at once."""
 
-from entity_env.vec.autoreset import Autoreset as Autoreset
-from entity_env.vec.batch import (
+from entity_env.vec.batch_env.batch_env import (
     BatchEnv as BatchEnv,
     ResetMask as ResetMask,
     StepResult as StepResult,
 )
-from entity_env.vec.batch_vec_env import BatchVecEnv as BatchVecEnv
-from entity_env.vec.local import OnError as OnError
+from entity_env.vec.batch_env.vec_env import BatchVecEnv as BatchVecEnv
+from entity_env.vec.in_process.base import OnError as OnError
+from entity_env.vec.options import Autoreset as Autoreset
 from entity_env.vec.statistics import (
     VecStatistics as VecStatistics,
     WorkerStatistics as WorkerStatistics,

@@ -9,23 +9,23 @@ from typing import Any, Protocol, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channel import Transport, require_transport
-from entity_env.environment import Environment
+from entity_env.agents.channels.channel import Transport, require_transport
+from entity_env.authoring.game import Game
+from entity_env.authoring.step_timeout import StepTimeout, require_timeout
+from entity_env.core.environment import Environment
+from entity_env.core.seeding import Run
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import ProtocolError, SchemaError, UsageError
-from entity_env.game import Game
-from entity_env.seeds import Run
-from entity_env.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.step_timeout import StepTimeout, require_timeout
-from entity_env.vec.autoreset import Autoreset
-from entity_env.vec.batch_step import BatchStep, LocalStepMemory, StepMemory
-from entity_env.vec.batch_vec_backend import BatchInProcess
-from entity_env.vec.batch_vec_share import BatchEnvShare
-from entity_env.vec.batch_vec_source import BatchSource
-from entity_env.vec.batch_vec_steps import BatchEnvSteps
-from entity_env.vec.environment_batch import EnvironmentBatch
-from entity_env.vec.game_batch import GameBatch
-from entity_env.vec.local import LocalBatch, OnError
+from entity_env.vec.batch_env.backend import BatchInProcess
+from entity_env.vec.batch_env.batch_vec_share import BatchEnvShare
+from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec.batch_env.stepper import BatchEnvSteps
+from entity_env.vec.in_process.base import LocalBatch, OnError
+from entity_env.vec.in_process.environments import EnvironmentBatch
+from entity_env.vec.in_process.games import GameBatch
+from entity_env.vec.options import Autoreset
 from entity_env.vec.statistics import WorkerStatistics
+from entity_env.vec.step import BatchStep, LocalStepMemory, StepMemory
 
 Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
 """A game, an `Environment` class, a function that returns a new `Environment`, or what a
@@ -245,7 +245,7 @@ def make_backend(
     if not isinstance(source, BatchSource) and not num_workers:
         batch = _local_batch(source, num_envs, autoreset, transport, on_error)
         return InProcess(batch, step_timeout_s)
-    from entity_env.vec.workers import Workers  # multiprocessing takes 20 ms to import
+    from entity_env.vec.workers.pool import Workers  # multiprocessing takes 20 ms to import
 
     return Workers(
         source,

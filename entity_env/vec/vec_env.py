@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.agents.channel import Transport
+from entity_env.agents.channels.channel import Transport
+from entity_env.core.seeding import EpisodeSeeds, Run
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.vec_actions import checked_actions
+from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ClosedError, ProtocolError, UsageError
-from entity_env.seeds import EpisodeSeeds, Run
-from entity_env.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.vec.autoreset import Autoreset
 from entity_env.vec.backend import Source, make_backend
-from entity_env.vec.batch_step import BatchStep
-from entity_env.vec.delivered import Delivered, lost_rows
-from entity_env.vec.local import OnError
-from entity_env.vec.picture import picture
-from entity_env.vec.runs import chosen_envs, new_runs
+from entity_env.vec.in_process.base import OnError
+from entity_env.vec.options import Autoreset
+from entity_env.vec.pending_batch import Delivered, lost_rows
+from entity_env.vec.render import picture
+from entity_env.vec.reset_seeds import chosen_envs, new_runs
 from entity_env.vec.statistics import Stopwatch, VecStatistics
-from entity_env.vec_actions import checked_actions
-from entity_env.vec_obs import VecActions, VecObs
+from entity_env.vec.step import BatchStep
 
 
 class VecEnv:

@@ -11,12 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from entity_env.cli import main
-from entity_env.cli.failures import GameFailed
+from entity_env.cli.error_messages import GameFailed
 from entity_env.games.pixel.xo_chip.programs import program
+from tests import ROOT
 from tests.attack.budget import Attack
-from tests.readers import GOOD, begin_reading, limits
+from tests.helpers.readers import GOOD, begin_reading, limits
 
-EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "my_game.py"
+EXAMPLE: Final = ROOT / "examples" / "my_game.py"
 CPU_S: Final = 40.0
 MEMORY: Final = 4 << 30
 

@@ -24,14 +24,14 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import TrainAgentEnv
-from entity_env.agents.channel import Transport
+from entity_env.agents.channels.channel import Transport
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
-from entity_env.vec.batch_vec_runs import SequenceSeeds
+from entity_env.vec.batch_env.batch_vec_runs import SequenceSeeds
 from tests.attack.budget import Attack
 from tests.attack.interrupter import Interrupter
 from tests.attack.told_games import ToldEnv, told_game
 from tests.attack.told_model import ToldModel, actions_for, seed_of
-from tests.batch_corridor import Corridor
+from tests.vec.batch_env.corridor import Corridor
 
 NUM_ENVS = 3
 ALL_LINES = 10**9

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.attack.budget import Attack
-from tests.readers import READERS, begin_reading, limits
+from tests.helpers.readers import READERS, begin_reading, limits
 
 Mutate = Callable[[Random, bytes], bytes]
 Path_ = tuple[Any, ...]

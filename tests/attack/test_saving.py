@@ -23,9 +23,9 @@ from entity_env.agents.rogue_net import (
     load_checkpoint,
     save_checkpoint,
 )
-from entity_env.spaces import Entity, GlobalCategoricalActionSpace, ObsSpace
+from entity_env.core.spaces import Entity, GlobalCategoricalActionSpace, ObsSpace
+from tests.agents.ppo.small_envs import VecXor
 from tests.attack.budget import Attack
-from tests.ppo_envs import VecXor
 
 PACKAGE = str(Path(entity_env.__file__).parent)
 FILE_OPERATIONS = frozenset(
@@ -180,7 +180,7 @@ TRAINING = """
 import sys, torch
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
-from tests.ppo_envs import VecXor
+from tests.agents.ppo.small_envs import VecXor
 net = RogueNetConfig(d_model=4, n_layer=1, n_head=1)
 config = PPOConfig(total_steps=10**9, net=net, num_steps=2, minibatch_size=16,
                    update_epochs=1, checkpoint_interval_s=0.0)

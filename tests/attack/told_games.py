@@ -29,7 +29,7 @@ from entity_env import (
     ObsSpace,
 )
 from entity_env.agents import Agent
-from entity_env.spaces import Entity
+from entity_env.core.spaces import Entity
 
 SPLIT = 2**21
 """A float32 holds every integer below 2**24, so a seed of 63 bits takes three of them."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env import Episode, VecCategoricalActionMask, VecObs
-from entity_env.seeds import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import Autoreset
 from tests.attack.told_games import (
     SPLIT,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from entity_env.agents.ppo.config import PPOConfig as PPOConfig
-from entity_env.agents.ppo.progress import (
+from entity_env.agents.ppo.logging import (
     Losses as Losses,
     TrainProgress as TrainProgress,
     TrainResult as TrainResult,
 )
-from entity_env.late_names import late_names
+from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
     from entity_env.agents.ppo.trainer import train as train

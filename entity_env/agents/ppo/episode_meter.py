@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from entity_env.vec_obs import Metric, VecObs
+from entity_env.core.vec_obs import Metric, VecObs
 
 
 class EpisodeMeter:

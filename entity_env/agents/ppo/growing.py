@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.ragged import RaggedArray
+from entity_env.core.ragged import RaggedArray
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

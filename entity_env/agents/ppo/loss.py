@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.rogue_net.torch_attention import is_compiled
-from entity_env.agents.rogue_net.torch_net import Evaluation
-from entity_env.agents.rogue_net.torch_tensors import as_array, as_tensor
+from entity_env.agents.rogue_net.torch_net.attention import is_compiled
+from entity_env.agents.rogue_net.torch_net.net import Evaluation
+from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor
 
 
 class Before(NamedTuple):
@@ -63,7 +63,7 @@ class _Loss(torch.autograd.Function):
         figures: Tensor,
     ) -> Tensor:
         # Here and not above: numba takes a while to import, and may not be installed.
-        from entity_env.agents.ppo.loss_compiled import ppo_loss as write
+        from entity_env.agents.ppo.kernels import ppo_loss as write
 
         by_logprobs, by_values = torch.empty_like(logprobs), torch.empty_like(values)
         write(

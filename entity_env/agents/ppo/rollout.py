@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo.advantages import Trajectories
-from entity_env.agents.ppo.storage import DecisionStorage, EntityStorage, FrozenDecisions
-from entity_env.agents.rogue_net.torch_net import Decisions, RogueNet
-from entity_env.agents.rogue_net.torch_policy import fastest_policy
+from entity_env.agents.ppo.gae import Trajectories
+from entity_env.agents.ppo.rollout_buffer import DecisionStorage, EntityStorage, FrozenDecisions
+from entity_env.agents.rogue_net.torch_net.net import Decisions, RogueNet
+from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
+from entity_env.core.spaces import CategoricalActionSpace, GlobalCategoricalActionSpace
+from entity_env.core.vec_obs import VecEnvironment, VecObs, find_not_finite
 from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
-from entity_env.spaces import CategoricalActionSpace, GlobalCategoricalActionSpace
-from entity_env.vec_obs import VecEnvironment, VecObs, find_not_finite
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.attention_compiled import Ints, compiled
+from entity_env.agents.rogue_net.kernels.attention import Ints, compiled
 
 
 @compiled

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
-from entity_env.agents.ppo.progress import TrainProgress
+from entity_env.agents.ppo.logging import TrainProgress
+from entity_env.core.vec_obs import Metric
 from entity_env.errors import MissingExtraError, UsageError
-from entity_env.vec_obs import Metric
 
 
 class CurveWriter:

@@ -13,22 +13,22 @@ from typing import Literal
 import numpy as np
 import torch
 
+from entity_env.agents.ppo.checkpoint import Learner, load_learner, run_folder, save_learner
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.episode_meter import EpisodeMeter
-from entity_env.agents.ppo.interrupt import HeldInterrupt
-from entity_env.agents.ppo.memory import keep_freed_memory, settled
-from entity_env.agents.ppo.progress import Losses, TrainProgress, TrainResult
+from entity_env.agents.ppo.gc_tuning import keep_freed_memory, settled
+from entity_env.agents.ppo.logging import Losses, TrainProgress, TrainResult
 from entity_env.agents.ppo.rollout import Collector, require_finite_decisions
-from entity_env.agents.ppo.saving import Learner, load_learner, run_folder, save_learner
+from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.tensorboard import CurveWriter
 from entity_env.agents.ppo.update import learn, make_batch
-from entity_env.agents.rogue_net.checkpoint_folder import SUBFOLDER
-from entity_env.agents.rogue_net.layout import Batch
-from entity_env.agents.rogue_net.torch_checkpoint import load_checkpoint, not_finite
-from entity_env.agents.rogue_net.torch_net import RogueNet
+from entity_env.agents.rogue_net.batch_layout import Batch
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.core.space_json import differences
+from entity_env.core.vec_obs import VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError
-from entity_env.space_json import differences
-from entity_env.vec_obs import VecEnvironment, VecObs
 
 
 def train(

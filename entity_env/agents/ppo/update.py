@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from entity_env.agents.ppo.advantages import compute_advantages
 from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.gae import compute_advantages
+from entity_env.agents.ppo.logging import Losses
 from entity_env.agents.ppo.loss import Before, ppo_loss
-from entity_env.agents.ppo.progress import Losses
 from entity_env.agents.ppo.rollout import Rollout
-from entity_env.agents.ppo.storage import FrozenDecisions
-from entity_env.agents.rogue_net.torch_net import RogueNet
+from entity_env.agents.ppo.rollout_buffer import FrozenDecisions
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.errors import TrainingDivergedError
 
 

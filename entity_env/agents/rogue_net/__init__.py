@@ -7,34 +7,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from entity_env.agents.rogue_net.batch_layout import Batch as Batch, ObsBatch as ObsBatch
+from entity_env.agents.rogue_net.checkpoints.reader import read_network as read_network
 from entity_env.agents.rogue_net.config import RogueNetConfig as RogueNetConfig
-from entity_env.agents.rogue_net.layout import Batch as Batch, ObsBatch as ObsBatch
 from entity_env.agents.rogue_net.options import (
     RelposEncodingConfig as RelposEncodingConfig,
     TranslationConfig as TranslationConfig,
 )
-from entity_env.agents.rogue_net.reading import read_network as read_network
 from entity_env.agents.rogue_net.weights import Weights as Weights
-from entity_env.late_names import late_names
+from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
-    from entity_env.agents.rogue_net.enn_writer import (
+    from entity_env.agents.rogue_net.enn_trainer.writer import (
         write_enn_checkpoint as write_enn_checkpoint,
     )
-    from entity_env.agents.rogue_net.numpy_agent import NumpyAgent as NumpyAgent
-    from entity_env.agents.rogue_net.numpy_net import NumpyNet as NumpyNet
-    from entity_env.agents.rogue_net.torch_agent import NeuralAgent as NeuralAgent
-    from entity_env.agents.rogue_net.torch_checkpoint import (
+    from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent as NumpyAgent
+    from entity_env.agents.rogue_net.numpy_net.net import NumpyNet as NumpyNet
+    from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent as NeuralAgent
+    from entity_env.agents.rogue_net.torch_net.checkpoint import (
         Checkpoint as Checkpoint,
         load_checkpoint as load_checkpoint,
         save_checkpoint as save_checkpoint,
     )
-    from entity_env.agents.rogue_net.torch_distributions import (
+    from entity_env.agents.rogue_net.torch_net.distributions import (
         ActionDistribution as ActionDistribution,
         CategoricalDistribution as CategoricalDistribution,
         GaussianDistribution as GaussianDistribution,
     )
-    from entity_env.agents.rogue_net.torch_net import (
+    from entity_env.agents.rogue_net.torch_net.net import (
         Decisions as Decisions,
         Evaluation as Evaluation,
         RogueNet as RogueNet,

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.options import RelposEncodingConfig
+from entity_env.core.spaces import EntityName
 from entity_env.errors import SchemaError
-from entity_env.spaces import EntityName
 
 Float: TypeAlias = NDArray[np.float32]
 Int: TypeAlias = NDArray[np.int64]

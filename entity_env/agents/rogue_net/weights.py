@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.config import MAX_NUMBERS, RogueNetConfig
-from entity_env.agents.rogue_net.inputs import Inputs
+from entity_env.agents.rogue_net.features import Inputs
 from entity_env.agents.rogue_net.options import RelposEncodingConfig
 from entity_env.agents.rogue_net.relpos import Relpos
-from entity_env.errors import CheckpointError, SchemaError
-from entity_env.spaces import (
+from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
     ContinuousActionSpace,
     ObsSpace,
     SelectEntityActionSpace,
 )
+from entity_env.errors import CheckpointError, SchemaError
 
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 

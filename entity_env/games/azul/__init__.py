@@ -4,39 +4,29 @@
 `play_many` play the same games compiled. `AzulEnv` is stepped by action ids, on either.
 """
 
-from entity_env.games.azul.actions import (
+from entity_env.games.azul.backend import Backend as Backend
+from entity_env.games.azul.batch import AzulBatch as AzulBatch
+from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE as ACTION_SPACE_SIZE,
     ACTIONS as ACTIONS,
     Action as Action,
     ActionEncoder as ActionEncoder,
 )
-from entity_env.games.azul.agents import (
-    AgentInput as AgentInput,
-    AzulAgent as AzulAgent,
-    GreedyAgent as GreedyAgent,
-    MCTSAgent as MCTSAgent,
-    RandomAgent as RandomAgent,
-    RushAgent as RushAgent,
-)
-from entity_env.games.azul.backend import Backend as Backend
-from entity_env.games.azul.batch import AzulBatch as AzulBatch
-from entity_env.games.azul.drawing import (
-    describe_end as describe_end,
-    describe_move as describe_move,
-    draw_state as draw_state,
-    has_colours as has_colours,
-    legal_moves as legal_moves,
-    read_move as read_move,
-)
-from entity_env.games.azul.draws import Draw as Draw, RandomSource as RandomSource
-from entity_env.games.azul.engine import (
+from entity_env.games.azul.engine.engine import (
     apply_action as apply_action,
     apply_in_place as apply_in_place,
     legal_actions as legal_actions,
     new_game as new_game,
     winners as winners,
 )
-from entity_env.games.azul.entity_agent import EntityAgent as EntityAgent
+from entity_env.games.azul.engine.state import (
+    ENDS as ENDS,
+    End as End,
+    GameState as GameState,
+    Phase as Phase,
+    Player as Player,
+)
+from entity_env.games.azul.engine.tile_draws import Draw as Draw, RandomSource as RandomSource
 from entity_env.games.azul.env import (
     AzulEnv as AzulEnv,
     EnvConfig as EnvConfig,
@@ -56,24 +46,34 @@ from entity_env.games.azul.game import (
     azul as azul,
     azul_by_id as azul_by_id,
 )
-from entity_env.games.azul.human import HumanAgent as HumanAgent
-from entity_env.games.azul.matches import (
+from entity_env.games.azul.players.human import HumanAgent as HumanAgent
+from entity_env.games.azul.players.match import (
     GameResult as GameResult,
     Match as Match,
     Standing as Standing,
     play_game as play_game,
     play_match as play_match,
 )
-from entity_env.games.azul.playouts import Playouts as Playouts, play_many as play_many
-from entity_env.games.azul.state import (
-    ENDS as ENDS,
-    End as End,
-    GameState as GameState,
-    Phase as Phase,
-    Player as Player,
+from entity_env.games.azul.players.neural import EntityAgent as EntityAgent
+from entity_env.games.azul.players.playouts import Playouts as Playouts, play_many as play_many
+from entity_env.games.azul.players.scripted import (
+    AgentInput as AgentInput,
+    AzulAgent as AzulAgent,
+    GreedyAgent as GreedyAgent,
+    MCTSAgent as MCTSAgent,
+    RandomAgent as RandomAgent,
+    RushAgent as RushAgent,
 )
-from entity_env.games.azul.tables import AzulTables as AzulTables
+from entity_env.games.azul.self_play import AzulTables as AzulTables
 from entity_env.games.azul.transitions import (
     Transition as Transition,
     TransitionLog as TransitionLog,
+)
+from entity_env.games.azul.viewer import (
+    describe_end as describe_end,
+    describe_move as describe_move,
+    draw_state as draw_state,
+    has_colours as has_colours,
+    legal_moves as legal_moves,
+    read_move as read_move,
 )

@@ -30,24 +30,25 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
-from entity_env.games.azul.actions import ACTION_SPACE_SIZE, ACTIONS, is_index
-from entity_env.games.azul.backend import Backend, is_compiled
-from entity_env.games.azul.batch_boards import ActionIds, BatchArrays, Boards, PlainBoards
-from entity_env.games.azul.draws import mixed
-from entity_env.games.azul.engine import illegal
-from entity_env.games.azul.env import EnvConfig, RewardScheme
-from entity_env.games.azul.errors import IllegalAction, InvalidActionId
-from entity_env.games.azul.features import FEATURE_NAMES, OBS_SIZE
-from entity_env.games.azul.state import GameState
-from entity_env.spaces import (
+from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
     Entity,
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.vec.batch import BatchActions, BatchEnv, ResetMask, StepResult, is_integer
+from entity_env.core.validation import is_integer
+from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
+from entity_env.games.azul.backend import Backend, is_compiled
+from entity_env.games.azul.batch_boards import ActionIds, BatchArrays, Boards, PlainBoards
+from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, is_index
+from entity_env.games.azul.engine.engine import illegal
+from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.engine.tile_draws import mixed
+from entity_env.games.azul.env import EnvConfig, RewardScheme
+from entity_env.games.azul.errors import IllegalAction, InvalidActionId
+from entity_env.games.azul.features import FEATURE_NAMES, OBS_SIZE
+from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
 
 ENTITY: Final = "Azul"
 ACTION: Final = "Move"
@@ -248,7 +249,7 @@ class AzulBatch(BatchEnv):
 def _boards(config: EnvConfig, arrays: BatchArrays, backend: Backend) -> Boards:
     if not is_compiled(backend, "AzulBatch"):
         return PlainBoards(config, arrays)
-    module: Any = import_module("entity_env.games.azul.batch_compiled")
+    module: Any = import_module("entity_env.games.azul.kernels.batch_compiled")
     boards: Boards = module.CompiledBoards(config, arrays)
     return boards
 

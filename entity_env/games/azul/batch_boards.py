@@ -7,13 +7,13 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.games.azul.actions import ACTION_SPACE_SIZE, ACTIONS, ActionEncoder
-from entity_env.games.azul.draws import SplitMix
-from entity_env.games.azul.engine import apply_in_place, is_legal, legal_actions, new_game
+from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, ActionEncoder
+from entity_env.games.azul.engine.engine import apply_in_place, is_legal, legal_actions, new_game
+from entity_env.games.azul.engine.rules import MAX_PLAYERS
+from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.env import EnvConfig, RewardScheme
 from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
-from entity_env.games.azul.rules import MAX_PLAYERS
-from entity_env.games.azul.state import GameState
 
 ActionIds = NDArray[np.int64]
 """`(num_envs,)` int64, each from 0 to 299."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from entity_env.entity_type import HIDDEN
-from entity_env.games.azul.heuristics import pending_points, pending_wall
-from entity_env.games.azul.rules import (
+from entity_env.authoring.entity_type import HIDDEN
+from entity_env.games.azul.engine.rules import (
     CENTRE,
     COLOURS,
     FLOOR_COSTS,
@@ -19,7 +18,8 @@ from entity_env.games.azul.rules import (
     ROWS,
     column_of,
 )
-from entity_env.games.azul.state import GameState, Player
+from entity_env.games.azul.engine.state import GameState, Player
+from entity_env.games.azul.players.heuristics import pending_points, pending_wall
 
 Five = tuple[int, int, int, int, int]
 """A number for each colour: blue, yellow, red, black, white."""

@@ -32,22 +32,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.errors import UsageError
-from entity_env.games.azul.actions import (
+from entity_env.games.azul.backend import Backend, is_compiled
+from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
     checked_id,
     is_index,
     is_integer,
 )
-from entity_env.games.azul.backend import Backend, is_compiled
-from entity_env.games.azul.draws import Draw
-from entity_env.games.azul.engine import illegal
+from entity_env.games.azul.engine.engine import illegal
+from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
+from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.engine.tile_draws import Draw
 from entity_env.games.azul.errors import EpisodeDone
 from entity_env.games.azul.fast_game import FastGame
 from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
-from entity_env.games.azul.rules import MAX_PLAYERS, MIN_PLAYERS
-from entity_env.games.azul.state import GameState
-from entity_env.games.azul.stepped_game import (
+from entity_env.games.azul.single_game import (
     ILLEGAL,
     OVER,
     Mask,

@@ -10,15 +10,14 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.games.azul.actions import ACTION_SPACE_SIZE, ACTIONS, checked_id
 from entity_env.games.azul.backend import is_compiled
-from entity_env.games.azul.draws import Draw, RandomSource, checked_rng, deal_numbers
-from entity_env.games.azul.engine import check_seats, deal, illegal, new_game
+from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, checked_id
+from entity_env.games.azul.engine.engine import check_seats, deal, illegal, new_game
+from entity_env.games.azul.engine.rules import TILES_PER_FACTORY, num_factories
+from entity_env.games.azul.engine.state import ENDS, End, GameState
+from entity_env.games.azul.engine.tile_draws import Draw, RandomSource, checked_rng, deal_numbers
 from entity_env.games.azul.features import OBS_SIZE
-from entity_env.games.azul.rules import TILES_PER_FACTORY, num_factories
-from entity_env.games.azul.state import ENDS, End, GameState
-from entity_env.games.azul.stepped_game import ILLEGAL, TO_DEAL, Mask, Observations, Rewards
-from entity_env.games.azul.words import (
+from entity_env.games.azul.kernels.packed_state import (
     CURRENT,
     END,
     NUM_PLAYERS,
@@ -31,6 +30,7 @@ from entity_env.games.azul.words import (
     pack_state,
     unpack_state,
 )
+from entity_env.games.azul.single_game import ILLEGAL, TO_DEAL, Mask, Observations, Rewards
 
 _NO_OBSERVATIONS: Final = np.zeros((0, OBS_SIZE), np.float32)
 
@@ -48,7 +48,7 @@ class _Kernels(Protocol):
 def _load() -> _Kernels:
     """The machine code, loaded once a process."""
     is_compiled("numba", "FastGame")
-    kernels: _Kernels = import_module("entity_env.games.azul.steps_compiled").Kernels()
+    kernels: _Kernels = import_module("entity_env.games.azul.kernels.step").Kernels()
     return kernels
 
 

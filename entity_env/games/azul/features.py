@@ -39,7 +39,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.games.azul.rules import (
+from entity_env.games.azul.engine.rules import (
     COLOURS,
     FLOOR_SLOTS,
     MAX_FACTORIES,
@@ -50,7 +50,7 @@ from entity_env.games.azul.rules import (
     TILES_PER_COLOUR,
     TILES_PER_FACTORY,
 )
-from entity_env.games.azul.state import GameState, Player
+from entity_env.games.azul.engine.state import GameState, Player
 
 FACTORIES: Final = 0
 CENTRE_TILES: Final = 45

@@ -52,8 +52,10 @@ import numpy as np
 
 from entity_env import Game, Obs, SelectEntity, UsageError
 from entity_env.agents import Agent
-from entity_env.games.azul.actions import ACTION_SPACE_SIZE, ACTIONS, ActionEncoder
-from entity_env.games.azul.engine import apply_in_place, legal_actions, new_game
+from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, ActionEncoder
+from entity_env.games.azul.engine.engine import apply_in_place, legal_actions, new_game
+from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
+from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.entities import (
     ENTITIES,
     MoveId,
@@ -65,9 +67,7 @@ from entity_env.games.azul.entities import (
     table_of,
     walls_of,
 )
-from entity_env.games.azul.options import options_of
-from entity_env.games.azul.rules import MAX_PLAYERS, MIN_PLAYERS
-from entity_env.games.azul.state import GameState
+from entity_env.games.azul.legal_moves import options_of
 
 PICK: Final = SelectEntity(Option)
 

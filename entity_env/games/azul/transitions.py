@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.errors import ProtocolError
+from entity_env.games.azul.engine.rules import MAX_PLAYERS
 from entity_env.games.azul.env import EnvStep
-from entity_env.games.azul.rules import MAX_PLAYERS
 
 
 class Transition(NamedTuple):

@@ -33,11 +33,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.games.classic.classic_env import ClassicEnv
-from entity_env.games.classic.kernels import Backend
-from entity_env.games.classic.rules import Rules, State
-from entity_env.games.classic.starts import HALF
-from entity_env.spaces import GlobalCategoricalActionSpace
+from entity_env.core.spaces import GlobalCategoricalActionSpace
+from entity_env.core.starts import HALF
+from entity_env.games.classic.backends import Backend
+from entity_env.games.classic.batch_env import ClassicEnv
+from entity_env.games.classic.dynamics import Rules, State
 
 GRAVITY: Final = 9.8
 CART_MASS: Final = 1.0

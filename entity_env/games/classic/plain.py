@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.games.classic import starts
-from entity_env.games.classic.memory import CLOCK, MAX_STEPS, Memory
-from entity_env.games.classic.rules import Rules
-from entity_env.spaces import ContinuousActionSpace
-from entity_env.vec.batch import MISFIT, ResetMask
+from entity_env.core import starts
+from entity_env.core.spaces import ContinuousActionSpace
+from entity_env.games.classic.dynamics import Rules
+from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, Memory
+from entity_env.vec.batch_env.batch_env import MISFIT, ResetMask
 
 
 class PlainKernels:

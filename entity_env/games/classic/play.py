@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from entity_env import Continuous, Game, GlobalCategorical, Obs
 from entity_env.agents import Agent
+from entity_env.games.classic.batch_env import ClassicEnv
 from entity_env.games.classic.cart_pole import CartPole as CartPoles
-from entity_env.games.classic.classic_env import ClassicEnv
 from entity_env.games.classic.mountain_car import MountainCar as MountainCars
 from entity_env.games.classic.pendulum import MAX_TORQUE, Pendulum as Pendulums
 

@@ -9,7 +9,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.episode import Episode
+from entity_env.core.episode import Episode
 from entity_env.games.multi_snake_batch.state import TERMINATED, TRUNCATED
 
 

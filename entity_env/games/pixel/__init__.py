@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from entity_env.games.pixel.world import Button as Button, World as World
-from entity_env.late_names import late_names
+from entity_env.games.pixel.worlds.world import Button as Button, World as World
+from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
-    from entity_env.games.pixel.core import Goal as Goal, RewardConfig as RewardConfig
-    from entity_env.games.pixel.faults import PixelFault as PixelFault
-    from entity_env.games.pixel.grid_world import GridWorld as GridWorld
-    from entity_env.games.pixel.pixel_goal_env import PixelGoalEnv as PixelGoalEnv
-    from entity_env.games.pixel.pyboy_world import PyBoyWorld as PyBoyWorld
-    from entity_env.games.pixel.trackers import Trackers as Trackers
-    from entity_env.games.pixel.xo_chip.xo_world import XoChipWorld as XoChipWorld
+    from entity_env.games.pixel.diagnostics import PixelFault as PixelFault
+    from entity_env.games.pixel.env import PixelGoalEnv as PixelGoalEnv
+    from entity_env.games.pixel.episode_state import Trackers as Trackers
+    from entity_env.games.pixel.reward.reward import Goal as Goal, RewardConfig as RewardConfig
+    from entity_env.games.pixel.worlds.game_boy import PyBoyWorld as PyBoyWorld
+    from entity_env.games.pixel.worlds.grid_world import GridWorld as GridWorld
+    from entity_env.games.pixel.xo_chip.world import XoChipWorld as XoChipWorld
 
 _LATE = {
     "Goal": "core",

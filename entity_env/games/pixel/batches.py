@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import torch
 
-from entity_env.games.pixel.core import PIXEL_RANGE, Goal, RewardConfig
-from entity_env.games.pixel.grid_world import GridWorld
-from entity_env.games.pixel.pixel_goal_env import PixelGoalEnv
-from entity_env.games.pixel.tensor_checks import require_count
+from entity_env.games.pixel.checks import require_count
+from entity_env.games.pixel.env import PixelGoalEnv
+from entity_env.games.pixel.reward.reward import PIXEL_RANGE, Goal, RewardConfig
+from entity_env.games.pixel.worlds.grid_world import GridWorld
 
 # A step on the way brings a screen nearer by about a sixtieth: more than a step costs, by far.
 ALPHA = 10.0
@@ -51,8 +51,8 @@ def program(
         MissingExtraError: Warp is not installed.
     """
     from entity_env.games.pixel.xo_chip import programs
-    from entity_env.games.pixel.xo_chip.dialect import XOCHIP
-    from entity_env.games.pixel.xo_chip.xo_world import XoChipWorld
+    from entity_env.games.pixel.xo_chip.quirks import XOCHIP
+    from entity_env.games.pixel.xo_chip.world import XoChipWorld
 
     require_count("max_episode_steps", max_episode_steps)
     rom = programs.program(name)

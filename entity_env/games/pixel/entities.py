@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from entity_env import GlobalCategorical
-from entity_env.games.pixel.world import Button
-from entity_env.spaces import ActionName, ActionSpace, Entity, ObsSpace
+from entity_env.core.spaces import ActionName, ActionSpace, Entity, ObsSpace
+from entity_env.games.pixel.worlds.world import Button
 
 
 @dataclass(slots=True)

@@ -22,10 +22,10 @@ import numpy as np
 from entity_env import Game, MissingExtraError, Obs
 from entity_env.agents import Agent
 from entity_env.games.pixel.entities import NUM_SCREEN, PRESS, Screen, Tile
-from entity_env.vec.batch import StepResult
+from entity_env.vec.batch_env.batch_env import StepResult
 
 if TYPE_CHECKING:
-    from entity_env.games.pixel.pixel_goal_env import PixelGoalEnv
+    from entity_env.games.pixel.env import PixelGoalEnv
 
 
 def grid_batch(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> PixelGoalEnv:

@@ -1,17 +1,20 @@
 """The machine: an XO-CHIP, which also runs programs for CHIP-8 and SUPER-CHIP."""
 
 from entity_env.games.pixel.xo_chip.assembler import assemble as assemble
-from entity_env.games.pixel.xo_chip.dialect import (
+from entity_env.games.pixel.xo_chip.opcodes import disassemble as disassemble
+from entity_env.games.pixel.xo_chip.programs import (
+    PROGRAMS as PROGRAMS,
+    goal_frame as goal_frame,
+    program as program,
+)
+from entity_env.games.pixel.xo_chip.quirks import (
     CHIP8 as CHIP8,
     KEYS as KEYS,
     SUPERCHIP as SUPERCHIP,
     XOCHIP as XOCHIP,
     Quirks as Quirks,
 )
-from entity_env.games.pixel.xo_chip.opcodes import disassemble as disassemble
-from entity_env.games.pixel.xo_chip.plain_machine import Halt as Halt, PlainMachine as PlainMachine
-from entity_env.games.pixel.xo_chip.programs import (
-    PROGRAMS as PROGRAMS,
-    goal_frame as goal_frame,
-    program as program,
+from entity_env.games.pixel.xo_chip.reference_machine import (
+    Halt as Halt,
+    PlainMachine as PlainMachine,
 )

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from entity_env.errors import UsageError
-from entity_env.games.pixel.xo_chip.dialect import PROGRAM_START
 from entity_env.games.pixel.xo_chip.opcodes import FORMS, LARGEST, REGISTERS, Form
+from entity_env.games.pixel.xo_chip.quirks import PROGRAM_START
 
 _TOKEN = re.compile(
     r"(?P<row>[.#]{3,})|(?P<register>v[0-9a-f]\b)|(?P<name>[A-Za-z_]\w*)"

@@ -4,7 +4,7 @@ A thread runs one machine, whose whole state is a row of 32-bit words (`kernels_
 opcode does is in `kernels_opcodes` and `kernels_screen`.
 """
 
-from entity_env.games.pixel.warp_language import (
+from entity_env.games.pixel.warp_utils.typing import (
     Bytes1,
     Flags1,
     Ints1,
@@ -17,8 +17,22 @@ from entity_env.games.pixel.warp_language import (
     kernel,
     wp,
 )
-from entity_env.games.pixel.xo_chip.dialect import HEIGHT, WIDTH
-from entity_env.games.pixel.xo_chip.kernels_layout import (
+from entity_env.games.pixel.xo_chip.kernels_opcodes import (
+    arithmetic,
+    call,
+    draw_random,
+    draw_sprite,
+    following,
+    misc,
+    pair,
+    read_word,
+    skip,
+    skip_by_key,
+    skip_unequal,
+    system,
+    wrapped,
+)
+from entity_env.games.pixel.xo_chip.machine_layout import (
     ADDRESS,
     DELAY,
     ENDS_FRAME,
@@ -36,21 +50,7 @@ from entity_env.games.pixel.xo_chip.kernels_layout import (
     SHADE_WORDS,
     SOUND,
 )
-from entity_env.games.pixel.xo_chip.kernels_opcodes import (
-    arithmetic,
-    call,
-    draw_random,
-    draw_sprite,
-    following,
-    misc,
-    pair,
-    read_word,
-    skip,
-    skip_by_key,
-    skip_unequal,
-    system,
-    wrapped,
-)
+from entity_env.games.pixel.xo_chip.quirks import HEIGHT, WIDTH
 
 
 @func

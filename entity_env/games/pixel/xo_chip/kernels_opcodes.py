@@ -5,15 +5,16 @@ instruction, with `ENDS_FRAME` or `HALTS` added where there is more to say. Memo
 power of two, so that addresses wrap by a mask.
 """
 
-from entity_env.games.pixel.warp_language import Bytes1, Ints1, Word, Words1, func, wp
-from entity_env.games.pixel.xo_chip.dialect import (
-    LARGE_FONT,
-    LARGE_FONT_BYTES,
-    SMALL_FONT,
-    SMALL_FONT_BYTES,
-    STACK_DEPTH,
+from entity_env.games.pixel.warp_utils.typing import Bytes1, Ints1, Word, Words1, func, wp
+from entity_env.games.pixel.xo_chip.kernels_screen import (
+    clear,
+    draw,
+    resize,
+    scroll_down,
+    scroll_sideways,
+    scroll_up,
 )
-from entity_env.games.pixel.xo_chip.kernels_layout import (
+from entity_env.games.pixel.xo_chip.machine_layout import (
     AWAITED,
     DELAY,
     DRAW_ENDS_FRAME,
@@ -39,13 +40,12 @@ from entity_env.games.pixel.xo_chip.kernels_layout import (
     STACK_UNDERFLOW,
     UNKNOWN_OPCODE,
 )
-from entity_env.games.pixel.xo_chip.kernels_screen import (
-    clear,
-    draw,
-    resize,
-    scroll_down,
-    scroll_sideways,
-    scroll_up,
+from entity_env.games.pixel.xo_chip.quirks import (
+    LARGE_FONT,
+    LARGE_FONT_BYTES,
+    SMALL_FONT,
+    SMALL_FONT_BYTES,
+    STACK_DEPTH,
 )
 
 

@@ -1,8 +1,7 @@
 """The screen as kernels see it: drawing, clearing and scrolling planes of packed rows."""
 
-from entity_env.games.pixel.warp_language import Bytes1, Ints1, Word, Words1, func, wp
-from entity_env.games.pixel.xo_chip.dialect import HEIGHT, WIDTH
-from entity_env.games.pixel.xo_chip.kernels_layout import (
+from entity_env.games.pixel.warp_utils.typing import Bytes1, Ints1, Word, Words1, func, wp
+from entity_env.games.pixel.xo_chip.machine_layout import (
     FLAG,
     HIGH,
     INDEX,
@@ -13,6 +12,7 @@ from entity_env.games.pixel.xo_chip.kernels_layout import (
     SELECTED,
     SPRITES_WRAP,
 )
+from entity_env.games.pixel.xo_chip.quirks import HEIGHT, WIDTH
 
 
 @func

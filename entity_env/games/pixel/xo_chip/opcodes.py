@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from entity_env.games.pixel.xo_chip.dialect import PROGRAM_START
+from entity_env.games.pixel.xo_chip.quirks import PROGRAM_START
 
 # An opcode in hexadecimal digits, then how it is written: `VX` and `VY` are registers v0 to vf, a
 # run of N a number of as many digits, P one of four choices of planes; the rest stands as it is.

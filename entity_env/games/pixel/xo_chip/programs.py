@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.errors import UsageError
-from entity_env.games.pixel.world import Button
+from entity_env.games.pixel.worlds.world import Button
 from entity_env.games.pixel.xo_chip.assembler import assemble
-from entity_env.games.pixel.xo_chip.dialect import KEYS, XOCHIP, Quirks
-from entity_env.games.pixel.xo_chip.plain_machine import PlainMachine
+from entity_env.games.pixel.xo_chip.quirks import KEYS, XOCHIP, Quirks
+from entity_env.games.pixel.xo_chip.reference_machine import PlainMachine
 
 FRAMES = 24
 INSTRUCTIONS = 30

@@ -1,0 +1,221 @@
+"""TrainAgentEnv: a game that owns its loop, as an `Environment` that is stepped from outside."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from entity_env.agents.channels.channel import Transport
+from entity_env.agents.channels.game_runner import GameHost
+from entity_env.agents.channels.train_agent import TrainAgent, names_of
+from entity_env.authoring.game import Game
+from entity_env.authoring.obs import Obs, answer_to
+from entity_env.authoring.to_observation import observe
+from entity_env.core.action_request import Question, questions
+from entity_env.core.environment import Environment
+from entity_env.core.episode import Episode
+from entity_env.core.observation import Action, Observation
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.validation import is_number, must_be_number
+from entity_env.errors import ClosedError, ProtocolError, SchemaError
+
+
+class TrainAgentEnv(Environment):
+    """Steps a game from outside; the game is suspended wherever it waits for its agents.
+
+    In a game for one agent use `reset` and `act`, as with any `Environment`; in a game for several
+    `reset_all` and `act_all`, which have one observation per agent.
+
+    Args:
+        game: what to play.
+        transport: "greenlet" (under 2 µs a step; the thread that resets it must step it) or
+            "thread" (about 15 µs; for games that use asyncio, or call back out of C).
+        seed: seed of the run; the seeds of the episodes follow from it and `env_id`.
+        env_id: index of this environment among others of the same run.
+    """
+
+    def __init__(
+        self, game: Game, *, transport: Transport = "greenlet", seed: int = 0, env_id: int = 0
+    ) -> None:
+        EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
+        self._ends = _Ends(game)
+        self._host = GameHost(
+            game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
+        )
+        self._game = game
+        self._seed: int | None = seed
+        self._observations: list[Observation] = []
+        self._asked: list[dict[ActionName, Question]] = [{} for _ in range(game.num_agents)]
+        """What each agent was asked by its last observation."""
+        # A suspended game is never collected by itself: its owner has to throw it out.
+        self._finalizer = weakref.finalize(self, self._host.close)
+
+    @property
+    def episodes(self) -> Sequence[Episode]:
+        """Summaries of the episodes that ended in the last step, one an agent."""
+        return [episode for _, episode in self._ends.ended.values()]
+
+    @property
+    def is_over(self) -> bool:
+        """The episodes of all agents have ended: `reset` begins the next ones."""
+        return self._host.is_over
+
+    def obs_space(self) -> ObsSpace:
+        return self._game.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self._game.action_space()
+
+    def reset(self, *, seed: int | None = None) -> Observation:
+        """Begins a new episode; a game in the middle of one is unwound first.
+
+        The observation is `done` when the game ends the episode without asking anything.
+
+        Args:
+            seed: begins a new run with this seed; None goes on to the next episode of the run.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: the game is for several agents, cannot be unwound, or must be reset by
+                another thread.
+        """
+        self._require_one_agent("reset_all")
+        return self.reset_all(seed=seed)[0]
+
+    def act(self, actions: Mapping[ActionName, Action]) -> Observation:
+        """Performs what the last observation asked for, and returns the next one.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: before `reset`, or after an observation that was `done`.
+            SchemaError: an action that is missing, of another kind, not allowed, or not asked for.
+                Nothing has happened then.
+
+        What the game itself raises comes out as it is; call `reset` then.
+        """
+        self._require_one_agent("act_all")
+        return self.act_all([actions])[0]
+
+    def reset_all(self, *, seed: int | None = None) -> list[Observation]:
+        """Like `reset`, with one observation per agent; that of an agent which is not asked for
+        anything holds no entities and no actions."""
+        self._require_open()
+        seed = self._seed if seed is None else seed
+        if seed is not None:  # a bad one is refused before anything happens
+            self._host.begin_run(EpisodeSeeds(seed, self._host.env_id))
+        self._seed = None
+        self._ends.ended.clear()
+        self._observations = []
+        self._host.restart()
+        return self._observe_all()
+
+    def act_all(self, actions: Sequence[Mapping[ActionName, Action] | None]) -> list[Observation]:
+        """Like `act`, with one mapping per agent; None for those that are not asked for anything.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: before `reset_all`, after the end of the episode, or answers for other
+                agents than those that wait: the game could never proceed.
+            SchemaError: as `act`.
+        """
+        self._require_open()
+        if not self._observations or self._host.is_over:
+            when = "the episode has ended" if self._observations else "nothing is being played"
+            raise ProtocolError(f"{self._host.name}: {when}: call reset before act")
+        agents = self._host.agents
+        if len(actions) != len(agents):
+            raise ProtocolError(f"{self._host.name}: {len(agents)} agents, {len(actions)} answers")
+        answered = [
+            agent for agent, given in zip(agents, actions, strict=True) if given is not None
+        ]
+        if answered != self._host.waiting:
+            raise ProtocolError(
+                f"{self._host.name}: agents {names_of(self._host.waiting)} wait for an action, "
+                f"answers came for {names_of(answered)}: answer exactly those that wait"
+            )
+        answers = [self._decode(agent, actions[agent.agent_id] or {}) for agent in answered]
+        self._observations = []  # until there are new ones: after an error, only reset helps
+        for agent, answer in zip(answered, answers, strict=True):
+            agent.give(answer)
+        self._ends.ended.clear()
+        self._host.resume()
+        self._host.require_waiting()
+        return self._observe_all()
+
+    def close(self) -> None:
+        """Unwinds the game, so that its `finally` blocks run; may be called twice.
+
+        Raises:
+            ProtocolError: the game refuses to leave, or another thread must close it.
+        """
+        self._host.close()
+        self._finalizer.detach()
+
+    def _observe_all(self) -> list[Observation]:
+        self._observations = [self._observe(agent) for agent in self._host.agents]
+        return self._observations
+
+    def _observe(self, agent: TrainAgent) -> Observation:
+        if agent.agent_id in self._ends.ended:
+            return self._ends.ended[agent.agent_id][0]
+        if agent.obs is None:
+            return Observation(reward=0.0)
+        score = agent.obs.score
+        if not is_number(score):
+            raise SchemaError(f"{self._host.name}: {must_be_number('score', score)}")
+        if not agent.is_playing:
+            agent.is_playing = True
+            agent.first_score = agent.last_score = score
+        reward, agent.last_score = score - agent.last_score, score
+        observation = observe(agent.obs, agent.kinds, self._game.schema, reward=reward)
+        # Now rather than when it is answered, so that a mask that fits nothing is found at once.
+        asked = questions(observation, self.obs_space(), self.action_space())
+        self._asked[agent.agent_id] = {question.name: question for question in asked}
+        return observation
+
+    def _decode(self, agent: TrainAgent, actions: Mapping[ActionName, Action]) -> object:
+        obs = agent.obs or Obs()
+        asked = self._asked[agent.agent_id]
+        unasked = [name for name in actions if name not in asked]
+        if unasked:
+            raise SchemaError(
+                f"{self._host.name}: action {unasked[0]!r} was not asked for; "
+                f"asked for are {', '.join(asked)}"
+            )
+        answers = tuple(
+            answer_to(kind, obs, iter(asked[kind.name].chosen(actions.get(kind.name))))
+            for kind in agent.kinds
+        )
+        return answers[0] if len(answers) == 1 else answers
+
+    def _require_open(self) -> None:
+        if self._host.is_closed:
+            raise ClosedError(f"{self._host.name} is closed: make a new environment")
+
+    def _require_one_agent(self, instead: str) -> None:
+        if self._game.num_agents != 1:
+            raise ProtocolError(
+                f"{self._game.name} is for {self._game.num_agents} agents: call {instead}"
+            )
+
+
+@dataclass
+class _Ends:
+    """Last observations of the episodes that ended in the current step."""
+
+    game: Game
+    ended: dict[int, tuple[Observation, Episode]] = field(default_factory=dict)
+
+    def add(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
+        """Called by the host."""
+        observation = observe(
+            obs,
+            (),
+            self.game.schema,
+            reward=obs.score - agent.last_score if agent.is_playing else 0.0,
+            terminated=episode.terminated,
+            truncated=episode.truncated,
+        )
+        self.ended[agent.agent_id] = observation, episode

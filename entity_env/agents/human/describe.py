@@ -1,0 +1,125 @@
+"""Observations in words, for people who play or watch: features, entities, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.observation import (
+    Action,
+    CategoricalAction,
+    ContinuousAction,
+    EntityID,
+    GlobalCategoricalAction,
+    Observation,
+    SelectEntityAction,
+)
+from entity_env.core.spaces import ActionName, EntityName, ObsSpace
+
+_ONE_HOT: Final = ".is_"
+_MAX_ACTORS: Final = 8
+
+
+class SeenEntity(NamedTuple):
+    """One entity of an observation: its id, its type, its features, and whether it is visible."""
+
+    id: EntityID
+    type: EntityName
+    features: NDArray[np.float64]
+    is_visible: bool
+
+
+def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[SeenEntity]:
+    """Yields the entities of an observation in the order of `Observation.entity_ids`."""
+    ids = iter(observation.entity_ids(obs_space))
+    for name in obs_space.entities:
+        visible = observation.visible.get(name)
+        for i in range(observation.num_entities(name)):
+            row = np.asarray(observation.features[name][i], dtype=np.float64)
+            yield SeenEntity(next(ids), name, row, visible is None or bool(visible[i]))
+
+
+def describe_number(value: float) -> str:
+    """A feature or reward, with no more digits than it needs."""
+    if float(value).is_integer():
+        return str(int(value))
+    # Three digits of 999.5 or more would be 1e+03.
+    return f"{value:.1f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
+def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np.float64]) -> str:
+    """Features as `x=3 stance=Calm`: a one-hot group becomes the member that is set."""
+    words = []
+    for name, value in zip(names, values, strict=True):
+        field, member = member_of(name)
+        if not member:
+            words.append(f"{name}={describe_number(value)}")
+        elif value:
+            words.append(f"{field}={member}")
+    return " ".join(words)
+
+
+def member_of(feature: str) -> tuple[str, str]:
+    """Field and member of a one-hot feature: `stance.is_Calm`; "" for the member of others."""
+    field, _, member = feature.rpartition(_ONE_HOT)
+    if not field or not member.isidentifier():  # as `parts.is_left.x`
+        return feature, ""
+    return field, member
+
+
+def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:
+    """An entity as `Food x=3 y=1`."""
+    features = describe_features(obs_space.entities[entity.type].features, entity.features)
+    return f"{entity.type} {features}".rstrip()
+
+
+def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
+    """What can be seen, a line each for the global features, every visible entity, and a reward."""
+    lines = []
+    if obs_space.global_features and len(observation.global_features):
+        values = np.asarray(observation.global_features, dtype=np.float64)
+        lines.append(describe_features(obs_space.global_features, values))
+    lines += [
+        describe_entity(entity, obs_space)
+        for entity in seen_entities(observation, obs_space)
+        if entity.is_visible
+    ]
+    if observation.reward:
+        lines.append(f"reward {observation.reward:+g}")
+    return "\n".join(lines)
+
+
+def describe_actions(
+    actions: Mapping[ActionName, Action], observation: Observation, obs_space: ObsSpace
+) -> str:
+    """What was done, as `UP`, or `UP, LEFT` by several actors; "" for nothing.
+
+    `UP 93%` tells how probable an agent thought its one choice, if it says so.
+    """
+    words = {
+        name: _describe_action(action, observation, obs_space) for name, action in actions.items()
+    }
+    if len(words) == 1:
+        return next(iter(words.values()))
+    return "; ".join(f"{name} {text}" for name, text in words.items())
+
+
+def _describe_action(action: Action, observation: Observation, obs_space: ObsSpace) -> str:
+    match action:
+        case GlobalCategoricalAction():
+            sure = "" if action.probs is None else f" {action.probs[action.index]:.0%}"
+            chosen = [action.label + sure]
+        case CategoricalAction():
+            chosen = action.labels
+        case SelectEntityAction():
+            seen = seen_entities(observation, obs_space)
+            entities = {entity.id: describe_entity(entity, obs_space) for entity in seen}
+            chosen = [entities[actee] for actee in action.actees]
+        case ContinuousAction():
+            rows = np.asarray(action.values).tolist()
+            chosen = [" ".join(map(describe_number, row)) for row in rows]
+    more = [f"and {len(chosen) - _MAX_ACTORS} more"] if len(chosen) > _MAX_ACTORS else []
+    return ", ".join([*chosen[:_MAX_ACTORS], *more])

@@ -1,0 +1,204 @@
+"""Prompt: asks a person to choose among labels, or for a number, and insists on a legal answer."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from entity_env.agents.human.describe import describe_number
+from entity_env.agents.human.keyboard import Keyboard
+
+_DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
+_COMPASS: Final = {"north": "up", "south": "down", "west": "left", "east": "right"}
+_ARROWS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→"}
+_NAMED: Final = {**_ARROWS, "enter": "⏎"}
+"""Keys that are no characters, and how they are shown."""
+_GAMEPAD: Final = {"a": ("z",), "b": ("x",), "start": ("enter", "c")}
+"""Where emulators have a gamepad's buttons; `c` for whoever types lines."""
+_QUIT: Final = "q"
+
+
+class HungUp(Exception):
+    """The person wants to play no more, or nobody is there."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One thing that a person can choose.
+
+    Args:
+        index: what `Prompt.choose` returns for it.
+        text: what it is called.
+        keys: what chooses it: single characters, names of arrow keys, `enter`, or numbers to be
+            typed.
+    """
+
+    index: int
+    text: str
+    keys: tuple[str, ...]
+
+
+class Prompt:
+    """Asks questions on a terminal with single keys, or on any stream with lines.
+
+    On a terminal it erases what it wrote, so that whatever is drawn above stays as it was.
+
+    Args:
+        source: where answers come from.
+        out: where questions go.
+    """
+
+    def __init__(self, source: TextIO, out: TextIO) -> None:
+        self._keyboard = Keyboard(source)
+        self._out = out
+        self._is_terminal = self._keyboard.is_terminal and out.isatty()
+
+    def choose(self, title: str, choices: Sequence[Choice]) -> int:
+        """Waits until one of `choices` is chosen, and returns its index.
+
+        Raises:
+            HungUp: q, Ctrl-C, or the end of input.
+        """
+        has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
+        if self._is_terminal and has_keys:
+            return self._choose_by_key(title, choices)
+        of_answer = {choice.text.lower(): choice.index for choice in choices}
+        # The keys are what is shown: where a text is the key of another choice, the key counts.
+        of_answer |= {key: choice.index for choice in choices for key in choice.keys}
+        entries = [f"{_typed_key(choice)} {choice.text}" for choice in choices]
+        problem = ""
+        while True:
+            answer = self._line(title, entries, problem)
+            if answer.lower() in of_answer:
+                return of_answer[answer.lower()]
+            problem = f"{answer!r} is not among the choices"
+
+    def number(self, title: str, low: float, high: float) -> float:
+        """Waits for a number from `low` to `high`.
+
+        Raises:
+            HungUp: q, Ctrl-C, or the end of input.
+        """
+        bounds = f"{describe_number(low)} to {describe_number(high)}"
+        problem = ""
+        while True:
+            answer = self._line(title, [bounds], problem)
+            try:
+                value = float(answer)
+            except ValueError:
+                problem = f"{answer!r} is not a number"
+                continue
+            if low <= value <= high:
+                return value
+            problem = f"{answer} is not in {bounds}"
+
+    def _choose_by_key(self, title: str, choices: Sequence[Choice]) -> int:
+        of_key = {key: choice.index for choice in choices for key in choice.keys}
+        entries = [f"{self._shown_key(choice)} {choice.text}" for choice in choices]
+        lines = self._block(title, entries, "")
+        self._write("\n".join([*lines, ""]))
+        try:
+            with self._keyboard.single_keys():
+                while True:
+                    key = self._keyboard.key()
+                    index = of_key.get(key if key in of_key else key.lower())
+                    if index is not None:
+                        return index
+                    if key.lower() in ("", _QUIT):
+                        raise HungUp
+        finally:
+            self._erase(len(lines))
+
+    def _line(self, title: str, entries: Sequence[str], problem: str) -> str:
+        lines = self._block(title, entries, problem)
+        self._write("\n".join([*lines, "> "]))
+        answer = None
+        try:
+            answer = self._keyboard.line()
+        finally:
+            if answer is None or not self._keyboard.is_terminal:
+                self._write("\n")  # nobody has pressed Enter here
+            if self._is_terminal:
+                self._erase(len(lines) + 1)
+        if answer is None or answer.lower() == _QUIT:
+            raise HungUp
+        return answer
+
+    def _shown_key(self, choice: Choice) -> str:
+        has_arrows = (self._out.encoding or "").lower().startswith("utf")
+        key = choice.keys[0]
+        return _NAMED.get(key, key) if has_arrows else _typed_key(choice)
+
+    def _block(self, title: str, entries: Sequence[str], problem: str) -> list[str]:
+        """A question as lines that fit the terminal: the problem, the title, entries in columns."""
+        width = shutil.get_terminal_size().columns - 1
+        entries = [*entries, f"{_QUIT} quit"]
+        column = max(map(len, entries)) + 3
+        per_line = max(1, (width - 2) // column)
+        padded = [entry.ljust(column) for entry in entries]
+        rows = ["".join(padded[i : i + per_line]) for i in range(0, len(padded), per_line)]
+        one_line = f"{title}:  {rows[0]}".rstrip()
+        if len(rows) == 1 and len(one_line) <= width:
+            lines = [problem, one_line]
+        else:
+            lines = [problem, f"{title}:", *(f"  {row}".rstrip() for row in rows)]
+        return [line[:width] if self._is_terminal else line for line in lines if line]
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+    def _erase(self, num_lines: int) -> None:
+        """Removes the last lines and leaves the cursor where the first of them began."""
+        self._write(f"\r\x1b[{num_lines}A\x1b[J")
+
+
+def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
+    """The allowed ones of some labels, each with a key that does not depend on what is allowed.
+
+    Labels that name directions get the arrow keys and w, a, s, d. The others get their initials
+    when those are all different, else numbers; but the buttons of a gamepad, beside directions, get
+    the keys that emulators give them.
+    """
+    directions = _directions(labels)
+    others = [label for i, label in enumerate(labels) if i not in directions]
+    taken = {_QUIT, *(_DIRECTIONS[name] for name in directions.values())}
+    initials = {label[:1].lower() for label in others}
+    has_initials = len(initials) == len(others) and not initials & {"", *taken}
+    is_gamepad = not has_initials and {label.lower() for label in others} <= set(_GAMEPAD)
+    choices = []
+    for index in allowed:
+        if index in directions:
+            keys: tuple[str, ...] = (directions[index], _DIRECTIONS[directions[index]])
+        elif is_gamepad:
+            keys = _GAMEPAD[labels[index].lower()]
+        else:
+            keys = (labels[index][0].lower() if has_initials else str(index + 1),)
+        choices.append(Choice(index, labels[index], keys))
+    return choices
+
+
+def numbered_choices(texts: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
+    """The allowed ones of some choices, numbered from 1 by their place among all of them."""
+    return [Choice(index, texts[index], (str(index + 1),)) for index in allowed]
+
+
+def _directions(labels: Sequence[str]) -> dict[int, str]:
+    """Direction that each label names with its last word, if no two name the same one."""
+    found: dict[int, str] = {}
+    for index, label in enumerate(labels):
+        word = re.split(r"[^a-z]+", label.lower())[-1]
+        word = _COMPASS.get(word, word)
+        if word in _DIRECTIONS:
+            if word in found.values():
+                return {}
+            found[index] = word
+    return found
+
+
+def _typed_key(choice: Choice) -> str:
+    """The key of a choice that can be typed into a line."""
+    return next((key for key in choice.keys if key not in _NAMED), choice.keys[0])

@@ -1,0 +1,249 @@
+"""What a training run writes down so that another can go on from there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Final, TextIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, prepare_place
+from entity_env.agents.rogue_net.torch_net.checkpoint import (
+    Checkpoint,
+    not_finite,
+    save_checkpoint,
+)
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError
+
+if sys.platform != "win32":  # there two runs in one folder are not kept apart
+    import fcntl
+
+LOCK: Final = ".entity_env.lock"
+"""File in the folder of a run while it is being trained, which says who does."""
+_MOST: Final = 2**63 - 1
+_log: Final = logging.getLogger(__name__)
+_held: Final[dict[str, int]] = {}
+"""Folders that runs of a process have, for the system tells only processes apart."""
+
+GENERATOR = "generator"
+"""Name of the random state among the optimizer's tensors; parameters have dots in their names."""
+
+
+@dataclass(slots=True)
+class Learner:
+    """All that changes while training, apart from the environments.
+
+    Args:
+        net: the network.
+        optimizer: Adam, over the parameters of `net` in their order.
+        generator: draws actions.
+        rng: shuffles minibatches.
+        step: decisions so far.
+        update: rollouts learnt from so far.
+        num_episodes: episodes that ended so far.
+        elapsed_s: seconds of training so far.
+    """
+
+    net: RogueNet
+    optimizer: torch.optim.Adam
+    generator: torch.Generator
+    rng: np.random.Generator
+    step: int = 0
+    update: int = 0
+    num_episodes: int = 0
+    elapsed_s: float = 0.0
+
+
+@contextmanager
+def run_folder(out: Path | None) -> Iterator[None]:
+    """Has the folder of a run for itself, with a place for its checkpoint; None = no folder.
+
+    Raises:
+        CheckpointError: the checkpoint there is damaged.
+        UsageError: another run is going on there, a checkpoint cannot be written, or the files of
+            somebody else are in its place.
+    """
+    if out is None:
+        yield
+        return
+    prepare_place(out / SUBFOLDER)
+    key = str(out.resolve())
+    if _held.get(key) == os.getpid():
+        raise UsageError(f"another run of this process is training in {out}: choose another folder")
+    with _locked(out / LOCK):
+        _held[key] = os.getpid()
+        try:
+            yield
+        finally:
+            del _held[key]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds a lock that ends with this process, whatever becomes of its children.
+
+    Raises:
+        UsageError: another process holds it, or it cannot be written.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    with _open_locked(path) as file:
+        holder = {"pid": os.getpid(), "host": socket.gethostname()}
+        text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
+        try:
+            file.truncate(0)
+            with suppress(OSError):  # a full disk; the lock holds without
+                os.write(file.fileno(), text.encode())
+            yield
+        finally:
+            if os.getpid() == holder["pid"]:  # not a child that unwinds a copy of this
+                path.unlink(missing_ok=True)
+
+
+def _open_locked(path: Path) -> TextIO:
+    while True:
+        try:
+            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - returned
+        except OSError as error:
+            raise UsageError(f"cannot write to {path.parent}: {error}") from error
+        try:
+            _take_lock(file, path.parent)
+            is_there = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except BaseException:
+            file.close()
+            raise
+        if is_there:
+            return file
+        file.close()  # whoever had the lock has just removed the file
+
+
+def _take_lock(file: TextIO, out: Path) -> None:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        file.seek(0)
+        who = "another process"
+        with suppress(ValueError, TypeError, KeyError):
+            told = json.loads(file.read(1000))
+            who = f"process {told['pid']} on {told['host']}, since {told['since']}"
+        raise UsageError(
+            f"a run is already training in {out}: {who}; wait for its end, or choose another folder"
+        ) from None
+    except OSError as error:
+        _log.warning("%s is on a drive without locks: start no second run there (%s)", out, error)
+
+
+def save_learner(path: Path, learner: Learner, config: PPOConfig) -> None:
+    """Writes a checkpoint from which `load_learner` goes on.
+
+    Raises:
+        TrainingDivergedError: numbers that are not finite; nothing was written.
+        OSError, UsageError: as `save_checkpoint`.
+    """
+    for tensors in (learner.net.state_dict(), _optimizer_tensors(learner)):
+        if bad := not_finite(tensors):
+            raise TrainingDivergedError(f"{bad[0]} of the network is not finite")
+    save_checkpoint(
+        path,
+        learner.net,
+        training={
+            "config": config.to_json(),
+            "step": learner.step,
+            "update": learner.update,
+            "num_episodes": learner.num_episodes,
+            "elapsed_s": learner.elapsed_s,
+            "rng": learner.rng.bit_generator.state,
+        },
+        optimizer=_optimizer_tensors(learner),
+    )
+
+
+def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
+    """Puts a checkpoint's state into `learner`, whose network has the same size and spaces.
+
+    Raises:
+        CheckpointError: the checkpoint holds no state of a training run, or one that does not fit.
+    """
+    training = checkpoint.training
+    try:
+        step, update, num_episodes = (
+            int(_number(training, key, int)) for key in ("step", "update", "num_episodes")
+        )
+        elapsed_s = float(_number(training, "elapsed_s", int | float))
+        learner.rng.bit_generator.state = _object(training, "rng")
+        learner.generator.set_state(checkpoint.optimizer[GENERATOR].cpu())
+        _fill_optimizer(learner.optimizer, learner.net, checkpoint.optimizer)
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{checkpoint.path} cannot be resumed: what the trainer noted is missing or does not "
+            f"fit ({type(error).__name__}: {error}); a checkpoint that was shipped without its "
+            "optimizer can only be played"
+        ) from error
+    learner.step, learner.update, learner.num_episodes = step, update, num_episodes
+    learner.elapsed_s = elapsed_s
+    learner.net.load_state_dict(checkpoint.net.state_dict())
+
+
+def _number(training: Mapping[str, object], key: str, kinds: type | UnionType) -> float:
+    value = training[key]
+    is_bool = isinstance(value, bool)
+    if isinstance(value, int | float) and isinstance(value, kinds) and not is_bool:
+        number: float = value
+        if 0 <= number <= _MOST:
+            return number
+    name = "an integer" if kinds is int else "a number"
+    raise ValueError(f"{key} is {repr(value)[:40]}, not {name} from 0 to 2**63 - 1")
+
+
+def _object(training: Mapping[str, object], key: str) -> dict[str, object]:
+    value = training[key]
+    if not isinstance(value, dict):
+        raise TypeError(f"{key} is {repr(value)[:40]}, not an object")
+    return value
+
+
+def _optimizer_tensors(learner: Learner) -> dict[str, Tensor]:
+    tensors = {GENERATOR: learner.generator.get_state()}
+    for name, parameter in learner.net.named_parameters():
+        # A parameter that had no gradient yet has no state.
+        for key, value in learner.optimizer.state.get(parameter, {}).items():
+            tensors[f"{name}.{key}"] = value
+    return tensors
+
+
+def _fill_optimizer(
+    optimizer: torch.optim.Adam, net: RogueNet, tensors: Mapping[str, Tensor]
+) -> None:
+    for name, parameter in net.named_parameters():
+        found = {
+            key: tensors[f"{name}.{key}"]
+            for key in ("step", "exp_avg", "exp_avg_sq")
+            if f"{name}.{key}" in tensors
+        }
+        if not found:
+            continue
+        shapes = {value.shape for key, value in found.items() if key != "step"}
+        step = found.get("step", parameter)
+        is_step = step.shape == () and bool(step >= 0)
+        dtypes = {value.dtype for value in found.values()}
+        is_fit = len(found) == 3 and shapes == {parameter.shape} and dtypes == {parameter.dtype}
+        if not is_fit or not is_step or not_finite(found):
+            raise ValueError(f"the optimizer's state of {name} does not fit it")
+        optimizer.state[parameter] = {
+            key: value.to(parameter.device) for key, value in found.items()
+        }

@@ -1,0 +1,104 @@
+"""Signals that end a program, held back to where stopping leaves everything whole."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from entity_env.agents.ppo.logging import TrainResult
+
+_HELD: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""Ctrl-C; what schedulers and services send; what a terminal that is gone sends."""
+
+
+class StoppedBySignal(SystemExit):
+    """SIGTERM or SIGHUP ended a training run, after a checkpoint: the program is to end.
+
+    Args:
+        signum: number of the signal; the exit code is 128 more, as a shell reports it.
+        result: what the run left.
+    """
+
+    def __init__(self, signum: int, result: TrainResult) -> None:
+        super().__init__(128 + signum)
+        self.signum = signum
+        self.result = result
+
+
+class HeldInterrupt:
+    """While open, holds the first signal back until `check`; a second Ctrl-C strikes at once.
+
+    A SIGTERM or SIGHUP that was ignored before, as by `nohup`, stays so. Outside the main thread,
+    where Python delivers no signals, this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        """The signal that came first."""
+        self._is_pending = False
+        self._previous: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> HeldInterrupt:
+        if threading.current_thread() is threading.main_thread():
+            for signum in _HELD:
+                previous = signal.getsignal(signum)
+                is_ignored = previous == signal.SIG_IGN and signum != signal.SIGINT
+                # None is a handler that was not made by Python: it could not be restored.
+                if previous is not None and not is_ignored:
+                    self._previous[signum] = previous
+                    signal.signal(signum, self._hold)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        while self._previous:
+            signum, previous = self._previous.popitem()
+            signal.signal(signum, previous)
+
+    def check(self) -> None:
+        """Raises for a signal that came meanwhile, once.
+
+        Raises:
+            KeyboardInterrupt: one came.
+        """
+        if self._is_pending:
+            self._is_pending = False
+            raise KeyboardInterrupt
+
+    @property
+    def ends_program(self) -> bool:
+        """SIGTERM or SIGHUP came, not Ctrl-C."""
+        return self.signum is not None and self.signum != signal.SIGINT
+
+    def deliver(self, result: TrainResult, cause: BaseException | None) -> None:
+        """Ends the program if it is to end, when everything is saved and this is closed.
+
+        Whoever handled the signal before gets it; who did not asked for the end of the process.
+
+        Args:
+            result: what the run left.
+            cause: what went wrong since the signal came.
+
+        Raises:
+            StoppedBySignal: SIGTERM or SIGHUP came, and nobody else handles it.
+        """
+        if self.signum is None or not self.ends_program:
+            return
+        if signal.getsignal(self.signum) == signal.SIG_DFL:
+            raise StoppedBySignal(self.signum, result) from cause
+        signal.raise_signal(self.signum)
+
+    def _hold(self, signum: int, frame: FrameType | None) -> None:
+        if self._is_pending and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._is_pending = True
+        self.signum = self.signum or signum

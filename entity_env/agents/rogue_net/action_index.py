@@ -1,0 +1,152 @@
+"""Who may choose what in a batch, as index arrays that a network reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.batch_layout import Layout
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import ActionName
+from entity_env.core.vec_obs import (
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecSelectEntityActionMask,
+)
+from entity_env.errors import SchemaError
+
+Int: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Actees:
+    """Whom the actors of a select action may select.
+
+    What only padded products need, `max_actors` and `max_actees` an observation, is worked out
+    when it is asked for.
+
+    Args:
+        packed: `(num_actees,)` packed index of every entity that can be selected.
+        mask: the actors and actees of each observation.
+    """
+
+    packed: Int
+    mask: VecSelectEntityActionMask
+
+    @property
+    def num_rows(self) -> int:
+        """Observations."""
+        return len(self.mask.actors)
+
+    @cached_property
+    def max_actors(self) -> int:
+        """Most actors of an observation."""
+        return int(self.mask.actors.lengths.max(initial=0))
+
+    @cached_property
+    def max_actees(self) -> int:
+        """Most actees of an observation."""
+        return int(self.mask.actees.lengths.max(initial=0))
+
+    @cached_property
+    def num_pairs(self) -> int:
+        """Actors times actees, summed over observations."""
+        return int(np.dot(self.mask.actors.lengths, self.mask.actees.lengths))
+
+    @cached_property
+    def slots(self) -> Int:
+        """`(num_actees,)` the place of each actee among `num_rows * max_actees`."""
+        return _slots(self.mask.actees, self.max_actees)
+
+    @cached_property
+    def actor_slots(self) -> Int:
+        """`(num_actors,)` the place of each actor among `num_rows * max_actors`."""
+        return _slots(self.mask.actors, self.max_actors)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Who performs one action in a batch, and what each may choose.
+
+    Args:
+        packed: `(num_actors,)` packed index of every actor.
+        rows: `(num_actors,)` the observation that it belongs to.
+        allowed: `(num_actors, num_choices)` bool; None allows everything, as all real numbers
+            within the bounds of a continuous action.
+        actees: for a select action; its choices are places in the list of actees.
+    """
+
+    packed: Int
+    rows: Int
+    allowed: NDArray[np.bool_] | None
+    actees: Actees | None = None
+
+    @property
+    def num_picked(self) -> int:
+        """How many entities it looks at."""
+        return len(self.packed) + (0 if self.actees is None else len(self.actees.packed))
+
+
+def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Choices:
+    """Looks up the actors of one action.
+
+    Raises:
+        SchemaError: an actor has nothing to choose from, or an index is out of range.
+    """
+    packed = layout.packed_index(mask.actors, f"actors of action {action!r}")
+    rows = mask.actors.row_index
+    if isinstance(mask, VecContinuousActionMask):
+        return Choices(packed, rows, allowed=None)
+    if isinstance(mask, VecCategoricalActionMask):
+        allowed = None if mask.mask is None else mask.mask.values
+        choices = Choices(packed, rows, allowed)
+    else:
+        actees = Actees(layout.packed_index(mask.actees, f"actees of action {action!r}"), mask)
+        choices = Choices(packed, rows, _allowed_actees(mask, actees.max_actees), actees)
+    _require_a_choice(action, choices)
+    return choices
+
+
+def _slots(entities: RaggedArray[np.int64], width: int) -> Int:
+    slots: Int = entities.row_index * width + _place_in_row(entities)
+    return slots
+
+
+def _place_in_row(entities: RaggedArray[np.int64]) -> Int:
+    place: Int = np.arange(len(entities.values)) - entities.offsets[entities.row_index]
+    return place
+
+
+def _allowed_actees(mask: VecSelectEntityActionMask, max_actees: int) -> NDArray[np.bool_] | None:
+    rows = mask.actors.row_index
+    lengths = mask.actees.lengths[rows]
+    if mask.mask is None and (lengths == max_actees).all():
+        return None
+    column = np.arange(max_actees)
+    allowed: NDArray[np.bool_] = column < lengths[:, None]
+    if mask.mask is not None and len(mask.mask.values):
+        first = mask.mask.offsets[rows] + _place_in_row(mask.actors) * lengths
+        flat = np.minimum(first[:, None] + column, len(mask.mask.values) - 1)
+        allowed &= mask.mask.values[flat]
+    return allowed
+
+
+def _require_a_choice(action: ActionName, choices: Choices) -> None:
+    stuck: NDArray[np.bool_]
+    if choices.allowed is None:
+        stuck = np.full(
+            len(choices.rows), choices.actees is not None and not choices.actees.packed.size
+        )
+    else:
+        stuck = np.logical_not(choices.allowed.any(axis=1))
+    if stuck.any():
+        row = choices.rows[int(stuck.argmax())]
+        raise SchemaError(
+            f"action {action!r}: an actor in row {row} has nothing to choose from; "
+            "allow it at least one choice, or leave it out of the actors"
+        )

@@ -1,0 +1,250 @@
+"""FeatureAdaptor: shows an agent a game that has got more features since the agent was trained.
+
+What the agent does not know is left out, as entity-gym-rs's feature adaptor does: features that it
+was not trained on, and whole entities of a type that it was not trained on. Such entities neither
+act nor can be selected: the agent has never learnt what to do with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.batch_layout import Batch, ObsBatch
+from entity_env.core.observation import (
+    ActionMask,
+    EntityID,
+    Features,
+    GlobalCategoricalActionMask,
+    Observation,
+    SelectEntityActionMask,
+)
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.space_json import Spaces, differences
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    Entity,
+    EntityName,
+    ObsSpace,
+    entity_widths,
+)
+from entity_env.core.vec_obs import VecActionMask, VecSelectEntityActionMask
+from entity_env.errors import CheckpointError, SchemaError
+
+Columns: TypeAlias = NDArray[np.int64]
+_Value = TypeVar("_Value")
+
+
+def unadaptable(agent: Spaces, game: Spaces) -> list[str]:
+    """Every difference that leaving out features and entities cannot mend, a sentence each.
+
+    Args:
+        agent: what an agent was trained for.
+        game: what a game shows and asks.
+    """
+    (agent_obs, agent_actions), (game_obs, game_actions) = agent, game
+    known = ObsSpace(
+        _known(agent_obs.global_features, game_obs.global_features),
+        {
+            name: Entity(_known(entity.features, game_obs.entities[name].features))
+            for name, entity in agent_obs.entities.items()
+            if name in game_obs.entities
+        },
+    )
+    asked = [*_known([*agent_actions], game_actions), *game_actions]
+    return differences(agent, (known, {name: game_actions[name] for name in asked}))
+
+
+class FeatureAdaptor:
+    """Turns what a game shows into what an agent was trained on; the order of both may differ.
+
+    Args:
+        agent: what the agent was trained for.
+        game: what the game shows and asks.
+
+    Raises:
+        CheckpointError: a feature or type that the agent knows is gone, or an action differs; the
+            message names every such difference.
+    """
+
+    def __init__(self, agent: Spaces, game: Spaces) -> None:
+        if found := unadaptable(agent, game):
+            raise CheckpointError(
+                f"the checkpoint cannot be adapted to the game: {'; '.join(found)}. Features and "
+                "entities that it does not know are left out, but it needs all that it was "
+                "trained on"
+            )
+        (agent_obs, _), (game_obs, _) = agent, game
+        self._widths = {name: len(entity.features) for name, entity in game_obs.entities.items()}
+        self._columns = {
+            name: _positions(entity.features, game_obs.entities[name].features)
+            for name, entity in agent_obs.entities.items()
+        }
+        self._globals = _positions(agent_obs.global_features, game_obs.global_features)
+        self._num_globals = len(game_obs.global_features)
+        self._shown = tuple(entity_widths(*game))
+        """Types in a batch of the game."""
+        self._seen = tuple(entity_widths(*agent))
+        """Types in a batch of the agent; the game shows all of them."""
+
+    def observation(self, observation: Observation) -> Observation:
+        """What the agent sees of an observation; its actors and actees keep their order.
+
+        Raises:
+            SchemaError: an actor or actee of a type that the agent does not know, or another number
+                of features than the game declared.
+        """
+        shared = observation.global_features
+        if len(shared) != self._num_globals:
+            raise SchemaError(f"{len(shared)} global features, expected {self._num_globals}")
+        return Observation(
+            reward=observation.reward,
+            terminated=observation.terminated,
+            truncated=observation.truncated,
+            global_features=np.asarray(shared)[self._globals],
+            features={
+                name: self._take(name, rows)
+                for name, rows in observation.features.items()
+                if name in self._columns
+            },
+            ids=_only(observation.ids, self._columns),
+            actions={
+                name: self._mask(name, mask, observation)
+                for name, mask in observation.actions.items()
+            },
+            visible=_only(observation.visible, self._columns),
+            metrics=observation.metrics,
+        )
+
+    def batch(self, obs: Batch) -> ObsBatch:
+        """What the agent sees of a batch; its actors and actees keep their order.
+
+        Raises:
+            SchemaError: an actor or actee of a type that the agent does not know.
+        """
+        shift, ends = self._shifts(obs)
+        features = {name: obs.features[name] for name in self._seen}
+        return ObsBatch(
+            features={
+                name: RaggedArray.unchecked(rows.values[:, self._columns_of(name)], rows.lengths)
+                for name, rows in features.items()
+            },
+            visible=_only(obs.visible, self._columns),
+            action_masks={
+                name: self._vec_mask(name, mask, shift, ends)
+                for name, mask in obs.action_masks.items()
+            },
+        )
+
+    def _columns_of(self, name: EntityName) -> Columns:
+        return self._globals if name == GLOBAL_ENTITY else self._columns[name]
+
+    def _take(self, name: EntityName, rows: Features) -> Features:
+        if not len(rows):
+            return rows
+        array, width = np.asarray(rows), self._widths[name]
+        if array.ndim != 2 or array.shape[1] != width:
+            raise SchemaError(
+                f"entity {name}: features need the shape (num_entities, {width}), got {array.shape}"
+            )
+        taken: Features = array[:, self._columns[name]]
+        return taken
+
+    def _mask(self, action: ActionName, mask: ActionMask, observation: Observation) -> ActionMask:
+        """The same mask; "every entity" becomes every type that the agent knows."""
+        if isinstance(mask, GlobalCategoricalActionMask):
+            return mask
+        actors = self._types(action, "act", mask.actor_ids, mask.actor_types, observation)
+        if not isinstance(mask, SelectEntityActionMask):
+            return replace(mask, actor_types=actors)
+        actees = self._types(action, "be selected", mask.actee_ids, mask.actee_types, observation)
+        return replace(mask, actor_types=actors, actee_types=actees)
+
+    def _types(
+        self,
+        action: ActionName,
+        role: str,
+        ids: Sequence[EntityID] | None,
+        types: Sequence[EntityName] | None,
+        observation: Observation,
+    ) -> Sequence[EntityName] | None:
+        """Types to be named in place of those given; None = they go by their ids."""
+        named = list(self._widths if types is None else types)
+        for name in self._widths.keys() - self._columns.keys():
+            count = observation.num_entities(name)
+            if ids is None:
+                is_needed = count > 0 and name in named
+            else:
+                known = observation.ids.get(name, [(name, i) for i in range(count)])
+                is_needed = not set(ids).isdisjoint(known)
+            if is_needed:
+                raise _unknown(action, role, name)
+        return None if ids is not None else [name for name in named if name in self._columns]
+
+    def _shifts(self, obs: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How far the entities of each type move, and where those of each type end.
+
+        Both `(num_types, num_rows)`, in the order of the game.
+        """
+        counts = {name: obs.features[name].lengths for name in self._shown}
+        stops = np.cumsum(list(counts.values()), axis=0)
+        place = np.cumsum([counts[name] for name in self._seen], axis=0)
+        shift = np.zeros_like(stops)
+        for i, name in enumerate(self._seen):
+            at = self._shown.index(name)
+            shift[at] = place[i] - stops[at]
+        return shift, stops
+
+    def _vec_mask(
+        self,
+        action: ActionName,
+        mask: VecActionMask,
+        shift: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> VecActionMask:
+        actors = self._moved(action, "act", mask.actors, shift, ends)
+        if not isinstance(mask, VecSelectEntityActionMask):
+            return replace(mask, actors=actors)
+        actees = self._moved(action, "be selected", mask.actees, shift, ends)
+        return replace(mask, actors=actors, actees=actees)
+
+    def _moved(
+        self,
+        action: ActionName,
+        role: str,
+        entities: RaggedArray[np.int64],
+        shift: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> RaggedArray[np.int64]:
+        """The same entities, by their index among those that the agent knows."""
+        rows = entities.row_index
+        kinds = (entities.values >= ends[:, rows]).sum(axis=0)
+        for kind in np.unique(kinds):
+            if self._shown[kind] not in self._seen:
+                raise _unknown(action, role, self._shown[kind])
+        return RaggedArray.unchecked(entities.values + shift[kinds, rows], entities.lengths)
+
+
+def _known(wanted: Sequence[str], there: Collection[str]) -> list[str]:
+    return [name for name in wanted if name in there]
+
+
+def _positions(wanted: Sequence[str], there: Sequence[str]) -> Columns:
+    place = {name: i for i, name in enumerate(there)}
+    return np.array([place[name] for name in wanted], dtype=np.int64)
+
+
+def _only(mapping: Mapping[EntityName, _Value], names: Collection[str]) -> dict[EntityName, _Value]:
+    return {name: value for name, value in mapping.items() if name in names}
+
+
+def _unknown(action: ActionName, role: str, name: EntityName) -> SchemaError:
+    return SchemaError(
+        f"action {action!r}: a {name} can {role}, but the agent was trained without any; "
+        "train it anew, or leave those out of the action"
+    )

@@ -1,0 +1,162 @@
+"""Where every entity of a batch lies: packed by type, and padded by observation.
+
+The network keeps the entities of a batch as one packed matrix, type after type. Only attention
+needs the entities of one observation side by side: there they lie in places, or, where products
+are batched, in slots, `max_length` for each observation that has any entity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.vec_obs import VecActionMask, VecObs
+from entity_env.errors import SchemaError
+
+Int: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ObsBatch:
+    """The part of a `VecObs` that a network reads; a `VecObs` has the same fields."""
+
+    features: Mapping[EntityName, RaggedArray[np.float32]]
+    visible: Mapping[EntityName, RaggedArray[np.bool_]]
+    action_masks: Mapping[ActionName, VecActionMask]
+
+
+Batch: TypeAlias = ObsBatch | VecObs
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Says where every entity of a batch lies.
+
+    What only padded attention needs is worked out when it is asked for.
+
+    Args:
+        lengths: `(num_rows,)` number of entities of each observation.
+        offsets: `(num_rows + 1,)` their running sum from 0 on.
+        rows: `(num_entities,)` for each packed entity the observation that it belongs to.
+        places: `(num_entities,)` the place of each packed entity among all, observation after
+            observation.
+        order: `(num_entities,)` the packed entity in each place.
+        visible: `(num_entities,)` bool, of each packed entity; None = all are.
+    """
+
+    lengths: Int
+    offsets: Int
+    rows: Int
+    places: Int
+    order: Int
+    visible: NDArray[np.bool_] | None
+
+    @cached_property
+    def max_length(self) -> int:
+        """Slots of each observation that has any entity; at least 1."""
+        return max(1, int(self.lengths.max(initial=0)))
+
+    @cached_property
+    def num_padded(self) -> int:
+        """Number of observations that have slots."""
+        return int(np.count_nonzero(self.lengths))
+
+    @cached_property
+    def slots(self) -> Int:
+        """`(num_entities,)` the slot of each packed entity."""
+        padded_rows = np.cumsum(self.lengths > 0) - 1
+        shift = padded_rows * self.max_length - self.offsets[:-1]
+        slots: Int = shift[self.rows] + self.places
+        return slots
+
+    @cached_property
+    def source(self) -> Int:
+        """`(num_padded * max_length,)` the packed entity in each slot, 0 for an empty slot."""
+        source = np.zeros(self.num_padded * self.max_length, dtype=np.int64)
+        source[self.slots] = np.arange(len(self.slots))
+        return source
+
+    @cached_property
+    def hidden(self) -> NDArray[np.bool_] | None:
+        """What must not be attended to; None = nothing.
+
+        `(num_padded, max_length, max_length)` or `(num_padded, max_length, 1)` bool: the entity in
+        the first slot is hidden from the one in the second. Empty slots are hidden from all; what
+        a game hides is hidden from what it does not hide.
+        """
+        is_empty = np.arange(self.max_length) >= self.lengths[self.lengths > 0][:, None]
+        if self.visible is None:
+            return is_empty[:, :, None] if is_empty.any() else None
+        flat = np.zeros(is_empty.size, dtype=np.bool_)
+        flat[self.slots] = self.visible
+        seen = flat.reshape(is_empty.shape)
+        hidden: NDArray[np.bool_] = (seen[:, None, :] & ~seen[:, :, None]) | is_empty[:, :, None]
+        return hidden
+
+    def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Int:
+        """Where the entities that each observation counts from 0 lie in the packed matrix.
+
+        Raises:
+            SchemaError: an observation has no entity of that index; `what` names the list.
+        """
+        rows = entities.row_index
+        index = entities.values
+        wrong = (index < 0) | (index >= self.lengths[rows])
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise SchemaError(
+                f"{what}: row {rows[at]} names entity {index[at]}, "
+                f"but it has {self.lengths[rows[at]]} entities"
+            )
+        place: Int = self.order[self.offsets[rows] + index]
+        return place
+
+
+def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = False) -> Layout:
+    """Finds the place of every entity of the types `names`, in that order.
+
+    Compiled code needs numba, which takes a while to load, and is ten times faster then.
+    """
+    counts = np.stack([batch.features[name].lengths for name in names])
+    lengths = counts.sum(axis=0)
+    visible = _visible(batch, names)
+    if is_compiled:
+        from entity_env.agents.rogue_net.kernels.layout import place_all
+
+        offsets = np.empty(len(lengths) + 1, dtype=np.int64)
+        rows, places, order = np.empty((3, int(lengths.sum())), dtype=np.int64)
+        place_all(counts, offsets, rows, places, order)
+        return Layout(lengths, offsets, rows, places, order, visible)
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    rows = np.concatenate([batch.features[name].row_index for name in names])
+    # The place of the first entity of a type in a row, minus its place in the packed matrix.
+    before = np.cumsum(counts, axis=1) - counts
+    before += (np.cumsum(counts.sum(axis=1)) - counts.sum(axis=1))[:, None]
+    shift = offsets[:-1] + np.cumsum(counts, axis=0) - counts - before
+    places = np.repeat(shift.reshape(-1), counts.reshape(-1))
+    places += np.arange(len(places))
+    order = np.empty(len(places), dtype=np.int64)
+    order[places] = np.arange(len(places))
+    return Layout(lengths, offsets, rows, places, order, visible)
+
+
+def _visible(batch: Batch, names: Sequence[EntityName]) -> NDArray[np.bool_] | None:
+    seen = [batch.visible.get(name) for name in names]
+    if all(flags is None for flags in seen):
+        return None
+    return np.concatenate(
+        [
+            np.ones(len(batch.features[name].values), dtype=np.bool_)
+            if flags is None
+            else flags.values
+            for name, flags in zip(names, seen, strict=True)
+        ]
+    )

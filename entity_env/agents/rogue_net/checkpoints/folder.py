@@ -1,0 +1,361 @@
+"""A checkpoint is a folder of three files, each replaced as a whole.
+
+    <path>/config.json         format version, size of the network, spaces, settings, progress
+    <path>/model.safetensors   the network's parameters and statistics
+    <path>/optimizer.safetensors   only what resuming needs: a shipped game can leave it out
+
+Nothing else in that folder is ever touched, and no folder that is not a checkpoint. A save has an
+id, which `config.json` says. It goes so:
+
+1. everything is written to `<name>.<id>.new`, and flushed,
+2. `config.json` is replaced: from here on the new save counts,
+3. the other files are renamed to their names.
+
+So a reader takes `<name>.<id>.new` where there is one, else `<name>`; if `config.json` is another
+by then, it starts again. The next save first completes what a kill cut off after 2, and removes
+what it cut off before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.core.files import Descriptor, parse_json, read_file
+from entity_env.core.space_json import spaces_from_json, spaces_to_json
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
+
+if sys.platform != "win32":  # there two writers at once are not kept apart
+    import fcntl
+
+FORMAT = "entity_env.rogue_net"
+VERSION = 1
+SUBFOLDER = "checkpoint"
+"""Where a training run keeps its checkpoint, inside the folder of the run."""
+
+_MAX_BYTES = 4 << 20
+CONFIG, MODEL, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
+
+_NEW: Final = re.compile(r"(.+)\.([0-9a-f]{16})\.new")
+"""What a file is called until it has its name, with the id of its save."""
+_PATIENCE_S: Final = 60.0
+"""How long one writer waits for another to be done."""
+_PAUSE_S: Final = 0.005
+
+
+@dataclass(frozen=True)
+class Header:
+    """What `config.json` says.
+
+    Args:
+        obs_space, action_space: what the network was made for.
+        config: its size.
+        training: what the trainer noted, as JSON; empty when nothing was.
+        save: id of the save, 16 hexadecimal digits; empty in checkpoints of release 1.0.
+        files: names of the other files of that save; empty when `save` is.
+    """
+
+    obs_space: ObsSpace
+    action_space: Mapping[ActionName, ActionSpace]
+    config: RogueNetConfig
+    training: Mapping[str, object]
+    save: str = ""
+    files: tuple[str, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """The content of `config.json`."""
+        data: dict[str, object] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "net": self.config.to_json(),
+            "spaces": spaces_to_json(self.obs_space, self.action_space),
+            "training": dict(self.training),
+        }
+        if self.save:
+            data["save"] = {"id": self.save, "files": list(self.files)}
+        return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
+
+    def place_of(self, folder: Path, name: str) -> Path | None:
+        """Where the file of that name is; None if this save has none.
+
+        A file that does not have its name yet takes precedence: that one is older.
+        """
+        if self.save and name not in self.files:
+            return None
+        new = folder / _new_name(name, self.save)
+        return new if self.save and new.exists() else folder / name
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The folder to read: `path` itself, or the checkpoint of the training run in `path`.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    for place in (path, path / SUBFOLDER):
+        for folder in (place, old_of(place)):
+            if os.path.isfile(folder / CONFIG):
+                return folder
+    what = "holds none" if os.path.isdir(path) else "is no folder"
+    raise CheckpointError(
+        f"no checkpoint at {path}: expected a folder with {CONFIG} and {MODEL}, or a training run "
+        f"with the folder {SUBFOLDER!r}; the path {what}"
+    )
+
+
+def read_header(folder: Path) -> Header:
+    """Reads `config.json`.
+
+    Raises:
+        CheckpointError: it is truncated, of another version, or not ours.
+    """
+    path = folder / CONFIG
+    try:
+        data = parse_json(read_file(path, _MAX_BYTES))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise CheckpointError(f'{path} is no checkpoint of ours: it lacks "format": "{FORMAT}"')
+    if data.get("version") != VERSION:
+        raise CheckpointError(
+            f"{path} has version {shown(data.get('version'))} of the format, expected {VERSION}: "
+            "read it with the release that wrote it"
+        )
+    training = data.get("training")
+    try:
+        obs_space, action_space = spaces_from_json(data.get("spaces"))
+        config = RogueNetConfig.from_json(data.get("net"))
+    except EntityEnvError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    if not isinstance(training, dict):
+        raise CheckpointError(f'{path}: expected an object under "training", got {shown(training)}')
+    return Header(obs_space, action_space, config, training, *_save_of(data, path))
+
+
+def old_of(path: Path) -> Path:
+    """Where release 1.0 left the checkpoint `path` if it was killed in the middle of a save."""
+    if path.name in ("", ".."):  # the folder itself is not missing
+        return path
+    return path.with_name(f"{path.name}.old")
+
+
+def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> None:
+    """Checks that a checkpoint may be written to `path`: nobody else's files are there.
+
+    Args:
+        path: the folder; it need not exist.
+        is_ours: whether a folder that is not empty is a checkpoint; None = as `find_checkpoint`.
+
+    Raises:
+        UsageError: a file, a link that leads nowhere, or a folder that is no checkpoint.
+    """
+    if path.is_symlink() and not path.exists():
+        raise UsageError(
+            f"{path} is a symbolic link to {os.readlink(path)}, which does not exist: make that "
+            "folder, or remove the link"
+        )
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise UsageError(f"{path} is a file, where a checkpoint would be a folder: move it away")
+    if (is_ours or _is_checkpoint)(path):
+        return
+    others = sorted(name for name in os.listdir(path) if not _NEW.fullmatch(name))
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise UsageError(
+            f"{path} is no checkpoint, but holds {others[0]!r}{more}: nothing there is replaced, "
+            "choose another folder or move them away"
+        )
+
+
+def prepare_place(path: Path) -> None:
+    """Checks that a checkpoint can be written to `path`; folders above it are made.
+
+    Raises:
+        CheckpointError: there is a damaged one, or one of another release.
+        UsageError: as `require_place`, or it is not writable.
+    """
+    probe = path / _new_name(CONFIG, secrets.token_hex(8))
+    try:
+        require_place(path)
+        is_new = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        with _lock(path):
+            probe.touch()
+            _finish(path)
+        if is_new:
+            path.rmdir()
+    except (OSError, ValueError) as error:
+        if isinstance(error, EntityEnvError):
+            raise
+        raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
+
+
+def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> None:
+    """Replaces the checkpoint in the folder `path`; other files in it stay.
+
+    Args:
+        path: the folder, made if it does not exist, with those above it.
+        header: becomes `config.json`, with an id of this save.
+        files: all other files, by name.
+
+    Raises:
+        OSError: the disk is full or not writable, or another process has not finished writing
+            there for a minute; the previous checkpoint stays readable.
+        UsageError: `path` is no checkpoint, and not empty.
+    """
+    require_place(path)
+    path.mkdir(parents=True, exist_ok=True)
+    header = replace(header, save=secrets.token_hex(8), files=tuple(files))
+    with _lock(path):
+        require_place(path)
+        try:
+            _finish(path)
+            write_new(path, {**files, CONFIG: header.to_bytes()}, header.save)
+            os.replace(path / _new_name(CONFIG, header.save), path / CONFIG)
+            flush_folder(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                _finish(path)  # else a full disk stays full
+            raise
+        _finish(path)
+
+
+def write_new(folder: Path, files: Mapping[str, bytes], save: str) -> None:
+    """Writes files beside those that they will replace, and flushes them.
+
+    Args:
+        folder: where.
+        files: by the names that they will have.
+        save: id of the save.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    for name, content in files.items():
+        with open(folder / _new_name(name, save), "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    flush_folder(folder)
+
+
+def name_new(folder: Path, names: Iterable[str], save: str) -> None:
+    """Gives what `write_new` wrote its names, if it has not."""
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(folder / _new_name(name, save), folder / name)
+
+
+def remove_new(folder: Path, names: Iterable[str]) -> None:
+    """Removes what `write_new` wrote and was not named, of files of those names."""
+    for found in os.listdir(folder):
+        match = _NEW.fullmatch(found)
+        if match is not None and match[1] in names:
+            (folder / found).unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Makes renames inside a folder survive a power cut; Windows cannot open folders."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _finish(folder: Path) -> None:
+    """Completes the save that counts, and removes what is left of others.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+        OSError: the folder is not writable.
+    """
+    if os.path.isfile(folder / CONFIG):
+        header = read_header(folder)
+        name_new(folder, header.files, header.save)
+        if header.save and OPTIMIZER not in header.files:
+            (folder / OPTIMIZER).unlink(missing_ok=True)
+        flush_folder(folder)
+    remove_new(folder, (CONFIG, MODEL, OPTIMIZER))
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Keeps writers of one folder apart; some network drives cannot.
+
+    Raises:
+        TimeoutError: another one has not finished for a minute.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    locked = Descriptor(os.open(folder, os.O_RDONLY))
+    try:
+        _wait_for_lock(folder, locked.number)
+        yield
+    finally:
+        locked.close()
+
+
+def _wait_for_lock(folder: Path, descriptor: int) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"another process has been writing to {folder} for {_PATIENCE_S:.0f} seconds"
+                ) from None
+            time.sleep(_PAUSE_S)
+        except OSError:  # a drive that knows no locks
+            return
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether `config.json` says that the folder is ours."""
+    try:
+        data = parse_json(read_file(folder / CONFIG, _MAX_BYTES))
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and data.get("format") == FORMAT
+
+
+def _new_name(name: str, save: str) -> str:
+    return f"{name}.{save}.new"
+
+
+def _save_of(data: Mapping[str, object], path: Path) -> tuple[str, tuple[str, ...]]:
+    """Id of the save, and its files.
+
+    Raises:
+        CheckpointError: they are no id and no names of files.
+    """
+    save = data.get("save")
+    if save is None:
+        return "", ()
+    known = (MODEL, OPTIMIZER)
+    if isinstance(save, dict) and set(save) == {"id", "files"}:
+        number, files = save["id"], save["files"]
+        is_id = isinstance(number, str) and _NEW.fullmatch(_new_name(CONFIG, number))
+        if is_id and isinstance(files, list) and all(name in known for name in files):
+            return number, tuple(files)
+    raise CheckpointError(
+        f'{path}: expected "save" with an "id" of 16 digits and "files" among {", ".join(known)}'
+    )

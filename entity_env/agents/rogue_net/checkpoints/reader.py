@@ -1,0 +1,163 @@
+"""Reads a network from whatever keeps one: our checkpoint, or one of enn-trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from entity_env.agents.rogue_net.checkpoints.agent_file import (
+    SUFFIX as AGENT_SUFFIX,
+    is_agent_file,
+    read_agent,
+)
+from entity_env.agents.rogue_net.checkpoints.folder import (
+    CONFIG,
+    MODEL,
+    OPTIMIZER,
+    Header,
+    find_checkpoint,
+    read_header,
+)
+from entity_env.agents.rogue_net.checkpoints.safetensors import MAX_HEADER, read_safetensors
+from entity_env.agents.rogue_net.enn_trainer.enn_files import (
+    CONFIG as ENN_CONFIG,
+    SUFFIX,
+    find_enn_checkpoint,
+    is_enn_checkpoint,
+)
+from entity_env.agents.rogue_net.weights import Weights, expected_tensors, num_bytes
+from entity_env.core.files import read_file
+from entity_env.errors import CheckpointError, SchemaError
+
+_MAX_READS: Final = 1000
+
+
+def find_network(path: Path) -> Path:
+    """The folder or file to read: `path` itself, or the checkpoint of the training run in it.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    try:
+        if is_agent_file(path):
+            return path
+        if (theirs := find_enn_checkpoint(path)) is not None:
+            return theirs
+        return find_checkpoint(path)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}. Of enn-trainer it reads a folder with {ENN_CONFIG}, or a file *{SUFFIX}; "
+            f"an exported agent is a file *{AGENT_SUFFIX}"
+        ) from error
+
+
+def read_network(path: str | Path) -> Weights:
+    """Reads a network without torch; what is read is checked to fit its own description.
+
+    Args:
+        path: a checkpoint folder, the folder of a training run, or a checkpoint, a
+            training run or a `.roguenet` archive of enn-trainer, or a `.agent` file.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged, or no network has such parts.
+        MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
+    """
+    found = find_network(Path(path))
+    if is_agent_file(found):
+        return read_agent(found)
+    if is_enn_checkpoint(found):
+        # Here: a game that ships a checkpoint of ours does without, and starts the sooner.
+        from entity_env.agents.rogue_net.enn_trainer.checkpoint import read_enn_checkpoint
+
+        return read_enn_checkpoint(found)
+    header, files = read_checkpoint(found, MODEL)
+    return read_model(found, header, files[MODEL])
+
+
+def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]]:
+    """Description and other files of a checkpoint folder of ours, all of one save.
+
+    A program that saves there meanwhile is waited for.
+
+    Args:
+        folder: as `find_checkpoint` found it.
+        names: those of the other files; the optimizer is left out where there is none.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or the folder is written without a pause.
+    """
+    before = _places(folder, names)
+    for _ in range(_MAX_READS):
+        failure: CheckpointError | None = None
+        files: dict[str, bytes] = {}
+        try:
+            most = _max_bytes(folder, before[0])
+            files = {name: _read(place, most) for name, place in before[1].items()}
+        except CheckpointError as error:
+            failure = error
+        header, places = after = _places(folder, names)
+        if (header.save, places) == (before[0].save, before[1]):
+            if failure is not None:
+                raise failure
+            return header, files
+        before = after
+    raise CheckpointError(f"cannot read {folder}: it is replaced all the time")
+
+
+def read_model(folder: Path, header: Header, content: bytes) -> Weights:
+    """The network in a checkpoint folder of ours.
+
+    Args:
+        folder: the folder, for errors.
+        header: its description.
+        content: of `model.safetensors`.
+
+    Raises:
+        CheckpointError: it is damaged, or does not fit its description.
+    """
+    tensors = read_safetensors(content, str(folder / MODEL))
+    weights = Weights(header.obs_space, header.action_space, header.config, tensors)
+    weights.require_fit(str(folder / MODEL), CONFIG)
+    return weights
+
+
+def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]]:
+    """The description, and where the other files of its save are."""
+    header = read_header(folder)
+    places = {name: header.place_of(folder, name) for name in names}
+    is_there = {
+        name: place
+        for name, place in places.items()
+        if place is not None and (name != OPTIMIZER or place.exists())
+    }
+    return header, is_there
+
+
+def _max_bytes(folder: Path, header: Header) -> int:
+    """How long a file of a checkpoint may be; the optimizer notes two numbers for each parameter.
+
+    Raises:
+        CheckpointError: no network has such spaces and options.
+    """
+    try:
+        expected = expected_tensors(header.obs_space, header.action_space, header.config)
+    except SchemaError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
+    return 2 * num_bytes(expected.values()) + MAX_HEADER
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
+    """The content of one file of a checkpoint folder.
+
+    Raises:
+        CheckpointError: it cannot be read, is too long, or no regular file.
+    """
+    try:
+        return read_file(path, max_bytes)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read {path}: {error}; the file is missing or incomplete, copy the whole folder"
+        ) from error

@@ -1,0 +1,121 @@
+"""Checkpoints of enn-trainer: a folder, or a `.roguenet` archive of the same files.
+
+    config.ron            the training configuration, of which `net` makes the network
+    state.ron             the spaces that it was trained for
+    state.agent.msgpack   its parameters
+
+Other files (the optimizer's, a value network's) are left alone. Read and written as enn-trainer
+0.1.16 with hyperstate 0.4.4 does. Sources are the packages themselves; nothing in a file is run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.enn_trainer.config import config_from_ron, spaces_from_ron
+from entity_env.agents.rogue_net.enn_trainer.enn_files import AGENT, CONFIG, FILES, STATE
+from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import read_blob
+from entity_env.agents.rogue_net.enn_trainer.ron import Struct, parse_ron
+from entity_env.agents.rogue_net.enn_trainer.tar_archive import read_tar
+from entity_env.agents.rogue_net.weights import RELPOS, Weights
+from entity_env.core.files import read_file
+from entity_env.errors import CheckpointError
+
+MAX_BYTES: Final = 1 << 30
+_BLOB: Final = "<blob:msgpack>"
+
+
+def read_enn_checkpoint(path: Path) -> Weights:
+    """Reads a folder or an archive.
+
+    Raises:
+        CheckpointError: a file is missing, damaged, too large, or not what such a checkpoint
+            holds; or rogue-net itself could not run the network.
+        MissingExtraError: msgpack is not installed.
+    """
+    if path.is_dir():
+        return parse_enn_checkpoint({name: _read(path / name) for name in FILES}, str(path))
+    members = read_tar(_read(path), str(path))
+    missing = [name for name in FILES if name not in members]
+    if missing:
+        raise CheckpointError(
+            f"{path} lacks {missing[0]}: it holds {', '.join(sorted(members)) or 'nothing'}"
+        )
+    return parse_enn_checkpoint({name: bytes(members[name]) for name in FILES}, str(path))
+
+
+def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
+    """Makes a network of the contents of `FILES`.
+
+    Args:
+        files: content by name.
+        where: what to call their place in an error.
+
+    Raises:
+        CheckpointError, MissingExtraError: as `read_enn_checkpoint`.
+    """
+    config_name, state_name, agent_name = (f"{where}{os.sep}{name}" for name in FILES)
+    state = parse_ron(files[STATE], state_name)
+    if not isinstance(state, Struct):
+        raise CheckpointError(f"{state_name}: expected State(…), got {type(state).__name__}")
+    agent = state.fields.get("agent")
+    if agent != _BLOB:
+        raise CheckpointError(
+            f"{state_name}: the agent is kept as {str(agent)[:40]!r}, expected {_BLOB!r}: older "
+            "forms are pickles, which could run any code; save it anew with hyperstate 0.4 or later"
+        )
+    obs_space, action_space = spaces_from_ron(state, state_name)
+    config = config_from_ron(parse_ron(files[CONFIG], config_name), config_name)
+    tensors = _without_copies(read_blob(files[AGENT], agent_name), config.n_layer, agent_name)
+    weights = Weights(obs_space, action_space, config, tensors)
+    weights.require_fit(agent_name, config_name)
+    return weights
+
+
+def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
+    """The tensors as rogue-net names them: every block has its own name for relative positions."""
+    shared = {name: t for name, t in weights.tensors.items() if name.startswith(RELPOS)}
+    tensors = dict(weights.tensors)
+    for i in range(weights.config.n_layer):
+        tensors |= {_copy_of(name, i): tensor for name, tensor in shared.items()}
+    return tensors
+
+
+def _without_copies(
+    tensors: dict[str, NDArray[Any]], n_layer: int, where: str
+) -> dict[str, NDArray[Any]]:
+    """Drops the second names of relative positions, after they are found to say the same."""
+    shared = [name for name in tensors if name.startswith(RELPOS)]
+    for name in shared:
+        for i in range(n_layer):
+            copy = tensors.pop(_copy_of(name, i), None)
+            if copy is None or not _are_same(copy, tensors[name]):
+                raise CheckpointError(
+                    f"{where}: {_copy_of(name, i)[:200]} is missing, or not the same as "
+                    f"{name[:200]}, which it is another name of"
+                )
+    return tensors
+
+
+def _are_same(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and bool(np.array_equal(a, b))
+
+
+def _copy_of(name: str, block: int) -> str:
+    return f"backbone.blocks.{block}.attn.relpos_encoding.{name.removeprefix(RELPOS)}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_file(path, MAX_BYTES)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read {path}: {error.strerror or error}; a checkpoint of enn-trainer is "
+            f"{', '.join(FILES)}: copy the whole folder"
+        ) from error

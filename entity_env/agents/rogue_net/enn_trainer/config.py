@@ -1,0 +1,230 @@
+"""The configuration and the spaces of an enn-trainer checkpoint, as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.enn_trainer.ron import Ron, Struct
+from entity_env.agents.rogue_net.options import RelposEncodingConfig, TranslationConfig
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    CategoricalActionSpace,
+    Entity,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.errors import CheckpointError, SchemaError, UsageError
+
+LAST_VERSION: Final = 4
+
+_Value = TypeVar("_Value")
+
+# What a setting that is left out meant in versions up to the one named; see the upgrade rules of
+# enn-trainer 0.1.16. Version 4 means the defaults of our own classes.
+_OLD_NET: Final = {1: {"n_layer": 1, "d_model": 64}}
+_OLD_RELPOS: Final[Mapping[int, Mapping[str, bool]]] = {
+    0: {"per_entity_values": True},
+    3: {"enable_negative_distance_weight_bug": True},
+}
+_SIZES: Final = ("d_model", "n_layer", "n_head", "d_qk")
+_WITHOUT_EFFECT: Final = ("embd_pdrop", "resid_pdrop", "attn_pdrop")  # dropout, in training only
+_NET: Final = {*_SIZES, *_WITHOUT_EFFECT, "pooling", "relpos_encoding", "translation"}
+
+
+def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
+    """The network that a `config.ron` describes.
+
+    Raises:
+        CheckpointError: it is of a later version, or describes no network that rogue-net runs.
+    """
+    train = _struct(ron, "TrainConfig", where)
+    version = _get(train, "version", int, where)
+    if not 0 <= version <= LAST_VERSION:
+        raise CheckpointError(
+            f"{where}: version {version} of the configuration is unknown, expected at most "
+            f"{LAST_VERSION}: read it with the release that wrote it"
+        )
+    net = _struct(train.fields.get("net"), "RogueNetConfig", where)
+    if unknown := sorted(net.fields.keys() - _NET):
+        raise CheckpointError(f"{where}: the network has the unknown setting {unknown[0]!r}")
+    if net.fields.get("pooling") is not None:
+        raise CheckpointError(
+            f"{where}: the network pools instead of attending, which rogue-net 0.1.9 itself "
+            "cannot run"
+        )
+    settings = {**_old(_OLD_NET, version), **net.fields}
+    try:
+        return RogueNetConfig(
+            **{name: _integer(settings, name, where) for name in _SIZES if name in settings},
+            relpos_encoding=_relpos(net.fields.get("relpos_encoding"), version, where),
+            translation=_option(TranslationConfig, net.fields.get("translation"), {}, where),
+        )
+    except UsageError as error:
+        raise CheckpointError(f"{where}: {error}") from error
+
+
+def config_to_ron(config: RogueNetConfig) -> Struct:
+    """The part `net` of a `config.ron`."""
+    return Struct(
+        "RogueNetConfig",
+        {
+            **dict.fromkeys(_WITHOUT_EFFECT, 0.0),
+            **{name: getattr(config, name) for name in _SIZES},
+            "pooling": None,
+            "relpos_encoding": _option_to_ron(config.relpos_encoding),
+            "translation": _option_to_ron(config.translation),
+        },
+    )
+
+
+def spaces_from_ron(state: Struct, where: str) -> tuple[ObsSpace, dict[ActionName, ActionSpace]]:
+    """The spaces that a `state.ron` describes; the order of its maps counts.
+
+    Raises:
+        CheckpointError: they are missing, or of another form.
+    """
+    obs = _struct(state.fields.get("obs_space"), "ObsSpace", where)
+    entities = _get(obs, "entities", dict, where)
+    actions = _get(state, "action_space", dict, where)
+    try:
+        obs_space = ObsSpace(
+            global_features=_texts(obs, "global_features", where),
+            entities={
+                _text(name, where): Entity(
+                    _texts(_struct(entity, "Entity", where), "features", where)
+                )
+                for name, entity in entities.items()
+            },
+        )
+        action_space = {
+            _text(name, where): _action_space(space, where) for name, space in actions.items()
+        }
+    except SchemaError as error:
+        raise CheckpointError(f"{where}: {error}") from error
+    return obs_space, action_space
+
+
+def spaces_to_ron(
+    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
+) -> dict[str, Ron]:
+    """The fields `obs_space` and `action_space` of a `state.ron`.
+
+    Raises:
+        CheckpointError: an action that enn-trainer does not know.
+    """
+    entities: dict[str | int | bool, Ron] = {
+        name: Struct("Entity", {"features": [*entity.features]})
+        for name, entity in obs_space.entities.items()
+    }
+    actions: dict[str | int | bool, Ron] = {
+        name: _action_to_ron(name, space) for name, space in action_space.items()
+    }
+    return {
+        "obs_space": Struct(
+            "ObsSpace",
+            {"global_features": [*obs_space.global_features], "entities": entities},
+        ),
+        "action_space": actions,
+    }
+
+
+def _action_space(ron: Ron, where: str) -> ActionSpace:
+    name = ron.name if isinstance(ron, Struct) else type(ron).__name__
+    if not isinstance(ron, Struct):
+        raise CheckpointError(f"{where}: expected an action space, got a {name}")
+    match name:
+        case "CategoricalActionSpace":
+            return CategoricalActionSpace(_texts(ron, "index_to_label", where))
+        case "GlobalCategoricalActionSpace":
+            return GlobalCategoricalActionSpace(_texts(ron, "index_to_label", where))
+        case "SelectEntityActionSpace":
+            return SelectEntityActionSpace()
+        case _:
+            raise CheckpointError(f"{where}: there is no action space {name[:80]!r}")
+
+
+def _action_to_ron(name: ActionName, space: ActionSpace) -> Struct:
+    match space:
+        case CategoricalActionSpace() | GlobalCategoricalActionSpace():
+            return Struct(type(space).__name__, {"index_to_label": [*space.index_to_label]})
+        case SelectEntityActionSpace():
+            return Struct("SelectEntityActionSpace")
+        case _:
+            raise CheckpointError(
+                f"action {name!r} chooses real numbers, which enn-trainer does not know: "
+                "save the network as a checkpoint of ours"
+            )
+
+
+def _relpos(ron: Ron, version: int, where: str) -> RelposEncodingConfig | None:
+    return _option(RelposEncodingConfig, ron, _old(_OLD_RELPOS, version), where)
+
+
+def _option(
+    cls: type[_Value], ron: Ron, old_defaults: Mapping[str, object], where: str
+) -> _Value | None:
+    if ron is None:
+        return None
+    fields: dict[str, Any] = {**old_defaults, **_struct(ron, cls.__name__, where).fields}
+    try:
+        return cls(**fields)
+    except TypeError as error:  # a setting that is missing or unknown
+        raise CheckpointError(f"{where}: {cls.__name__}: {error}") from error
+
+
+def _option_to_ron(option: RelposEncodingConfig | TranslationConfig | None) -> Ron:
+    if option is None:
+        return None
+    fields = {
+        name: [*value] if isinstance(value, tuple) else value
+        for name, value in vars(option).items()
+    }
+    return Struct(type(option).__name__, fields)
+
+
+def _old(defaults: Mapping[int, Mapping[str, Any]], version: int) -> dict[str, Any]:
+    """Defaults that held in `version`."""
+    return {
+        name: value
+        for last, values in defaults.items()
+        if version <= last
+        for name, value in values.items()
+    }
+
+
+def _struct(ron: Ron, name: str, where: str) -> Struct:
+    """Whatever the struct is called: a class of their own may stand for enn-trainer's."""
+    if not isinstance(ron, Struct):
+        raise CheckpointError(f"{where}: expected {name}(…), got a {type(ron).__name__}")
+    return ron
+
+
+def _get(struct: Struct, key: str, cls: type[_Value], where: str) -> _Value:
+    value: Any = struct.fields.get(key)
+    if type(value) is not cls:
+        raise CheckpointError(
+            f"{where}: {struct.name[:80] or 'the struct'} needs a {cls.__name__} under {key!r}, "
+            f"got a {type(value).__name__}"
+        )
+    return value
+
+
+def _integer(settings: Mapping[str, object], key: str, where: str) -> int:
+    value = settings[key]
+    if type(value) is not int:
+        raise CheckpointError(f"{where}: {key} must be an integer, got {str(value)[:80]}")
+    return value
+
+
+def _texts(struct: Struct, key: str, where: str) -> tuple[str, ...]:
+    return tuple(_text(item, where) for item in _get(struct, key, list, where))
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise CheckpointError(f"{where}: expected a name, got a {type(value).__name__}")
+    return value

@@ -1,0 +1,232 @@
+"""What a RogueNet reads of every entity: its own features, the global ones, moved positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.batch_layout import Batch
+from entity_env.agents.rogue_net.options import TranslationConfig
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    ActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+)
+from entity_env.errors import SchemaError
+
+Float: TypeAlias = NDArray[np.float32]
+
+MAX_COLUMNS = 1 << 20
+"""Features of all entity types together, the global ones counted for each."""
+DISTANCE_FEATURE = "TranslatePositions.distance"
+"""What rogue-net calls the distance to the reference entity."""
+
+
+def input_features(
+    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
+) -> dict[EntityName, tuple[str, ...]]:
+    """Features that the network reads per entity type: own ones, then the global ones.
+
+    `GLOBAL_ENTITY` is an entity of its own, the last one, only if some action is global.
+
+    Raises:
+        SchemaError: more than `MAX_COLUMNS` features.
+    """
+    shared = tuple(obs_space.global_features)
+    own = sum(len(entity.features) for entity in obs_space.entities.values())
+    num_columns = own + len(shared) * (1 + len(obs_space.entities))
+    if num_columns > MAX_COLUMNS:
+        raise SchemaError(
+            f"the entities have {num_columns} features, the global ones counted for each: a "
+            f"network reads at most {MAX_COLUMNS}"
+        )
+    features = {name: (*entity.features, *shared) for name, entity in obs_space.entities.items()}
+    if any(isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()):
+        features[GLOBAL_ENTITY] = shared
+    return features
+
+
+class Inputs:
+    """Makes what a network reads from a batch. Arrays of the batch are only read.
+
+    Args:
+        obs_space, action_space: what the network is made for.
+        translation: how positions are moved; None = they are not.
+
+    Raises:
+        SchemaError: no entity at all, more features than `MAX_COLUMNS`, or the translation names
+            features that are not there.
+    """
+
+    def __init__(
+        self,
+        obs_space: ObsSpace,
+        action_space: Mapping[ActionName, ActionSpace],
+        translation: TranslationConfig | None = None,
+    ) -> None:
+        self.features = input_features(obs_space, action_space)
+        """Per entity type the features before distances are added, in order."""
+        if not self.features:
+            raise SchemaError("there is no entity to learn from: declare one, or a global action")
+        self.names = tuple(self.features)
+        self.has_globals = bool(obs_space.global_features)
+        self.translation = None if translation is None else _Translation(translation, self.features)
+
+    @property
+    def widths(self) -> dict[EntityName, int]:
+        """Number of features that the network reads per entity type."""
+        moved = self.translation
+        return {
+            name: len(features) + (moved is not None and moved.adds_distance(name))
+            for name, features in self.features.items()
+        }
+
+    def arrays(self, batch: Batch) -> dict[EntityName, Float]:
+        """Per type `(num_entities, width)`, as packed as in the batch.
+
+        Raises:
+            SchemaError: a row without exactly one entity that the others are placed around.
+        """
+        arrays = self._joined(batch)
+        if self.translation is None:
+            return arrays
+        return self.translation.of_batch(arrays, batch)
+
+    def of_one(self, own: Mapping[EntityName, Float], shared: Float) -> dict[EntityName, Float]:
+        """The same for a single observation.
+
+        Args:
+            own: per type `(num_entities, num_features)`; types without entities may be left out.
+            shared: `(num_global_features,)`.
+        """
+        arrays: dict[EntityName, Float] = {}
+        for name in self.names:
+            if name == GLOBAL_ENTITY:
+                arrays[name] = shared[None]
+            elif name in own:
+                arrays[name] = own[name]
+                if len(shared):
+                    repeated = np.broadcast_to(shared, (len(own[name]), len(shared)))
+                    arrays[name] = np.concatenate((own[name], repeated), axis=1)
+        return arrays if self.translation is None else self.translation.of_one(arrays)
+
+    def _joined(self, batch: Batch) -> dict[EntityName, Float]:
+        """Features of every type, the global ones appended to each entity's own."""
+        if not self.has_globals:
+            return {name: batch.features[name].values for name in self.names}
+        shared = batch.features[GLOBAL_ENTITY]
+        # A row without a `GLOBAL_ENTITY` has no other entity either.
+        place = shared.offsets[:-1]
+        joined: dict[EntityName, Float] = {}
+        for name in self.names:
+            own = batch.features[name]
+            values = own.values
+            if name != GLOBAL_ENTITY:
+                values = np.concatenate((values, shared.values[place[own.row_index]]), axis=1)
+            joined[name] = values
+        return joined
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Where the reference entity is, `(n, num_positions)`, and where it looks, `(n, 2)`."""
+
+    origin: Float
+    direction: Float | None
+
+
+class _Translation:
+    """Moves positions so that one entity is at the origin, and looks along the first axis."""
+
+    def __init__(
+        self, config: TranslationConfig, features: Mapping[EntityName, Sequence[str]]
+    ) -> None:
+        self._config = config
+        reference = features.get(config.reference_entity)
+        if reference is None:
+            raise SchemaError(
+                f"translation refers to the entity {config.reference_entity!r}, which is none of "
+                f"{', '.join(features)}"
+            )
+        self._origin = self._columns(reference, config.position_features)
+        self._vector = self._columns(reference, config.rotation_vec_features or ())
+        angle = config.rotation_angle_feature
+        self._angle = None if angle is None else self._columns(reference, (angle,))[0]
+        self._moved = {
+            name: self._columns(own, config.position_features)
+            for name, own in features.items()
+            if name != config.reference_entity and set(config.position_features) <= set(own)
+        }
+
+    def adds_distance(self, name: EntityName) -> bool:
+        return self._config.add_dist_feature and name in self._moved
+
+    def of_batch(self, arrays: dict[EntityName, Float], batch: Batch) -> dict[EntityName, Float]:
+        reference = batch.features[self._config.reference_entity]
+        frame = self._frame(arrays[self._config.reference_entity])
+        moved = dict(arrays)
+        for name, columns in self._moved.items():
+            rows = batch.features[name].row_index
+            self._require_one(reference.lengths[rows], rows)
+            moved[name] = self._move(arrays[name], columns, frame, reference.offsets[rows])
+        return moved
+
+    def of_one(self, arrays: dict[EntityName, Float]) -> dict[EntityName, Float]:
+        moved = dict(arrays)
+        names = [name for name in self._moved if name in arrays and len(arrays[name])]
+        if not names:
+            return moved
+        reference = arrays.get(self._config.reference_entity, ())
+        self._require_one(np.array([len(reference)]), np.zeros(1, dtype=np.int64))
+        frame = self._frame(arrays[self._config.reference_entity])
+        for name in names:
+            moved[name] = self._move(arrays[name], self._moved[name], frame, slice(None))
+        return moved
+
+    def _frame(self, reference: Float) -> _Frame:
+        origin = reference[:, self._origin]
+        if self._angle is not None:
+            angle = reference[:, self._angle]
+            return _Frame(origin, np.stack((np.cos(angle), np.sin(angle)), axis=1))
+        return _Frame(origin, reference[:, self._vector] if self._vector else None)
+
+    def _move(
+        self, array: Float, columns: list[int], frame: _Frame, at: NDArray[np.int64] | slice
+    ) -> Float:
+        position = array[:, columns] - frame.origin[at]
+        if frame.direction is not None:
+            (x, y), (cosine, sine) = position.T, frame.direction[at].T
+            position = np.stack((x * cosine + y * sine, y * cosine - x * sine), axis=1)
+        if self._config.add_dist_feature:
+            distance = np.linalg.norm(position, axis=1, keepdims=True)
+            moved = np.concatenate((array, distance.astype(np.float32)), axis=1)
+        else:
+            moved = array.copy()
+        moved[:, columns] = position
+        return moved
+
+    def _require_one(self, counts: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        wrong = counts != 1
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise SchemaError(
+                f"row {rows[at]} has {counts[at]} entities of type "
+                f"{self._config.reference_entity!r}, but the network places all others around "
+                "exactly one: show one in every observation"
+            )
+
+    def _columns(self, features: Sequence[str], wanted: Sequence[str]) -> list[int]:
+        missing = [name for name in wanted if name not in features]
+        if missing:
+            raise SchemaError(
+                f"translation needs the feature {missing[0]!r} of "
+                f"{self._config.reference_entity!r}, which has {', '.join(features) or 'none'}"
+            )
+        return [list(features).index(name) for name in wanted]

@@ -1,0 +1,93 @@
+"""The embedding of the entities of one type, compiled, with its gradient.
+
+It imports numba: whoever needs it imports it when asked for. All arrays are contiguous float32
+matrices and vectors that fit each other: nothing is checked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from entity_env.agents.rogue_net.kernels.attention import ZERO, Floats, compiled
+from entity_env.agents.rogue_net.kernels.block import (
+    add_columns,
+    clear,
+    fill,
+    normalize,
+    normalize_backward,
+    turned,
+)
+from entity_env.agents.rogue_net.kernels.matmul import add_outer, add_product
+
+_CLIP: Final = np.float32(5.0)
+_SLICE: Final = 96
+"""Entities that are taken through all steps at once, so that they stay in the cache."""
+
+
+@compiled
+def embed(
+    features: Floats,
+    scale: tuple[Floats, Floats],
+    linear: tuple[Floats, Floats],
+    norm: tuple[Floats, Floats],
+    kept: tuple[Floats, Floats, Floats],
+    out: Floats,
+) -> None:
+    """Normalizes features, then linear, ReLU, layer norm.
+
+    Args:
+        features: `(num_entities, num_features)`.
+        scale: mean and deviation of each feature.
+        linear, norm: weight and bias.
+        kept: gets the normalized features, `(num_entities, d_model)` what ReLU gave, and
+            `(num_entities, 2)` mean and inverse deviation of each row of that.
+        out: `(num_entities, d_model)`.
+    """
+    inputs, hidden, stats = kept
+    num_rows, num_features = features.shape
+    for r in range(num_rows):
+        for k in range(num_features):
+            value = (features[r, k] - scale[0][k]) / scale[1][k]
+            if value > _CLIP:
+                value = _CLIP
+            elif value < -_CLIP:
+                value = -_CLIP
+            inputs[r, k] = value
+    weight = turned(linear[0])
+    for at in range(0, num_rows, _SLICE):
+        end = min(at + _SLICE, num_rows)
+        part = hidden[at:end]
+        fill(part, linear[1])
+        add_product(inputs[at:end], weight, part)
+        for r in range(end - at):
+            for c in range(part.shape[1]):
+                part[r, c] = ZERO if part[r, c] < ZERO else part[r, c]
+        normalize(part, norm[0], norm[1], out[at:end], stats[at:end])
+
+
+@compiled
+def embed_backward(
+    gradient: Floats,
+    kept: tuple[Floats, Floats, Floats],
+    norm_weight: Floats,
+    by_linear: tuple[Floats, Floats],
+    by_norm: tuple[Floats, Floats],
+) -> None:
+    """Adds the gradients of weights and biases; that of the linear weight is transposed."""
+    inputs, hidden, stats = kept
+    num_rows, width = hidden.shape
+    by_hidden = np.empty((_SLICE, width), dtype=np.float32)
+    total = np.zeros(width, dtype=np.float32)
+    for at in range(0, num_rows, _SLICE):
+        end = min(at + _SLICE, num_rows)
+        given, part = hidden[at:end], by_hidden[: end - at]
+        clear(part)
+        sums = (by_norm[0], by_norm[1], total)
+        normalize_backward(gradient[at:end], given, norm_weight, stats[at:end], part, sums)
+        for r in range(end - at):
+            for c in range(width):
+                part[r, c] = part[r, c] if given[r, c] > ZERO else ZERO
+        add_columns(part, by_linear[1])
+        add_outer(inputs[at:end], part, by_linear[0])

@@ -1,0 +1,150 @@
+"""Products of matrices, compiled: for those of small networks, inside other compiled code.
+
+Whoever needs it imports it when asked for: it imports numba.
+A library for products wants large matrices, which leave the cache between one product and the
+next. These take some hundred rows at a time, with what comes before and after them in the same
+cache. All matrices are contiguous float32 that fit each other: nothing is checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from llvmlite import ir  # type: ignore[import-untyped]  # ships no types
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from entity_env.agents.rogue_net.kernels.attention import Floats, compiled
+
+_LANES: Final = 8
+"""Numbers of a vector."""
+_ROWS: Final = 4
+"""Rows of a tile; with two vectors a row its sums and factors just fit the registers."""
+
+
+_VECTOR: Final = ir.VectorType(ir.FloatType(), _LANES)
+_INDEX: Final = ir.IntType(64)
+
+
+def _vector_at(builder: Any, place: Any, number: int) -> Any:  # noqa: ANN401 - numba's, untyped
+    """Where a vector lies, so many after a place."""
+    moved = builder.gep(place, [_INDEX(number * _LANES)])
+    return builder.bitcast(moved, _VECTOR.as_pointer())
+
+
+def _spread(builder: Any, number: Any) -> Any:  # noqa: ANN401 - numba's, untyped
+    """A vector of one number."""
+    undefined, lane = ir.Constant(_VECTOR, ir.Undefined), ir.IntType(32)
+    one = builder.insert_element(undefined, number, lane(0))
+    lanes = ir.Constant(ir.VectorType(lane, _LANES), None)
+    return builder.shuffle_vector(one, one, lanes)
+
+
+def _make_tile(
+    typing_context: Any,  # noqa: ANN401 - numba's, untyped; so are all that follow
+    a: Any,  # noqa: ANN401
+    i: Any,  # noqa: ANN401
+    strides: Any,  # noqa: ANN401
+    b: Any,  # noqa: ANN401
+    j: Any,  # noqa: ANN401
+    depth: Any,  # noqa: ANN401
+    out: Any,  # noqa: ANN401
+    o: Any,  # noqa: ANN401
+    rows: Any,  # noqa: ANN401
+    vectors: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """`_tile(a, i, (row, step), b, j, depth, out, o, rows, vectors)`: adds a tile of a product.
+
+    Matrices are given with the index, over all their numbers, where they begin. To `out`, in
+    `rows` rows, as many vectors, it adds the sum over `k` below the depth of column `k` of `a`
+    times row `k` of `b`; in `a` rows and columns are `row` and `step` numbers apart.
+    """
+    make: Any = arrayobj.make_array
+    room: Any = cgutils.alloca_once
+    count: Any = cgutils.for_range
+    num_rows, across = range(rows.literal_value), range(vectors.literal_value)
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        def begin(argument: int) -> tuple[Any, Any]:
+            array = make(signature.args[argument])(context, builder, arguments[argument])
+            place = builder.gep(array.data, [arguments[argument + 1]])
+            return place, builder.extract_value(array.shape, 1)
+
+        def rows_from(place: Any, stride: Any) -> list[Any]:  # noqa: ANN401
+            return [builder.gep(place, [builder.mul(stride, _INDEX(r))]) for r in num_rows]
+
+        (left, _), (right, width), (to, to_width) = begin(0), begin(3), begin(6)
+        row, step = (builder.extract_value(arguments[2], at) for at in range(2))
+        heads = rows_from(left, row)
+        places = [_vector_at(builder, at, c) for at in rows_from(to, to_width) for c in across]
+        sums = [room(builder, _VECTOR) for _ in places]  # which become registers
+        for total, place in zip(sums, places, strict=True):
+            builder.store(builder.load(place, align=4), total)
+        with count(builder, arguments[5]) as loop:
+            line = builder.gep(right, [builder.mul(loop.index, width)])
+            factors = [builder.load(_vector_at(builder, line, c), align=4) for c in across]
+            at = builder.mul(loop.index, step)
+            numbers = [_spread(builder, builder.load(builder.gep(head, [at]))) for head in heads]
+            pairs = ((number, factor) for number in numbers for factor in factors)
+            for total, pair in zip(sums, pairs, strict=True):
+                product = builder.fmul(*pair, flags=("contract",))
+                added = builder.fadd(builder.load(total), product, flags=("contract",))
+                builder.store(added, total)
+        for total, place in zip(sums, places, strict=True):
+            builder.store(builder.load(total), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(a, i, strides, b, j, depth, out, o, rows, vectors), write
+
+
+_tile: Any = intrinsic(prefer_literal=True)(_make_tile)
+
+
+@compiled
+def _add_tiles(a: Floats, strides: tuple[int, int], b: Floats, depth: int, out: Floats) -> None:
+    """Adds a product to `out`, but for the columns that fill no vector.
+
+    `strides` are those of a row and a column of the left factor, which begins where `a` does.
+    """
+    num_rows, width = out.shape
+    last = width - width % _LANES
+    for c in range(0, last, 2 * _LANES):
+        is_pair = c + 2 * _LANES <= last
+        r = 0
+        while r + _ROWS <= num_rows:
+            if is_pair:
+                _tile(a, r * strides[0], strides, b, c, depth, out, r * width + c, _ROWS, 2)
+            else:
+                _tile(a, r * strides[0], strides, b, c, depth, out, r * width + c, _ROWS, 1)
+            r += _ROWS
+        for left in range(r, num_rows):
+            at = left * width + c
+            _tile(a, left * strides[0], strides, b, c, depth, out, at, 1, 1)
+            if is_pair:
+                _tile(a, left * strides[0], strides, b, c + _LANES, depth, out, at + _LANES, 1, 1)
+
+
+@compiled
+def add_product(a: Floats, b: Floats, out: Floats) -> None:
+    """Adds `a @ b` to `out`: `(n, depth)`, `(depth, width)`, `(n, width)`."""
+    num_rows, width = out.shape
+    depth = a.shape[1]
+    _add_tiles(a, (depth, 1), b, depth, out)
+    for c in range(width - width % _LANES, width):
+        for r in range(num_rows):
+            for k in range(depth):
+                out[r, c] += a[r, k] * b[k, c]
+
+
+@compiled
+def add_outer(a: Floats, b: Floats, out: Floats) -> None:
+    """Adds `a.T @ b` to `out`: `(depth, n)`, `(depth, width)`, `(n, width)`."""
+    num_rows, width = out.shape
+    depth = len(a)
+    _add_tiles(a, (1, a.shape[1]), b, depth, out)
+    for c in range(width - width % _LANES, width):
+        for r in range(num_rows):
+            for k in range(depth):
+                out[r, c] += a[k, r] * b[k, c]

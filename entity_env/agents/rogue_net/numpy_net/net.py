@@ -1,0 +1,174 @@
+"""RogueNet in plain numpy, for any batch: what `torch_net` computes, readable and without torch.
+
+`numpy_fused` computes the same for one observation, several times faster.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.action_index import Choices, find_choices
+from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
+from entity_env.agents.rogue_net.features import Inputs
+from entity_env.agents.rogue_net.numpy_net.distributions import (
+    CategoricalArrays,
+    Distribution,
+    GaussianArrays,
+    bounds,
+)
+from entity_env.agents.rogue_net.numpy_net.functions import (
+    CLIP,
+    gelu,
+    input_statistics,
+    layer_norm,
+    linear,
+    relu,
+    softmax,
+)
+from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
+from entity_env.agents.rogue_net.relpos import Relpos
+from entity_env.agents.rogue_net.weights import Weights
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    SelectEntityActionSpace,
+)
+
+Float: TypeAlias = NDArray[np.float32]
+
+HIDDEN = np.float32(-1e9)
+"""Logit of what an entity must not attend to."""
+
+
+class NumpyNet:
+    """Decides from entities; nothing changes it. Arrays of a batch are only read during a call.
+
+    Args:
+        weights: the network, which fits its own description.
+
+    Raises:
+        SchemaError: no network has such spaces and options.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self._tensors: dict[str, NDArray[Any]] = dict(weights.tensors)
+        self._inputs = Inputs(weights.obs_space, weights.action_space, weights.config.translation)
+        relpos = weights.config.relpos_encoding
+        self._relpos: NumpyRelpos | None = None
+        if relpos is not None:
+            geometry = Relpos(relpos, self._inputs.features)
+            self._relpos = NumpyRelpos(geometry, weights.tensors)
+
+    def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
+        """What every actor would do, per action, and the `(num_rows,)` values.
+
+        Raises:
+            SchemaError: an actor that has nothing to choose from, or an index out of range.
+        """
+        layout = lay_out(batch, self._inputs.names)
+        choices = {
+            name: find_choices(name, batch.action_masks[name], layout)
+            for name in self.weights.action_space
+        }
+        x = self._encode(batch, layout)
+        distributions = {
+            name: self._head(name, space, x, choices[name])
+            for name, space in self.weights.action_space.items()
+        }
+        return distributions, self._values(x, layout)
+
+    def _encode(self, batch: Batch, layout: Layout) -> Float:
+        """`(num_entities, d_model)`, packed."""
+        inputs = self._inputs.arrays(batch)
+        x = np.concatenate([self._embed(name, inputs[name]) for name in self._inputs.names])
+        if not layout.num_padded:
+            return x
+        relpos = None if self._relpos is None else self._relpos.look_up(inputs, layout)
+        for i in range(self.weights.config.n_layer):
+            x = x + self._attend(i, self._norm(f"backbone.blocks.{i}.ln1", x), layout, relpos)
+            x = x + self._mlp(i, self._norm(f"backbone.blocks.{i}.ln2", x))
+        return x
+
+    def _embed(self, name: EntityName, features: Float) -> Float:
+        prefix = f"embedding.embeddings.{name}"
+        if not features.shape[1]:
+            return np.repeat(self._tensors[f"{prefix}.embedding"], len(features), axis=0)
+        mean, deviation = input_statistics(self._tensors, f"{prefix}.0")
+        normed = np.clip((features - mean) / deviation, -CLIP, CLIP)
+        return self._norm(f"{prefix}.3", relu(linear(self._tensors, f"{prefix}.1", normed)))
+
+    def _norm(self, prefix: str, x: Float) -> Float:
+        return layer_norm(x, self._tensors[f"{prefix}.weight"], self._tensors[f"{prefix}.bias"])
+
+    def _attend(self, block: int, x: Float, layout: Layout, relpos: RelposArrays | None) -> Float:
+        prefix = f"backbone.blocks.{block}.attn"
+        shape = layout.num_padded, layout.max_length
+        # (num_padded, n_head, max_length, d_head)
+        q, k, v = (
+            linear(self._tensors, f"{prefix}.{part}", x)[layout.source]
+            .reshape(*shape, self.weights.config.n_head, -1)
+            .transpose(0, 2, 1, 3)
+            for part in ("query", "key", "value")
+        )
+        logits = q @ k.swapaxes(-1, -2)
+        if relpos is not None:
+            logits = logits + relpos.logits(q)
+        logits = logits * np.float32(1.0 / math.sqrt(q.shape[-1]))
+        if layout.hidden is not None:
+            logits = np.where(layout.hidden.swapaxes(1, 2)[:, None], HIDDEN, logits)
+        attention = softmax(logits)
+        y = attention @ v
+        if relpos is not None:
+            y = y + relpos.values(attention, x[layout.source].reshape(*shape, -1))
+        packed = y.transpose(0, 2, 1, 3).reshape(len(layout.source), -1)[layout.slots]
+        return linear(self._tensors, f"{prefix}.proj", packed)
+
+    def _mlp(self, block: int, x: Float) -> Float:
+        prefix = f"backbone.blocks.{block}.mlp"
+        return linear(self._tensors, f"{prefix}.2", gelu(linear(self._tensors, f"{prefix}.0", x)))
+
+    def _head(
+        self, name: ActionName, space: ActionSpace, x: Float, choices: Choices
+    ) -> Distribution:
+        prefix = f"action_heads.{name}"
+        if isinstance(space, SelectEntityActionSpace):
+            logits = self._compare(prefix, x, choices)
+            return CategoricalArrays.of(choices.rows, logits, choices.allowed)
+        logits = linear(self._tensors, f"{prefix}.proj", x[choices.packed])
+        if isinstance(space, ContinuousActionSpace):
+            low, high = bounds(space)
+            return GaussianArrays(
+                choices.rows, logits, self._tensors[f"{prefix}.log_std"], low, high
+            )
+        return CategoricalArrays.of(choices.rows, logits, choices.allowed)
+
+    def _compare(self, prefix: str, x: Float, choices: Choices) -> Float:
+        """`(num_actors, max_actees)`: how well every entity suits every actor."""
+        actees = choices.actees
+        if actees is None or not len(choices.packed):
+            return np.zeros((0, 1), dtype=np.float32)
+        d_qk = self.weights.config.d_qk
+        queries = np.zeros((actees.num_rows * actees.max_actors, d_qk), dtype=np.float32)
+        keys = np.zeros((actees.num_rows * actees.max_actees, d_qk), dtype=np.float32)
+        queries[actees.actor_slots] = linear(
+            self._tensors, f"{prefix}.query_proj", x[choices.packed]
+        )
+        keys[actees.slots] = linear(self._tensors, f"{prefix}.key_proj", x[actees.packed])
+        logits: Float = queries.reshape(actees.num_rows, actees.max_actors, d_qk) @ (
+            keys.reshape(actees.num_rows, actees.max_actees, d_qk).swapaxes(1, 2)
+        )
+        flat = logits.reshape(-1, actees.max_actees)[actees.actor_slots]
+        return flat * np.float32(1.0 / math.sqrt(d_qk))
+
+    def _values(self, x: Float, layout: Layout) -> Float:
+        total = np.zeros((len(layout.lengths), x.shape[1]), dtype=np.float32)
+        np.add.at(total, layout.rows, x)
+        count = np.maximum(layout.lengths, 1).astype(np.float32)
+        return linear(self._tensors, "auxiliary_heads.value", total / count[:, None])[:, 0]

@@ -1,0 +1,112 @@
+"""NeuralAgent: a trained network that plays, computed by torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.batch_layout import Batch
+from entity_env.agents.rogue_net.neural_agent import Choosing, Samples, TrainedAgent
+from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint
+from entity_env.agents.rogue_net.torch_net.distributions import (
+    CategoricalDistribution,
+    choose,
+    tempered,
+)
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.core.observation import Observation
+from entity_env.core.spaces import ActionName
+from entity_env.core.vec_obs import VecActions, VecObs
+
+
+class NeuralAgent(TrainedAgent):
+    """Plays as a trained network decides; its choices tell the probabilities of all others.
+
+    The network is only read, never changed, so several agents can share one.
+
+    Args:
+        net: the network.
+        greedy: take what is most probable, of real numbers the mean; otherwise draw, as in
+            training.
+        temperature: how evenly it draws, see `Choosing`; 1 = as in training.
+        seed: the same seed and game make the same draws; None = a fresh one.
+        adapt: plays also in a game that shows more than the network was trained for; see
+            `TrainedAgent`.
+
+    Raises:
+        UsageError: a temperature that is not above 0.
+        CheckpointError: on the first decision, when the game declared another schema than the
+            network was trained for, see `TrainedAgent`.
+    """
+
+    def __init__(
+        self,
+        net: RogueNet,
+        *,
+        greedy: bool = False,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        adapt: bool = False,
+    ) -> None:
+        super().__init__(
+            (net.obs_space, net.action_space), Choosing(greedy, temperature), adapt=adapt
+        )
+        self.net = net
+        self._generator = torch.Generator(net.device)
+        if seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(seed)
+        self._writer = ObservationWriter(net.obs_space, net.action_space, "the observation".format)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        greedy: bool = False,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        adapt: bool = False,
+    ) -> NeuralAgent:
+        net = load_checkpoint(path).net
+        return cls(net, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
+
+    @torch.inference_mode()
+    def choose(
+        self, observation: Observation
+    ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
+        distributions, _ = self.net.distributions(self._batch(observation))
+        if self.choosing.temperature != 1.0:
+            distributions = tempered(distributions, self.choosing.temperature)
+        chosen = choose(distributions, greedy=self.choosing.greedy, generator=self._generator)
+        return (
+            {
+                name: each.actions(chosen[name]).cpu().numpy()
+                for name, each in distributions.items()
+            },
+            {
+                name: each.logprobs.exp().cpu().numpy()
+                for name, each in distributions.items()
+                if isinstance(each, CategoricalDistribution)
+            },
+        )
+
+    def choose_batch(self, obs: Batch) -> VecActions:
+        return self.net.act(
+            obs,
+            greedy=self.choosing.greedy,
+            temperature=self.choosing.temperature,
+            generator=self._generator,
+        ).actions
+
+    def _batch(self, observation: Observation) -> VecObs:
+        self._writer.clear()
+        self._writer.add(observation)
+        flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
+        return self._writer.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)

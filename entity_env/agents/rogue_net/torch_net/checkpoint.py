@@ -1,0 +1,131 @@
+"""Saves and loads a RogueNet, with or without what resuming its training needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from entity_env.agents.rogue_net.checkpoints.agent_file import is_agent_file
+from entity_env.agents.rogue_net.checkpoints.folder import (
+    MODEL,
+    OPTIMIZER,
+    Header,
+    write_checkpoint,
+)
+from entity_env.agents.rogue_net.checkpoints.reader import (
+    find_network,
+    read_checkpoint,
+    read_model,
+    read_network,
+)
+from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
+from entity_env.agents.rogue_net.enn_trainer.enn_files import is_enn_checkpoint
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.rogue_net.weights import Weights
+from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A network and what was saved beside it.
+
+    Args:
+        net: the network, on the CPU; its spaces and size are `net.obs_space`, `net.action_space`
+            and `net.config`.
+        training: settings, progress and random states as JSON; empty when there are none.
+        optimizer: tensors of the optimizer by name; empty when there are none.
+        path: the folder or file that it was read from.
+    """
+
+    net: RogueNet
+    training: Mapping[str, object] = field(default_factory=dict)
+    optimizer: Mapping[str, Tensor] = field(default_factory=dict)
+    path: Path | None = None
+
+
+def save_checkpoint(
+    path: str | Path,
+    net: RogueNet,
+    *,
+    training: Mapping[str, object] | None = None,
+    optimizer: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Replaces the checkpoint in the folder `path`; other files in it stay.
+
+    A kill at any moment leaves the last one readable, and so does a save that fails.
+
+    Args:
+        path: the folder itself; it is made, and those above it.
+        net: the network, on any device.
+        training: what the trainer notes, made of what JSON knows.
+        optimizer: tensors that only resuming needs, by name.
+
+    Raises:
+        CheckpointError: a tensor holds numbers that are not finite, so that nobody could read it.
+        OSError: the disk is full or not writable, or another process has been writing there for a
+            minute.
+        MissingExtraError: safetensors is not installed.
+        UsageError: `path` is a file, or a folder that holds something and is no checkpoint.
+    """
+    header = Header(net.obs_space, net.action_space, net.config, training or {})
+    parts = {MODEL: net.state_dict(), OPTIMIZER: optimizer or {}}
+    for name, tensors in parts.items():
+        for key in not_finite(tensors):
+            raise CheckpointError(
+                f"cannot save to {path}: {key!r} of {name} holds numbers that are not finite; "
+                "nothing was written"
+            )
+    files = {name: _to_bytes(tensors) for name, tensors in parts.items() if tensors}
+    write_checkpoint(Path(path), header, files)
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of those that hold a number which is not finite."""
+    return [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+
+
+def load_checkpoint(path: str | Path) -> Checkpoint:
+    """Reads a checkpoint folder, that of the training run in the folder `path`, or enn-trainer's.
+
+    One of enn-trainer has no `training` and no `optimizer`: what it learnt can be gone on from, but
+    its training run cannot.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or its tensors do not fit its own description.
+        MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
+    """
+    found = find_network(Path(path))
+    if is_enn_checkpoint(found) or is_agent_file(found):
+        return Checkpoint(_net(read_network(found), found), path=found)
+    header, files = read_checkpoint(found, MODEL, OPTIMIZER)
+    net = _net(read_model(found, header, files[MODEL]), found)
+    optimizer = _tensors(files[OPTIMIZER], found / OPTIMIZER) if OPTIMIZER in files else {}
+    return Checkpoint(net, header.training, optimizer, found)
+
+
+def _net(weights: Weights, found: Path) -> RogueNet:
+    try:
+        return RogueNet.of(weights)
+    except SchemaError as error:
+        raise CheckpointError(f"{found}: {error}") from error
+
+
+def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    try:
+        import safetensors.torch
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("safetensors", "train", "saving a network") from error
+    return safetensors.torch.save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    )
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    tensors = read_safetensors(content, str(path))
+    cpu = torch.device("cpu")
+    return {name: as_tensor(tensor, cpu) for name, tensor in tensors.items()}

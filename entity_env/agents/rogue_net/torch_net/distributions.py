@@ -1,0 +1,176 @@
+"""What actors would do: distributions over labels, entities and real numbers.
+
+Real numbers follow a Gaussian, and their bounds are kept as the field usually keeps them (Huang et
+al., "The 37 Implementation Details of Proximal Policy Optimization" (2022), details 1 to 4 for
+continuous actions; so do CleanRL and Stable-Baselines3): the standard deviation is learnt, but does
+not depend on what is observed; the numbers of an actor are independent; what is drawn is clipped
+for the environment alone, and learnt from as it was drawn. So that the same first guess suits every
+space, the network counts in half ranges around the middle of the bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from entity_env.agents.rogue_net.torch_net.torch_probabilities import FORBIDDEN, weigh
+from entity_env.core.spaces import ActionName
+
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDistribution(ABC):
+    """What every actor of one action would do.
+
+    It gives *samples*, one an actor, and weighs them. An environment takes `actions(samples)`.
+
+    Args:
+        rows: `(num_actors,)` int64, the observation of each actor.
+    """
+
+    rows: Tensor
+
+    @abstractmethod
+    def best(self) -> Tensor:
+        """The sample of each actor that is most probable."""
+
+    @abstractmethod
+    def draw(self, generator: torch.Generator | None) -> Tensor:
+        """A random sample of each actor; `generator` None = torch's own."""
+
+    @abstractmethod
+    def logprob(self, samples: Tensor) -> Tensor:
+        """`(num_actors,)` float32, how probable a sample of each actor is."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """`(num_actors,)` float32 nats."""
+
+    def weigh(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """`logprob` and `entropy` at once, which can be quicker."""
+        return self.logprob(samples), self.entropy()
+
+    @abstractmethod
+    def actions(self, samples: Tensor) -> Tensor:
+        """What an environment takes for samples, in the units of the action space."""
+
+    @abstractmethod
+    def at_temperature(self, temperature: float) -> ActionDistribution:
+        """The distribution whose densities are these to the power of `1 / temperature`.
+
+        Above 1 it is more even, below 1 what is probable becomes more so; real numbers get a
+        deviation times the root of the temperature.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CategoricalDistribution(ActionDistribution):
+    """Which label or entity every actor would choose; a sample is `(num_actors,)` int64.
+
+    Args:
+        rows: `(num_actors,)` int64, the observation of each actor.
+        logprobs: `(num_actors, num_choices)` float32, normalized; finite, but with a
+            probability of exactly 0, where not allowed. For a select action the choices are places
+            in the list of actees, padded to the longest list.
+    """
+
+    logprobs: Tensor
+
+    def best(self) -> Tensor:
+        return self.logprobs.argmax(dim=1)
+
+    def draw(self, generator: torch.Generator | None) -> Tensor:
+        # An exponential race: the smallest of `Exp(1) / p` has probability p. On the CPU an
+        # exponential draw can be 0, and 0 / 0 would win every race.
+        race = torch.empty_like(self.logprobs).exponential_(generator=generator).clamp_min_(1e-30)
+        return (self.logprobs.exp() / race).argmax(dim=1)
+
+    def logprob(self, samples: Tensor) -> Tensor:
+        return self.logprobs.gather(1, samples.unsqueeze(1)).squeeze(1)
+
+    def entropy(self) -> Tensor:
+        return -(self.logprobs.exp() * self.logprobs).sum(dim=1)
+
+    def weigh(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        return weigh(self.logprobs, samples)
+
+    def actions(self, samples: Tensor) -> Tensor:
+        return samples
+
+    def at_temperature(self, temperature: float) -> CategoricalDistribution:
+        # What is not allowed stays finite, so that 0 times its logarithm is 0.
+        logits = (self.logprobs / temperature).clamp_min(FORBIDDEN)
+        return replace(self, logprobs=torch.log_softmax(logits, dim=-1))
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianDistribution(ActionDistribution):
+    """Which real numbers every actor would choose; a sample is `(num_actors, num_labels)` float32.
+
+    Samples are not bounded; they count half ranges from the middle of the bounds, -1 is `low` and
+    1 is `high`. Densities and entropy are of those: in the units of the space, log-probabilities
+    are lower by the sum of `log((high - low) / 2)`, and the entropy higher.
+
+    Args:
+        rows: `(num_actors,)` int64, the observation of each actor.
+        mean: `(num_actors, num_labels)` float32.
+        log_std: `(num_labels,)` float32, the same for every actor.
+        low, high: `(num_labels,)` float32, the bounds in the units of the space.
+    """
+
+    mean: Tensor
+    log_std: Tensor
+    low: Tensor
+    high: Tensor
+
+    def best(self) -> Tensor:
+        return self.mean
+
+    def draw(self, generator: torch.Generator | None) -> Tensor:
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self.mean + self.log_std.exp() * noise
+
+    def logprob(self, samples: Tensor) -> Tensor:
+        deviation = (samples - self.mean) * torch.exp(-self.log_std)
+        return (-0.5 * deviation.square() - self.log_std - _HALF_LOG_TWO_PI).sum(dim=1)
+
+    def entropy(self) -> Tensor:
+        each = self.log_std + (0.5 + _HALF_LOG_TWO_PI)
+        return each.sum().expand(len(self.mean))
+
+    def actions(self, samples: Tensor) -> Tensor:
+        # Halved before they are added: the sum of two float32 can exceed the largest one.
+        low, high = 0.5 * self.low, 0.5 * self.high
+        inside = torch.clamp(low + high + (high - low) * samples, self.low, self.high)
+        # Said apart: where half a range is too small for float32, infinity times it is no number.
+        above = torch.where(samples >= 1.0, self.high, inside)
+        return torch.where(samples <= -1.0, self.low, above)
+
+    def at_temperature(self, temperature: float) -> GaussianDistribution:
+        return replace(self, log_std=self.log_std + 0.5 * math.log(temperature))
+
+
+def choose(
+    distributions: Mapping[ActionName, ActionDistribution],
+    *,
+    greedy: bool,
+    generator: torch.Generator | None,
+) -> dict[ActionName, Tensor]:
+    """Per action a sample of each actor: what is most probable, or a draw."""
+    return {
+        name: each.best() if greedy else each.draw(generator)
+        for name, each in distributions.items()
+    }
+
+
+def tempered(
+    distributions: Mapping[ActionName, ActionDistribution], temperature: float
+) -> dict[ActionName, ActionDistribution]:
+    """All of them at a temperature, see `ActionDistribution.at_temperature`."""
+    return {name: each.at_temperature(temperature) for name, each in distributions.items()}

@@ -1,0 +1,147 @@
+"""Action heads: from the vectors of the entities to distributions of what each may do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from entity_env.agents.rogue_net.action_index import Actees, Choices
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.torch_net.distributions import (
+    ActionDistribution,
+    CategoricalDistribution,
+    GaussianDistribution,
+)
+from entity_env.agents.rogue_net.torch_net.pooling import Ends
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.rogue_net.torch_net.torch_looks import Pairs
+from entity_env.agents.rogue_net.torch_net.torch_probabilities import log_softmax
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.errors import SchemaError
+
+MANY = 8
+"""Actors that share their actees: with more of them it is quicker to make keys."""
+
+
+class CategoricalHead(nn.Module):
+    """Scores every label for each actor."""
+
+    def __init__(self, d_model: int, num_choices: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(d_model, num_choices)
+        nn.init.orthogonal_(self.proj.weight, 0.01)
+        nn.init.zeros_(self.proj.bias)
+
+    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
+        """Packed `(num_entities, d_model)` to a distribution over `num_choices` labels."""
+        return _categorical(self.proj(x.pick(choices.packed)), choices)
+
+
+class SelectEntityHead(nn.Module):
+    """Compares each actor with every entity that it may select."""
+
+    def __init__(self, d_model: int, d_qk: int) -> None:
+        super().__init__()
+        self.query_proj = nn.Linear(d_model, d_qk)
+        self.key_proj = nn.Linear(d_model, d_qk)
+        self.scale = 1.0 / math.sqrt(d_qk)
+
+    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
+        """Packed `(num_entities, d_model)` to a distribution over `max_actees` places."""
+        actees = choices.actees
+        if actees is None or not len(choices.packed):
+            return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))
+        queries = self.query_proj(x.pick(choices.packed)) * self.scale
+        if x.is_compiled and actees.num_pairs <= MANY * len(actees.packed):
+            # Actors ask for what keys would be made of, so that no key is made.
+            offsets = actees.mask.actees.offsets
+            pairs = Pairs(choices.rows, actees.packed, offsets, actees.max_actees)
+            key = self.key_proj
+            return _categorical(x.compare(queries @ key.weight, key.bias, pairs), choices)
+        return _categorical(self._compare(x, queries, actees), choices)
+
+    def _compare(self, x: Ends, queries: Tensor, actees: Actees) -> Tensor:
+        """The logits by batched products over padded observations."""
+        keys = self.key_proj(x.pick(actees.packed))
+        actor_slots = as_tensor(actees.actor_slots, keys.device)
+        actee_slots = as_tensor(actees.slots, keys.device)
+        padded_queries = keys.new_zeros(actees.num_rows * actees.max_actors, queries.shape[1])
+        padded_keys = keys.new_zeros(actees.num_rows * actees.max_actees, keys.shape[1])
+        logits = torch.bmm(
+            padded_queries.index_copy(0, actor_slots, queries).view(
+                actees.num_rows, actees.max_actors, -1
+            ),
+            padded_keys.index_copy(0, actee_slots, keys)
+            .view(actees.num_rows, actees.max_actees, -1)
+            .transpose(1, 2),
+        )
+        return logits.flatten(0, 1).index_select(0, actor_slots)
+
+
+class GaussianHead(nn.Module):
+    """Chooses a mean for every label and actor, and a standard deviation for every label.
+
+    Both count in half ranges of the bounds, from their middle: a fresh network chooses around the
+    middle, with a standard deviation of half the range.
+
+    Raises:
+        SchemaError: a bound that float32 cannot hold.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, name: ActionName, space: ContinuousActionSpace, d_model: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(d_model, len(space))
+        nn.init.orthogonal_(self.proj.weight, 0.01)
+        nn.init.zeros_(self.proj.bias)
+        self.log_std = nn.Parameter(torch.zeros(len(space)))
+        # No part of a checkpoint: they are in its action space.
+        self.register_buffer("low", _bounds(name, space.low), persistent=False)
+        self.register_buffer("high", _bounds(name, space.high), persistent=False)
+
+    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
+        """Packed `(num_entities, d_model)` to a distribution over `num_labels` real numbers."""
+        mean = self.proj(x.pick(choices.packed))
+        rows = _rows(mean, choices)
+        return GaussianDistribution(rows, mean, self.log_std, self.low, self.high)
+
+
+def make_head(name: ActionName, space: ActionSpace, config: RogueNetConfig) -> nn.Module:
+    """The head for an action.
+
+    Raises:
+        SchemaError: a continuous action with a bound that float32 cannot hold.
+    """
+    if isinstance(space, SelectEntityActionSpace):
+        return SelectEntityHead(config.d_model, config.d_qk)
+    if isinstance(space, ContinuousActionSpace):
+        return GaussianHead(name, space, config.d_model)
+    return CategoricalHead(config.d_model, len(space))
+
+
+def _bounds(name: ActionName, bounds: Sequence[float]) -> Tensor:
+    tensor = torch.tensor([float(bound) for bound in bounds], dtype=torch.float32)
+    if not tensor.isfinite().all():
+        raise SchemaError(
+            f"action {name!r} is bounded by {[float(bound) for bound in bounds]}, but actions are "
+            f"float32, at most {torch.finfo(torch.float32).max:.3g}: choose larger units"
+        )
+    return tensor
+
+
+def _rows(x: Tensor, choices: Choices) -> Tensor:
+    return as_tensor(choices.rows, x.device)
+
+
+def _categorical(logits: Tensor, choices: Choices) -> CategoricalDistribution:
+    return CategoricalDistribution(_rows(logits, choices), log_softmax(logits, choices.allowed))

@@ -1,0 +1,177 @@
+"""Decides for a whole batch in a few compiled calls.
+
+An operation of torch takes longer to be called than to be done for some hundred entities, and a
+module longer than that. While environments are played the network stays as it is: its arrays are
+looked up once, and then go straight to compiled code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from entity_env.agents.rogue_net.action_index import Choices, find_choices
+from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
+from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, Packed, has_numba
+from entity_env.agents.rogue_net.torch_net.block import LARGEST_MODEL, forward
+from entity_env.agents.rogue_net.torch_net.embedding import FeaturelessEmbedding
+from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
+from entity_env.agents.rogue_net.torch_net.net import Decisions, RogueNet, Samples
+from entity_env.agents.rogue_net.torch_net.tensors import as_array
+from entity_env.agents.rogue_net.torch_net.torch_embed import LARGEST_WIDTH, embed_type
+from entity_env.agents.rogue_net.torch_net.torch_input_norm import InputNorm
+from entity_env.agents.rogue_net.torch_net.torch_probabilities import ALL
+from entity_env.agents.rogue_net.torch_net.transformer import Block
+from entity_env.core.spaces import ActionName
+
+Floats: TypeAlias = NDArray[np.float32]
+Pair: TypeAlias = tuple[Floats, Floats]
+
+
+class Policy(Protocol):
+    """Decides for batches, as `RogueNet.act` does."""
+
+    def act(self, batch: Batch, *, generator: torch.Generator | None) -> Decisions: ...
+
+
+class _Embedding(NamedTuple):
+    """Of one type of entities: what normalizes features, the linear layer, the layer norm."""
+
+    scale: Pair
+    linear: Pair
+    norm: Pair
+
+
+class _Head(NamedTuple):
+    """Of one action: `(num_labels, d_model)` and `(num_labels,)`, what labels are scored by.
+
+    Of a select action `(d_model, d_model)` and `(d_model,)`, what turns an actor into that which
+    its actees are multiplied with.
+    """
+
+    weight: Floats
+    bias: Floats
+
+
+def fastest_policy(net: RogueNet) -> Policy:
+    """Decides as `net.act` does, for as long as nothing changes the network."""
+    return CompiledPolicy(net) if CompiledPolicy.fits(net) else net
+
+
+class CompiledPolicy:
+    """Decides as a network does, for as long as nothing changes the network.
+
+    Args:
+        net: a network on the CPU, of which `fits` is true.
+    """
+
+    def __init__(self, net: RogueNet) -> None:
+        self._net = net
+        self._inputs = net.inputs
+        self._n_head = net.config.n_head
+        self._embeddings = {
+            name: _embedding(module) for name, module in net.embedding.embeddings.items()
+        }
+        blocks = [cast(Block, block) for block in net.backbone.blocks]
+        self._blocks = [Block.weights(block) for block in blocks]
+        self._heads = {name: _head(module) for name, module in net.action_heads.items()}
+        self._value = _arrays(net.auxiliary_heads["value"])
+
+    @staticmethod
+    def fits(net: RogueNet) -> bool:
+        """Whether compiled code can do all that a network does."""
+        return (
+            net.device.type == "cpu"
+            and has_numba()
+            and net.config.relpos_encoding is None
+            and net.config.d_head <= LARGEST_HEAD
+            and net.config.d_model <= LARGEST_MODEL
+            and max(net.inputs.widths.values()) <= LARGEST_WIDTH
+            and all(
+                isinstance(head, CategoricalHead | SelectEntityHead)
+                for _, head in net.action_heads.items()
+            )
+        )
+
+    def act(self, batch: Batch, *, generator: torch.Generator | None) -> Decisions:
+        """See `RogueNet.act`; the same draws choose the same."""
+        # Here and not above: numba takes a while to import, and may not be installed.
+        from entity_env.agents.rogue_net.kernels.policy import choose, mean_values
+
+        layout = lay_out(batch, self._inputs.names, is_compiled=True)
+        asked = {name: find_choices(name, batch.action_masks[name], layout) for name in self._heads}
+        x = self._encode(batch, layout)
+        logprobs, entropy, values = np.zeros((3, len(layout.lengths)), dtype=np.float32)
+        mean_values(x, layout.order, layout.offsets, *self._value, values)
+        samples: dict[ActionName, Samples] = {}
+        for name, choices in asked.items():
+            logits = _logits(self._heads[name], x, choices)
+            race = torch.empty(logits.shape).exponential_(generator=generator).numpy()
+            chosen = np.empty(len(choices.rows), dtype=np.int64)
+            allowed = ALL if choices.allowed is None else _own(choices.allowed)
+            choose(logits, allowed, race, choices.rows, chosen, logprobs, entropy)
+            samples[name] = chosen
+        return Decisions(samples, samples, logprobs, entropy, values)
+
+    def _encode(self, batch: Batch, layout: Layout) -> Floats:
+        arrays = self._inputs.arrays(batch)
+        width = self._value[0].shape[1]
+        x = np.empty((len(layout.order), width), dtype=np.float32)
+        at = 0
+        for name, embedding in self._embeddings.items():
+            features = _own(arrays[name])
+            part = x[at : at + len(features)]
+            at += len(features)
+            if isinstance(embedding, _Embedding):
+                embed_type(features, *embedding, part)
+            else:
+                part[:] = embedding
+        packed = Packed.of(layout, self._n_head)
+        for weights in self._blocks:
+            x, _ = forward(x, packed, weights)
+        return x
+
+
+def _embedding(module: nn.Module) -> _Embedding | Floats:
+    if isinstance(module, FeaturelessEmbedding):
+        return as_array(module.embedding)
+    layers = cast(nn.Sequential, module)
+    mean, deviation = cast(InputNorm, layers[0]).scale()
+    return _Embedding((as_array(mean), as_array(deviation)), _arrays(layers[1]), _arrays(layers[3]))
+
+
+def _arrays(layer: nn.Module) -> Pair:
+    return as_array(cast(Tensor, layer.weight)), as_array(cast(Tensor, layer.bias))
+
+
+def _head(module: nn.Module) -> _Head:
+    if isinstance(module, CategoricalHead):
+        return _Head(*_arrays(module.proj))
+    select = cast(SelectEntityHead, module)
+    (query, bias), (key, _) = _arrays(select.query_proj), _arrays(select.key_proj)
+    scaled = key.T @ query * np.float32(select.scale), bias @ key * np.float32(select.scale)
+    return _Head(*map(np.ascontiguousarray, scaled))
+
+
+def _logits(head: _Head, x: Floats, choices: Choices) -> Floats:
+    from entity_env.agents.rogue_net.kernels.policy import label_logits
+    from entity_env.agents.rogue_net.kernels.pooling import compare
+
+    num_actors, actees = len(choices.packed), choices.actees
+    scored = np.empty((num_actors, len(head.bias)), dtype=np.float32)
+    label_logits(x, choices.packed, *head, scored)
+    if actees is None:
+        return scored
+    logits = np.empty((num_actors, max(actees.max_actees, 1)), dtype=np.float32)
+    compare(x, scored, choices.rows, (actees.packed, actees.mask.actees.offsets), logits)
+    return logits
+
+
+def _own(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as compiled code takes it: contiguous, and writable, which is a type of its own."""
+    array = np.ascontiguousarray(array)
+    return array if array.flags.writeable else array.copy()

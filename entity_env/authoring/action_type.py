@@ -1,0 +1,236 @@
+"""What a game asks for: an Enum as a choice, and who makes it.
+
+`agent.act(obs, Move)` asks once for the whole observation; `Categorical(Move)` asks every actor,
+`SelectEntity(Cherry)` asks every actor for one of the entities that it was shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum, EnumType
+from functools import cache
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.entity_type import resolved_hints
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.errors import SchemaError
+
+Answer = TypeVar("Answer")
+Choice = TypeVar("Choice")
+
+ActionKey: TypeAlias = "type | ActionType[Any]"
+"""How a game names an action: a class of choices (asked once), or an `ActionType`."""
+
+
+class ActionType(ABC, Generic[Answer]):
+    """One kind of question to an agent, with answers of type `Answer`.
+
+    Two that ask for the same are equal, so a game may write `Categorical(Move)` wherever it asks.
+
+    Args:
+        name: key of the action in spaces, batches and checkpoints.
+    """
+
+    name: ActionName
+
+    @property
+    @abstractmethod
+    def space(self) -> ActionSpace:
+        """The action space that the contract knows this question by."""
+
+    @abstractmethod
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Answer:
+        """What the game receives.
+
+        Args:
+            chosen: one value an actor that was asked, as in `VecActions`.
+            actees: for a select action the entities that could be selected, else empty.
+        """
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+
+class GlobalCategorical(ActionType[Choice]):
+    """Asks once for the whole observation; the answer is one choice.
+
+    Args:
+        choices: an Enum, or a frozen dataclass of Enums that stands for their product
+            (`direction=Up,thrust=Full`, the last field varying fastest).
+        name: key of the action; the name of the class when left out.
+
+    Raises:
+        SchemaError: a class that is neither.
+    """
+
+    def __init__(self, choices: type[Choice], name: str | None = None) -> None:
+        self.choices = _choices_of(choices)
+        self.name = name or choices.__name__
+        self._space = GlobalCategoricalActionSpace(_labels_of(choices))
+
+    @property
+    def space(self) -> GlobalCategoricalActionSpace:
+        return self._space
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
+        choice: Choice = self.choices[chosen[0]]
+        return choice
+
+
+class Categorical(ActionType[list[Choice]]):
+    """Asks every actor of the observation; the answer is a list, one choice an actor.
+
+    Args and Raises: as for `GlobalCategorical`.
+    """
+
+    def __init__(self, choices: type[Choice], name: str | None = None) -> None:
+        self.choices = _choices_of(choices)
+        self.name = name or choices.__name__
+        self._space = CategoricalActionSpace(_labels_of(choices))
+
+    @property
+    def space(self) -> CategoricalActionSpace:
+        return self._space
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice]:
+        choices = self.choices
+        return [choices[index] for index in chosen]
+
+
+class SelectEntity(ActionType[list[Choice | None]]):
+    """Asks every actor for an entity of one class; the answer is a list of the game's own objects.
+
+    An actor without a target is not asked, and its answer is None: all actors when the observation
+    shows no entity of the class, and those whose row of the mask allows none.
+
+    Args:
+        actee: class of the entities that can be selected: all that the observation shows.
+        name: key of the action; `Select` and the name of the class when left out.
+
+    Raises:
+        SchemaError: something that is no class.
+    """
+
+    def __init__(self, actee: type[Choice], name: str | None = None) -> None:
+        if not isinstance(actee, type):
+            raise SchemaError(f"SelectEntity needs the class of an entity, got {actee!r}")
+        self.name = name or f"Select{actee.__name__}"
+        self.actee = actee
+        self._space = SelectEntityActionSpace()
+
+    @property
+    def space(self) -> SelectEntityActionSpace:
+        return self._space
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice | None]:
+        return [actees[index] for index in chosen]
+
+
+class Continuous(ActionType[NDArray[np.float32]]):
+    """Asks every actor for real numbers; the answer is `(num_actors, num_labels)` float32.
+
+    Args:
+        name: key of the action.
+        low, high, labels: as in `ContinuousActionSpace`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        low: Sequence[float],
+        high: Sequence[float],
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self._space = ContinuousActionSpace(tuple(low), tuple(high), tuple(labels))
+
+    @property
+    def space(self) -> ContinuousActionSpace:
+        return self._space
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> NDArray[np.float32]:
+        return np.array(chosen, dtype=np.float32).reshape(-1, len(self._space))
+
+
+def action_type(key: ActionKey) -> ActionType[Any]:
+    """The `ActionType` that a game means by `key`: itself, or one global choice of a class.
+
+    Raises:
+        SchemaError: a class that offers no choices, or no class at all.
+    """
+    if isinstance(key, ActionType):
+        return key
+    if not isinstance(key, type):
+        raise _no_choices(key)
+    return _global_choice(key)
+
+
+@cache
+def _global_choice(cls: type) -> ActionType[Any]:
+    return GlobalCategorical(cls)
+
+
+def _choices_of(cls: type[Choice]) -> tuple[Choice, ...]:
+    choices: object = cls
+    if isinstance(choices, EnumType):
+        members: tuple[Any, ...] = tuple(choices)
+        return members
+    enums = _enums_of_fields(cls)
+    rows = itertools.product(*enums.values())
+    return tuple(cls(**dict(zip(enums, row, strict=True))) for row in rows)
+
+
+def _labels_of(cls: type) -> tuple[str, ...]:
+    if issubclass(cls, Enum):
+        return tuple(member.name for member in cls)
+    enums = _enums_of_fields(cls)
+    names = itertools.product(*([member.name for member in enum] for enum in enums.values()))
+    return tuple(
+        ",".join(f"{field}={name}" for field, name in zip(enums, row, strict=True)) for row in names
+    )
+
+
+def _enums_of_fields(cls: type) -> dict[str, type[Enum]]:
+    """The Enum of every field of a frozen dataclass, in order."""
+    given: object = cls
+    params = getattr(given, "__dataclass_params__", None) if isinstance(given, type) else None
+    if params is None or not params.frozen:
+        raise _no_choices(cls)
+    hints = resolved_hints(cls)
+    enums: dict[str, type[Enum]] = {}
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        if not (isinstance(kind, type) and issubclass(kind, Enum)):
+            raise SchemaError(
+                f"action {cls.__name__}: field {field.name!r} must be an Enum, got {kind!r}"
+            )
+        enums[field.name] = kind
+    if not enums:
+        raise SchemaError(f"action {cls.__name__} has no fields, so there is nothing to choose")
+    return enums
+
+
+def _no_choices(key: object) -> SchemaError:
+    return SchemaError(
+        f"an action must be an Enum, or a frozen dataclass whose fields are Enums: got {key!r}"
+    )

@@ -1,0 +1,227 @@
+"""Game: a play function, and what it declares that it shows and asks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from entity_env.authoring.action_type import ActionKey
+from entity_env.authoring.game_traceback import stack_of
+from entity_env.authoring.local_run import AgentRun, Watch
+from entity_env.authoring.schema import Schema
+from entity_env.authoring.settings import check_setting, parse_setting
+from entity_env.authoring.step_timeout import GameHangs, StepTimeout
+from entity_env.core.episode import Episode
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.errors import GameExit, ProtocolError, SchemaError, UsageError, WorkerError
+
+if TYPE_CHECKING:
+    from entity_env.authoring.agent import Agent
+
+
+class Game:
+    """A game that owns its loop: `play(agent, *, seed, ...)` asks the agent until it is over.
+
+    `play` may return after one episode, and is then called again with the next seed, or go on for
+    ever. It ends an episode with `agent.game_over(...)`, and returns when `act` gives it None.
+
+    Args:
+        play: the loop. In a game for several agents its first argument is a list of them. It must
+            take `seed`; its other keyword-only arguments with a default are the game's settings.
+        entities: dataclasses that it shows, in the order of the observation space.
+        actions: Enums, `Categorical`, `SelectEntity` and `Continuous` that it asks for.
+        global_features: dataclass of the features of the whole observation.
+        num_agents: how many agents play.
+        name: what the game is called; the name of `play` when left out, or of its module when the
+            function is just called `play`.
+
+    Raises:
+        SchemaError: a class that cannot be featurized, or a `play` without `seed`.
+    """
+
+    def __init__(
+        self,
+        play: Callable[..., None],
+        *,
+        entities: Iterable[type],
+        actions: Iterable[ActionKey],
+        global_features: type | None = None,
+        num_agents: int = 1,
+        name: str | None = None,
+    ) -> None:
+        self.play = play
+        self.name = name or _name_of(play)
+        self.num_agents = num_agents
+        self.schema = Schema(entities, actions, global_features, self.name)
+        self.parameters = _parameters_of(play, self.name)
+        """The settings of `play` that can be changed, by name."""
+        self.settings: Mapping[str, Any] = {}
+        """Those that were changed."""
+        if num_agents < 1:
+            raise SchemaError(f"{self.name}: num_agents must be at least 1, got {num_agents}")
+
+    def obs_space(self) -> ObsSpace:
+        """What can be observed."""
+        return self.schema.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        """What can be done."""
+        return self.schema.action_space()
+
+    def with_settings(self, **settings: object) -> Game:
+        """The same game with other values for some keyword arguments of `play`.
+
+        Strings are read as the annotation of the argument says, so that they may come from a
+        command line.
+
+        Raises:
+            UsageError: an argument that `play` does not have, or a value of another type.
+        """
+        game = Game.__new__(Game)
+        game.__dict__.update(self.__dict__)
+        game.settings = {**self.settings, **{k: self._checked(k, v) for k, v in settings.items()}}
+        return game
+
+    def require_settings(self) -> None:
+        """Checks that every setting without a default has a value.
+
+        Raises:
+            UsageError: one has none.
+        """
+        for name, parameter in self.parameters.items():
+            if parameter.default is parameter.empty and name not in self.settings:
+                raise UsageError(
+                    f"{self.name}: setting {name!r} has no default: give it a value, "
+                    f"with_settings({name}=...) or --set {name}=..."
+                )
+
+    def start(self, agents: Sequence[Agent], seed: int) -> None:
+        """Calls `play` once with these agents and this seed."""
+        first = agents[0] if self.num_agents == 1 else list(agents)
+        self.play(first, seed=seed, **self.settings)
+
+    def run(
+        self,
+        *agents: Agent,
+        seed: int = 0,
+        episodes: int = 1,
+        watch: Watch | None = None,
+        step_timeout_s: float | None = None,
+        **settings: object,
+    ) -> list[Episode]:
+        """Plays a number of episodes in this thread.
+
+        Args:
+            agents: as many as the game has.
+            seed: the seeds of the episodes follow from it.
+            episodes: after so many the agents answer None, and the game leaves.
+            watch: called with a `Turn` after every decision and at the end of every episode.
+            step_timeout_s: seconds that the game may take between two questions before it counts
+                as hanging; None = for ever. See `StepTimeout` for what can be ended.
+            settings: as for `with_settings`.
+
+        Returns:
+            The episodes of every agent, in the order of the agents.
+
+        Raises:
+            UsageError: another number of agents, or a wrong setting.
+            ProtocolError: `play` returned in the middle of an episode without `game_over`, or it
+                goes on although its agents answer None.
+            WorkerError: it hangs.
+        """
+        game = self.with_settings(**settings) if settings else self
+        if episodes < 1:
+            raise UsageError(f"{game.name}: episodes must be at least 1, got {episodes}")
+        game.require_settings()
+        if len(agents) != game.num_agents:
+            raise UsageError(f"{game.name} is for {game.num_agents} agents, got {len(agents)}")
+        timeout = StepTimeout(step_timeout_s)
+        runs = [
+            AgentRun(game.schema, i, episodes, seed, watch, timeout) for i in range(len(agents))
+        ]
+        for agent, run in zip(agents, runs, strict=True):
+            agent.join(run)
+        seeds = EpisodeSeeds(seed)
+        with timeout:
+            while True:
+                before = len(runs[0].episodes)
+                game._play_once(agents, runs, seeds[before])
+                if any(run.has_hung_up for run in runs):
+                    break  # in the middle of an episode, if one of several agents did
+                unfinished = [run.agent_id for run in runs if run.is_playing]
+                if unfinished or before == len(runs[0].episodes):
+                    raise no_game_over(game.name, unfinished or [0])
+        return [episode for run in runs for episode in run.episodes]
+
+    def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:
+        """Calls `play`, and says what is wrong with a game that does not come back."""
+        try:
+            self.start(agents, seed)
+        except GameExit:
+            raise ProtocolError(
+                f"{self.name}: play goes on asking after act gave None: it must return then"
+            ) from None
+        except GameHangs as hang:
+            raise WorkerError(
+                f"the game hangs: {hang}",
+                seed=max(runs, key=lambda run: len(run.episodes)).seed,
+                episode=max(len(run.episodes) for run in runs),
+                step=max(run.num_steps for run in runs),
+                game_traceback=stack_of(hang),
+            ) from hang
+
+    def _checked(self, name: str, value: object) -> object:
+        if name not in self.parameters:
+            known = ", ".join(self.parameters) or "none"
+            raise UsageError(f"{self.name} has no setting {name!r}; it has {known}")
+        where = f"{self.name}: setting {name!r}"
+        parameter = self.parameters[name]
+        if isinstance(value, str):
+            return parse_setting(value, parameter.annotation, where)
+        return check_setting(value, parameter.annotation, where)
+
+    def __repr__(self) -> str:
+        settings = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        return f"Game({self.name}{settings})"
+
+
+def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
+    """The error for a `play` that returned in the middle of an episode."""
+    which = ", ".join(map(str, agent_ids))
+    return ProtocolError(
+        f"{game}: play returned without game_over for agent {which}; end every episode with "
+        "agent.game_over(Obs(score=...)), and return only then or when act gives None"
+    )
+
+
+def _name_of(play: Callable[..., None]) -> str:
+    name = getattr(play, "__name__", type(play).__name__)
+    return str(play.__module__.rpartition(".")[2]) if name == "play" else str(name)
+
+
+def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(play).parameters
+    if "seed" not in parameters:
+        raise SchemaError(f"{name}: play must take a keyword argument seed: play(agent, *, seed)")
+    return {
+        key: parameter.replace(annotation=_evaluated(parameter.annotation, play, f"{name}: {key}"))
+        for key, parameter in parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and key != "seed"
+    }
+
+
+def _evaluated(annotation: object, play: Callable[..., None], where: str) -> object:
+    """The annotation of a setting; that of `agent` may name what only type checkers import."""
+    if not isinstance(annotation, str):
+        return annotation
+    function = inspect.unwrap(play.func if isinstance(play, partial) else play)
+    names = getattr(function, "__globals__", None) or type(function).__call__.__globals__
+    try:
+        return eval(annotation, dict(names))
+    except NameError as error:
+        raise SchemaError(
+            f"{where}: the annotation {annotation!r} names {error.name!r}, which its module lacks"
+        ) from error

@@ -1,0 +1,197 @@
+"""AgentRun: what is counted while an agent plays a game: score, steps, episodes; and watchers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from entity_env.authoring.action_type import ActionKey, ActionType, action_type
+from entity_env.authoring.obs import Obs, class_of, class_of_globals
+from entity_env.authoring.schema import Schema
+from entity_env.authoring.step_timeout import StepTimeout
+from entity_env.authoring.to_observation import observe
+from entity_env.core.episode import Episode
+from entity_env.core.observation import Action, Observation
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.spaces import ActionName
+from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.vec_obs import metric_problem
+from entity_env.errors import GameExit, ProtocolError, SchemaError
+
+_MAX_IGNORED_HANGUPS: Final = 100
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What happened on one step of one agent, for whoever watches.
+
+    Args:
+        agent_id: which agent.
+        step: number of actions that it took before in this episode.
+        score: its running score.
+        observation: what it saw.
+        actions: what it did; empty on the last observation of an episode.
+        episode: summary of the episode, on its last observation only.
+    """
+
+    agent_id: int
+    step: int
+    score: float
+    observation: Observation
+    actions: Mapping[ActionName, Action] = field(default_factory=dict)
+    episode: Episode | None = None
+
+
+Watch: TypeAlias = Callable[[Turn], None]
+
+
+class AgentRun:
+    """Follows one agent through the episodes of one game.
+
+    Args:
+        schema: what the game declared; None when an agent is used without `Game.run`: then any
+            entity and action will do.
+        agent_id: which of the game's agents.
+        episodes: after so many the agent hangs up; None = never.
+        seed: seed of the run.
+        watch: called after every decision and at the end of every episode.
+        timeout: of the game's steps; the agent and the watcher may take their time.
+    """
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        agent_id: int = 0,
+        episodes: int | None = None,
+        seed: int = 0,
+        watch: Watch | None = None,
+        timeout: StepTimeout | None = None,
+    ) -> None:
+        self.agent_id = agent_id
+        self.has_hung_up = False
+        self.episodes: list[Episode] = []
+        self.num_steps = 0
+        """Actions taken in this episode."""
+        self._schema = schema
+        self._limit = episodes
+        self._seeds = EpisodeSeeds(seed)
+        self._watch = watch
+        self._timeout = StepTimeout(None) if timeout is None else timeout
+        self._first_score: float | None = None
+        self._last_score = 0.0
+        self._ignored_hangups = 0
+
+    @property
+    def seed(self) -> int:
+        """Seed of the episode that is being played; after `game_over` of the next one."""
+        return self._seeds[len(self.episodes)]
+
+    @property
+    def is_playing(self) -> bool:
+        """The agent has observed something since the last episode ended."""
+        return self._first_score is not None
+
+    def hang_up(self) -> None:
+        """Makes every further question go unanswered, so that the game leaves.
+
+        Raises:
+            GameExit: the game has been told many times and still goes on asking.
+        """
+        self._timeout.start()
+        self.has_hung_up = True
+        self._ignored_hangups += 1
+        if self._ignored_hangups > _MAX_IGNORED_HANGUPS:
+            raise GameExit
+
+    def kinds(self, actions: Sequence[ActionKey]) -> list[ActionType[Any]]:
+        """The declared actions that a game means.
+
+        Raises:
+            ProtocolError: none at all.
+            SchemaError: one that was not declared.
+        """
+        self._timeout.stop()
+        if not actions:
+            raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
+        if self._schema is None:
+            return [action_type(key) for key in actions]
+        return [self._schema.action(key) for key in actions]
+
+    def schema_of(self, obs: Obs, kinds: Sequence[ActionType[Any]]) -> Schema:
+        """The game's schema, or one made of what the observation holds when there is none."""
+        if self._schema is not None:
+            return self._schema
+        shown = [cls for cls in map(class_of, obs.groups) if cls is not None]
+        named = list(dict.fromkeys([*kinds, *obs.actions_named]))
+        actees = [kind.actee for kind in named if hasattr(kind, "actee")]
+        return Schema(
+            dict.fromkeys([*shown, *actees]), named, class_of_globals(obs.global_features)
+        )
+
+    def observe(self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema) -> Observation:
+        """The observation with the reward since the last one."""
+        _require_sound(obs)
+        if self._first_score is None:
+            self._first_score = self._last_score = obs.score
+        reward, self._last_score = obs.score - self._last_score, obs.score
+        return observe(obs, kinds, schema, reward=reward)
+
+    def acted(self, observation: Observation, actions: Mapping[ActionName, Action]) -> None:
+        """Counts a decision and tells the watcher."""
+        if self._watch is not None:
+            turn = Turn(self.agent_id, self.num_steps, self._last_score, observation, actions)
+            self._watch(turn)
+        self.num_steps += 1
+        self._timeout.start()
+
+    def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
+        """Ends the episode, tells the watcher, and hangs up after the last one."""
+        if self.has_hung_up and not self.is_playing:
+            return
+        self._timeout.stop()
+        final = Obs(self._last_score) if obs is None else obs
+        _require_sound(final)
+        if self._first_score is None:  # never asked in this episode: it earned nothing
+            self._first_score = self._last_score = final.score
+        schema = self.schema_of(final, ())
+        observation = observe(
+            final,
+            (),
+            schema,
+            reward=final.score - self._last_score,
+            terminated=not truncated,
+            truncated=truncated,
+        )
+        episode = Episode(
+            reward=final.score - self._first_score,
+            length=self.num_steps,
+            terminated=not truncated,
+            truncated=truncated,
+            seed=self.seed,
+            number=len(self.episodes),
+            agent_id=self.agent_id,
+            metrics=dict(final.metrics or {}),
+        )
+        if self._watch is not None:
+            turn = Turn(self.agent_id, self.num_steps, final.score, observation, {}, episode)
+            self._watch(turn)
+        self.episodes.append(episode)
+        self.num_steps = 0
+        self._first_score = None
+        if self._limit is not None and len(self.episodes) >= self._limit:
+            self.has_hung_up = True
+        self._timeout.start()
+
+
+def _require_sound(obs: Obs) -> None:
+    """Checks that the score and the metrics of an observation are numbers.
+
+    Raises:
+        SchemaError: they are not.
+    """
+    if not is_number(obs.score):
+        raise SchemaError(must_be_number("score", obs.score))
+    for name, value in (obs.metrics or {}).items():
+        if problem := metric_problem(name, value):
+            raise SchemaError(problem)

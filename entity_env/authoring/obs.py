@@ -1,0 +1,250 @@
+"""Obs: what a game shows to an agent, built inside its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.action_type import (
+    ActionKey,
+    ActionType,
+    GlobalCategorical,
+    SelectEntity,
+    action_type,
+)
+from entity_env.authoring.entity_type import entity_type
+from entity_env.core.observation import BoolMask
+from entity_env.errors import SchemaError
+
+
+class Rows(Sequence[Any]):
+    """Numpy-backed entities of one class: `(num_entities, num_features)` float32.
+
+    Args:
+        cls: dataclass whose features the columns are.
+        values: the rows; kept, not copied.
+        entities: the objects behind the rows, when there are any, for select actions.
+    """
+
+    __slots__ = ("cls", "entities", "values")
+
+    def __init__(
+        self,
+        cls: type,
+        values: NDArray[np.float32],
+        entities: Sequence[object] | NDArray[np.float32] | None = None,
+    ) -> None:
+        self.cls = cls
+        self.values = values
+        self.entities = values if entities is None else entities
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - rows or the game's own objects
+        return self.entities[index]
+
+
+Group: TypeAlias = "list[Any] | tuple[Any, ...] | Rows"
+
+
+class Obs:
+    """What an agent is shown: entities, who may act, masks, and the score so far.
+
+    Every method returns the same object, so calls can be chained. Sequences are kept by reference
+    and read while the agent decides: the game waits meanwhile, so nothing needs to be copied.
+
+    Args:
+        score: running score of this agent; its reward is the change since its last observation.
+    """
+
+    __slots__ = (
+        "actor_groups",
+        "global_features",
+        "groups",
+        "hidden",
+        "masks",
+        "metrics",
+        "score",
+    )
+
+    def __init__(self, score: float = 0.0) -> None:
+        self.score = score
+        self.groups: list[Group] = []
+        self.actor_groups: list[tuple[int, tuple[ActionType[Any], ...]]] | None = None
+        self.global_features: object | None = None
+        self.masks: dict[ActionType[Any], BoolMask] | None = None
+        self.hidden: list[tuple[type, BoolMask]] | None = None
+        self.metrics: dict[str, float] | None = None
+
+    def entities(self, entities: Collection[Any] | NDArray[Any], of: type | None = None) -> Obs:
+        """Shows entities of one class.
+
+        Args:
+            entities: instances of one declared dataclass; none at all is fine.
+            of: the class, when `entities` is an array `(num_entities, num_features)` whose columns
+                are the features of that class.
+        """
+        if entities.__class__ is list or entities.__class__ is tuple:
+            self.groups.append(entities)
+        else:
+            self.groups.append(_group(entities, of))
+        return self
+
+    def actors(
+        self, actors: Collection[Any] | NDArray[Any], *actions: ActionKey, of: type | None = None
+    ) -> Obs:
+        """Shows entities of one class that act.
+
+        Args:
+            actors: as `entities`.
+            actions: which of the actions asked for they perform; all that actors perform when left
+                out.
+            of: as in `entities`.
+        """
+        if self.actor_groups is None:
+            self.actor_groups = []
+        self.actor_groups.append((len(self.groups), tuple(map(action_type, actions))))
+        return self.entities(actors, of)
+
+    def globals(self, features: object) -> Obs:
+        """Shows the features of the whole observation: an instance of the declared dataclass."""
+        self.global_features = features
+        return self
+
+    def mask(self, action: ActionKey, mask: BoolMask) -> Obs:
+        """Allows only some choices of an action.
+
+        Args:
+            action: as in `agent.act`.
+            mask: True = allowed. `(num_choices,)` for a global action; `(num_actors, num_choices)`
+                for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`, where a row
+                that allows none is an actor without a target: its answer is None.
+        """
+        if self.masks is None:
+            self.masks = {}
+        self.masks[action_type(action)] = mask
+        return self
+
+    def visible(self, cls: type, visible: Sequence[bool] | NDArray[np.bool_]) -> Obs:
+        """Hides entities from the policy, but not from the value function.
+
+        Args:
+            cls: class of the entities.
+            visible: one bool for every entity of that class in this observation; False = hidden.
+        """
+        if self.hidden is None:
+            self.hidden = []
+        self.hidden.append((cls, visible))
+        return self
+
+    def metric(self, name: str, value: float) -> Obs:
+        """Attaches a named number to be logged."""
+        if self.metrics is None:
+            self.metrics = {}
+        self.metrics[name] = value
+        return self
+
+    @property
+    def actions_named(self) -> Iterator[ActionType[Any]]:
+        """The actions that masks and actors are meant for."""
+        yield from self.masks or ()
+        for _, actions in self.actor_groups or ():
+            yield from actions
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing is shown but a score, as `game_over(Obs(score))` may do."""
+        return not self.groups and self.global_features is None
+
+    def of_class(self, cls: type) -> list[Any]:
+        """The entities of one class in this observation, in the order in which they were shown."""
+        return [entity for group in self.groups if class_of(group) is cls for entity in group]
+
+    def frozen(self) -> Obs:
+        """A copy that later changes of the entities do not reach.
+
+        Raises:
+            SchemaError: an entity that cannot be featurized.
+        """
+        copy = Obs(self.score)
+        copy.groups = [_frozen(group) for group in self.groups]
+        copy.actor_groups = self.actor_groups and list(self.actor_groups)
+        if self.global_features is not None:
+            copy.global_features = _frozen((self.global_features,))
+        copy.masks = self.masks and {kind: np.array(mask) for kind, mask in self.masks.items()}
+        copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
+        copy.metrics = self.metrics and dict(self.metrics)
+        return copy
+
+
+def num_actors(kind: ActionType[Any], obs: Obs) -> int:
+    """How many entities of an observation perform an action."""
+    groups = obs.actor_groups or ()
+    return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
+
+
+def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
+    """What a game receives for one of its questions.
+
+    Args:
+        kind: the question.
+        obs: the observation that it came with.
+        values: one an actor that was asked, as in `VecActions`; those of this question are taken.
+    """
+    if isinstance(kind, GlobalCategorical):
+        return kind.decode([next(values)], ())
+    count = num_actors(kind, obs)
+    if not isinstance(kind, SelectEntity):
+        return kind.decode(list(islice(values, count)), ())
+    actees = obs.of_class(kind.actee)
+    if not actees:
+        return [None] * count
+    mask = None if obs.masks is None else obs.masks.get(kind)
+    if mask is None:
+        return kind.decode(list(islice(values, count)), actees)
+    # As in `of_selectors`, which has checked the mask when the observation was read.
+    has_target = np.logical_or.reduce(np.reshape(mask, (count, len(actees))), axis=1)
+    if has_target.all():
+        return kind.decode(list(islice(values, count)), actees)
+    return [actees[next(values)] if is_asked else None for is_asked in has_target.tolist()]
+
+
+def class_of(group: Group) -> type | None:
+    """The class of the entities in a group, None when there are none."""
+    if type(group) is Rows:  # isinstance asks the abstract class, which takes ten times as long
+        return group.cls
+    return group[0].__class__ if group else None
+
+
+def class_of_globals(features: object) -> type | None:
+    """The class of the global features of an observation, None when there are none."""
+    if features is None:
+        return None
+    return features.cls if type(features) is Rows else type(features)
+
+
+def _group(entities: Collection[Any] | NDArray[Any], of: type | None) -> Group:
+    if isinstance(entities, np.ndarray):
+        if of is None:
+            raise SchemaError("an array of entities needs its class: obs.entities(rows, of=Food)")
+        return Rows(of, entity_type(of).rows(entities))
+    if isinstance(entities, Iterator) or not isinstance(entities, Collection):
+        raise SchemaError(
+            f"entities must be a list, tuple or other collection, got {type(entities).__name__}: "
+            "a single entity goes into brackets, a generator into list(...)"
+        )
+    return tuple(entities)
+
+
+def _frozen(group: Group) -> Group:
+    cls = class_of(group)
+    if cls is None:
+        return ()
+    if isinstance(group, Rows):
+        return Rows(cls, group.values.copy(), group.entities)
+    return Rows(cls, entity_type(cls).featurize(group), tuple(group))

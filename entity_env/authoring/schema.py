@@ -1,0 +1,178 @@
+"""Schema: the entities and actions that a game declared, and the spaces that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from entity_env.authoring.action_type import ActionKey, ActionType, action_type
+from entity_env.authoring.entity_type import EntityType, entity_type
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    Entity,
+    ObsSpace,
+    entity_widths,
+    has_global_entity,
+)
+from entity_env.errors import SchemaError
+
+
+class Schema:
+    """What a game shows and asks, read from its own types.
+
+    Args:
+        entities: dataclasses that observations may show, in the order of the observation space.
+        actions: Enums (one choice for the whole observation) and `ActionType`s.
+        global_features: dataclass whose fields describe the whole observation.
+        game: name that errors mention.
+
+    Raises:
+        SchemaError: a class that cannot be featurized, or two of one name.
+    """
+
+    def __init__(
+        self,
+        entities: Iterable[type],
+        actions: Iterable[ActionKey],
+        global_features: type | None = None,
+        game: str = "game",
+    ) -> None:
+        self.game = game
+        _require_several(entities, f"{game}: entities")
+        _require_several(actions, f"{game}: actions")
+        self.entities: tuple[EntityType, ...] = tuple(entity_type(cls) for cls in entities)
+        self.globals = None if global_features is None else entity_type(global_features)
+        self.actions: dict[ActionKey, ActionType[Any]] = {key: action_type(key) for key in actions}
+        self._kinds = frozenset(self.actions.values())
+        self.index_of: dict[type, int] = {kind.cls: i for i, kind in enumerate(self.entities)}
+        _require_distinct((kind.name for kind in self.entities), f"{game}: entities")
+        _require_distinct((kind.name for kind in self.actions.values()), f"{game}: actions")
+        self._require_selectable()
+        self._obs_space = ObsSpace(
+            global_features=self.globals.features if self.globals else (),
+            entities={kind.name: Entity(kind.features) for kind in self.entities},
+        )
+        self._action_space = {kind.name: kind.space for kind in self.actions.values()}
+        self.has_global_entity = has_global_entity(self._obs_space, self._action_space)
+        self.widths = entity_widths(self._obs_space, self._action_space)
+
+    def obs_space(self) -> ObsSpace:
+        """What can be observed."""
+        return self._obs_space
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        """What can be done."""
+        return self._action_space
+
+    def action(self, key: ActionKey) -> ActionType[Any]:
+        """The declared action that a game means by `key`.
+
+        Raises:
+            SchemaError: it was never declared.
+        """
+        try:
+            return self.actions[key]
+        except (KeyError, TypeError):
+            raise SchemaError(
+                f"{self.game}: asked for the action {_show(key)}, which was not declared; "
+                f"declared are {', '.join(map(_show, self.actions)) or 'none'}: "
+                "add it to Game(actions=...)"
+            ) from None
+
+    def questions(self, keys: tuple[ActionKey, ...]) -> tuple[ActionType[Any], ...]:
+        """The declared actions that a game means by what it hands to `act`.
+
+        Raises:
+            SchemaError: nothing is asked for, or one of them was never declared.
+        """
+        if not keys:
+            raise SchemaError(f"{self.game}: act needs at least one action to ask for")
+        return tuple(self.action(key) for key in keys)
+
+    def entity(self, cls: type) -> EntityType:
+        """The declared entity of a class.
+
+        Raises:
+            SchemaError: it was never declared.
+        """
+        index = self.index_of.get(cls)
+        if index is None:
+            raise self.undeclared(cls)
+        return self.entities[index]
+
+    def undeclared(self, cls: type) -> SchemaError:
+        """The error for an entity of a class that the game never declared."""
+        declared = ", ".join(kind.name for kind in self.entities) or "none"
+        return SchemaError(
+            f"{self.game}: an observation shows a {cls.__name__}, which was not declared; "
+            f"declared are {declared}: add it to Game(entities=...)"
+        )
+
+    def no_actors(self, kind: ActionType[Any]) -> SchemaError:
+        """The error for an observation that asks actors and marks none."""
+        return SchemaError(
+            f"{self.game}: {kind!r} asks every actor, but the observation marks none: "
+            "show them with obs.actors(...) instead of obs.entities(...)"
+        )
+
+    def require_declared(self, kinds: Iterable[ActionType[Any]]) -> None:
+        """Checks that masks and actors are meant for declared actions.
+
+        Raises:
+            SchemaError: one of them was never declared, so it would have no effect.
+        """
+        for kind in kinds:
+            if kind not in self._kinds:
+                raise SchemaError(
+                    f"{self.game}: an observation has a mask or actors for {kind!r}, which was not "
+                    f"declared; declared are {', '.join(map(repr, self._kinds)) or 'none'}"
+                )
+
+    def require_globals(self, cls: type | None) -> None:
+        """Checks the class of an observation's global features, None when it has none.
+
+        Raises:
+            SchemaError: another class than the declared one.
+        """
+        if cls is (self.globals and self.globals.cls):
+            return
+        if self.globals is None:
+            name = getattr(cls, "__name__", "")
+            raise SchemaError(
+                f"{self.game}: an observation has the global features {name}, which were not "
+                f"declared: add Game(global_features={name})"
+            )
+        if cls is None:
+            raise SchemaError(
+                f"{self.game}: the game declared the global features {self.globals.name}, but an "
+                f"observation has none: add obs.globals({self.globals.name}(...))"
+            )
+        raise SchemaError(
+            f"{self.game}: an observation has the global features {cls.__name__}, expected "
+            f"{self.globals.name}, which the game declared"
+        )
+
+    def _require_selectable(self) -> None:
+        for kind in self.actions.values():
+            actee = getattr(kind, "actee", None)
+            if actee is not None and actee not in self.index_of:
+                raise self.undeclared(actee)
+
+
+def _require_several(classes: object, what: str) -> None:
+    if isinstance(classes, type | ActionType):
+        alone = _show(classes)
+        raise SchemaError(f"{what} must be a tuple, got {alone} alone: write ({alone},)")
+
+
+def _require_distinct(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SchemaError(f"{what} need different names, {name!r} came twice: rename one")
+        seen.add(name)
+
+
+def _show(key: ActionKey) -> str:
+    return key.__name__ if isinstance(key, type) else repr(key)

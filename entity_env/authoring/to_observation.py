@@ -1,0 +1,144 @@
+"""What a game shows, in the terms of the contract: an `Obs` as an `Observation`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.action_type import (
+    ActionType,
+    Categorical,
+    GlobalCategorical,
+    SelectEntity,
+)
+from entity_env.authoring.entity_type import entity_type
+from entity_env.authoring.obs import Group, Obs, Rows, class_of, class_of_globals
+from entity_env.authoring.schema import Schema
+from entity_env.core.observation import (
+    ActionMask,
+    BoolMask,
+    CategoricalActionMask,
+    ContinuousActionMask,
+    EntityID,
+    GlobalCategoricalActionMask,
+    Observation,
+    SelectEntityActionMask,
+)
+from entity_env.core.spaces import EntityName
+from entity_env.core.validation import of_selectors
+from entity_env.errors import SchemaError
+
+
+def observe(
+    obs: Obs,
+    actions: Sequence[ActionType[Any]],
+    schema: Schema,
+    *,
+    reward: float,
+    terminated: bool = False,
+    truncated: bool = False,
+) -> Observation:
+    """The observation that a game shows, as a copy that owns its memory.
+
+    The id of an entity is its position in the order in which the game showed all of them.
+
+    Args:
+        obs: what the game shows.
+        actions: what it asks for.
+        schema: what it declared.
+        reward, terminated, truncated: what the `Observation` says about them.
+
+    Raises:
+        SchemaError: an entity that was not declared, a feature that is no finite number, or an
+            action that asks actors where none are marked.
+    """
+    schema.require_declared(obs.actions_named)
+    if not math.isfinite(reward):
+        raise SchemaError(f"{schema.game}: the score must be finite, the reward is {reward}")
+    features: dict[EntityName, list[NDArray[np.float32]]] = {}
+    ids: dict[EntityName, list[EntityID]] = {}
+    first = 0
+    for group in obs.groups:
+        cls = class_of(group)
+        if cls is None:
+            continue
+        name = schema.entity(cls).name
+        features.setdefault(name, []).append(_finite(name, cls, group))
+        ids.setdefault(name, []).extend(range(first, first + len(group)))
+        first += len(group)
+    return Observation(
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        global_features=_globals(obs, schema, actions),
+        features={name: np.concatenate(rows) for name, rows in features.items()},
+        ids=ids,
+        actions={kind.name: _action_mask(kind, obs, schema) for kind in actions},
+        visible=_visible(obs, schema),
+        metrics=dict(obs.metrics or {}),
+    )
+
+
+def _finite(name: EntityName, cls: type, group: Group) -> NDArray[np.float32]:
+    kind = entity_type(cls)
+    rows = group.values.copy() if isinstance(group, Rows) else kind.featurize(group)
+    if not np.isfinite(rows).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+        raise SchemaError(
+            f"entity {name}: feature {kind.features[column]!r} of row {row} must be finite, "
+            f"got {rows[row, column]}"
+        )
+    return rows
+
+
+def _globals(obs: Obs, schema: Schema, actions: Sequence[ActionType[Any]]) -> NDArray[np.float32]:
+    if obs.is_blank and not actions:
+        return np.zeros(0, dtype=np.float32)
+    schema.require_globals(class_of_globals(obs.global_features))
+    if schema.globals is None:
+        return np.zeros(0, dtype=np.float32)
+    if isinstance(obs.global_features, Rows):
+        group: Group = obs.global_features
+    else:
+        group = (obs.global_features,)
+    return _finite(schema.globals.name, schema.globals.cls, group).reshape(-1)
+
+
+def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
+    mask: BoolMask | None = (obs.masks or {}).get(kind)
+    if isinstance(kind, GlobalCategorical):
+        return GlobalCategoricalActionMask(mask)
+    if obs.actor_groups is None:
+        raise schema.no_actors(kind)
+    actors = _actor_ids(kind, obs)
+    if isinstance(kind, SelectEntity):
+        name = schema.entity(kind.actee).name
+        num_actees = sum(len(group) for group in obs.groups if class_of(group) is kind.actee)
+        has_target, allowed = of_selectors(mask, len(actors), num_actees, kind.name)
+        if has_target is not None:
+            actors = [actor for actor, is_asked in zip(actors, has_target, strict=True) if is_asked]
+        return SelectEntityActionMask(actor_ids=actors, actee_types=[name], mask=allowed)
+    if isinstance(kind, Categorical):
+        return CategoricalActionMask(actor_ids=actors, mask=mask)
+    if mask is not None:
+        raise SchemaError(f"{schema.game}: {kind!r} takes no mask")
+    return ContinuousActionMask(actor_ids=actors)
+
+
+def _actor_ids(kind: ActionType[Any], obs: Obs) -> list[EntityID]:
+    roles = dict(obs.actor_groups or ())
+    actors: list[EntityID] = []
+    first = 0
+    for i, group in enumerate(obs.groups):
+        if i in roles and (not roles[i] or kind in roles[i]):
+            actors.extend(range(first, first + len(group)))
+        first += len(group)
+    return actors
+
+
+def _visible(obs: Obs, schema: Schema) -> dict[EntityName, BoolMask]:
+    return {schema.entity(cls).name: np.asarray(seen) for cls, seen in obs.hidden or ()}

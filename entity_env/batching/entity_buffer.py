@@ -1,0 +1,327 @@
+"""BatchWriter: gathers the rows of many observations into one `VecObs`.
+
+Features of small observations go through one Python list per entity type and are packed once per
+batch; arrays are copied as slices. `ObsWriter` and `ObservationWriter` say how one observation is
+added; everything here works on whole batches.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.entity_type import fits_float32
+from entity_env.batching.action_buffers import ActionWriter, EntityLayout, action_writer
+from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
+from entity_env.core.episode import Episode
+from entity_env.core.observation import BoolMask
+from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.core.vec_obs import Metric, VecObs, metric_problem
+from entity_env.errors import SchemaError
+
+
+class RowBuffer:
+    """Rows of one entity type, for all observations of a batch, in memory that is used again.
+
+    Args:
+        name: name of the entity type.
+        features: names of its columns. A type without features has one filler column inside.
+        where: names the observation of an index, for errors.
+    """
+
+    def __init__(
+        self, name: EntityName, features: Sequence[str], where: Callable[[int], str]
+    ) -> None:
+        self.name = name
+        self._where = where
+        self.features = features
+        self.width = len(features)
+        self.stride = max(self.width, 1)
+        self.pending: list[float] = []
+        """Numbers that were written since the last array, not packed yet."""
+        self.ends: list[int] = []
+        """For each observation the length of `pending` when it was complete."""
+        self._packed: list[tuple[int, int]] = []
+        self._values = np.empty(64 * self.stride, dtype=np.float32)
+        self._used = 0
+
+    def clear(self) -> None:
+        """Begins a new batch; arrays given out before are overwritten from now on."""
+        self.pending.clear()
+        self.ends.clear()
+        self._packed.clear()
+        self._used = 0
+
+    @property
+    def num_entities(self) -> int:
+        """Number of entities written so far."""
+        return (self._used + len(self.pending)) // self.stride
+
+    def append(self, rows: NDArray[np.float32]) -> None:
+        """Adds entities as an array `(num_entities, width)`, by one copy.
+
+        Raises:
+            SchemaError: a value that was written before is no number.
+        """
+        self.pack()
+        start, self._used = self._used, self._used + len(rows) * self.stride
+        self._reserve()
+        self._values[start : self._used] = rows.reshape(-1) if self.width else 0.0
+        self._packed.append((len(self.ends), self._used - start))
+
+    def write_ends(self, ends: NDArray[np.int64]) -> None:
+        """Writes for each observation how many numbers there were when it was complete."""
+        ends[:] = self.ends
+        if self._packed:
+            shift = np.zeros(len(ends) + 1, dtype=np.int64)
+            np.add.at(shift, *map(np.array, zip(*self._packed, strict=True)))
+            ends += np.cumsum(shift[:-1])
+
+    def write_values(self, memory: FrameMemory, slot: Slot) -> NDArray[np.float32] | None:
+        """Writes the rows of all observations where they will be read.
+
+        Raises:
+            SchemaError: a value that is no number, not finite, or beyond float32.
+        """
+        if not self.width:
+            return None
+        count = len(self.pending)
+        values: NDArray[np.float32] = memory.allocate(slot, (self._used + count) // self.stride)
+        if self._used:
+            values[: self._used] = self._values[: self._used]
+        self._pack_into(values, self._used)
+        # One number that is not finite makes the sum so, and looking at a sum is cheaper.
+        if not isfinite(np.add.reduce(values)) and not np.isfinite(values).all():
+            raise self._not_finite(values)
+        return values
+
+    def pack(self) -> None:
+        """Turns the pending numbers into float32 rows."""
+        count = len(self.pending)
+        if not count:
+            return
+        start, self._used = self._used, self._used + count
+        self._reserve()
+        self._pack_into(self._values, start)
+        self._packed.append((len(self.ends), count))
+        self.pending.clear()
+
+    def _pack_into(self, values: NDArray[np.float32], start: int) -> None:
+        try:
+            struct.pack_into(f"{len(self.pending)}f", values.data, start * 4, *self.pending)
+        except (struct.error, TypeError, OverflowError) as error:
+            raise self._bad_value() from error
+
+    def _reserve(self) -> None:
+        if self._used > len(self._values):
+            larger = np.empty(2 * self._used, dtype=np.float32)
+            larger[: len(self._values)] = self._values
+            self._values = larger
+
+    def _bad_value(self) -> SchemaError:
+        i = next((i for i, value in enumerate(self.pending) if not fits_float32(value)), 0)
+        first = self._packed[-1][0] if self._packed else 0
+        row = bisect_right(self.ends, i, lo=first)
+        start = self.ends[row - 1] if row > first else 0
+        return SchemaError(
+            f"{self._where(row)}: entity {self.name}: "
+            f"feature {self.features[i % self.stride]!r} of row "
+            f"{(i - start) // self.stride} must be a number that fits float32, "
+            f"got {self.pending[i]!r}"
+        )
+
+    def _not_finite(self, flat: NDArray[np.float32]) -> SchemaError:
+        ends = np.empty(len(self.ends), dtype=np.int64)
+        self.write_ends(ends)
+        first = int(np.flatnonzero(~np.isfinite(flat))[0])
+        row = int(np.searchsorted(ends, first, side="right"))
+        entity, column = divmod(first - (int(ends[row - 1]) if row else 0), self.stride)
+        return SchemaError(
+            f"{self._where(row)}: entity {self.name}: feature {self.features[column]!r} of row "
+            f"{entity} must be finite, got {flat[first]}"
+        )
+
+
+class BatchWriter:
+    """Gathers observations, one after another, into one `VecObs`.
+
+    Args:
+        obs_space, action_space: what the observations may hold.
+        where: names the observation of an index ("env 3"), for errors.
+    """
+
+    def __init__(
+        self,
+        obs_space: ObsSpace,
+        action_space: Mapping[ActionName, ActionSpace],
+        where: Callable[[int], str] = "observation {}".format,
+    ) -> None:
+        self.obs_space = obs_space
+        self.where = where
+        self.num_rows = 0
+        self.layout = FrameLayout(obs_space, action_space)
+        features = {name: entity.features for name, entity in obs_space.entities.items()}
+        if GLOBAL_ENTITY in self.layout.entities:
+            features[GLOBAL_ENTITY] = obs_space.global_features
+        strides = [max(len(columns), 1) for columns in features.values()]
+        self._strides = np.array(strides, dtype=np.int64)[:, None]
+        self._has_strides = strides.count(1) < len(strides)
+        self.buffers = {name: RowBuffer(name, fs, where) for name, fs in features.items()}
+        self.actions: dict[ActionName, ActionWriter] = {
+            name: action_writer(name, space) for name, space in action_space.items()
+        }
+        self._memory = LocalMemory()
+        self._metrics: list[tuple[int, Mapping[str, float]]] = []
+        self._metric_names: set[str] = set()
+        """Those that were checked."""
+        self._hidden: list[tuple[int, EntityName, NDArray[np.bool_]]] = []
+
+    def clear(self) -> None:
+        """Begins a new batch; arrays of the last one are overwritten from now on."""
+        self.num_rows = 0
+        self._metrics.clear()
+        self._hidden.clear()
+        for buffer in self.buffers.values():
+            buffer.clear()
+        for action in self.actions.values():
+            action.clear()
+
+    def add_empty(self) -> None:
+        """Adds the row of an agent that is not asked for anything: no entities, no actors."""
+        self.end_row()
+
+    def end_row(self) -> None:
+        """Completes the observation that is being written."""
+        for buffer in self.buffers.values():
+            buffer.ends.append(len(buffer.pending))
+        self.num_rows += 1
+
+    def add_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Counts the named numbers of the observation that is being written."""
+        self._metrics.append((self.num_rows, metrics))
+
+    def hide(self, name: EntityName, visible: BoolMask, count: int) -> None:
+        """Says which of the `count` entities of a type are visible in the current observation.
+
+        Raises:
+            SchemaError: another number of flags, or of another type.
+        """
+        flags = np.asarray(visible) if len(visible) else np.zeros(0, dtype=np.bool_)
+        if flags.shape != (count,) or flags.dtype.kind not in "biu":
+            raise SchemaError(
+                f"{self.where(self.num_rows)}: visible of {name} needs {count} bools, one an "
+                f"entity: got shape {flags.shape}, {flags.dtype}"
+            )
+        self._hidden.append((self.num_rows, name, flags.astype(np.bool_)))
+
+    def finish(
+        self,
+        reward: NDArray[np.float32],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        env_id: NDArray[np.int64],
+        agent_id: NDArray[np.int64],
+        *,
+        final: VecObs | None = None,
+        episodes: Sequence[Episode] = (),
+    ) -> VecObs:
+        """The batch of all rows since `clear`; its features are views, valid until the next one.
+
+        Raises:
+            SchemaError: a feature that is no finite number.
+        """
+        frame = self.write(self._memory)
+        return VecObs(
+            features=frame.features(),
+            visible=frame.visible(),
+            action_masks=frame.action_masks(),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            env_id=env_id,
+            agent_id=agent_id,
+            final=final,
+            metrics=self.metrics(),
+            episodes=episodes,
+        )
+
+    def write(self, memory: FrameMemory) -> Frame:
+        """Writes the arrays of all rows since `clear`.
+
+        Args:
+            memory: where they are written; they stay valid until it is used again.
+
+        Raises:
+            SchemaError: a feature that is no finite number.
+        """
+        layout = self.layout
+        lengths = memory.lengths(layout, self.num_rows)
+        frame = Frame(layout, lengths, [None] * len(layout.slots))
+        self._write_entities(frame, memory)
+        self._write_visible(frame, memory)
+        entities = EntityLayout(lengths[: layout.num_local_types])
+        for name, action in self.actions.items():
+            action.write(layout.actions[name], entities, frame, memory)
+        return frame
+
+    def _write_entities(self, frame: Frame, memory: FrameMemory) -> None:
+        counts = frame.lengths[: self.layout.num_types]
+        with np.errstate(over="ignore", invalid="ignore"):  # of sums that say what is not finite
+            for name, where in self.layout.entities.items():
+                buffer = self.buffers[name]
+                buffer.write_ends(counts[where.row])
+                frame.slots[where.values.index] = buffer.write_values(memory, where.values)
+        np.subtract(counts[:, 1:], counts[:, :-1], out=counts[:, 1:])
+        if self._has_strides:
+            counts //= self._strides
+
+    def _write_visible(self, frame: Frame, memory: FrameMemory) -> None:
+        for row, name, flags in self._hidden:
+            where = self.layout.entities[name]
+            lengths = frame.lengths[where.row]
+            shown = frame.slots[where.visible.index]
+            if shown is None:
+                shown = memory.allocate(where.visible, int(lengths.sum()))
+                shown[:] = True
+                frame.slots[where.visible.index] = shown
+            first = int(lengths[:row].sum())
+            shown[first : first + len(flags)] = flags
+
+    def metrics(self) -> dict[str, Metric]:
+        """The named numbers of all rows since `clear`.
+
+        Raises:
+            SchemaError: a name that is no text, or a value that is no number.
+        """
+        merged: dict[str, Metric] = {}
+        try:
+            for _, metrics in self._metrics:
+                for name, value in metrics.items():
+                    merged.setdefault(name, Metric()).push(value)
+        except (AttributeError, OverflowError, TypeError, ValueError):
+            return self._checked_metrics()
+        is_plain = all(isinstance(metric.sum, float | np.floating) for metric in merged.values())
+        if not is_plain or not merged.keys() <= self._metric_names:
+            return self._checked_metrics()
+        return merged
+
+    def _checked_metrics(self) -> dict[str, Metric]:
+        """The same, one by one: `metrics` looks at new names and at sums alone."""
+        merged: dict[str, Metric] = {}
+        for row, metrics in self._metrics:
+            if not isinstance(metrics, Mapping):
+                raise SchemaError(
+                    f"{self.where(row)}: metrics must be a mapping from names to numbers, "
+                    f"got {metrics!r}"
+                )
+            for name, value in metrics.items():
+                if problem := metric_problem(name, value):
+                    raise SchemaError(f"{self.where(row)}: {problem}")
+                merged.setdefault(name, Metric()).push(float(value))
+        self._metric_names |= merged.keys()
+        return merged

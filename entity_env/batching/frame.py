@@ -1,0 +1,252 @@
+"""Frame: the arrays of one batch, apart from the memory that they lie in.
+
+A batch is a matrix of lengths, one column a row of the batch, and a handful of flat arrays, the
+slots. Both sides of shared memory agree on their order through the `FrameLayout`; a `FrameMemory`
+says where the arrays lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+    entity_widths,
+)
+from entity_env.core.vec_obs import (
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecSelectEntityActionMask,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One flat array of a batch."""
+
+    index: int
+    dtype: np.dtype[Any]
+    width: int
+    """Numbers a row of the array, 1 for a flat one."""
+
+
+class EntitySlots(NamedTuple):
+    """Where the entities of one type are found."""
+
+    row: int
+    """Row of the matrix of lengths."""
+    values: Slot
+    visible: Slot
+    """Absent when all are visible."""
+
+
+class ActionSlots(NamedTuple):
+    """Where the actors of one action are found."""
+
+    space: ActionSpace
+    row: int
+    """Row of the matrix of lengths."""
+    actors: Slot
+    """Absent for a global action, whose actors follow from the lengths."""
+    mask: Slot
+    """Absent when everything is allowed."""
+    actee_row: int
+    """Row of the matrix of lengths, of a select action."""
+    actees: Slot
+
+
+class FrameLayout:
+    """Which arrays a batch of these spaces consists of, in which order."""
+
+    def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
+        self.slots: list[Slot] = []
+        self.widths = entity_widths(obs_space, action_space)
+        self.entities: dict[EntityName, EntitySlots] = {
+            name: EntitySlots(row, self._slot(np.float32, width), self._slot(np.bool_))
+            for row, (name, width) in enumerate(self.widths.items())
+        }
+        self.num_types = len(self.entities)
+        self.num_local_types = self.num_types - (GLOBAL_ENTITY in self.entities)
+        """Number of entity types without the global one."""
+        self.num_lengths = self.num_types
+        """Rows of the matrix of lengths."""
+        self.actions = {name: self._action(space) for name, space in action_space.items()}
+
+    def _action(self, space: ActionSpace) -> ActionSlots:
+        is_select = isinstance(space, SelectEntityActionSpace)
+        row = self.num_lengths
+        self.num_lengths += 2 if is_select else 1
+        width = 1 if isinstance(space, SelectEntityActionSpace) else len(space)
+        return ActionSlots(
+            space,
+            row,
+            self._slot(np.int64),
+            self._slot(np.bool_, width),
+            row + 1,
+            self._slot(np.int64),
+        )
+
+    def _slot(self, dtype: type[np.generic], width: int = 1) -> Slot:
+        slot = Slot(len(self.slots), np.dtype(dtype), width)
+        self.slots.append(slot)
+        return slot
+
+
+class FrameMemory(Protocol):
+    """Where the arrays of a batch are written."""
+
+    def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
+        """`(layout.num_lengths, num_rows)`, with any content."""
+
+    def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
+        """`(num_rows * slot.width,)` of the slot's dtype, with any content."""
+
+
+class LocalMemory:
+    """Memory of this process, used again for every batch.
+
+    An array that was given out is overwritten by the next batch.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, NDArray[Any]] = {}
+        self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
+
+    def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
+        if self._lengths.shape != (layout.num_lengths, num_rows):
+            self._lengths = np.empty((layout.num_lengths, num_rows), dtype=np.int64)
+        return self._lengths
+
+    def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
+        count = num_rows * slot.width
+        array = self._arrays.get(slot.index)
+        if array is None or len(array) < count:
+            array = self._arrays[slot.index] = np.empty(2 * count, dtype=slot.dtype)
+        return array[:count]
+
+
+@dataclass(slots=True)
+class Frame:
+    """The arrays of one batch.
+
+    Args:
+        layout: what they mean.
+        lengths: `(layout.num_lengths, num_rows)` int64.
+        slots: a flat array each; None = absent.
+    """
+
+    layout: FrameLayout
+    lengths: NDArray[np.int64]
+    slots: list[NDArray[Any] | None]
+
+    def features(self) -> dict[EntityName, RaggedArray[np.float32]]:
+        """The features of all entities, as views."""
+        return {
+            name: RaggedArray.unchecked(self._features(where), self.lengths[where.row])
+            for name, where in self.layout.entities.items()
+        }
+
+    def visible(self) -> dict[EntityName, RaggedArray[np.bool_]]:
+        """Who is visible, for the types of which somebody is not."""
+        return {
+            name: RaggedArray.unchecked(flags, self.lengths[where.row])
+            for name, where in self.layout.entities.items()
+            if (flags := self.slots[where.visible.index]) is not None
+        }
+
+    def action_masks(self) -> dict[ActionName, VecActionMask]:
+        """Who acts, and what is allowed."""
+        return {name: self._action_mask(where) for name, where in self.layout.actions.items()}
+
+    def _action_mask(self, where: ActionSlots) -> VecActionMask:
+        lengths = self.lengths[where.row]
+        mask = self.slots[where.mask.index]
+        if isinstance(where.space, GlobalCategoricalActionSpace):
+            actors = RaggedArray.unchecked(self._global_actors(lengths), lengths)
+        else:
+            actors = RaggedArray.unchecked(self._rows(where.actors, np.int64), lengths)
+        if isinstance(where.space, ContinuousActionSpace):
+            return VecContinuousActionMask(actors)
+        if not isinstance(where.space, SelectEntityActionSpace):
+            allowed = None if mask is None else mask.reshape(-1, where.mask.width)
+            return VecCategoricalActionMask(
+                actors, None if allowed is None else RaggedArray.unchecked(allowed, lengths)
+            )
+        actee_lengths = self.lengths[where.actee_row]
+        actees = RaggedArray.unchecked(self._rows(where.actees, np.int64), actee_lengths)
+        pairs = None if mask is None else RaggedArray.unchecked(mask, lengths * actee_lengths)
+        return VecSelectEntityActionMask(actors, actees, pairs)
+
+    def _global_actors(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The actor of a global action is the entity after the last."""
+        totals: NDArray[np.int64] = np.add.reduce(self.lengths[: self.layout.num_local_types])
+        return totals[lengths > 0]
+
+    def _features(self, where: EntitySlots) -> NDArray[np.float32]:
+        if where.values.width == 0:
+            return np.zeros((int(self.lengths[where.row].sum()), 0), dtype=np.float32)
+        return self._rows(where.values, np.float32).reshape(-1, where.values.width)
+
+    def _rows(self, slot: Slot, dtype: type[np.generic]) -> NDArray[Any]:
+        array = self.slots[slot.index]
+        return np.zeros(0, dtype=dtype) if array is None else array
+
+
+def gather(layout: FrameLayout, frames: Sequence[Frame], lengths: NDArray[np.int64]) -> Frame:
+    """One frame of several that follow each other: at most one copy of every array.
+
+    Args:
+        layout: of all of them.
+        frames: at least one.
+        lengths: of all of them, side by side.
+    """
+    if len(frames) == 1:
+        return Frame(layout, lengths, frames[0].slots)
+    slots: list[NDArray[Any] | None] = []
+    is_partial = False
+    for parts in zip(*(frame.slots for frame in frames), strict=True):
+        present = [part for part in parts if part is not None]
+        slots.append(np.concatenate(present) if present else None)
+        is_partial |= 0 < len(present) < len(frames)
+    gathered = Frame(layout, lengths, slots)
+    if is_partial:  # a frame in which nobody acts has no array of actors, either
+        for where in layout.entities.values():
+            _fill_partial(gathered, frames, where.visible, where.row)
+        for action in layout.actions.values():
+            _fill_partial(gathered, frames, action.mask, action.row, action)
+    return gathered
+
+
+def _fill_partial(
+    gathered: Frame,
+    frames: Sequence[Frame],
+    slot: Slot,
+    row: int,
+    action: ActionSlots | None = None,
+) -> None:
+    """Fills up an array of flags that some of the frames have, and others do without."""
+    parts = [frame.slots[slot.index] for frame in frames]
+    num_absent = sum(part is None for part in parts)
+    if num_absent in (0, len(parts)):
+        return
+    filled: list[NDArray[Any]] = []
+    for frame, part in zip(frames, parts, strict=True):
+        count = int(frame.lengths[row].sum()) * slot.width
+        if action is not None and isinstance(action.space, SelectEntityActionSpace):
+            count = int(frame.lengths[row] @ frame.lengths[action.actee_row])
+        filled.append(np.ones(count, dtype=slot.dtype) if part is None else part)
+    gathered.slots[slot.index] = np.concatenate(filled)

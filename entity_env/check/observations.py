@@ -1,0 +1,179 @@
+"""Everything that is wrong with one observation, in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.entity_type import as_float32
+from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.check.violations import is_finite
+from entity_env.core.action_request import questions
+from entity_env.core.observation import EntityID, Observation
+from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.core.vec_obs import metric_problem
+from entity_env.errors import SchemaError
+
+ActionSpaces = Mapping[ActionName, ActionSpace]
+
+
+def observation_breaches(
+    observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces, *, is_first: bool
+) -> list[str]:
+    """Every breach of the contract in one observation, a sentence each; empty when it is sound.
+
+    Args:
+        observation: what an environment returned; anything at all may be in it.
+        obs_space, action_space: what it may hold.
+        is_first: nothing was done yet in this episode.
+    """
+    try:
+        found = list(_breaches(observation, obs_space, action_space))
+        if is_first and observation.done:
+            found.append("the first observation is done already: nothing was done yet")
+        if is_first and not found and observation.reward != 0:
+            found.append(
+                f"the first observation has the reward {observation.reward}, expected 0: "
+                "nothing was done yet"
+            )
+        return found or list(_refusals(observation, obs_space, action_space))
+    except Exception as error:  # whatever can be in an observation
+        return [f"the observation cannot be read: {type(error).__name__}: {error}"]
+
+
+def _breaches(
+    observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces
+) -> Iterator[str]:
+    if not is_finite(observation.reward):
+        yield f"the reward is {observation.reward!r}, expected a finite number"
+    yield from _in_metrics(observation.metrics)
+    if observation.done and observation.is_blank:
+        return
+    yield from _in_globals(observation, obs_space)
+    for name, rows in observation.features.items():
+        if name in obs_space.entities:
+            features = obs_space.entities[name].features
+            yield from _in_rows(f"entity {name!r}", features, rows)
+        else:
+            known = ", ".join(obs_space.entities) or "none"
+            yield f"entity {name!r} is not in the observation space, which has {known}"
+    in_ids = list(_in_ids(observation, obs_space))
+    yield from in_ids
+    yield from _in_visible(observation, obs_space)
+    if not in_ids:
+        yield from _in_actions(observation, obs_space, action_space)
+
+
+def _in_metrics(metrics: Mapping[str, float]) -> Iterator[str]:
+    for name, value in metrics.items():
+        if problem := metric_problem(name, 0.0):
+            yield problem
+        elif not is_finite(value):
+            yield f"the metric {name!r} is {value!r}, expected a finite number"
+
+
+def _in_globals(observation: Observation, obs_space: ObsSpace) -> Iterator[str]:
+    yield from _in_rows("globals", obs_space.global_features, [observation.global_features])
+
+
+def _in_rows(where: str, features: Sequence[str], rows: object) -> Iterator[str]:
+    try:
+        array = np.asarray(rows)
+    except ValueError:
+        yield f"{where}: rows have different lengths, expected {len(features)} features each"
+        return
+    if not len(array):
+        return
+    if array.ndim != 2 or array.shape[1] != len(features):
+        yield (
+            f"{where}: got the shape {array.shape}, expected {len(features)} columns: "
+            f"{', '.join(features)}"
+        )
+    elif array.dtype.kind not in "fiub" and array.size:
+        yield f"{where}: features are {array.dtype}, expected numbers"
+    else:
+        yield from _not_finite(where, features, array)
+
+
+def _not_finite(where: str, features: Sequence[str], array: NDArray[np.number]) -> Iterator[str]:
+    for column, feature in enumerate(features):
+        bad = np.flatnonzero(~np.isfinite(as_float32(array[:, column])))
+        if len(bad):
+            value = array[bad[0], column]
+            yield (
+                f"{where}: feature {feature!r} of row {bad[0]} is {value}, expected a finite "
+                "number that fits float32"
+            )
+
+
+def _in_ids(observation: Observation, obs_space: ObsSpace) -> Iterator[str]:
+    owners: dict[EntityID, EntityName] = {}
+    for name, ids in observation.ids.items():
+        if name not in obs_space.entities:
+            yield f"ids are given for entity {name!r}, which is not in the observation space"
+            continue
+        num_rows = observation.num_entities(name)
+        if len(ids) != num_rows:
+            yield f"entity {name!r}: {num_rows} rows of features but {len(ids)} ids"
+        for entity_id in ids:
+            try:
+                owner = owners.setdefault(entity_id, name) if entity_id not in owners else None
+            except TypeError:
+                yield f"entity {name!r}: the id {entity_id!r} cannot be hashed"
+                break
+            if owner is None:
+                yield (
+                    f"the duplicate id {entity_id!r} of entity {name!r} belongs to one of "
+                    f"{owners[entity_id]!r} already: ids must differ over all types"
+                )
+
+
+def _in_visible(observation: Observation, obs_space: ObsSpace) -> Iterator[str]:
+    for name, seen in observation.visible.items():
+        flags = np.asarray(seen)
+        num_rows = observation.num_entities(name)
+        if name not in obs_space.entities:
+            yield f"visible names entity {name!r}, which is not in the observation space"
+        elif flags.shape != (num_rows,) or (num_rows and flags.dtype.kind not in "biu"):
+            yield (
+                f"visible of {name!r} has the shape {flags.shape} and dtype {flags.dtype}, "
+                f"expected {num_rows} bools"
+            )
+
+
+def _in_actions(
+    observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces
+) -> Iterator[str]:
+    for name, mask in observation.actions.items():
+        if name not in action_space:
+            known = ", ".join(action_space) or "none"
+            yield f"action {name!r} is not in the action space, which has {known}"
+            continue
+        alone = Observation(
+            reward=0.0, features=observation.features, ids=observation.ids, actions={name: mask}
+        )
+        try:
+            [question] = questions(alone, obs_space, action_space)
+        except SchemaError as error:
+            yield str(error)
+            continue
+        for actor, times in Counter(question.actors).items():
+            if times > 1:
+                yield f"action {name!r} asks the actor {actor!r} {times} times"
+
+
+def _refusals(
+    observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces
+) -> Iterator[str]:
+    """What a batch refuses of an observation in which nothing else was found."""
+    writer = ObservationWriter(obs_space, action_space, where="this observation".format)
+    flag = np.zeros(1, dtype=np.bool_)
+    index = np.zeros(1, dtype=np.int64)
+    try:
+        writer.add(observation, ask=not observation.done)
+        writer.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
+    except SchemaError as error:
+        yield str(error)

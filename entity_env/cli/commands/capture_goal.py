@@ -1,0 +1,161 @@
+"""`entity-env capture-goal`: records a start and a goal from a ROM and the keys that lead there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from entity_env.core.files import read_file
+from entity_env.errors import UsageError
+from entity_env.games.pixel.key_sequence import parse_keys
+from entity_env.games.pixel.play import require_torch
+from entity_env.games.pixel.viewer import GREENS, LIGHT_GREENS, draw_pixels
+from entity_env.games.pixel.worlds.world import Button
+
+if TYPE_CHECKING:
+    from entity_env.games.pixel.reward.capture import Captured
+
+_MAX_LISTED: Final = 30
+_MAX_KEYS: Final = 16 << 20
+"""Bytes of a file of keys."""
+
+
+@click.command("capture-goal")
+@click.argument("rom", type=click.Path(path_type=Path))
+@click.option(
+    "--start", "start_text", default="", metavar="KEYS", help="Held first: they lead to the start."
+)
+@click.option(
+    "--keys", "key_text", required=True, metavar="KEYS", help="They lead from there to the goal."
+)
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder that is written."
+)
+@click.option("--quirks", metavar="NAME", help="xochip, superchip or chip8.  [xochip]")
+@click.option("--frames", type=click.IntRange(min=1), help="Frames in a step.  [24]")
+@click.option("--instructions", type=click.IntRange(min=1), help="In a frame.  [30]")
+@click.option("--seed", type=int, help="Of the machine's random numbers.  [1]")
+@click.option(
+    "--tau",
+    default="0.05",
+    show_default=True,
+    metavar="NUMBER",
+    help="A screen matches when its distance from the goal, from 0 to 1, is below this.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(["absolute", "squared"]),
+    default="absolute",
+    show_default=True,
+    help="What each pixel adds to the distance.",
+)
+def capture_goal(
+    rom: Path,
+    start_text: str,
+    key_text: str,
+    out: Path,
+    quirks: str | None,
+    frames: int | None,
+    instructions: int | None,
+    seed: int | None,
+    tau: str,
+    metric: str,
+) -> None:
+    """Record a start and a goal screen of ROM, for `play`, `train` and `eval pixel --goal DIR`.
+
+    ROM is a program for an XO-CHIP, or a .gb or .gbc file for a Game Boy. KEYS is text such as
+    "RIGHT*3 DOWN A*2", or a file of it: each button is held for so many steps.
+    """
+    start_keys, keys = _read_keys("--start", start_text), _read_keys("--keys", key_text)
+    require_torch("capture-goal")
+    from entity_env.games.pixel.reward.capture import capture
+    from entity_env.games.pixel.reward.goal_files import save_goal
+    from entity_env.games.pixel.rom.machines import blamed_on, machine_for, read_rom
+
+    machine = machine_for(rom, quirks=quirks, frames=frames, instructions=instructions, seed=seed)
+    data = read_rom(rom)
+    with blamed_on(rom):
+        captured = capture(
+            data,
+            machine,
+            start_keys,
+            keys,
+            tau=tau,
+            metric="squared" if metric == "squared" else "absolute",
+        )
+    save_goal(captured, data, rom.name, out)
+    console = Console()
+    for part in _report(captured, console):
+        console.print(part)
+    console.print(f"recorded in {out}", soft_wrap=True, highlight=False)
+
+
+def _read_keys(option: str, text: str) -> tuple[Button, ...]:
+    """Buttons from text, or from the file that it names.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    path = Path(text)
+    try:
+        return parse_keys(text, option)
+    except UsageError as error:
+        if not path.is_file():
+            hint = f"; and there is no file {text}" if len(text.split()) == 1 else ""
+            raise UsageError(f"{error}{hint}") from error
+    try:
+        return parse_keys(read_file(path, _MAX_KEYS).decode(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{option}: {path} cannot be read: {error}") from error
+
+
+def _report(captured: Captured, console: Console) -> list[RenderableType]:
+    """Both screens, how far each step was from the goal, and whether tau can be met."""
+    parts: list[RenderableType] = []
+    goal = captured.goal.pixels.numpy()
+    for name, pixels in (("start", captured.start_pixels), ("goal", goal)):
+        drawn = draw_pixels(
+            pixels,
+            console.width,
+            max(4, console.height - 4),
+            colors=LIGHT_GREENS if captured.machine.kind == "game-boy" else GREENS,
+            has_colors=console.color_system is not None,
+            ascii_only=console.options.ascii_only,
+        )
+        parts += [f"[bold]{name}[/bold]", drawn, ""]
+    return [*parts, _way(captured), *_judged(captured)]
+
+
+def _way(captured: Captured) -> Table:
+    """How far the screen was from the goal after each step; some of them if there are many."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("step", "button", "distance", "of 1"):
+        table.add_column(title, justify="left" if title == "button" else "right")
+    sums, largest = captured.sums, float(captured.goal.divisor)
+    every = max(1, -(-len(sums) // _MAX_LISTED))
+    names = ["start", *(button.name for button in captured.keys)]
+    for step, (name, distance) in enumerate(zip(names, sums, strict=True)):
+        if step % every == 0 or step == len(sums) - 1:
+            mark = "  matches" if distance < captured.goal.threshold else ""
+            table.add_row(str(step), name, str(distance), f"{distance / largest:.4f}{mark}")
+    return table
+
+
+def _judged(captured: Captured) -> list[str]:
+    goal, sums = captured.goal, captured.sums
+    matching = [step for step, distance in enumerate(sums) if distance < goal.threshold]
+    lines = [
+        f"below {goal.threshold} (tau {goal.tau}) a screen matches: first after step {matching[0]}"
+    ]
+    lost = [button.name for button in Button if button not in captured.kept_by]
+    if not captured.kept_by:
+        lines.append("it is lost at the next step, and an episode ends at some matches in a row")
+    elif lost:
+        lines.append(f"it is lost at the next step by {', '.join(lost)}, and kept by the others")
+    else:
+        lines.append("it is kept at the next step, whatever the button")
+    return lines

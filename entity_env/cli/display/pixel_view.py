@@ -1,0 +1,106 @@
+"""PixelView: draws the screen of a machine while it is played, and how far it is from its goal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from entity_env.agents import Agent
+from entity_env.authoring.game import Game
+from entity_env.cli.display.terminal_view import TerminalView
+from entity_env.cli.make_vec_env import is_batch
+from entity_env.core.spaces import GLOBAL_ENTITY
+from entity_env.games import BATCH_GAMES
+from entity_env.games.pixel.play import play_env
+from entity_env.games.pixel.rom.play import open_rom, pixel_rom
+from entity_env.games.pixel.viewer import GREENS, LIGHT_GREENS, draw_pixels
+
+if TYPE_CHECKING:
+    from entity_env.games.pixel.env import PixelGoalEnv
+    from entity_env.games.pixel.worlds.world import World
+
+_MAX_QUESTION_LINES: Final = 4
+"""What a person is asked takes so many lines, the one with the cursor included."""
+
+
+class PixelView(TerminalView):
+    """Draws the machine's own screen in place of what an agent sees of it.
+
+    Play `game` in place of the game that was given: it plays the same, where this can look.
+
+    Args:
+        game: one of pixels.
+        console, fps, humans: as for `TerminalView`.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        console: Console,
+        *,
+        fps: float | None = None,
+        humans: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(game, console, fps=fps, humans=humans)
+        self._console = console
+        self._env: PixelGoalEnv | None = None
+        self._has_goal = game.play is not pixel_rom.play or bool(game.settings.get("goal"))
+        self.game = game.with_settings()
+        # It is no batch any more: whoever wants many of it takes the one that was given.
+        self.game.play = self._play
+
+    def _play(self, agent: Agent, *, seed: int, **settings: object) -> None:
+        name = self._game.name
+        opened: Callable[..., Any] = BATCH_GAMES[name].batch if name != pixel_rom.name else open_rom
+        self._env = opened(1, **settings)
+        play_env(agent, self._env, seed)
+
+    def _frame(self) -> RenderableType:
+        lines = list(self._lines())
+        if self._env is None:
+            return Group(*lines)
+        rows = self._console.height - len(lines) - _MAX_QUESTION_LINES
+        drawn = draw_pixels(
+            self._env.pixels[0].cpu().numpy(),
+            self._console.width,
+            max(1, rows),
+            colors=colors_of(self._env.world),
+            has_colors=self._console.color_system is not None,
+            ascii_only=self._ascii_only,
+        )
+        return Group(drawn, *lines)
+
+    def _lines(self) -> Iterator[RenderableType]:
+        yield Text.assemble((self._game.name, "bold"), (f"  episode {self._episode + 1}", "dim"))
+        yield self._status()
+        if self._has_goal:
+            yield from (
+                Text(self._describe(entity), no_wrap=True)
+                for entity in self._entities()
+                if entity.type == GLOBAL_ENTITY
+            )
+
+
+def viewed(
+    game: Game, console: Console, *, fps: float, humans: tuple[int, ...]
+) -> tuple[Game, TerminalView]:
+    """Return the view of a game, and the game to be played in its place.
+
+    Args:
+        game: any.
+        console, fps, humans: as for `TerminalView`.
+    """
+    if not (is_batch(game) and game.action_space() == pixel_rom.action_space()):
+        return game, TerminalView(game, console, fps=fps, humans=humans)
+    view = PixelView(game, console, fps=fps, humans=humans)
+    return view.game, view
+
+
+def colors_of(world: World) -> tuple[str, ...]:
+    """The colours of the shades 0 to 3: a Game Boy's background is bright, others' are dark."""
+    from entity_env.games.pixel.worlds.game_boy import PyBoyWorld  # Only now: it imports torch.
+
+    return LIGHT_GREENS if isinstance(world, PyBoyWorld) else GREENS

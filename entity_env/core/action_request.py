@@ -1,0 +1,328 @@
+"""Question: one action that an observation asks for, with who answers and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice, repeat
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.observation import (
+    Action,
+    ActionMask,
+    CategoricalAction,
+    CategoricalActionMask,
+    ContinuousAction,
+    ContinuousActionMask,
+    EntityID,
+    GlobalCategoricalAction,
+    GlobalCategoricalActionMask,
+    Observation,
+    SelectEntityAction,
+    SelectEntityActionMask,
+)
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.core.validation import as_mask
+from entity_env.errors import SchemaError
+
+MASK_OF_SPACE: Mapping[type[ActionSpace], type[ActionMask]] = {
+    CategoricalActionSpace: CategoricalActionMask,
+    GlobalCategoricalActionSpace: GlobalCategoricalActionMask,
+    SelectEntityActionSpace: SelectEntityActionMask,
+    ContinuousActionSpace: ContinuousActionMask,
+}
+
+Asked: TypeAlias = tuple[int, Sequence[EntityID], Sequence[EntityID]]
+"""Row of the observation, its actors and, for an action that selects, its actees; by their ids."""
+
+GLOBAL_ACTORS: Final[tuple[EntityID, ...]] = (None,)
+"""Who performs a global action."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One action that an observation asks for.
+
+    Args:
+        name: the action.
+        space: its action space.
+        actors: ids of those who act; `(None,)` for a global action.
+        actees: ids of those that can be selected; empty unless the action selects.
+        allowed: `(num_actors, num_choices)` bool, True = allowed; all of it for a continuous one.
+    """
+
+    name: ActionName
+    space: ActionSpace
+    actors: Sequence[EntityID]
+    actees: Sequence[EntityID]
+    allowed: NDArray[np.bool_]
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """What an actor can choose, in words: the labels, or the ids of the actees."""
+        match self.space:
+            case SelectEntityActionSpace():
+                return [str(actee) for actee in self.actees]
+            case ContinuousActionSpace():
+                return self.space.labels
+            case _:
+                return self.space.index_to_label
+
+    def action(self, chosen: Sequence[Any] | NDArray[Any]) -> Action:
+        """The action that means these values, one an actor, as in `VecActions`.
+
+        Raises:
+            SchemaError: another number of values, or a choice that is not allowed.
+        """
+        self._require_legal(chosen)
+        return next(legal_actions(self.name, self.space, [(0, self.actors, self.actees)], chosen))
+
+    def chosen(self, action: Action | None) -> list[Any]:
+        """The values of an action, one an actor, as in `VecActions`.
+
+        Raises:
+            SchemaError: no action, one of another kind, or a choice that is not allowed.
+        """
+        values: list[Any]
+        match self.space, action:
+            case GlobalCategoricalActionSpace(), GlobalCategoricalAction():
+                values = [action.index]
+            case CategoricalActionSpace(), CategoricalAction():
+                values = np.atleast_1d(action.indices).tolist()
+            case SelectEntityActionSpace(), SelectEntityAction():
+                values = [self._position(actee) for actee in action.actees]
+            case ContinuousActionSpace(), ContinuousAction():
+                values = np.atleast_1d(action.values).tolist()
+            case _:
+                raise SchemaError(
+                    f"action {self.name!r} needs a {self._kind()}, got "
+                    f"{'none' if action is None else type(action).__name__}"
+                )
+        self._require_same_actors(action)
+        self._require_legal(values)
+        return values
+
+    def _kind(self) -> str:
+        return type(self.space).__name__.removesuffix("Space")
+
+    def _position(self, actee: EntityID) -> int:
+        if actee not in self.actees:
+            raise SchemaError(
+                f"action {self.name!r} selects {actee!r}, which is not among those that can be "
+                f"selected: {list(self.actees)[:20]}"
+            )
+        return self.actees.index(actee)
+
+    def _require_same_actors(self, action: Action) -> None:
+        actors = getattr(action, "actors", self.actors)
+        if actors is not self.actors and list(actors) != list(self.actors):
+            raise SchemaError(
+                f"action {self.name!r} was asked of the actors {list(self.actors)[:20]}, in this "
+                f"order: got actions of {list(actors)[:20]}"
+            )
+
+    def _require_legal(self, chosen: Sequence[Any] | NDArray[Any]) -> None:
+        if len(chosen) != len(self.actors):
+            raise SchemaError(
+                f"action {self.name!r} needs {len(self.actors)} values, one an actor: "
+                f"got {len(chosen)}"
+            )
+        if isinstance(self.space, ContinuousActionSpace):
+            require_in_bounds(self.name, self.space, chosen)
+            return
+        for i, choice in enumerate(chosen):
+            self._require_allowed(i, choice)
+
+    def _require_allowed(self, actor: int, choice: int) -> None:
+        count = self.allowed.shape[1]
+        if not _is_index(choice) or not 0 <= choice < count:
+            raise SchemaError(
+                f"action {self.name!r}: actor {actor} chose {choice!r}, expected an integer "
+                f"from 0 to {count - 1}"
+            )
+        if not self.allowed[actor, choice]:
+            allowed = [self.choices[int(i)] for i in np.flatnonzero(self.allowed[actor])]
+            raise SchemaError(
+                f"action {self.name!r}: actor {actor} chose {self.choices[int(choice)]!r}, which "
+                f"its mask forbids; allowed are {', '.join(allowed)}"
+            )
+
+
+def questions(
+    observation: Observation, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
+) -> list[Question]:
+    """What an observation asks for, in the order of the action space; absent actions left out.
+
+    Raises:
+        SchemaError: an action that is not in the space, an actor that was not observed, a mask
+            that fits nothing, or an actor without a legal choice.
+    """
+    unknown = [name for name in observation.actions if name not in action_space]
+    if unknown:
+        raise SchemaError(
+            f"action {unknown[0]!r} is not in the action space, which has "
+            f"{', '.join(action_space) or 'none'}"
+        )
+    ids = observation.entity_ids(obs_space)
+    return [
+        _question(name, space, observation, obs_space, ids)
+        for name, space in action_space.items()
+        if name in observation.actions
+    ]
+
+
+def random_action(question: Question, rng: np.random.Generator) -> Action:
+    """A legal answer to one question, uniform over all of them."""
+    if isinstance(question.space, ContinuousActionSpace):
+        shape = (len(question.actors), len(question.space))
+        return question.action(rng.uniform(question.space.low, question.space.high, size=shape))
+    return question.action([int(rng.choice(np.flatnonzero(row))) for row in question.allowed])
+
+
+def legal_actions(
+    name: ActionName,
+    space: ActionSpace,
+    asked: Sequence[Asked],
+    values: Sequence[Any] | NDArray[Any],
+) -> Iterator[Action]:
+    """The actions that mean these values, one for each row that was asked.
+
+    Args:
+        name, space: the action.
+        asked: who performs it, row by row.
+        values: what they chose, one an actor, known to be legal; arrays of actions are views of it
+            if it is one of their dtype.
+
+    Raises:
+        SchemaError: another number of values than of actors.
+    """
+    require_one_an_actor(name, asked, values)
+    actors = [each for _, each, _ in asked]
+    match space:
+        case GlobalCategoricalActionSpace():
+            chosen = list(map(int, values))
+            labels = space.index_to_label
+            made = {i: GlobalCategoricalAction(i, labels[i]) for i in set(chosen)}
+            return map(made.__getitem__, chosen)  # the same object is as good: it never changes
+        case CategoricalActionSpace():
+            indices = shares(actors, np.asarray(values, dtype=np.int64))
+            return map(CategoricalAction, actors, indices, repeat(space.index_to_label))
+        case SelectEntityActionSpace():
+            return map(SelectEntityAction, actors, selected(asked, values))
+        case ContinuousActionSpace():
+            numbers = np.asarray(values, dtype=np.float32).reshape(-1, len(space))
+            return map(ContinuousAction, actors, shares(actors, numbers))
+
+
+def require_one_an_actor(
+    name: ActionName, asked: Sequence[Asked], values: Sequence[Any] | NDArray[Any]
+) -> None:
+    """Checks how many values there are.
+
+    Raises:
+        SchemaError: another number than of actors.
+    """
+    num_actors = sum([len(actors) for _, actors, _ in asked])
+    if len(values) != num_actors:
+        raise SchemaError(
+            f"action {name!r} needs {num_actors} values, one an actor: got {len(values)}"
+        )
+
+
+def shares(actors: Sequence[Sequence[EntityID]], values: NDArray[Any]) -> Iterable[NDArray[Any]]:
+    """The values of those who act together, as views, of values one an actor."""
+    counts = list(map(len, actors))
+    if len(set(counts)) == 1:
+        return values.reshape(len(counts), counts[0], *values.shape[1:])
+    stops = list(accumulate(counts))
+    return [values[stop - count : stop] for count, stop in zip(counts, stops, strict=True)]
+
+
+def selected(
+    asked: Sequence[Asked], values: Sequence[int] | NDArray[Any]
+) -> Iterator[list[EntityID]]:
+    """The ids of those that were selected, row by row, of their positions among the actees."""
+    chosen = map(int, values)
+    for _, actors, actees in asked:
+        if len(actors) == 1:
+            yield [actees[next(chosen)]]
+        else:
+            yield [actees[i] for i in islice(chosen, len(actors))]
+
+
+def require_in_bounds(
+    name: ActionName, space: ContinuousActionSpace, values: Sequence[Any] | NDArray[Any]
+) -> None:
+    """Checks `(num_actors, num_labels)` real numbers.
+
+    Raises:
+        SchemaError: another shape, or a value beyond its bounds or not finite.
+    """
+    if not len(values):
+        return
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"action {name!r} needs numbers, got {values!r}") from error
+    if array.ndim != 2 or array.shape[1] != len(space):
+        raise SchemaError(
+            f"action {name!r} needs the shape (num_actors, {len(space)}), got {array.shape}"
+        )
+    # A float32 that was clipped to a bound may lie beyond it by half a unit in the last place.
+    low = np.minimum(space.low, np.asarray(space.low, dtype=np.float32))
+    high = np.maximum(space.high, np.asarray(space.high, dtype=np.float32))
+    inside = (array >= low) & (array <= high)
+    if not inside.all():
+        actor, i = (int(k) for k in np.argwhere(~inside)[0])
+        raise SchemaError(
+            f"action {name!r}: actor {actor} chose {array[actor, i]} for {space.labels[i]!r}, "
+            f"expected {space.low[i]} to {space.high[i]}"
+        )
+
+
+def _is_index(choice: object) -> bool:
+    return isinstance(choice, int | np.integer) and not isinstance(choice, bool)
+
+
+def _question(
+    name: ActionName,
+    space: ActionSpace,
+    observation: Observation,
+    obs_space: ObsSpace,
+    ids: Sequence[EntityID],
+) -> Question:
+    mask = observation.actions[name]
+    if not isinstance(mask, MASK_OF_SPACE[type(space)]):
+        raise SchemaError(
+            f"action {name!r} needs a {MASK_OF_SPACE[type(space)].__name__}, "
+            f"got a {type(mask).__name__}"
+        )
+    actees: list[EntityID] = []
+    actors: list[EntityID] = [*GLOBAL_ACTORS]
+    if not isinstance(mask, GlobalCategoricalActionMask):
+        actors = [ids[i] for i in observation.actor_indices(name, obs_space).tolist()]
+    if isinstance(mask, SelectEntityActionMask):
+        actees = [ids[i] for i in observation.actee_indices(name, obs_space).tolist()]
+        num_choices = len(actees)
+        if actors and not actees:
+            raise SchemaError(
+                f"action {name!r}: {len(actors)} actors have no legal choice, since no entity can "
+                "be selected: ask only when there is one"
+            )
+    else:
+        num_choices = len(space)  # type: ignore[arg-type]  # only selecting spaces have no length
+    given = getattr(mask, "mask", None)
+    shape = (len(actors), num_choices)
+    allowed = np.ones(shape, dtype=np.bool_) if given is None else as_mask(given, shape, name)
+    return Question(name, space, actors, actees, allowed)

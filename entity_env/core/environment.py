@@ -1,0 +1,109 @@
+"""Environment: a game that is stepped from outside. Names are entity-gym's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.observation import Action, Features, Observation
+from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.errors import SchemaError
+
+
+class Environment(ABC):
+    """A game that is stepped from outside: `reset`, then `act` until an observation is `done`.
+
+    An environment written for entity-gym works after changing its import line; `reset` gains an
+    optional `seed`. Subclasses implement `obs_space`, `action_space`, `reset` and `act`.
+    """
+
+    @abstractmethod
+    def obs_space(self) -> ObsSpace:
+        """What can be observed; the same on every call."""
+
+    @abstractmethod
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        """What can be done, by name of the action; the same on every call."""
+
+    @abstractmethod
+    def reset(self, *, seed: int | None = None) -> Observation:
+        """Begins a new episode, whatever the state, and returns its first observation.
+
+        Args:
+            seed: makes the episode repeat itself; None goes on with the environment's own
+                randomness. An environment whose `reset` takes no seed still works everywhere, but
+                is not reproducible.
+        """
+
+    @abstractmethod
+    def act(self, actions: Mapping[ActionName, Action]) -> Observation:
+        """Performs the actions that the last observation asked for and returns the next one.
+
+        After an observation that was `done`, `reset` must be called first: an environment raises
+        `ProtocolError` then, or returns another observation that is `done`.
+        """
+
+    def render(self) -> NDArray[np.uint8]:
+        """Draws the current state as `(height, width, 3)` uint8.
+
+        Raises:
+            NotImplementedError: this environment cannot be drawn.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no render()")
+
+    def close(self) -> None:
+        """Releases what the environment holds; may be called twice."""
+
+    def reset_filter(self, obs_filter: ObsSpace) -> Observation:
+        """Like `reset`, but with only the entities and features that `obs_filter` names."""
+        return filter_observation(self.reset(), self.obs_space(), obs_filter)
+
+    def act_filter(self, actions: Mapping[ActionName, Action], obs_filter: ObsSpace) -> Observation:
+        """Like `act`, but with only the entities and features that `obs_filter` names."""
+        return filter_observation(self.act(actions), self.obs_space(), obs_filter)
+
+
+def filter_observation(
+    observation: Observation, obs_space: ObsSpace, obs_filter: ObsSpace
+) -> Observation:
+    """A copy of `observation` that holds only what `obs_filter` names, in its order.
+
+    Raises:
+        SchemaError: the filter names an entity or feature that `obs_space` does not have.
+    """
+    features: dict[EntityName, Features] = {}
+    for name, wanted in obs_filter.entities.items():
+        if name not in obs_space.entities:
+            raise SchemaError(
+                f"the filter names entity {name!r}; there are {', '.join(obs_space.entities)}"
+            )
+        columns = _columns(wanted.features, obs_space.entities[name].features, f"entity {name!r}")
+        if name in observation.features:
+            rows = observation.features[name]
+            shape = (len(rows), len(obs_space.entities[name].features))
+            features[name] = np.asarray(rows, dtype=np.float32).reshape(shape)[:, columns]
+    columns = _columns(obs_filter.global_features, obs_space.global_features, "the globals")
+    return Observation(
+        reward=observation.reward,
+        terminated=observation.terminated,
+        truncated=observation.truncated,
+        global_features=np.asarray(observation.global_features, dtype=np.float32)[columns],
+        features=features,
+        ids={name: ids for name, ids in observation.ids.items() if name in features},
+        actions=observation.actions,
+        visible={name: seen for name, seen in observation.visible.items() if name in features},
+        metrics=observation.metrics,
+    )
+
+
+def _columns(wanted: Sequence[str], present: Sequence[str], where: str) -> list[int]:
+    names, available = list(wanted), list(present)
+    missing = [name for name in names if name not in available]
+    if missing:
+        raise SchemaError(
+            f"the filter names feature {missing[0]!r} of {where}, which has {available}"
+        )
+    return [available.index(name) for name in names]

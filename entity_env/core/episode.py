@@ -1,0 +1,31 @@
+"""`Episode`: what is reported of an episode that has ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """Summarizes one finished episode of one agent.
+
+    Args:
+        reward: sum of its rewards: final minus initial score.
+        length: number of actions taken.
+        terminated: it ended by the game's rules.
+        truncated: it was cut.
+        seed: seed it was started with; re-running the game with it repeats the episode.
+        number: how many episodes came before it in its environment.
+        env_id: index of the environment, 0 outside a `VecEnv`.
+        agent_id: which of the game's agents, 0 in a game for one.
+        metrics: what the game attached to its last observation.
+    """
+
+    reward: float
+    length: int
+    terminated: bool
+    truncated: bool
+    seed: int
+    number: int = 0
+    env_id: int = 0
+    agent_id: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,400 @@
+"""One observation, its action masks, and one action. Names and keywords are entity-gym's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.spaces import ActionName, EntityName, ObsSpace
+from entity_env.errors import SchemaError
+
+EntityID: TypeAlias = Hashable
+Features: TypeAlias = NDArray[np.floating] | NDArray[np.integer] | Sequence[Sequence[float]]
+"""`(num_entities, num_features)`: an array of any numeric dtype, or a sequence of rows."""
+BoolMask: TypeAlias = (
+    NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
+)
+"""True (or 1) = allowed. Any numpy dtype that holds only zeros and ones will do."""
+
+
+@dataclass(frozen=True, init=False)
+class CategoricalActionMask:
+    """Says which entities choose a label, and which labels each of them may choose.
+
+    Args:
+        actor_ids: ids of the entities that act; exclusive with `actor_types`.
+        actor_types: types whose entities all act. Neither given: every entity acts.
+        mask: `(num_actors, num_choices)` bool, True = allowed; None allows everything.
+    """
+
+    actor_ids: Sequence[EntityID] | None
+    actor_types: Sequence[EntityName] | None
+    mask: BoolMask | None
+
+    def __init__(
+        self,
+        actor_ids: Sequence[EntityID] | None = None,
+        actor_types: Sequence[EntityName] | None = None,
+        mask: BoolMask | None = None,
+    ) -> None:
+        if actor_ids is not None and actor_types is not None:
+            raise _not_both("actor_ids", "actor_types")
+        fields = self.__dict__  # twice as fast as what a frozen dataclass makes
+        fields["actor_ids"] = actor_ids
+        fields["actor_types"] = actor_types
+        fields["mask"] = mask
+
+
+@dataclass(frozen=True)
+class GlobalCategoricalActionMask:
+    """Says that the agent chooses one label now, and which it may choose.
+
+    Args:
+        mask: `(num_choices,)` or `(1, num_choices)` bool, True = allowed; None allows everything.
+    """
+
+    mask: BoolMask | None = None
+
+
+@dataclass(frozen=True)
+class SelectEntityActionMask:
+    """Says which entities select another one, and whom each of them may select.
+
+    Args:
+        actor_ids, actor_types: who selects, as in `CategoricalActionMask`.
+        actee_ids: ids of those that can be selected; exclusive with `actee_types`.
+        actee_types: types whose entities can all be selected. Neither given: every entity.
+        mask: `(num_actors, num_actees)` bool, True = allowed; None allows everything.
+    """
+
+    actor_ids: Sequence[EntityID] | None = None
+    actor_types: Sequence[EntityName] | None = None
+    actee_types: Sequence[EntityName] | None = None
+    actee_ids: Sequence[EntityID] | None = None
+    mask: BoolMask | None = None
+
+    def __post_init__(self) -> None:
+        if self.actor_ids is not None and self.actor_types is not None:
+            raise _not_both("actor_ids", "actor_types")
+        if self.actee_ids is not None and self.actee_types is not None:
+            raise _not_both("actee_ids", "actee_types")
+
+
+@dataclass(frozen=True)
+class ContinuousActionMask:
+    """Says which entities choose real numbers; `actor_ids` and `actor_types` as elsewhere."""
+
+    actor_ids: Sequence[EntityID] | None = None
+    actor_types: Sequence[EntityName] | None = None
+
+    def __post_init__(self) -> None:
+        if self.actor_ids is not None and self.actor_types is not None:
+            raise _not_both("actor_ids", "actor_types")
+
+
+ActionMask: TypeAlias = (
+    CategoricalActionMask
+    | GlobalCategoricalActionMask
+    | SelectEntityActionMask
+    | ContinuousActionMask
+)
+
+
+@dataclass(frozen=True, init=False)
+class CategoricalAction:
+    """One label for each actor.
+
+    Args:
+        actors: ids of the entities that chose, in the order of the mask.
+        indices: `(num_actors,)` int64, index of the chosen label.
+        index_to_label: the labels of the action space.
+        probs: `(num_actors, num_choices)` float32 that the agent gave each choice, if it tells.
+    """
+
+    actors: Sequence[EntityID]
+    indices: NDArray[np.int64]
+    index_to_label: Sequence[str]
+    probs: NDArray[np.float32] | None
+
+    def __init__(
+        self,
+        actors: Sequence[EntityID],
+        indices: NDArray[np.int64],
+        index_to_label: Sequence[str],
+        probs: NDArray[np.float32] | None = None,
+    ) -> None:
+        fields = self.__dict__  # for speed, as in `CategoricalActionMask`
+        fields["actors"] = actors
+        fields["indices"] = indices
+        fields["index_to_label"] = index_to_label
+        fields["probs"] = probs
+
+    @property
+    def labels(self) -> list[str]:
+        """The chosen labels, one an actor."""
+        return [self.index_to_label[i] for i in self.indices]
+
+
+@dataclass(frozen=True)
+class GlobalCategoricalAction:
+    """One label for the whole observation; `probs` is `(num_choices,)` float32 if known."""
+
+    index: int
+    label: str
+    probs: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class SelectEntityAction:
+    """One selected entity for each actor.
+
+    Args:
+        actors: ids of the entities that selected, in the order of the mask.
+        actees: id of the entity that each of them selected.
+        probs: `(num_actors, num_actees)` float32 that the agent gave each entity, if it tells.
+    """
+
+    actors: Sequence[EntityID]
+    actees: Sequence[EntityID]
+    probs: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class ContinuousAction:
+    """Real numbers for each actor; `values` is `(num_actors, num_labels)` float32."""
+
+    actors: Sequence[EntityID]
+    values: NDArray[np.float32]
+
+
+Action: TypeAlias = (
+    CategoricalAction | GlobalCategoricalAction | SelectEntityAction | ContinuousAction
+)
+
+
+@dataclass(init=False)
+class Observation:
+    """What an agent sees on one step, what it may do, and what its last action earned.
+
+    Args:
+        terminated: the episode ended by its own rules; nothing comes after.
+        truncated: the episode was cut (a time limit): the state has a future, and a value.
+        done: entity-gym's flag; the same as `terminated`, exclusive with it.
+        reward: earned since the previous observation; 0 for the first of an episode.
+        global_features: one number a global feature.
+        features: per entity type `(num_entities, num_features)`. An absent type has no entities.
+        ids: per entity type one hashable id an entity, different over all types. Entities
+            without ids are known as `(type, position)`.
+        entities: entity-gym's short form, `{type: features}` or `{type: (features, ids)}`.
+        actions: which actions are possible now; an absent action has no actor.
+        visible: per entity type `(num_entities,)` bool; False hides an entity from the policy but
+            not from the value function.
+        metrics: named numbers to be logged.
+
+    Arrays are kept, not copied.
+    """
+
+    global_features: NDArray[np.floating] | NDArray[np.integer] | Sequence[float]
+    features: Mapping[EntityName, Features]
+    actions: Mapping[ActionName, ActionMask]
+    reward: float
+    terminated: bool
+    truncated: bool
+    ids: Mapping[EntityName, Sequence[EntityID]]
+    visible: Mapping[EntityName, BoolMask]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        *,
+        reward: float,
+        done: bool | None = None,
+        terminated: bool | None = None,
+        truncated: bool = False,
+        global_features: NDArray[np.floating] | NDArray[np.integer] | Sequence[float] = (),
+        features: Mapping[EntityName, Features] | None = None,
+        ids: Mapping[EntityName, Sequence[EntityID]] | None = None,
+        entities: Mapping[EntityName, Features | tuple[Features, Sequence[EntityID]] | None]
+        | None = None,
+        actions: Mapping[ActionName, ActionMask] | None = None,
+        visible: Mapping[EntityName, BoolMask] | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        if done is not None and terminated is not None:
+            raise _not_both("done", "terminated")
+        if features is not None and entities is not None:
+            raise _not_both("features", "entities")
+        self.terminated = bool(done or terminated)
+        self.truncated = bool(truncated)
+        self.reward = reward
+        self.global_features = global_features
+        self.features = features if features is not None else _features_of(entities or {})
+        self.ids = ids if ids is not None else _ids_of(entities or {})
+        self.actions = actions or {}
+        self.visible = visible or {}
+        self.metrics = metrics or {}
+
+    @property
+    def done(self) -> bool:
+        """The episode has ended, by its rules or by a cut."""
+        return self.terminated or self.truncated
+
+    @property
+    def is_blank(self) -> bool:
+        """Shows neither entities nor global features, as the last one of an episode may do."""
+        return not len(self.features) and not len(self.global_features)
+
+    def num_entities(self, entity: EntityName) -> int:
+        """Number of entities of one type in this observation."""
+        return len(self.features[entity]) if entity in self.features else 0
+
+    def entity_ids(self, obs_space: ObsSpace) -> list[EntityID]:
+        """The id of every entity, in the order of the observation space: an index into this list
+        is an entity's index everywhere else."""
+        ids: list[EntityID] = []
+        for name in obs_space.entities:
+            ids.extend(self._ids_of_type(name))
+        return ids
+
+    def index_of_ids(self, obs_space: ObsSpace) -> dict[EntityID, int]:
+        """The index of every entity by its id, in their order.
+
+        Raises:
+            SchemaError: an id that is not hashable, or belongs to more than one entity.
+        """
+        ids = self.entity_ids(obs_space)
+        try:
+            index_of = {entity_id: i for i, entity_id in enumerate(ids)}
+        except TypeError as error:
+            raise SchemaError(f"ids of entities must be hashable: {error}") from error
+        if len(index_of) != len(ids):
+            repeated = next(x for i, x in enumerate(ids) if index_of[x] != i)
+            raise SchemaError(
+                f"the id {repeated!r} belongs to more than one entity: "
+                "ids must differ over all types"
+            )
+        return index_of
+
+    def actor_indices(self, action: ActionName, obs_space: ObsSpace) -> NDArray[np.int64]:
+        """Index of every entity that performs `action`, in the order of its mask.
+
+        The actor of a global action has the index that follows the last entity's. An action that
+        is absent has no actor.
+
+        Raises:
+            SchemaError: an id or type that this observation does not have.
+        """
+        mask = self.actions.get(action)
+        if mask is None:
+            return np.zeros(0, dtype=np.int64)
+        if isinstance(mask, GlobalCategoricalActionMask):
+            total = sum(self.num_entities(name) for name in obs_space.entities)
+            return np.array([total], dtype=np.int64)
+        return self._indices(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
+
+    def actee_indices(self, action: ActionName, obs_space: ObsSpace) -> NDArray[np.int64]:
+        """Index of every entity that `action` can select, in the order of its mask.
+
+        Raises:
+            SchemaError: the action does not select, or an id or type that is not there.
+        """
+        mask = self.actions.get(action)
+        if mask is None:
+            return np.zeros(0, dtype=np.int64)
+        if not isinstance(mask, SelectEntityActionMask):
+            raise SchemaError(f"action {action!r} selects no entity: its mask is {mask!r}")
+        return self._indices(action, "actee", mask.actee_ids, mask.actee_types, obs_space)
+
+    def _ids_of_type(self, name: EntityName) -> Sequence[EntityID]:
+        count = self.num_entities(name)
+        ids = self.ids.get(name)
+        if ids is None:
+            return [(name, i) for i in range(count)]
+        if len(ids) != count:
+            raise SchemaError(
+                f"entity {name!r}: {count} rows of features but {len(ids)} ids; give one id a row"
+            )
+        return ids
+
+    def _indices(
+        self,
+        action: ActionName,
+        role: str,
+        ids: Sequence[EntityID] | None,
+        types: Sequence[EntityName] | None,
+        obs_space: ObsSpace,
+    ) -> NDArray[np.int64]:
+        if ids is not None:
+            return self._indices_of_ids(action, role, ids, obs_space)
+        ranges: dict[EntityName, NDArray[np.int64]] = {}
+        offset = 0
+        for name in obs_space.entities:
+            count = self.num_entities(name)
+            ranges[name] = np.arange(offset, offset + count, dtype=np.int64)
+            offset += count
+        if types is None:
+            return np.arange(offset, dtype=np.int64)
+        unknown = [name for name in types if name not in ranges]
+        if unknown:
+            raise unknown_type(action, role, unknown[0], ranges)
+        chosen = [ranges[name] for name in types]
+        return np.concatenate(chosen) if chosen else np.zeros(0, dtype=np.int64)
+
+    def _indices_of_ids(
+        self, action: ActionName, role: str, ids: Sequence[EntityID], obs_space: ObsSpace
+    ) -> NDArray[np.int64]:
+        index_of = self.index_of_ids(obs_space)
+        missing = [entity_id for entity_id in ids if entity_id not in index_of]
+        if missing:
+            raise unknown_id(action, role, missing[0], index_of)
+        return np.array([index_of[entity_id] for entity_id in ids], dtype=np.int64)
+
+
+def unknown_type(
+    action: ActionName, role: str, name: EntityName, known: Collection[EntityName]
+) -> SchemaError:
+    """What to raise when an "actor" or "actee" is of a type that nobody declared."""
+    return SchemaError(
+        f"action {action!r}: {role} type {name!r} is not in the observation space, "
+        f"which has {', '.join(known)}"
+    )
+
+
+def unknown_id(
+    action: ActionName, role: str, entity_id: EntityID, known: Collection[EntityID]
+) -> SchemaError:
+    """What to raise when an "actor" or "actee" is not among the entities that are shown."""
+    return SchemaError(
+        f"action {action!r}: {role} {entity_id!r} is not among the entities observed; "
+        f"their ids are {list(known)[:20]}"
+    )
+
+
+def _features_of(
+    entities: Mapping[EntityName, Features | tuple[Features, Sequence[EntityID]] | None],
+) -> dict[EntityName, Features]:
+    for name, value in entities.items():
+        if isinstance(value, tuple) and len(value) != 2:
+            raise SchemaError(
+                f"entity {name!r}: a tuple means (features, ids), got {len(value)} items: "
+                "pass rows as a list or an array"
+            )
+    return {
+        name: value[0] if isinstance(value, tuple) else value
+        for name, value in entities.items()
+        if value is not None
+    }
+
+
+def _ids_of(
+    entities: Mapping[EntityName, Features | tuple[Features, Sequence[EntityID]] | None],
+) -> dict[EntityName, Sequence[EntityID]]:
+    return {name: value[1] for name, value in entities.items() if isinstance(value, tuple)}
+
+
+def _not_both(a: str, b: str) -> SchemaError:
+    return SchemaError(f"pass {a} or {b}, not both")

@@ -1,0 +1,196 @@
+"""Actions of a whole batch: checked all at once, before any of them is performed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.action_request import require_in_bounds
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace
+from entity_env.core.vec_obs import (
+    VecActionMask,
+    VecActions,
+    VecCategoricalActionMask,
+    VecSelectEntityActionMask,
+)
+from entity_env.errors import SchemaError
+
+
+def checked_actions(
+    actions: VecActions,
+    masks: Mapping[ActionName, VecActionMask],
+    action_space: Mapping[ActionName, ActionSpace],
+    where: Callable[[int], str],
+) -> dict[ActionName, NDArray[Any]]:
+    """The values of every action, one an actor, in the order of its mask.
+
+    Args:
+        actions: what the caller chose.
+        masks: of the batch that it chose for.
+        action_space: the spaces of all actions.
+        where: names the row of an index, for errors.
+
+    Raises:
+        SchemaError: an unknown action, another number of values, another dtype, a choice out of
+            range, or one that its mask forbids. Nothing has happened yet when it is raised.
+    """
+    if not isinstance(actions, Mapping):
+        raise SchemaError(
+            f"actions must be a mapping from the name of each action to its values, one an actor: "
+            f"got a {type(actions).__name__}"
+        )
+    unknown = [name for name in actions if name not in action_space]
+    if unknown:
+        raise SchemaError(
+            f"action {unknown[0]!r} is not in the action space, which has "
+            f"{', '.join(action_space) or 'none'}"
+        )
+    return {
+        name: _checked(name, actions.get(name), masks[name], space, where)
+        for name, space in action_space.items()
+    }
+
+
+def _checked(
+    name: ActionName,
+    given: RaggedArray[Any] | NDArray[Any] | None,
+    mask: VecActionMask,
+    space: ActionSpace,
+    where: Callable[[int], str],
+) -> NDArray[Any]:
+    num_actors = len(mask.actors.values)
+    if given is None:
+        if num_actors:
+            first = int(np.flatnonzero(mask.actors.lengths)[0])
+            raise SchemaError(
+                f"action {name!r} is missing: {num_actors} actors wait for it, the first in "
+                f"{where(first)}"
+            )
+        return np.zeros(0, dtype=np.int64)
+    values = _flat(name, given, mask, where)
+    if isinstance(space, ContinuousActionSpace):
+        _require_in_bounds(name, space, values, mask, where)
+        return values
+    _require_choices(name, values, num_actors)
+    if isinstance(mask, VecCategoricalActionMask) and mask.mask is None and num_actors:
+        num_choices = len(space)  # type: ignore[arg-type]  # a categorical one
+        if np.minimum.reduce(values) >= 0 and np.maximum.reduce(values) < num_choices:
+            return values
+    if isinstance(mask, VecSelectEntityActionMask):
+        limits = mask.actees.lengths[mask.actors.row_index]
+    else:
+        limits = np.full(num_actors, len(space))  # type: ignore[arg-type]  # not a select action
+    legal = (values >= 0) & (values < limits)
+    _require_all(name, legal, values, mask, where, "expected 0 to {last}", limits)
+    allowed = _allowed(values, mask)
+    if allowed is not None:
+        _require_all(name, allowed, values, mask, where, "which its mask forbids", limits)
+    return values
+
+
+def _flat(
+    name: ActionName,
+    given: RaggedArray[Any] | NDArray[Any],
+    mask: VecActionMask,
+    where: Callable[[int], str],
+) -> NDArray[Any]:
+    """The values without their raggedness, of which there is one an actor."""
+    if isinstance(given, RaggedArray):
+        wanted = mask.actors.lengths
+        if len(given.lengths) != len(wanted):
+            raise SchemaError(
+                f"action {name!r} needs {len(wanted)} rows, one an agent: got {len(given.lengths)}"
+            )
+        wrong = np.flatnonzero(given.lengths != wanted)
+        if len(wrong):
+            row = int(wrong[0])
+            raise SchemaError(
+                f"action {name!r}: {where(row)} has {wanted[row]} actors, "
+                f"got {given.lengths[row]} values"
+            )
+        values = given.values
+    else:
+        values = _as_array(name, given)
+    num_actors = len(mask.actors.values)
+    if values.ndim == 0 or len(values) != num_actors:
+        came = "a single number" if values.ndim == 0 else str(len(values))
+        raise SchemaError(f"action {name!r} needs {num_actors} values, one an actor: got {came}")
+    return values
+
+
+def _as_array(name: ActionName, given: object) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors elsewhere
+        raise SchemaError(f"action {name!r} needs an array of values: {error}") from error
+
+
+def _require_choices(name: ActionName, values: NDArray[Any], num_actors: int) -> None:
+    if values.dtype.kind not in "iu" and len(values):
+        raise SchemaError(f"action {name!r} needs integers, got {values.dtype}")
+    if values.shape != (num_actors,) and values.size:
+        raise SchemaError(
+            f"action {name!r} needs the shape ({num_actors},), one value an actor: "
+            f"got {values.shape}"
+        )
+
+
+def _require_in_bounds(
+    name: ActionName,
+    space: ContinuousActionSpace,
+    values: NDArray[Any],
+    mask: VecActionMask,
+    where: Callable[[int], str],
+) -> None:
+    try:
+        require_in_bounds(name, space, values)
+    except SchemaError:
+        if values.shape == (len(values), len(space)) and values.dtype.kind in "fiub":
+            for row, (first, last) in enumerate(pairwise(mask.actors.offsets.tolist())):
+                _require_in_bounds_at(where(row), name, space, values[first:last])
+        raise
+
+
+def _require_in_bounds_at(
+    place: str, name: ActionName, space: ContinuousActionSpace, values: NDArray[Any]
+) -> None:
+    try:
+        require_in_bounds(name, space, values)
+    except SchemaError as error:
+        raise SchemaError(f"{place}: {error}") from None
+
+
+def _allowed(values: NDArray[np.int64], mask: VecActionMask) -> NDArray[np.bool_] | None:
+    """For every actor whether its mask allows its choice, None when there is no mask."""
+    if isinstance(mask, VecCategoricalActionMask) and mask.mask is not None:
+        allowed: NDArray[np.bool_] = mask.mask.values[np.arange(len(values)), values]
+        return allowed
+    if isinstance(mask, VecSelectEntityActionMask) and mask.mask is not None:
+        widths = mask.actees.lengths[mask.actors.row_index]
+        return np.asarray(mask.mask.values[np.cumsum(widths) - widths + values])
+    return None
+
+
+def _require_all(
+    name: ActionName,
+    legal: NDArray[np.bool_],
+    values: NDArray[np.int64],
+    mask: VecActionMask,
+    where: Callable[[int], str],
+    why: str,
+    limits: NDArray[np.int64],
+) -> None:
+    if legal.all():
+        return
+    i = int(np.flatnonzero(~legal)[0])
+    row = int(mask.actors.row_index[i])
+    actor = i - int(mask.actors.offsets[row])
+    raise SchemaError(
+        f"action {name!r}: actor {actor} of {where(row)} chose {values[i]}, "
+        + why.format(last=limits[i] - 1)
+    )

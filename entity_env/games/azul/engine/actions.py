@@ -1,0 +1,115 @@
+"""Moves, and the number that each of them has: `(source * 5 + colour) * 6 + destination`."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeGuard
+
+import numpy as np
+
+from entity_env.errors import SchemaError
+from entity_env.games.azul.engine.rules import (
+    CENTRE,
+    COLOURS,
+    FLOOR,
+    NUM_COLOURS,
+    NUM_DESTINATIONS,
+    NUM_SOURCES,
+)
+from entity_env.games.azul.errors import InvalidActionId
+
+ACTION_SPACE_SIZE: Final = NUM_SOURCES * NUM_COLOURS * NUM_DESTINATIONS
+"""300: every move that could ever be legal, for any number of players."""
+
+
+class Action(NamedTuple):
+    """Takes all tiles of one colour from one source, and puts them in one place.
+
+    Attributes:
+        source: 0 to 8 a factory, 9 the centre.
+        colour: 0 to 4.
+        destination: 0 to 4 a pattern line, 5 the floor.
+    """
+
+    source: int
+    colour: int
+    destination: int
+
+    def __str__(self) -> str:
+        source = "the centre" if self.source == CENTRE else f"factory {self.source}"
+        place = "the floor" if self.destination == FLOOR else f"line {self.destination}"
+        return f"{COLOURS[self.colour]} from {source} to {place}"
+
+
+ACTIONS: Final = tuple(
+    Action(source, colour, destination)
+    for source in range(NUM_SOURCES)
+    for colour in range(NUM_COLOURS)
+    for destination in range(NUM_DESTINATIONS)
+)
+"""Every action; its index is its id."""
+
+
+class ActionEncoder:
+    """Turns actions into ids and back: a bijection between all actions and 0 to 299."""
+
+    @staticmethod
+    def action_space_size() -> int:
+        """300."""
+        return ACTION_SPACE_SIZE
+
+    @staticmethod
+    def encode(action: Action) -> int:
+        """The id of an action.
+
+        Raises:
+            SchemaError: no action, or a field that is no integer, or out of range.
+        """
+        given: object = action
+        if not isinstance(given, tuple) or len(given) != len(Action._fields):
+            raise SchemaError(
+                f"Azul: an action must be Action({', '.join(Action._fields)}), got {action!r}"
+            )
+        values = zip(
+            Action._fields, action, (NUM_SOURCES, NUM_COLOURS, NUM_DESTINATIONS), strict=True
+        )
+        for name, value, count in values:
+            if not is_index(value, count):
+                raise SchemaError(
+                    f"Azul: {name} of an action must be an integer from 0 to {count - 1}, "
+                    f"got {value!r} in {tuple(action)!r}"
+                )
+        source, colour, destination = action
+        return int((source * NUM_COLOURS + colour) * NUM_DESTINATIONS + destination)
+
+    @staticmethod
+    def decode(action_id: int) -> Action:
+        """The action of an id.
+
+        Raises:
+            InvalidActionId: no integer from 0 to 299; also a bool or a float.
+        """
+        return ACTIONS[checked_id(action_id)]
+
+
+def checked_id(action_id: object) -> int:
+    """An action id as an int.
+
+    Raises:
+        InvalidActionId: no integer from 0 to 299.
+    """
+    if not is_index(action_id, ACTION_SPACE_SIZE):
+        raise InvalidActionId(
+            f"Azul: an action id must be an integer from 0 to {ACTION_SPACE_SIZE - 1}, "
+            f"got {action_id!r}"
+        )
+    return int(action_id)
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether a value is an int or an integer of numpy; a bool is not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_index(value: object, count: int) -> TypeGuard[int]:
+    """Whether a value is an integer from 0 to `count - 1`."""
+    return is_integer(value) and 0 <= value < count

@@ -1,0 +1,341 @@
+"""The rules, compiled: they play on `words`, and `engine` is the reference that says what is right.
+
+Everything changes the words in place. A source is 0 to 9, or 0 to 8 and the centre; see `words` for
+what is packed how. numba makes the machine code anew when this file changes, not when a constant of
+another one does: delete `__pycache__` then.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.games.azul.engine import rules
+from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, MARKER, NOBODY
+from entity_env.games.azul.kernels.packed_state import (
+    BAG,
+    CURRENT,
+    END,
+    FIELD,
+    FITS,
+    FLOOR_LENGTH,
+    FLOOR_TILES,
+    HOLDER,
+    LID,
+    LINES,
+    NUM_PLAYERS,
+    ONES,
+    PLAYER_WORDS,
+    PLAYERS,
+    ROUND,
+    SCORE,
+    SOURCES,
+    START,
+    WALL,
+    Words,
+)
+from entity_env.vec.batch_env.batch_compiled import compiled, count_bits
+
+_LINE_FITS: Final = ONES * 31
+"""The bits of `fits` that are lines."""
+_FIRST_COLUMN: Final = rules.COLUMNS[0]
+_FLOOR_COSTS: Final = np.array(rules.FLOOR_COSTS)
+_COLOUR_CELLS: Final = np.array(rules.COLOUR_CELLS)
+
+ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
+"""What the word `END` says, as positions in `state.ENDS`, from 1."""
+
+
+def _runs() -> NDArray[np.int64]:
+    """`(32, 5)`: how long the run through a place of five becomes when it is filled."""
+    runs = np.ones((32, 5), np.int64)
+    for cells in range(32):
+        for place in range(5):
+            up = cells >> place + 1
+            down = [cells >> i & 1 for i in range(place - 1, -1, -1)]
+            runs[cells, place] += (~up & up + 1).bit_length() - 1
+            runs[cells, place] += (*down, 0).index(0)
+    return runs
+
+
+def _open() -> NDArray[np.int64]:
+    """`(5, 32)`: what an empty line adds to `fits`, by its row and the cells of that row."""
+    fits = np.zeros((5, 32), np.int64)
+    for row in range(5):
+        for cells in range(32):
+            for colour in range(5):
+                if not cells >> rules.column_of(row, colour) & 1:
+                    fits[row, cells] |= 1 << 6 * colour + row
+    return fits
+
+
+_RUNS: Final = _runs()
+_OPEN: Final = _open()
+
+
+@compiled(inline=True)
+def seat(player: int) -> int:
+    """The first word of a player."""
+    return PLAYERS + PLAYER_WORDS * player
+
+
+@compiled(inline=True)
+def num_factories(words: Words) -> int:
+    """How many factories are dealt."""
+    count: int = 2 * words[NUM_PLAYERS] + 1
+    return count
+
+
+@compiled(inline=True)
+def bits_of(number: int) -> int:
+    """How many bits of a number, 0 or more, are set."""
+    return int(count_bits(np.uint64(number)))
+
+
+@compiled(inline=True)
+def spread(tiles: int) -> int:
+    """All 6 bits of every colour of which there are tiles."""
+    some = tiles | tiles >> 1
+    some |= some >> 2
+    return ((some | tiles >> 4) & ONES) * FIELD
+
+
+@compiled(inline=True)
+def fits_of(words: Words) -> int:
+    """`fits` of the player whose turn it is; 0 when the game is over, since nothing is legal."""
+    fits: int = 0 if words[END] else words[seat(words[CURRENT]) + FITS]
+    return fits
+
+
+@compiled(inline=True)
+def is_legal(words: Words, source: int, choice: int) -> bool:
+    """Whether a move is legal; `choice` is `6 * colour + destination`."""
+    return (fits_of(words) & spread(words[SOURCES + source])) >> choice & 1 == 1
+
+
+@compiled(inline=True)
+def write_mask(words: Words, mask: NDArray[np.bool_]) -> None:
+    """Sets what is legal in a mask of 300 that is False everywhere."""
+    fits = fits_of(words)
+    for source in range(10):
+        moves = fits & spread(words[SOURCES + source])
+        at = 30 * source
+        while moves:
+            mask[at + bits_of((moves & -moves) - 1)] = True
+            moves &= moves - 1
+
+
+@compiled(inline=True)
+def take(words: Words, source: int, choice: int) -> bool:
+    """A legal move; whether it has emptied the table. The turn does not pass on."""
+    colour = choice // 6
+    destination = choice - 6 * colour
+    me = seat(words[CURRENT])
+    tiles = words[SOURCES + source]
+    count = tiles >> 6 * colour & FIELD
+    rest = tiles - (count << 6 * colour)
+    if source == CENTRE:
+        words[SOURCES + CENTRE] = rest
+        if words[HOLDER] == NOBODY:
+            words[HOLDER] = words[CURRENT]
+            _drop(words, me, MARKER, 1)
+    else:
+        words[SOURCES + source] = 0
+        words[SOURCES + CENTRE] += rest
+    if destination != FLOOR:
+        count -= _fill(words, me, destination, colour, count)
+    if count:
+        words[LID] += (count - _drop(words, me, colour, count)) << 6 * colour
+    left = 0
+    for i in range(10):
+        left |= int(words[SOURCES + i])
+    return left == 0
+
+
+@compiled(inline=True)
+def _fill(words: Words, me: int, row: int, colour: int, count: int) -> int:
+    """Tiles to a pattern line; how many it has taken."""
+    held = words[me + LINES] >> 6 * row & 7
+    room = row + 1 - held
+    placed: int = min(count, room)
+    line = (held + placed) | colour << 3
+    words[me + LINES] = words[me + LINES] & ~(FIELD << 6 * row) | line << 6 * row
+    fits = words[me + FITS] & ~(ONES << row)
+    words[me + FITS] = fits | int(placed < room) << 6 * colour + row
+    return placed
+
+
+@compiled(inline=True)
+def _drop(words: Words, me: int, tile: int, count: int) -> int:
+    """Tiles to the floor; how many it has taken."""
+    length = words[me + FLOOR_LENGTH]
+    dropped: int = min(count, FLOOR_SLOTS - length)
+    slots = 0o1111111 & ((1 << 3 * dropped) - 1)
+    words[me + FLOOR_TILES] |= tile * slots << 3 * length
+    words[me + FLOOR_LENGTH] = length + dropped
+    return dropped
+
+
+@compiled(inline=True)
+def pass_turn(words: Words) -> None:
+    """The next player's turn."""
+    after = words[CURRENT] + 1
+    words[CURRENT] = 0 if after == words[NUM_PLAYERS] else after
+
+
+@compiled(inline=True)
+def tile_walls(words: Words) -> None:
+    """Moves full lines to the walls, scores, and clears the floors."""
+    for player in range(words[NUM_PLAYERS]):
+        me = seat(player)
+        gain = _tile_wall(words, me)
+        cost = _FLOOR_COSTS[words[me + FLOOR_LENGTH]]
+        words[me + SCORE] = max(0, words[me + SCORE] + gain - cost)
+        floor = words[me + FLOOR_TILES]
+        for slot in range(words[me + FLOOR_LENGTH]):
+            tile = floor >> 3 * slot & 7
+            if tile != MARKER:
+                words[LID] += 1 << 6 * tile
+        words[me + FLOOR_TILES] = 0
+        words[me + FLOOR_LENGTH] = 0
+
+
+@compiled(inline=True)
+def _tile_wall(words: Words, me: int) -> int:
+    """One tile of each full line to the wall, from the top, the others to the lid; the points."""
+    gain = 0
+    lines, wall, fits = words[me + LINES], words[me + WALL], words[me + FITS]
+    for row in range(5):
+        line = lines >> 6 * row & FIELD
+        if line & 7 == row + 1:
+            colour = line >> 3
+            column = colour + row - 5 * (colour + row >= 5)
+            gain += placement_points(wall, row, column)
+            wall |= 1 << 5 * row + column
+            fits |= _OPEN[row, wall >> 5 * row & 31]
+            lines &= ~(FIELD << 6 * row)
+            words[LID] += row << 6 * colour
+    words[me + LINES], words[me + WALL], words[me + FITS] = lines, wall, fits
+    return gain
+
+
+@compiled(inline=True)
+def placement_points(wall: int, row: int, column: int) -> int:
+    """Points for a tile, by the wall before it is placed."""
+    # The bits of the column, 5 apart, side by side: bit 5 i times bit 16 - 4 i is bit 16 + i.
+    cells = ((wall >> column & _FIRST_COLUMN) * 0b1_0001_0001_0001_0001) >> 16 & 31
+    across = _RUNS[wall >> 5 * row & 31, column]
+    down = _RUNS[cells, row]
+    points: int = across * (across > 1) + down * (down > 1)
+    return max(1, points)
+
+
+@compiled(inline=True)
+def rows_of(wall: int) -> int:
+    """How many rows are full."""
+    return bits_of(wall & wall >> 1 & wall >> 2 & wall >> 3 & wall >> 4 & _FIRST_COLUMN)
+
+
+@compiled(inline=True)
+def bonus_points(wall: int) -> int:
+    """Points for full rows and columns and complete colours."""
+    columns = bits_of(wall & wall >> 5 & wall >> 10 & wall >> 15 & wall >> 20 & 31)
+    colours = 0
+    for colour in range(5):
+        colours += wall & _COLOUR_CELLS[colour] == _COLOUR_CELLS[colour]
+    return (
+        rules.ROW_BONUS * rows_of(wall)
+        + rules.COLUMN_BONUS * columns
+        + rules.COLOUR_BONUS * colours
+    )
+
+
+@compiled(inline=True)
+def end_of_game(words: Words) -> int:
+    """What `END` becomes after a tiling; 0 if the game goes on."""
+    rows = fits = 0
+    for player in range(words[NUM_PLAYERS]):
+        rows += rows_of(words[seat(player) + WALL])
+        fits |= words[seat(player) + FITS]
+    if rows:
+        return ROW
+    colours = spread(words[BAG] | words[LID])
+    if fits & _LINE_FITS & colours:
+        return 0
+    return NO_PROGRESS if colours else NO_TILES
+
+
+@compiled(inline=True)
+def end_round(words: Words) -> bool:
+    """All that follows a move that has emptied the table, but the deal; whether the game is over.
+
+    If it is not, the next round has begun, with nothing in the factories yet: `deal`.
+    """
+    tile_walls(words)
+    words[END] = end_of_game(words)
+    if words[END]:
+        for player in range(words[NUM_PLAYERS]):
+            words[seat(player) + SCORE] += bonus_points(words[seat(player) + WALL])
+        return True
+    if words[HOLDER] != NOBODY:
+        words[START] = words[HOLDER]
+    words[CURRENT] = words[START]
+    words[HOLDER] = NOBODY
+    words[ROUND] += 1
+    return False
+
+
+@compiled(inline=True)
+def start_game(words: Words, num_players: int, starting_player: int) -> None:
+    """A game with nothing in the factories yet: `deal`."""
+    words[:] = 0
+    words[NUM_PLAYERS] = num_players
+    words[CURRENT] = words[START] = starting_player
+    words[HOLDER] = NOBODY
+    words[ROUND] = 1
+    words[BAG] = rules.TILES_PER_COLOUR * ONES
+    for player in range(num_players):
+        words[seat(player) + FITS] = ONES * FIELD
+
+
+@compiled(inline=True)
+def deal(words: Words, uniforms: NDArray[np.float64]) -> None:
+    """Fills the factories, tile k by number k of `uniforms`, 4 a factory, from 0 to 1."""
+    left = _sum_tiles(words[BAG])
+    k = 0
+    for factory in range(num_factories(words)):
+        tiles = 0
+        for _ in range(rules.TILES_PER_FACTORY):
+            if left == 0:
+                words[BAG] = words[LID]
+                words[LID] = 0
+                left = _sum_tiles(words[BAG])
+                if left == 0:
+                    break
+            tile = 1 << 6 * _colour_at(words[BAG], int(uniforms[k] * left))
+            words[BAG] -= tile
+            tiles += tile
+            left -= 1
+            k += 1
+        words[SOURCES + factory] = tiles
+
+
+@compiled(inline=True)
+def _colour_at(bag: int, place: int) -> int:
+    """The colour of a tile of the bag, sorted by colour."""
+    end = bag & FIELD
+    colour = int(place >= end)
+    for i in range(1, 4):
+        end += bag >> 6 * i & FIELD
+        colour += place >= end
+    return colour
+
+
+@compiled(inline=True)
+def _sum_tiles(tiles: int) -> int:
+    total = 0
+    for colour in range(5):
+        total += tiles >> 6 * colour & FIELD
+    return total

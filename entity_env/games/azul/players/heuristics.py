@@ -1,0 +1,146 @@
+"""What moves and positions look worth, by rules of thumb: for agents, and for search.
+
+A hundredth of a point is the unit, so that everything is an integer and the compiled twin of this
+module, `heuristics_compiled`, comes to the same numbers.
+
+A move is worth what its tiles on a line are, less what the floor costs more. Tiles that complete a
+line are worth what the line is, others half of their share of it. Two ideas of what a line is
+worth:
+
+greedy: what it adds to the points of the tiling that would follow at once, and its share of rows,
+    columns and colours: the k-th tile of five counts `(2 k - 1) / 25` of the bonus.
+rush: 6 points for the uppermost, one less for each below: the game ends when a row is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from entity_env.games.azul.engine.actions import Action
+from entity_env.games.azul.engine.rules import (
+    CENTRE,
+    COLOUR_BONUS,
+    COLOUR_CELLS,
+    COLUMN_BONUS,
+    COLUMNS,
+    FLOOR,
+    FLOOR_COSTS,
+    FLOOR_SLOTS,
+    NOBODY,
+    NUM_LINES,
+    ROW_BONUS,
+    ROWS,
+    column_of,
+)
+from entity_env.games.azul.engine.scoring import placement_points
+from entity_env.games.azul.engine.state import GameState, Player
+
+POINT: Final = 100
+"""One point, in the unit of values."""
+SHARE: Final = POINT // 25
+RUSH_TOP: Final = 600
+RUSH_STEP: Final = 100
+
+Worth: TypeAlias = Callable[[Player, int, int], int]
+"""What a line is worth to a player when it is complete: player, row and colour to hundredths."""
+
+
+def pending_points(player: Player, row: int = NUM_LINES, colour: int = 0) -> int:
+    """Points for the tiles that a player would place if the round ended now, floor aside.
+
+    Args:
+        player: whose board.
+        row: a line that counts as complete, too, if there is one of that number.
+        colour: of that line.
+    """
+    points, wall = 0, player.wall
+    for i in range(NUM_LINES):
+        if i == row or player.line_counts[i] == i + 1:
+            column = column_of(i, colour if i == row else player.line_colours[i])
+            points += placement_points(wall, i, column)
+            wall |= 1 << 5 * i + column
+    return points
+
+
+def greedy_worth(player: Player, row: int, colour: int) -> int:
+    """See the module."""
+    column, wall = column_of(row, colour), pending_wall(player)
+    share = ROW_BONUS * _next_share(wall & ROWS[row])
+    share += COLUMN_BONUS * _next_share(wall & COLUMNS[column])
+    share += COLOUR_BONUS * _next_share(wall & COLOUR_CELLS[colour])
+    points = pending_points(player, row, colour) - pending_points(player)
+    return POINT * points + SHARE * share
+
+
+def rush_worth(player: Player, row: int, colour: int) -> int:
+    """See the module."""
+    return RUSH_TOP - RUSH_STEP * row
+
+
+def pending_wall(player: Player) -> int:
+    """The wall as it would be if the round ended now."""
+    wall = player.wall
+    for row in range(NUM_LINES):
+        if player.line_counts[row] == row + 1:
+            wall |= 1 << 5 * row + column_of(row, player.line_colours[row])
+    return wall
+
+
+def _next_share(cells: int) -> int:
+    """`2 k - 1`, when the next tile is the k-th of five."""
+    return 2 * cells.bit_count() + 1
+
+
+def move_values(state: GameState, actions: Sequence[Action], worth: Worth) -> list[int]:
+    """What each of some legal actions is worth to the player whose turn it is."""
+    player = state.players[state.current_player]
+    worths: dict[tuple[int, int], int] = {}
+    values = []
+    for source, colour, row in actions:
+        count = (state.centre if source == CENTRE else state.factories[source])[colour]
+        length = len(player.floor) + (source == CENTRE and state.marker == NOBODY)
+        value = 0
+        if row != FLOOR:
+            line = row, colour
+            if line not in worths:
+                worths[line] = worth(player, row, colour)
+            room = row + 1 - player.line_counts[row]
+            placed = min(count, room)
+            count -= placed
+            full = worths[line]
+            value = full if placed == room else full * placed // (2 * row + 2)
+        length = min(FLOOR_SLOTS, length + count)
+        values.append(value - POINT * (FLOOR_COSTS[length] - FLOOR_COSTS[len(player.floor)]))
+    return values
+
+
+def best_action(state: GameState, actions: Sequence[Action], worth: Worth) -> Action:
+    """The legal action that is worth most; of equals the first."""
+    values = move_values(state, actions, worth)
+    return actions[values.index(max(values))]
+
+
+def position_value(player: Player) -> int:
+    """What a board is worth between two rounds: the score, shares of bonuses, started lines."""
+    value = POINT * player.score
+    wall = player.wall
+    for bonus, groups in (
+        (ROW_BONUS, ROWS),
+        (COLUMN_BONUS, COLUMNS),
+        (COLOUR_BONUS, COLOUR_CELLS),
+    ):
+        value += SHARE * bonus * sum((wall & cells).bit_count() ** 2 for cells in groups)
+    for row in range(NUM_LINES):
+        count = player.line_counts[row]
+        if count:
+            value += greedy_worth(player, row, player.line_colours[row]) * count // (2 * row + 2)
+    return value
+
+
+def leader_margins(values: Sequence[int]) -> list[int]:
+    """What each value is above the best of the others; below 0 for those who do not lead."""
+    return [
+        value - max(other for j, other in enumerate(values) if j != i)
+        for i, value in enumerate(values)
+    ]

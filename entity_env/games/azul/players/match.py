@@ -1,0 +1,173 @@
+"""Agents against each other: one game, or as many as it takes to tell who is better.
+
+Example:
+    >>> from entity_env.games.azul import GreedyAgent, RandomAgent, play_match
+    >>> match = play_match({"greedy": GreedyAgent(), "random": RandomAgent()}, num_games=10)
+    >>> [row.name for row in match.table()]
+    ['greedy', 'random']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from entity_env.agents.ratings import Match as Match, Result, Standing as Standing, seatings
+from entity_env.errors import UsageError
+from entity_env.games.azul.backend import Backend
+from entity_env.games.azul.engine.actions import is_integer
+from entity_env.games.azul.engine.scoring import full_rows
+from entity_env.games.azul.engine.state import End, GameState
+from entity_env.games.azul.env import AzulEnv, EnvConfig, EnvStep
+from entity_env.games.azul.errors import IllegalAction, InvalidActionId
+from entity_env.games.azul.players.scripted import AgentInput, AzulAgent
+
+Watch = Callable[[EnvStep], None]
+
+
+@dataclass(frozen=True)
+class GameResult(Result):
+    """How a game ended; seats are those of the game.
+
+    Attributes:
+        names: who sat where.
+        scores: final points.
+        rows: full rows, which tell between equal points.
+        num_moves: how many were made.
+        num_rounds: how many were played.
+        end: why it was over; None = it was cut.
+    """
+
+    rows: tuple[int, ...]
+    num_moves: int
+    num_rounds: int
+    end: End | None
+
+    @property
+    def ranks(self) -> tuple[tuple[float, ...], ...]:
+        return tuple(zip(self.scores, self.rows, strict=True))
+
+
+def play_game(
+    agents: Sequence[AzulAgent],
+    *,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+    starting_player: int = 0,
+    max_rounds: int | None = None,
+    watch: Watch | None = None,
+    backend: Backend = "auto",
+) -> GameResult:
+    """Plays one game, and sees to it that everybody answers legally.
+
+    Args:
+        agents: 2 to 4, by seat.
+        seed: what is dealt, and what the agents draw, follow from it.
+        names: of the agents; what their classes are called when left out.
+        starting_player: who begins.
+        max_rounds: after how many rounds the game is cut; None = never.
+        watch: called with every step, the first included.
+        backend: which engine plays; see `Backend`.
+
+    Raises:
+        UsageError: a number of agents, or a value, that cannot be.
+        InvalidActionId, IllegalAction: an agent answered so; says which one, and when.
+    """
+    if not is_integer(seed) or seed < 0:
+        raise UsageError(f"play_game: a seed must be an integer, 0 or more: got {seed!r}")
+    if names is None:
+        names = [type(agent).__name__ for agent in agents]
+    if len(names) != len(agents):
+        raise UsageError(f"play_game: {len(agents)} agents need as many names, got {len(names)}")
+    config = EnvConfig(
+        num_players=len(agents),
+        starting_player=starting_player,
+        include_full_state_in_step=any(agent.needs_state for agent in agents) or watch is not None,
+        max_rounds=max_rounds,
+    )
+    deals, draws = np.random.SeedSequence(seed).generate_state(2, np.uint64).tolist()
+    env, rng = AzulEnv(config, seed=deals, backend=backend), np.random.default_rng(draws)
+    step = env.reset()
+    num_moves = 0
+    if watch is not None:
+        watch(step)
+    while not step.done:
+        player = step.current_player
+        action_id = agents[player].select_action(AgentInput.of(step), rng)
+        step = _step(env, action_id, f"{names[player]} in seat {player}, move {num_moves}")
+        num_moves += 1
+        if watch is not None:
+            watch(step)
+    return _result(tuple(names), env.state, num_moves)
+
+
+def _step(env: AzulEnv, action_id: int, who: str) -> EnvStep:
+    try:
+        return env.step(action_id)
+    except (IllegalAction, InvalidActionId) as error:
+        raise type(error)(f"{who} answered illegally: {error}") from error
+
+
+def _result(names: tuple[str, ...], state: GameState, num_moves: int) -> GameResult:
+    return GameResult(
+        names=names,
+        scores=tuple(state.scores),
+        rows=tuple(full_rows(player.wall) for player in state.players),
+        num_moves=num_moves,
+        num_rounds=state.round,
+        end=state.end,
+    )
+
+
+def play_match(
+    agents: Mapping[str, AzulAgent],
+    num_games: int,
+    *,
+    num_players: int = 2,
+    seed: int = 0,
+    max_rounds: int | None = None,
+    on_game: Callable[[GameResult], None] | None = None,
+    backend: Backend = "auto",
+) -> Match[GameResult]:
+    """Plays every group of agents that fits around a table.
+
+    Games come in sets of `num_players` with the same deals of the first round, in which everybody
+    sits once in every seat; seat 0 begins. So each agent begins as often as the others.
+
+    Args:
+        agents: by name; at least as many as players.
+        num_games: games of each group, a multiple of `num_players`.
+        num_players: 2 to 4.
+        seed: deals and draws follow from it.
+        max_rounds, backend: as for `play_game`.
+        on_game: called with every result.
+
+    Raises:
+        UsageError: numbers that cannot be.
+        InvalidActionId, IllegalAction: as `play_game` does.
+    """
+    EnvConfig(num_players=num_players, max_rounds=max_rounds)
+    if len(agents) < num_players:
+        raise UsageError(
+            f"play_match: {num_players} players need as many agents, got {', '.join(agents)}"
+        )
+    if not is_integer(num_games) or num_games < 1 or num_games % num_players:
+        raise UsageError(
+            f"play_match: num_games must be a multiple of {num_players}, so that everybody sits in "
+            f"every seat as often: got {num_games!r}"
+        )
+    games = []
+    for names, number in seatings(tuple(agents), num_players, num_games):
+        result = play_game(
+            [agents[name] for name in names],
+            seed=seed + number,
+            names=names,
+            max_rounds=max_rounds,
+            backend=backend,
+        )
+        games.append(result)
+        if on_game is not None:
+            on_game(result)
+    return Match(tuple(agents), tuple(games))

@@ -1,0 +1,232 @@
+"""Monte Carlo tree search: its tree, and how it is searched; here by the reference.
+
+The tree branches over the moves of one round, which hide nothing; a deal ends it, and is a chance
+node: each visit draws anew. A leaf is valued by a rollout, all of whose moves are those that look
+best to `heuristics`: random ones score too little to say anything.
+
+A visit goes down the tree by the rule of Silver et al. 2017 ("Mastering the game of Go without
+human knowledge"): to the child with the highest `mean + EXPLORATION * prior * sqrt(visits of the
+parent) / (1 + visits)`. Priors fall with the square of what a move is worth less than the best one.
+A leaf that was visited before gets its children first, unless the tree is full.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Final
+
+import numpy as np
+
+from entity_env.games.azul.engine.actions import ACTIONS, Action, ActionEncoder
+from entity_env.games.azul.engine.engine import (
+    add_bonuses,
+    begin_round,
+    end_of_game,
+    is_table_empty,
+    legal_actions,
+    take,
+    tile_walls,
+    winners,
+)
+from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.engine.tile_draws import SplitMix
+from entity_env.games.azul.players.heuristics import (
+    POINT,
+    best_action,
+    greedy_worth,
+    leader_margins,
+    move_values,
+    position_value,
+)
+
+EXPLORATION: Final = 0.7
+UNVISITED_LOSS: Final = 0.1
+"""How much less than the mean of the visited children an unvisited one counts as."""
+MARGIN_SCALE: Final = 15.0
+"""Points ahead that count for half of all there is to win."""
+MAX_NODES: Final = 2_000_000
+MAX_DEPTH: Final = 64
+"""Longer than any round: 36 tiles are dealt, and each move takes one or more."""
+
+
+class Tree:
+    """Nodes in the order in which they were made, the root first; children are neighbours.
+
+    Args:
+        max_nodes: how many there may be.
+
+    Attributes:
+        num_nodes: `(1,)` int64.
+        first_child, num_children: `(max_nodes,)` int32; a leaf has no children.
+        actions: `(max_nodes,)` int32: the id that led to a node.
+        visits: `(max_nodes,)` int32.
+        totals: `(max_nodes,)` float64: what its visits were worth to who moved there.
+        priors: `(max_nodes,)` float64: of its siblings' sum.
+    """
+
+    def __init__(self, max_nodes: int = MAX_NODES) -> None:
+        self.num_nodes = np.ones(1, np.int64)
+        self.first_child = np.zeros(max_nodes, np.int32)
+        self.num_children = np.zeros(max_nodes, np.int32)
+        self.actions = np.zeros(max_nodes, np.int32)
+        self.visits = np.zeros(max_nodes, np.int32)
+        self.totals = np.zeros(max_nodes, np.float64)
+        self.priors = np.zeros(max_nodes, np.float64)
+
+    def clear(self) -> None:
+        """Leaves nothing but a root without children."""
+        count = int(self.num_nodes[0])
+        for values in (self.num_children, self.visits, self.totals):
+            values[:count] = 0
+        self.num_nodes[0] = 1
+
+    def root_children(self) -> range:
+        """The nodes of the moves that can be made now."""
+        first = int(self.first_child[0])
+        return range(first, first + int(self.num_children[0]))
+
+    def best_action_id(self) -> int:
+        """The move that was visited most, of equals the first."""
+        children = self.root_children()
+        return int(self.actions[children.start + int(self.visits[children].argmax())])
+
+
+class PlainSearch:
+    """Searches by the reference engine.
+
+    Args:
+        state: where from.
+        tree: cleared; grows.
+        rounds: how many rounds a rollout goes on for after the deal that ends the tree.
+        word: where the sequence of draws begins; see `SplitMix`.
+
+    Attributes:
+        num_moves: moves made so far, of descents and rollouts.
+    """
+
+    def __init__(self, state: GameState, tree: Tree, rounds: int, word: int) -> None:
+        self._root: Final = state
+        self._tree: Final = tree
+        self._rounds: Final = rounds
+        self._numbers: Final = SplitMix(word)
+        self.num_moves = 0
+
+    def run(self, num_visits: int) -> None:
+        """Visits the tree so many times more."""
+        for _ in range(num_visits):
+            self._visit()
+
+    def _visit(self) -> None:
+        tree, state = self._tree, self._root.copy()
+        state.rng, state.draw = self._numbers, None
+        node, path = 0, []
+        while self._has_children(node, state):
+            node = self._choose(node)
+            path.append((node, state.current_player))
+            take(state, ACTIONS[tree.actions[node]])
+            if is_table_empty(state):
+                break
+            state.current_player = (state.current_player + 1) % state.num_players
+        self.num_moves += len(path)
+        values = self._roll_out(state)
+        tree.visits[0] += 1
+        for node, player in path:
+            tree.visits[node] += 1
+            tree.totals[node] += values[player]
+
+    def _has_children(self, node: int, state: GameState) -> bool:
+        """Whether a node has children, now or after it got them."""
+        tree = self._tree
+        if tree.num_children[node]:
+            return True
+        if node and not tree.visits[node]:
+            return False
+        actions = legal_actions(state)
+        first = int(tree.num_nodes[0])
+        if first + len(actions) > len(tree.visits):
+            return False
+        self._expand(node, first, state, actions)
+        return True
+
+    def _expand(self, node: int, first: int, state: GameState, actions: list[Action]) -> None:
+        tree = self._tree
+        values = move_values(state, actions, greedy_worth)
+        best = max(values)
+        weights = [prior_weight(best - value) for value in values]
+        total = 0.0
+        for weight in weights:
+            total += weight
+        for i, action in enumerate(actions):
+            tree.actions[first + i] = ActionEncoder.encode(action)
+            tree.priors[first + i] = weights[i] / total
+        tree.first_child[node] = first
+        tree.num_children[node] = len(actions)
+        tree.num_nodes[0] = first + len(actions)
+
+    def _choose(self, node: int) -> int:
+        """The child to visit."""
+        tree = self._tree
+        first, count = int(tree.first_child[node]), int(tree.num_children[node])
+        children = range(first, first + count)
+        visits, total = 0, 0.0
+        for child in children:
+            visits += int(tree.visits[child])
+            total += float(tree.totals[child])
+        unvisited = (total / visits if visits else 0.0) - UNVISITED_LOSS
+        scale = EXPLORATION * sqrt(visits + 1)
+        best, chosen = -1e9, first
+        for child in children:
+            count = int(tree.visits[child])
+            mean = float(tree.totals[child]) / count if count else unvisited
+            value = mean + scale * float(tree.priors[child]) / (1 + count)
+            if value > best:
+                best, chosen = value, child
+        return chosen
+
+    def _roll_out(self, state: GameState) -> list[float]:
+        """Plays on to the end of the round, and of the rounds after it; what that is worth."""
+        self._play_round(state)
+        tile_walls(state)
+        state.end = end_of_game(state)
+        for _ in range(self._rounds):
+            if state.end is not None:
+                break
+            begin_round(state)
+            self._play_round(state)
+            tile_walls(state)
+            state.end = end_of_game(state)
+        if state.end is not None:
+            add_bonuses(state)
+        return outcome(state)
+
+    def _play_round(self, state: GameState) -> None:
+        while not is_table_empty(state):
+            take(state, best_action(state, legal_actions(state), greedy_worth))
+            self.num_moves += 1
+            if not is_table_empty(state):
+                state.current_player = (state.current_player + 1) % state.num_players
+
+
+def prior_weight(gap: int) -> float:
+    """The prior of a move that is worth so much less than the best one, in hundredths."""
+    share = 1.0 + gap / POINT
+    return 1.0 / (share * share)
+
+
+def outcome(state: GameState) -> list[float]:
+    """What a position between two rounds, or at the end, is worth to each player, from -1 to 1."""
+    if state.end is None:
+        values = [position_value(player) for player in state.players]
+        return [squashed(margin / POINT) for margin in leader_margins(values)]
+    first = winners(state)
+    margins = leader_margins(state.scores)
+    results = [(1.0 / len(first) if i in first else 0.0) for i in range(state.num_players)]
+    return [
+        0.5 * squashed(float(margin)) + 0.5 * (2.0 * result - 1.0)
+        for margin, result in zip(margins, results, strict=True)
+    ]
+
+
+def squashed(margin: float) -> float:
+    """A margin in points as a number from -1 to 1."""
+    return margin / (abs(margin) + MARGIN_SCALE)

@@ -1,0 +1,246 @@
+"""Who plays by action ids: what an agent is given, and agents that need no training.
+
+Example:
+    >>> import numpy as np
+    >>> from entity_env.games.azul import AgentInput, AzulEnv, EnvConfig, GreedyAgent
+    >>> env = AzulEnv(EnvConfig(include_full_state_in_step=True), seed=1)
+    >>> agent, rng = GreedyAgent(), np.random.default_rng(1)
+    >>> step = env.reset()
+    >>> while not step.done:
+    ...     step = env.step(agent.select_action(AgentInput.of(step), rng))
+    >>> sum(env.state.scores) > 20
+    True
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import UsageError
+from entity_env.games.azul.backend import Backend, is_compiled
+from entity_env.games.azul.engine.actions import ActionEncoder, is_integer
+from entity_env.games.azul.engine.engine import legal_actions
+from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.env import EnvStep
+from entity_env.games.azul.errors import EpisodeDone
+from entity_env.games.azul.kernels.packed_state import pack_state
+from entity_env.games.azul.players.heuristics import Worth, best_action, greedy_worth, rush_worth
+from entity_env.games.azul.players.mcts import PlainSearch, Tree
+
+_CHUNK_S: Final = 0.02
+"""Seconds between two looks at the clock, about."""
+
+
+class AgentInput(NamedTuple):
+    """What an agent decides by.
+
+    Attributes:
+        observation: `(obs_size,)` float32, of the player whose turn it is.
+        legal_action_mask: `(300,)` bool.
+        current_player: whose turn it is.
+        state: the position, for agents that look ahead; None where nobody provides it.
+    """
+
+    observation: NDArray[np.float32]
+    legal_action_mask: NDArray[np.bool_]
+    current_player: int
+    state: GameState | None = None
+
+    @classmethod
+    def of(cls, step: EnvStep) -> AgentInput:
+        """What the player whose turn it is decides by."""
+        player = step.current_player
+        return cls(step.observations[player], step.legal_action_mask, player, step.state)
+
+
+class AzulAgent(Protocol):
+    """Chooses among the legal actions.
+
+    `needs_state` says whether `AgentInput.state` must be there; whoever runs the agent asks for it.
+    """
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether the agent looks at the position rather than at observation and mask alone."""
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        """The id of a legal action.
+
+        Args:
+            agent_input: what to decide by; it may be read only.
+            rng: for draws; all that is random comes from here.
+
+        Raises:
+            EpisodeDone: nothing is legal, since the game is over.
+        """
+
+
+class RandomAgent:
+    """Chooses uniformly among what is legal."""
+
+    needs_state: Final = False
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        legal = np.flatnonzero(agent_input.legal_action_mask)
+        if not len(legal):
+            raise _nothing_to_choose(self)
+        return int(rng.choice(legal))
+
+
+class _ThumbAgent:
+    """Chooses what a rule of thumb likes best.
+
+    Args:
+        backend: which engine finds it; see `Backend`. Both choose the same.
+    """
+
+    needs_state: Final = True
+    _worth: Worth
+    _idea: int
+
+    def __init__(self, *, backend: Backend = "auto") -> None:
+        self._is_compiled = is_compiled(backend, type(self).__name__)
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        state = required_state(agent_input, self)
+        if self._is_compiled:
+            return int(_compiled("heuristics").choose(pack_state(state), self._idea))
+        return ActionEncoder.encode(best_action(state, legal_actions(state), self._worth))
+
+
+class GreedyAgent(_ThumbAgent):
+    """Looks one move ahead: takes most points now, less what the floor costs.
+
+    Started lines and shares of the final bonuses count, too; `heuristics` has the formula. It does
+    not look at what others could do. Among equals it takes the lowest id.
+    """
+
+    _worth = staticmethod(greedy_worth)
+    _idea = 0
+
+
+class RushAgent(_ThumbAgent):
+    """Wants a full row as soon as possible: fills the upper lines first, whatever they score."""
+
+    _worth = staticmethod(rush_worth)
+    _idea = 1
+
+
+class MCTSAgent:
+    """Searches the moves that are left of the round; see `tree`.
+
+    A tree node is a position, a deal a chance node; a rollout is played by `GreedyAgent`'s rule to
+    the end of the round, and of `rounds` further ones: with 1 it is about three times as slow as
+    with 0, and still wins more games in the same time.
+
+    Args:
+        seconds: how long to search for a move; None = as many visits as `rollouts` says.
+        rollouts: visits at most; None = as many as the time allows. If both are None: one second.
+        rounds: how many rounds a rollout goes on for after the deal.
+        backend: which engine plays; see `Backend`. With the same visits both choose the same.
+
+    Attributes:
+        num_moves: moves that searches have made so far.
+        num_visits: visits that they have made.
+
+    Raises:
+        UsageError: a value that cannot be.
+        MissingExtraError: backend "numba" where numba is not installed.
+    """
+
+    needs_state: Final = True
+
+    def __init__(
+        self,
+        *,
+        seconds: float | None = None,
+        rollouts: int | None = None,
+        rounds: int = 1,
+        backend: Backend = "auto",
+    ) -> None:
+        if seconds is None and rollouts is None:
+            seconds = 1.0
+        if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
+            raise UsageError(
+                f"MCTSAgent: seconds must be above 0 and finite, or None: got {seconds!r}"
+            )
+        if rollouts is not None and not (is_integer(rollouts) and rollouts > 0):
+            raise UsageError(f"MCTSAgent: rollouts must be 1 or more, or None: got {rollouts!r}")
+        if not is_integer(rounds) or rounds < 0:
+            raise UsageError(f"MCTSAgent: rounds must be an integer, 0 or more: got {rounds!r}")
+        self._seconds = seconds
+        self._rollouts = rollouts
+        self._rounds = int(rounds)
+        self._search: Any = (
+            _compiled("tree").CompiledSearch if is_compiled(backend, "MCTSAgent") else PlainSearch
+        )
+        self._tree = Tree()
+        self.num_moves = 0
+        self.num_visits = 0
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        state = required_state(agent_input, self)
+        tree = self._tree
+        tree.clear()
+        search = self._search(state, tree, self._rounds, int(rng.integers(2**63)))
+        self.num_visits += self._run(search)
+        self.num_moves += search.num_moves
+        return tree.best_action_id()
+
+    def _run(self, search: Any) -> int:  # noqa: ANN401 - either search
+        """Searches as long as it may; how many visits that were."""
+        limit = self._rollouts
+        if self._seconds is None and limit is not None:
+            search.run(limit)
+            return limit
+        start = now = time.perf_counter()
+        end = start + (self._seconds or 0.0)
+        done, chunk = 0, 1
+        while True:
+            chunk = chunk if limit is None else min(chunk, limit - done)
+            search.run(chunk)
+            done += chunk
+            before, now = now, time.perf_counter()
+            if now >= end or done == limit:
+                return done
+            if now - before < _CHUNK_S / 2:
+                chunk *= 2
+            per_visit = (now - start) / done
+            chunk = max(1, min(chunk, int((end - now) / per_visit)))
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is an int or a float; a bool is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def required_state(agent_input: AgentInput, agent: object) -> GameState:
+    """The position that an agent needs.
+
+    Raises:
+        UsageError: it is not there.
+        EpisodeDone: the game is over.
+    """
+    if agent_input.state is None:
+        raise UsageError(
+            f"{type(agent).__name__} needs AgentInput.state: make the environment with "
+            "EnvConfig(include_full_state_in_step=True)"
+        )
+    if agent_input.state.is_over:
+        raise _nothing_to_choose(agent)
+    return agent_input.state
+
+
+def _nothing_to_choose(agent: object) -> EpisodeDone:
+    return EpisodeDone(f"{type(agent).__name__} has nothing to choose from: the game is over")
+
+
+@cache
+def _compiled(name: str) -> Any:  # noqa: ANN401 - a module
+    return import_module(f"entity_env.games.azul.{name}_compiled")

@@ -1,0 +1,383 @@
+"""AzulTables: many games of two at once, for training: a `VecEnvironment` of the game `azul`.
+
+Whoever learns sits in the first seat of every table; in the second the same learner, or one who
+plays by a rule. Observations and actions are those of `azul`, so whoever learnt here plays there.
+
+Reward: `lead_scale` for every point by which a player stands better against the other than when he
+was asked last, and `win_reward` for a game won, as much less for one that was lost. How a player
+stands is his `prospects`, which need not be 0 or more as scores must: what the tiling now would
+bring and the floor cost, shares of the final bonuses, and of lines that were begun. At the end it
+is the final score. So over a game the rewards add up to the difference of points.
+
+Example:
+    >>> from entity_env.agents import RandomAgent
+    >>> from entity_env.games.azul import AzulTables, azul
+    >>> tables = AzulTables(8, seed=1)
+    >>> obs = tables.reset()
+    >>> agent = RandomAgent(seed=1)
+    >>> for _ in range(40):
+    ...     obs = tables.act(agent.decide_batch(obs, azul.schema))
+    >>> int(obs.features["Table"].lengths.sum())
+    8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.episode import Episode
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.vec_actions import checked_actions
+from entity_env.core.vec_obs import Metric, VecActions, VecObs, VecSelectEntityActionMask
+from entity_env.errors import ClosedError, MissingExtraError, ProtocolError, UsageError
+from entity_env.games.azul.engine.actions import is_index, is_integer
+from entity_env.games.azul.engine.rules import (
+    COLOUR_BONUS,
+    COLOUR_CELLS,
+    COLUMN_BONUS,
+    COLUMNS,
+    FLOOR_COSTS,
+    ROW_BONUS,
+    ROWS,
+)
+from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.engine.tile_draws import SplitMix, mixed
+from entity_env.games.azul.game import PICK, azul
+from entity_env.games.azul.kernels.packed_state import NUM_WORDS, unpack_state
+from entity_env.games.azul.players.heuristics import (
+    POINT,
+    SHARE,
+    greedy_worth,
+    pending_points,
+    pending_wall,
+)
+
+OTHERS: Final = ("self", "greedy", "rush", "random")
+"""Who can sit in the second seat."""
+DEFAULT_OTHERS: Final[Mapping[str, float]] = {
+    "self": 0.5,
+    "greedy": 0.4,
+    "rush": 0.05,
+    "random": 0.05,
+}
+_NUM_SEEDS: Final = 2**64
+_MOST_GROUPS: Final = 25
+_MOST_OPTIONS: Final = 6 * _MOST_GROUPS
+_EACH: Final = (1, 6, _MOST_GROUPS, 2, 10, 10, _MOST_OPTIONS)
+"""Entities of each type that a position of two can have."""
+
+
+def prospects(state: GameState, player: int) -> int:
+    """How a player stands, in hundredths of a point; see the module."""
+    board = state.players[player]
+    if state.is_over:
+        return POINT * board.score
+    wall = pending_wall(board)
+    shares = sum(
+        bonus * (wall & cells).bit_count() ** 2
+        for bonus, groups in (
+            (ROW_BONUS, ROWS),
+            (COLUMN_BONUS, COLUMNS),
+            (COLOUR_BONUS, COLOUR_CELLS),
+        )
+        for cells in groups
+    )
+    points = board.score + pending_points(board) - FLOOR_COSTS[len(board.floor)]
+    begun = sum(
+        greedy_worth(board, row, board.line_colours[row]) * count // (2 * row + 2)
+        for row, count in enumerate(board.line_counts)
+        if 0 < count <= row
+    )
+    return POINT * points + SHARE * shares + begun
+
+
+class AzulTables:
+    """Steps many games of two; see the module. Episodes that end are followed by new ones at once.
+
+    Row `2 i + s` of a batch is seat s of table i; the row of who is not asked shows nothing. Seats
+    begin in turn. Arrays of a `VecObs` stay valid until the next call that returns one.
+
+    Args:
+        num_envs: how many tables.
+        seed: of the run; what is dealt follows from it.
+        others: how often each of `OTHERS` sits in the second seat, as shares of the tables.
+        lead_scale: reward for a point.
+        win_reward: reward for a win.
+
+    Raises:
+        UsageError: a value that cannot be.
+        MissingExtraError: numba is not installed.
+    """
+
+    num_agents: Final = 2
+    autoreset: Final = "same_step"
+
+    def __init__(
+        self,
+        num_envs: int,
+        *,
+        seed: int = 0,
+        others: Mapping[str, float] = DEFAULT_OTHERS,
+        lead_scale: float = 0.1,
+        win_reward: float = 1.0,
+    ) -> None:
+        if not is_integer(num_envs) or num_envs < 1:
+            raise UsageError(f"num_envs must be an integer, 1 or more: got {num_envs!r}")
+        if find_spec("numba") is None:
+            raise MissingExtraError("numba", "fast", "AzulTables")
+        kernel: Any = import_module("entity_env.games.azul.kernels.self_play")
+        writer: Any = import_module("entity_env.games.azul.kernels.entities")
+        options: Any = import_module("entity_env.games.azul.kernels.legal_moves")
+        self._kernel: Any = kernel
+        self.num_envs: Final = int(num_envs)
+        self.num_rows: Final = 2 * self.num_envs
+        self.seed = _checked_seed(seed)
+        self.others: Final = _shared_out(others, self.num_envs)
+        self._rewards = float(lead_scale), float(win_reward)
+        self._tables = kernel.Tables(
+            words=np.zeros((self.num_envs, NUM_WORDS), np.int64),
+            streams=np.zeros(self.num_envs, np.uint64),
+            others=self.others,
+            starts=np.arange(self.num_envs) % 2,
+            told=np.zeros((self.num_envs, 2)),
+            is_told=np.zeros((self.num_envs, 2), np.bool_),
+        )
+        self._steps = kernel.Steps(
+            reward=np.zeros(self.num_rows, np.float32),
+            terminated=np.zeros(self.num_rows, np.bool_),
+            lengths=np.zeros((len(_EACH), self.num_rows), np.int64),
+            scores=np.zeros((self.num_envs, 2), np.int64),
+            shares=np.zeros(self.num_envs),
+        )
+        self._scratch = options.new_scratch()
+        self._names: Final = tuple(azul.obs_space().entities)
+        # Two sets in turn: what was shown last is still read while the next is made.
+        self._shown = [self._new_shown(writer.Shown) for _ in range(2)]
+        self._env_id = np.repeat(np.arange(self.num_envs), 2)
+        self._agent_id = np.tile(np.arange(2), self.num_envs)
+        self._never = np.zeros(self.num_rows, np.bool_)
+        self._earned = np.zeros(self.num_rows)
+        self._length = np.zeros(self.num_rows, np.int64)
+        self._number = np.zeros(self.num_envs, np.int64)
+        self._obs: VecObs | None = None
+        self._picks: NDArray[np.int64] | None = None
+        self._is_closed = False
+
+    def _new_shown(self, shown: Any) -> Any:  # noqa: ANN401 - compiled or not
+        entities = azul.obs_space().entities
+        return shown(
+            *(
+                np.zeros((self.num_envs * most, len(entities[name].features)), np.float32)
+                for name, most in zip(self._names, _EACH, strict=True)
+            )
+        )
+
+    def state(self, env_id: int) -> GameState:
+        """The position at a table, a copy; played on, it draws the tiles that the game would.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: before `reset`.
+            UsageError: no such table.
+        """
+        self._require_open("state")
+        if self._obs is None:
+            raise ProtocolError("AzulTables.state: call reset first")
+        if not is_index(env_id, self.num_envs):
+            raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}: got {env_id!r}")
+        stream = SplitMix(int(self._tables.streams[env_id]))
+        return unpack_state(self._tables.words[env_id], stream)
+
+    def obs_space(self) -> ObsSpace:
+        """What can be observed: what the game `azul` shows."""
+        return azul.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        """What can be done: what can be done in `azul`."""
+        return azul.action_space()
+
+    def reset(self, seed: int | None = None) -> VecObs:
+        """Begins new games at all tables.
+
+        Args:
+            seed: begins a new run; None goes on with that of the tables.
+
+        Raises:
+            ClosedError: after `close`.
+            UsageError: a seed that cannot be.
+        """
+        self._require_open("reset")
+        if seed is not None or self._obs is None:
+            self.seed = self.seed if seed is None else _checked_seed(seed)
+            streams = [mixed(self.seed + i) for i in range(self.num_envs)]
+            self._tables.streams[:] = np.array(streams, np.uint64)
+            self._tables.starts[:] = np.arange(self.num_envs) % 2
+            self._number[:] = 0
+        self._kernel.begin(np.arange(self.num_envs), self._tables)
+        self._forget()
+        self._earned[:] = 0
+        self._length[:] = 0
+        self._picks = None
+        return self._show()
+
+    def act(self, actions: VecActions) -> VecObs:
+        """Makes a move at every table.
+
+        Args:
+            actions: `SelectOption`, for every table the place of an option among those shown.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: before `reset`, or between `send` and `recv`.
+            SchemaError: actions that do not fit; nothing has happened then.
+        """
+        self.send(actions)
+        return self.recv()
+
+    def send(self, actions: VecActions) -> None:
+        """The first half of `act`: checks the actions and keeps a copy; raises what `act` does."""
+        self._require_open("send")
+        if self._obs is None:
+            raise ProtocolError("nothing is being played: call reset first")
+        if self._picks is not None:
+            raise ProtocolError("actions were sent already: call recv before the next actions")
+        masks, space = self._obs.action_masks, self.action_space()
+        values = checked_actions(actions, masks, space, "row {}".format)
+        self._picks = np.array(values[PICK.name], np.int64)
+
+    def recv(self) -> VecObs:
+        """The second half of `act`.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: no actions were sent.
+        """
+        self._require_open("recv")
+        if self._picks is None or self._obs is None:
+            raise ProtocolError("no actions were sent: call send before recv")
+        picks, self._picks = self._picks, None
+        self._length += self._obs.features["Table"].lengths
+        self._forget()
+        self._kernel.step(picks, *self._rewards, self._tables, self._steps)
+        return self._show()
+
+    def close(self) -> None:
+        """Refuses all further steps; may be called twice."""
+        self._is_closed = True
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __enter__(self) -> AzulTables:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _forget(self) -> None:
+        """Makes `_steps` say that nothing has happened."""
+        self._steps.reward[:] = 0
+        self._steps.terminated[:] = False
+        self._steps.lengths[:] = 0
+        self._steps.shares[:] = -1
+
+    def _show(self) -> VecObs:
+        self._shown.reverse()
+        shown, steps = self._shown[0], self._steps
+        ends = steps.terminated.copy()
+        num_groups, num_options = self._kernel.show(
+            self._rewards[0], self._tables, steps, shown, self._scratch
+        )
+        counts = steps.lengths.copy()
+        totals = [self.num_envs * each for each in _EACH]
+        totals[2], totals[6] = num_groups, num_options
+        features = {
+            name: RaggedArray.unchecked(rows[:total], lengths)
+            for name, rows, total, lengths in zip(self._names, shown, totals, counts, strict=True)
+        }
+        obs = VecObs(
+            features=features,
+            visible={},
+            action_masks={PICK.name: _picking(counts)},
+            reward=steps.reward.copy(),
+            terminated=ends,
+            truncated=self._never,
+            env_id=self._env_id,
+            agent_id=self._agent_id,
+        )
+        self._earned += steps.reward
+        if ends.any():
+            self._count_ended(obs)
+        self._obs = obs
+        return obs
+
+    def _count_ended(self, obs: VecObs) -> None:
+        episodes = []
+        steps = self._steps
+        for i in np.flatnonzero(steps.shares >= 0).tolist():
+            name = OTHERS[int(self.others[i])]
+            share = float(steps.shares[i])
+            mine, theirs = steps.scores[i].tolist()
+            metrics = obs.metrics
+            if name != "self":
+                metrics.setdefault(f"wins_{name}", Metric()).push(share)
+            metrics.setdefault(f"score_{name}", Metric()).push(mine)
+            for row in range(2 * i, 2 * i + (2 if name == "self" else 1)):
+                episodes.append(
+                    Episode(
+                        reward=float(self._earned[row]),
+                        length=int(self._length[row]),
+                        terminated=True,
+                        truncated=False,
+                        seed=self.seed + i,
+                        number=int(self._number[i]),
+                        env_id=i,
+                        agent_id=row % 2,
+                        metrics={"score": mine if row % 2 == 0 else theirs},
+                    )
+                )
+            self._earned[2 * i : 2 * i + 2] = 0
+            self._length[2 * i : 2 * i + 2] = 0
+            self._number[i] += 1
+        obs.episodes = episodes
+
+    def _require_open(self, method: str) -> None:
+        if self._is_closed:
+            raise ClosedError(f"AzulTables.{method}: the tables are closed")
+
+
+def _picking(counts: NDArray[np.int64]) -> VecSelectEntityActionMask:
+    """Who is asked: the table, which is entity 0, picks among the options, which come last."""
+    table, options = counts[0], counts[-1]
+    first = counts[:-1].sum(axis=0)
+    lengths = options[options > 0]
+    starts = np.repeat(first[options > 0] - (np.cumsum(lengths) - lengths), lengths)
+    return VecSelectEntityActionMask(
+        RaggedArray.unchecked(np.zeros(int(table.sum()), np.int64), table),
+        RaggedArray.unchecked(starts + np.arange(len(starts)), options),
+    )
+
+
+def _shared_out(others: Mapping[str, float], num_envs: int) -> NDArray[np.int64]:
+    """`(num_envs,)`, who sits in the second seat of each table."""
+    wrong = [name for name in others if name not in OTHERS]
+    if wrong or not others or min(others.values()) < 0 or not sum(others.values()) > 0:
+        raise UsageError(
+            f"others must give shares, 0 or more, to some of {', '.join(OTHERS)}: got {others!r}"
+        )
+    shares = np.array([float(others.get(name, 0)) for name in OTHERS])
+    ends = np.round(np.cumsum(shares) / shares.sum() * num_envs)
+    return np.searchsorted(ends, np.arange(num_envs), side="right").astype(np.int64)
+
+
+def _checked_seed(seed: object) -> int:
+    if not is_integer(seed) or not 0 <= seed < _NUM_SEEDS:
+        raise UsageError(f"a seed must be an integer from 0 to 2**64 - 1: got {seed!r}")
+    return int(seed)

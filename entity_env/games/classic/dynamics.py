@@ -1,0 +1,45 @@
+"""Rules: what tells one classic game from another, and its plain physics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.spaces import ActionName, ContinuousActionSpace, GlobalCategoricalActionSpace
+
+State: TypeAlias = NDArray[np.float32]
+"""`(state_size, num_envs)`: a row for every number of a state."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Describes a classic game.
+
+    Args:
+        name: of the game, and of its only entity.
+        features: the columns of an observation.
+        action: name of its only action.
+        space: the labels of that action, or the bounds of a torque.
+        state: the numbers of a state.
+        low: the least of each number of a state in which an episode goes on.
+        high: the largest.
+        start: turns draws, `(NUM_DRAWS, num)` float32 integers (see `starts`), into states.
+        advance: moves states on in place by the actions given; returns rewards, float32, and
+            whether the rules end the episode, bool.
+        observe: observations `(num_envs, len(features))` of states.
+    """
+
+    name: str
+    features: Sequence[str]
+    action: ActionName
+    space: GlobalCategoricalActionSpace | ContinuousActionSpace
+    state: Sequence[str]
+    low: Sequence[float]
+    high: Sequence[float]
+    start: Callable[[NDArray[np.float32]], State]
+    advance: Callable[[State, NDArray[np.generic]], tuple[NDArray[np.float32], NDArray[np.bool_]]]
+    observe: Callable[[State], NDArray[np.float32]]

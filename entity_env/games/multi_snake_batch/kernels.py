@@ -1,0 +1,352 @@
+"""The rules of multi_snake for many boards, compiled; `plain` is the reference.
+
+One board after another, since a board's rows stay in the cache until it is shown. What is called
+for every board is inlined by force, and nothing is allocated, so that numba need not count who
+refers to an array (`_nrt`): together that is six times as fast. Compiled code is kept next to this
+file, so that later runs load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from entity_env.core import draws
+from entity_env.core.draws import (
+    GAMMA,
+    MASK,
+    OUT,
+    POWERS_A,
+    U1,
+    U6,
+    U32,
+    U63,
+)
+from entity_env.games.multi_snake_batch.state import (
+    BEGIN,
+    BLOCKED,
+    DRAWN,
+    ENDED_ENV,
+    ENDED_GROWN,
+    ENDED_NUMBER,
+    ENDED_OVER,
+    ENDED_SEED,
+    ENDED_STEP,
+    FOOD,
+    FREE,
+    GROWN,
+    MOVE,
+    NEXT,
+    OVER,
+    PLAYS,
+    RUN,
+    SEED,
+    STEP,
+    TERMINATED,
+    TRUNCATED,
+    Boards,
+    Filled,
+    Rules,
+    Shown,
+)
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+_OPTIONS: Final[dict[str, Any]] = {"nogil": True, "_nrt": False}
+
+
+def _called(function: Function) -> Function:
+    return cast(Function, njit(**_OPTIONS)(function))
+
+
+def _inlined(function: Function) -> Function:
+    return cast(Function, njit(**_OPTIONS, forceinline=True)(function))
+
+
+def _entered(function: Function) -> Function:
+    try:
+        return cast(Function, njit(**_OPTIONS, cache=True)(function))
+    except RuntimeError:  # nowhere to keep it: a read-only installation, and no home either
+        return cast(Function, njit(**_OPTIONS)(function))
+
+
+_drawn = _inlined(draws.drawn)
+_absorbed = _inlined(draws.absorbed)
+_generated = _inlined(draws.generated)
+
+
+def advance(
+    rules: Rules,
+    boards: Boards,
+    shown: Shown,
+    final: Shown,
+    ended: NDArray[np.int64],
+    moves: NDArray[np.int64],
+    todo: NDArray[np.uint8],
+    goes_on: bool,
+) -> Filled:
+    """See `Kernel`."""
+    eaten = np.empty(rules.num_snakes, dtype=np.int64)
+    filled = _advance(
+        rules,
+        boards.cells,
+        boards.snakes,
+        boards.seeds,
+        shown.entities,
+        shown.counts,
+        shown.numbers,
+        shown.flags,
+        shown.actors,
+        final.entities,
+        final.counts,
+        final.numbers,
+        ended,
+        moves,
+        todo,
+        goes_on,
+        eaten,
+    )
+    return Filled(*filled)
+
+
+@_called
+def _free_cell(
+    i: int, inside: NDArray[np.int32], cells: NDArray[np.uint8], seeds: NDArray[np.uint64]
+) -> np.int32:
+    """Draws cells of a board until one is free."""
+    num_cells = np.uint64(len(inside))
+    while True:
+        seeds[i, DRAWN] += GAMMA
+        cell: np.int32 = inside[_drawn(seeds[i, DRAWN], num_cells)]
+        if cells[i, cell] == FREE:
+            return cell
+
+
+@_inlined
+def _seed_of(i: int, seeds: NDArray[np.uint64]) -> np.uint64:
+    """The seed of the next episode; see `episode_seeds`."""
+    block = seeds[i, NEXT] >> U6
+    first = 2 * np.int64(seeds[i, NEXT] & U63)
+    k = first & 3
+    low = _absorbed(seeds[i, k], seeds[i, RUN] * POWERS_A[k] & MASK, block)
+    high = _absorbed(seeds[i, k + 1], seeds[i, RUN] * POWERS_A[k + 1] & MASK, block)
+    low = _generated(low, OUT[first], OUT[first + 1])
+    high = _generated(high, OUT[first + 1], OUT[first + 2])
+    seed: np.uint64 = (low | high << U32) >> U1
+    return seed
+
+
+@_called
+def _begin(
+    i: int,
+    rules: Rules,
+    cells: NDArray[np.uint8],
+    snakes: NDArray[np.int32],
+    seeds: NDArray[np.uint64],
+) -> None:
+    """Begins the next episode of a board."""
+    seeds[i, SEED] = seeds[i, DRAWN] = _seed_of(i, seeds)
+    seeds[i, NEXT] += U1
+    for k in range(len(rules.empty)):
+        cells[i, k] = rules.empty[k]
+    snakes[i, GROWN] = 0
+    snakes[i, STEP] = 0
+    snakes[i, OVER] = PLAYS
+    for color in range(rules.num_snakes):
+        cell = _free_cell(i, rules.inside, cells, seeds)
+        cells[i, cell] = BLOCKED
+        snakes[i, rules.head + color] = cell
+        snakes[i, rules.length + color] = 0
+        snakes[i, rules.end + color] = 0
+    for color in range(rules.num_snakes):
+        cell = _free_cell(i, rules.inside, cells, seeds)
+        cells[i, cell] = FOOD
+        snakes[i, rules.food + color] = cell
+
+
+@_inlined
+def _follow(
+    i: int,
+    color: int,
+    grows: bool,
+    rules: Rules,
+    cells: NDArray[np.uint8],
+    snakes: NDArray[np.int32],
+) -> None:
+    """A segment takes the place of the head: a new one, or the last one, whose cell is freed."""
+    head = snakes[i, rules.head + color]
+    length = snakes[i, rules.length + color]
+    end = snakes[i, rules.end + color]
+    ring = rules.body + color * rules.max_segments
+    if grows:
+        segment = snakes[i, GROWN]
+        snakes[i, GROWN] += 1
+        snakes[i, rules.color + segment] = color
+        snakes[i, rules.length + color] = length + 1
+    elif length == 0:
+        cells[i, head] = FREE
+        return
+    else:
+        segment = snakes[i, ring + end]
+        cells[i, snakes[i, rules.segment + segment]] = FREE
+        snakes[i, rules.end + color] = end + 1 if end + 1 < rules.max_segments else 0
+    snakes[i, rules.segment + segment] = head
+    behind = end + length
+    if behind >= rules.max_segments:
+        behind -= rules.max_segments
+    snakes[i, ring + behind] = segment
+
+
+@_inlined
+def _move(
+    i: int,
+    first: int,
+    moves: NDArray[np.int64],
+    eaten: NDArray[np.int64],
+    rules: Rules,
+    cells: NDArray[np.uint8],
+    snakes: NDArray[np.int32],
+    seeds: NDArray[np.uint64],
+) -> int:
+    """Moves the snakes of a board, and tells how its episode has ended, if it has."""
+    is_over = False
+    num_eaten = 0
+    for color in range(rules.num_snakes):
+        cell = snakes[i, rules.head + color] + rules.moves[moves[first + color]]
+        eats = cells[i, cell] == FOOD
+        if cells[i, cell] == BLOCKED or (eats and snakes[i, rules.food + color] != cell):
+            is_over = True
+            continue
+        if eats:
+            eaten[num_eaten] = color
+            num_eaten += 1
+        grows = eats and snakes[i, rules.length + color] < rules.max_segments
+        _follow(i, color, grows, rules, cells, snakes)
+        cells[i, cell] = BLOCKED
+        snakes[i, rules.head + color] = cell
+    for k in range(num_eaten):  # not before all have moved: it could appear right under a head
+        cell = _free_cell(i, rules.inside, cells, seeds)
+        cells[i, cell] = FOOD
+        snakes[i, rules.food + eaten[k]] = cell
+    snakes[i, STEP] += 1
+    if is_over or snakes[i, GROWN] == rules.num_snakes * rules.max_segments:
+        return TERMINATED
+    return TRUNCATED if snakes[i, STEP] >= rules.max_step else PLAYS
+
+
+@_inlined
+def _tell(
+    i: int,
+    row: int,
+    snakes: NDArray[np.int32],
+    seeds: NDArray[np.uint64],
+    ended: NDArray[np.int64],
+) -> None:
+    """Writes down what there is to say of an episode that has ended."""
+    ended[row, ENDED_ENV] = i
+    ended[row, ENDED_GROWN] = snakes[i, GROWN]
+    ended[row, ENDED_STEP] = snakes[i, STEP]
+    ended[row, ENDED_OVER] = snakes[i, OVER]
+    ended[row, ENDED_SEED] = np.int64(seeds[i, SEED])
+    ended[row, ENDED_NUMBER] = np.int64(seeds[i, NEXT] - U1)
+
+
+@_inlined
+def _write(out: NDArray[np.float32], row: int, cell: int, color: int, rules: Rules) -> None:
+    """Writes the features of one entity."""
+    out[row, 0] = rules.places[cell, 0]
+    out[row, 1] = rules.places[cell, 1]
+    out[row, 2] = color
+
+
+@_inlined
+def _show(
+    i: int,
+    row: int,
+    segment: int,
+    rules: Rules,
+    snakes: NDArray[np.int32],
+    entities: NDArray[np.float32],
+    counts: NDArray[np.int64],
+    numbers: NDArray[np.float32],
+) -> int:
+    """Writes the entities of a board as a row, its segments from one on; returns their end."""
+    first = row * rules.num_snakes
+    first_food = len(snakes) * rules.num_snakes + first
+    for color in range(rules.num_snakes):
+        _write(entities, first + color, snakes[i, rules.head + color], color, rules)
+        _write(entities, first_food + color, snakes[i, rules.food + color], color, rules)
+    grown = snakes[i, GROWN]
+    for k in range(grown):
+        cell, color = snakes[i, rules.segment + k], snakes[i, rules.color + k]
+        _write(entities, segment + k, cell, color, rules)
+    counts[0, row] = grown
+    numbers[0, row] = snakes[i, STEP]
+    end: int = segment + grown
+    return end
+
+
+@_entered
+def _advance(
+    rules: Rules,
+    cells: NDArray[np.uint8],
+    snakes: NDArray[np.int32],
+    seeds: NDArray[np.uint64],
+    entities: NDArray[np.float32],
+    counts: NDArray[np.int64],
+    numbers: NDArray[np.float32],
+    flags: NDArray[np.bool_],
+    actors: NDArray[np.int64],
+    final_entities: NDArray[np.float32],
+    final_counts: NDArray[np.int64],
+    final_numbers: NDArray[np.float32],
+    ended: NDArray[np.int64],
+    moves: NDArray[np.int64],
+    todo: NDArray[np.uint8],
+    goes_on: bool,
+    eaten: NDArray[np.int64],
+) -> tuple[int, int, int, int]:
+    max_grown = rules.num_snakes * rules.max_segments
+    # Not a plain 0: whatever that is handed to would be compiled once more, for the number 0.
+    num_moves = num_actors = num_ended = 0 * len(snakes)
+    segment = final_segment = 2 * len(snakes) * rules.num_snakes
+    for i in range(len(snakes)):
+        begins = todo[i] == BEGIN
+        over = PLAYS if begins else snakes[i, OVER]
+        reward = 0.0
+        if todo[i] == MOVE:
+            before = snakes[i, GROWN]
+            over = _move(i, num_moves, moves, eaten, rules, cells, snakes, seeds)
+            num_moves += rules.num_snakes
+            reward = snakes[i, GROWN] / max_grown - before / max_grown
+            if over != PLAYS:
+                snakes[i, OVER] = over
+                _tell(i, num_ended, snakes, seeds, ended)
+                if goes_on:
+                    final_segment = _show(
+                        i,
+                        num_ended,
+                        final_segment,
+                        rules,
+                        snakes,
+                        final_entities,
+                        final_counts,
+                        final_numbers,
+                    )
+                begins = goes_on
+                num_ended += 1
+        if begins:
+            _begin(i, rules, cells, snakes, seeds)
+        numbers[1, i] = reward
+        flags[0, i] = over == TERMINATED
+        flags[1, i] = over == TRUNCATED
+        segment = _show(i, i, segment, rules, snakes, entities, counts, numbers)
+        counts[1, i] = rules.num_snakes if snakes[i, OVER] == PLAYS else 0
+        for color in range(counts[1, i]):
+            actors[num_actors + color] = color
+        num_actors += counts[1, i]
+    return segment, num_actors, num_ended, final_segment

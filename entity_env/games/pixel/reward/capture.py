@@ -1,0 +1,127 @@
+"""Capturing a goal: keys lead a machine to a start, and from there to the screen to be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from entity_env.errors import UsageError
+from entity_env.games.pixel.reward.reward import Goal, Metric, Tau, distance_sum
+from entity_env.games.pixel.rom.machines import Machine, State, state_of
+from entity_env.games.pixel.worlds.world import Button, World
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """A start and a goal, and how a machine came from the one to the other.
+
+    Attributes:
+        machine: what ran the ROM.
+        start_keys: held from switching on to the start, a step each.
+        keys: held from there to the goal, at least one.
+        start: the whole state at the start.
+        start_pixels: (H, W) uint8 in 0..3, what it shows.
+        goal: what is to be reached, on the CPU.
+        sums: how far the start was from the goal, and the screen after each of `keys`.
+        kept_by: buttons after whose next step the screen still matches: an episode is over after
+            several matches in a row.
+    """
+
+    machine: Machine
+    start_keys: tuple[Button, ...]
+    keys: tuple[Button, ...]
+    start: State
+    start_pixels: NDArray[np.uint8]
+    goal: Goal
+    sums: tuple[int, ...]
+    kept_by: tuple[Button, ...]
+
+
+def capture(
+    rom: bytes,
+    machine: Machine,
+    start_keys: Sequence[Button],
+    keys: Sequence[Button],
+    *,
+    tau: Tau = 0.05,
+    metric: Metric = "absolute",
+) -> Captured:
+    """Switch a machine on, hold the keys, and keep the start and the last screen.
+
+    The keys are held twice, to see the goal and then to measure the way to it; from there on each
+    button for one more step.
+
+    Raises:
+        UsageError: no keys, or the start matches the goal already.
+        SchemaError: tau or the ROM cannot be.
+        MissingExtraError: what runs the ROM is not installed.
+    """
+    if not keys:
+        raise UsageError("keys: expected at least one button from the start to the goal, got none")
+    world = machine.world(rom, 1)
+    try:
+        _hold(world, start_keys)
+        world.snapshot(0, 0)
+        start, start_pixels = state_of(world), screen_of(world)
+        _hold(world, keys)
+        goal = Goal(screen_of(world), tau, metric)
+        _restore(world)
+        sums = (_sum(start_pixels, goal), *_sums_along(world, keys, goal))
+        kept_by = tuple(_keeping(world, goal))
+    finally:
+        world.close()
+    if sums[0] < goal.threshold:
+        raise UsageError(
+            f"the start matches the goal already: their distance is {sums[0]}, and below "
+            f"{goal.threshold} (tau {tau}) it is a match: other keys, or a smaller tau"
+        )
+    return Captured(
+        machine=machine,
+        start_keys=tuple(start_keys),
+        keys=tuple(keys),
+        start=start,
+        start_pixels=start_pixels.numpy(),
+        goal=goal,
+        sums=sums,
+        kept_by=kept_by,
+    )
+
+
+def screen_of(world: World) -> Tensor:
+    """Return what the first machine of a world shows, (H, W) uint8 in 0..3 on the CPU; a copy."""
+    shape = (world.num_envs, world.height, world.width)
+    pixels = torch.zeros(shape, dtype=torch.uint8, device=world.device)
+    world.render(pixels)
+    return pixels[0].cpu().clone()
+
+
+def _hold(world: World, buttons: Sequence[Button]) -> None:
+    for button in buttons:
+        world.step(torch.full((1,), button.value, dtype=torch.int32))
+
+
+def _sums_along(world: World, keys: Sequence[Button], goal: Goal) -> Iterator[int]:
+    for button in keys:
+        _hold(world, (button,))
+        yield _sum(screen_of(world), goal)
+
+
+def _keeping(world: World, goal: Goal) -> Iterator[Button]:
+    world.snapshot(0, 0)
+    for button in Button:
+        _restore(world)
+        if next(_sums_along(world, (button,), goal)) < goal.threshold:
+            yield button
+
+
+def _restore(world: World) -> None:
+    world.reset(torch.ones(1, dtype=torch.bool), torch.zeros(1, dtype=torch.int32))
+
+
+def _sum(pixels: Tensor, goal: Goal) -> int:
+    return int(distance_sum(pixels[None], goal))

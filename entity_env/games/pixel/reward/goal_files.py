@@ -1,0 +1,369 @@
+"""Captured goals on disk: a folder of `goal.npy`, `start.npz` and `goal.json`.
+
+`goal.npy` holds the screen to reach, (H, W) uint8 in 0..3; `start.npz` the whole state of a machine
+at the start, by name; `goal.json` says how they came about and what they belong to. The same ROM
+and keys make the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Final, Literal
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from entity_env.core.files import parse_json, read_file
+from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
+from entity_env.games.pixel.key_sequence import format_keys, parse_keys
+from entity_env.games.pixel.reward.capture import Captured, screen_of
+from entity_env.games.pixel.reward.reward import (
+    NUM_SHADES,
+    PIXEL_RANGE,
+    Goal,
+    Metric,
+    distance_sum,
+    exact_tau,
+)
+from entity_env.games.pixel.rom.machines import (
+    GameBoyMachine,
+    Machine,
+    State,
+    XoChipMachine,
+    blamed_on,
+)
+from entity_env.games.pixel.worlds.world import World
+
+SCHEMA_VERSION: Final = 1
+_MAX_META: Final = 16 << 20
+"""Bytes of `goal.json`; a million of keys take six."""
+_MAX_STATE: Final = 8 << 20
+"""Bytes of `goal.npy` and of all in `start.npz`; a Game Boy has less than one million."""
+_MAX_ARRAYS: Final = 64
+_NPY: Final = re.compile(
+    rb"\x93NUMPY\x01\x00(?P<length>..)\{'descr': '(?P<dtype>[|<][biuf][1248])', "
+    rb"'fortran_order': (?P<is_fortran>True|False), "
+    rb"'shape': \((?P<shape>(?:[1-9][0-9]{0,9},? ?){0,8})\), \} *\n",
+    re.DOTALL,
+)
+"""What `np.save` writes before plain numbers; numpy itself reads it as an expression of Python."""
+_MACHINES: Final[Mapping[str, type[XoChipMachine] | type[GameBoyMachine]]] = {
+    XoChipMachine.kind: XoChipMachine,
+    GameBoyMachine.kind: GameBoyMachine,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GoalFile:
+    """What a folder holds, checked.
+
+    Attributes:
+        folder: where it was read.
+        machine: what runs the ROM.
+        rom_sha256: of the ROM.
+        start: the whole state at the start.
+        goal: what is to be reached, on the CPU.
+        start_sum: how far the start is from it.
+    """
+
+    folder: Path
+    machine: Machine
+    rom_sha256: str
+    start: State
+    goal: Goal
+    start_sum: int
+
+    def world(self, rom: bytes, num_envs: int, *, device: str = "cpu") -> World:
+        """Make machines at the start, which is also what their bank holds.
+
+        Raises:
+            UsageError: another ROM, another start than the one that was captured, or no device.
+            MissingExtraError: what runs the ROM is not installed.
+        """
+        found = _sha256(rom)
+        if found != self.rom_sha256:
+            raise UsageError(
+                f"{self.folder} was captured from another ROM: expected SHA-256 "
+                f"{self.rom_sha256}, got {found}"
+            )
+        with blamed_on(self.folder / "start.npz"):  # the ROM is as it was then
+            world = self.machine.world(rom, num_envs, start=self.start, device=device)
+        shown = screen_of(world)
+        same = shown.shape == self.goal.pixels.shape
+        if not same or int(distance_sum(shown[None], self.goal)) != self.start_sum:
+            world.close()
+            raise UsageError(
+                f"{self.folder}: its start does not show what was captured, so another version of "
+                "the machine wrote it: capture the goal again"
+            )
+        return world
+
+
+def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> None:
+    """Write a folder at once: afterwards all of it is there, or nothing.
+
+    Args:
+        captured: what is written.
+        rom: its ROM, of which only the hash is kept.
+        rom_name: for people who wonder which it was.
+        folder: must not be there yet, or be empty; its parents are made.
+
+    Raises:
+        UsageError: the folder is there, or cannot be written.
+    """
+    meta = _meta(captured, rom, rom_name)
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"{folder} is there already: remove it, or choose another --out")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = folder.parent / f".{folder.name}.{os.getpid()}.part"
+        try:
+            part.mkdir()
+            np.save(part / "goal.npy", captured.goal.pixels.numpy())
+            arrays: dict[str, Any] = dict(captured.start)
+            np.savez_compressed(part / "start.npz", **arrays)
+            (part / "goal.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+            part.replace(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def load_goal(folder: Path) -> GoalFile:
+    """Read a folder and check everything that can be checked without the ROM.
+
+    Raises:
+        UsageError: a file is missing or broken, a field is missing, of another type or out of
+            range, or files that do not belong together.
+    """
+    meta = _read_meta(folder / "goal.json")
+    try:
+        machine = _machine(meta)
+        pixels = _read_array(folder / "goal.npy")
+        goal = Goal(
+            torch.from_numpy(pixels), exact_tau(str(meta["tau"])), _metric(str(meta["metric"]))
+        )
+    except EntityEnvError as error:
+        raise UsageError(f"{folder}: {error}") from error
+    if goal.pixels.shape != (meta["height"], meta["width"]):
+        raise UsageError(
+            f"{folder}: goal.npy is {tuple(goal.pixels.shape)}, goal.json says "
+            f"{(meta['height'], meta['width'])}"
+        )
+    start = _read_state(folder / "start.npz")
+    for name, found in (("goal", _sha256(pixels.tobytes())), ("start", _state_sha256(start))):
+        if found != meta[f"{name}_sha256"]:
+            raise UsageError(
+                f"{folder}: {name} is not what goal.json was written with: expected SHA-256 "
+                f"{meta[f'{name}_sha256']}, got {found}"
+            )
+    start_sum = meta["start_distance"]
+    if not isinstance(start_sum, int) or start_sum < goal.threshold:
+        raise UsageError(
+            f"{folder / 'goal.json'}: start_distance {start_sum} is below {goal.threshold}, so "
+            f"with tau {meta['tau']} the start matches the goal already"
+        )
+    return GoalFile(folder, machine, str(meta["rom_sha256"]), start, goal, start_sum)
+
+
+def _meta(captured: Captured, rom: bytes, rom_name: str) -> dict[str, object]:
+    goal, machine = captured.goal, captured.machine
+    height, width = goal.pixels.shape
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "machine": machine.kind,
+        "settings": asdict(machine),
+        "rom": rom_name,
+        "rom_sha256": _sha256(rom),
+        "start_keys": format_keys(captured.start_keys),
+        "keys": format_keys(captured.keys),
+        "height": height,
+        "width": width,
+        "shades": NUM_SHADES,
+        "metric": goal.metric,
+        "tau": str(goal.tau),
+        "start_distance": captured.sums[0],
+        "largest_distance": PIXEL_RANGE[goal.metric] * height * width,
+        "goal_sha256": _sha256(goal.pixels.numpy().tobytes()),
+        "start_sha256": _state_sha256(captured.start),
+    }
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 1 <= value < 2**31
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")
+
+
+def _is_tau(value: object) -> bool:
+    try:
+        return isinstance(value, str) and exact_tau(value) > 0
+    except SchemaError:
+        return False
+
+
+def _is_keys(value: object) -> bool:
+    try:
+        return isinstance(value, str) and parse_keys(value) is not None
+    except UsageError:
+        return False
+
+
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "schema_version": (str(SCHEMA_VERSION), lambda v: type(v) is int and v == SCHEMA_VERSION),
+    "machine": (" or ".join(_MACHINES), lambda v: isinstance(v, str) and v in _MACHINES),
+    "settings": ("an object", lambda v: isinstance(v, dict)),
+    "rom": ("a name", lambda v: isinstance(v, str)),
+    "rom_sha256": ("64 hexadecimal digits", _is_hash),
+    "start_keys": ("buttons such as RIGHT*3", _is_keys),
+    "keys": ("buttons such as RIGHT*3", lambda v: v != "" and _is_keys(v)),
+    "height": ("a whole number above 0", _is_count),
+    "width": ("a whole number above 0", _is_count),
+    "shades": (str(NUM_SHADES), lambda v: type(v) is int and v == NUM_SHADES),
+    "metric": (" or ".join(PIXEL_RANGE), lambda v: isinstance(v, str) and v in PIXEL_RANGE),
+    "tau": ("a number above 0 as text", _is_tau),
+    "start_distance": ("a whole number above 0", _is_count),
+    "largest_distance": ("a whole number above 0", _is_count),
+    "goal_sha256": ("64 hexadecimal digits", _is_hash),
+    "start_sha256": ("64 hexadecimal digits", _is_hash),
+}
+"""Every field of `goal.json`: what it must be, and whether it is."""
+
+
+def _read_meta(path: Path) -> dict[str, object]:
+    try:
+        meta = parse_json(read_file(path, _MAX_META))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}): a goal is a folder that "
+            "entity-env capture-goal wrote"
+        ) from error
+    except ValueError as error:  # also text that is no UTF-8
+        raise UsageError(f"{path} is no JSON: {error}") from error
+    if not isinstance(meta, dict):
+        raise UsageError(f"{path}: expected an object, got {type(meta).__name__}")
+    for name, (expected, is_right) in _FIELDS.items():
+        if name not in meta:
+            raise UsageError(f"{path}: the field {name} is missing: expected {expected}")
+        if not is_right(meta[name]):
+            raise UsageError(f"{path}: {name}: expected {expected}, got {shown(meta[name])}")
+    unknown = sorted(set(meta) - set(_FIELDS))
+    if unknown:
+        raise UsageError(f"{path}: unknown fields {', '.join(unknown)[:200]}")
+    _check_largest(path, meta)
+    return meta
+
+
+def _check_largest(path: Path, meta: Mapping[str, object]) -> None:
+    height, width = meta["height"], meta["width"]
+    largest = PIXEL_RANGE[_metric(str(meta["metric"]))] * int(str(height)) * int(str(width))
+    if meta["largest_distance"] != largest:
+        raise UsageError(
+            f"{path}: largest_distance: expected {largest} of {height} x {width} pixels, got "
+            f"{meta['largest_distance']}"
+        )
+
+
+def _machine(meta: Mapping[str, object]) -> Machine:
+    kind, settings = _MACHINES[str(meta["machine"])], meta["settings"]
+    expected = asdict(kind())
+    if not isinstance(settings, dict) or set(settings) != set(expected):
+        raise UsageError(f"settings: expected {', '.join(expected)}, got {shown(settings)}")
+    for name, default in expected.items():
+        if type(settings[name]) is not type(default):
+            raise UsageError(
+                f"settings: {name}: expected {type(default).__name__}, got {shown(settings[name])}"
+            )
+    return kind(**settings)
+
+
+def _metric(name: str) -> Metric:
+    return "squared" if name == "squared" else "absolute"
+
+
+def _read_array(path: Path) -> NDArray[np.uint8]:
+    try:
+        array = _parse_npy(read_file(path, _MAX_STATE))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path.name} cannot be read: {error}") from error
+    if array.dtype != np.uint8 or array.ndim != 2:
+        raise UsageError(f"{path.name}: expected an array (H, W) of uint8")
+    return array
+
+
+def _read_state(path: Path) -> State:
+    try:
+        with ZipFile(io.BytesIO(read_file(path, _MAX_STATE))) as archive:
+            return dict(_arrays_in(archive))
+    # What is wrong with an archive comes out of zipfile as a dozen kinds of errors, from zlib.error
+    # to NotImplementedError.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise UsageError(f"{path} cannot be read: {reason}") from error
+
+
+def _arrays_in(archive: ZipFile) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The arrays of an archive by name.
+
+    Raises:
+        ValueError: there are too many, they are too large, or not what `np.savez` writes.
+        Exception: whatever zipfile raises.
+    """
+    members = archive.infolist()
+    size = sum(member.file_size for member in members)
+    if len(members) > _MAX_ARRAYS or size > _MAX_STATE:
+        raise ValueError(
+            f"{len(members)} arrays of {size} bytes, expected at most {_MAX_ARRAYS} of {_MAX_STATE}"
+        )
+    for member in members:
+        if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise ValueError(f"{shown(member.filename)} is compressed otherwise than by np.savez")
+        with archive.open(member) as file:
+            # With a size: without, the archive decides how much is unpacked.
+            content = file.read(member.file_size)
+        yield member.filename.removesuffix(".npy"), _parse_npy(content)
+
+
+def _parse_npy(content: bytes) -> NDArray[Any]:
+    """The array that `np.save` wrote: plain numbers, at least one.
+
+    Raises:
+        ValueError: the content is something else.
+    """
+    header = _NPY.match(content)
+    if header is None or int.from_bytes(header["length"], "little") != header.end() - 10:
+        raise ValueError("expected plain numbers as np.save writes them")
+    shape = tuple(int(side) for side in header["shape"].replace(b",", b" ").split())
+    dtype = np.dtype(header["dtype"].decode())
+    expected, found = prod(shape) * dtype.itemsize, len(content) - header.end()
+    if expected != found:
+        raise ValueError(f"{shape} of {dtype} needs {expected} bytes, got {found}")
+    order: Literal["F", "C"] = "F" if header["is_fortran"] == b"True" else "C"
+    return np.ndarray(shape, dtype, content, header.end(), order=order).copy()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _state_sha256(state: State) -> str:
+    hashed = hashlib.sha256()
+    for name in sorted(state):
+        array = state[name]
+        hashed.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()

@@ -1,0 +1,63 @@
+"""Tiles: a screen as a fixed grid of 8 x 8 pixels, each with its histogram and its distance."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from entity_env.errors import SchemaError
+from entity_env.games.pixel.reward.reward import NUM_SHADES, Goal
+
+TILE: Final = 8
+"""Pixels along each side of a tile."""
+
+
+def grid_shape(height: int, width: int) -> tuple[int, int]:
+    """Return how many rows and columns of tiles a screen has.
+
+    Raises:
+        SchemaError: a side is no multiple of 8.
+    """
+    if height % TILE or width % TILE or not height or not width:
+        raise SchemaError(
+            f"a screen is shown as tiles of {TILE} x {TILE}, so its sides must be multiples of "
+            f"{TILE}: got {height} x {width}"
+        )
+    return height // TILE, width // TILE
+
+
+def places(height: int, width: int) -> Tensor:
+    """Return row and column of every tile, (T, 2) float32, row after row from the top left."""
+    rows, columns = grid_shape(height, width)
+    tiles = torch.arange(rows * columns)
+    return torch.stack((tiles // columns, tiles % columns), 1).to(torch.float32)
+
+
+def measure_tiles(frames: Tensor, goal: Goal) -> Tensor:
+    """Count the shades of every tile, and how far it is from the goal's.
+
+    Args:
+        frames: (N, H, W) uint8 in 0..3, sides multiples of 8, on the goal's device.
+        goal: with the same (H, W), and the same N where it has one.
+
+    Returns:
+        (N, T, 5) int32: how many of the 64 pixels have shade 0, 1, 2 and 3, and the distance. The
+        distances of a frame add up to its `distance_sum`.
+    """
+    # The larger less the smaller: a difference of bytes the other way round would wrap.
+    apart = torch.maximum(frames, goal.pixels).sub_(torch.minimum(frames, goal.pixels))
+    if goal.metric == "squared":
+        apart.mul_(apart)
+    counts = [_tile_sums((frames == shade).view(torch.uint8)) for shade in range(NUM_SHADES)]
+    return torch.stack((*counts, _tile_sums(apart)), 2)
+
+
+def _tile_sums(pixels: Tensor) -> Tensor:
+    """(N, H, W) uint8 of at most 9 to the sums of tiles, (N, T) int32."""
+    num, height, width = pixels.shape
+    # A column of a tile adds up to at most 8 * 9, so bytes hold it.
+    columns = pixels.view(num, height // TILE, TILE, width).sum(2, dtype=torch.uint8)
+    sums = columns.view(num, height // TILE, width // TILE, TILE).sum(3, dtype=torch.int32)
+    return sums.flatten(1)

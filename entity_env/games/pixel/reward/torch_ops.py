@@ -1,0 +1,110 @@
+"""What a step does besides the machine: screens in, rewards and resets out. Here in plain torch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from entity_env.games.pixel.episode_state import NUM_PLACE, Starts, Trackers
+from entity_env.games.pixel.reward.reward import (
+    Goal,
+    RewardConfig,
+    normalize,
+    reset_mask,
+    reward,
+    truncate,
+    update_match,
+)
+from entity_env.games.pixel.reward.tiles import measure_tiles
+
+
+class GoalOps(Protocol):
+    """The operations of a step on `Trackers`; every implementation writes the same bits.
+
+    None of them allocates what lasts, reads a value on the host, or waits for the device.
+    """
+
+    def observe(self) -> None:
+        """Put `frames` on the stack as its newest, and measure it: writes stack, tiles, sums."""
+        ...
+
+    def judge(self) -> None:
+        """Count the step and pay it: writes all but frames, stack, tiles and slot."""
+        ...
+
+    def reset(self, mask: Tensor) -> None:
+        """Begin an episode for the chosen, from their slot, and turn to the next slot.
+
+        Args:
+            mask: (N,) bool. Of the others nothing changes.
+        """
+        ...
+
+
+class TorchGoalOps:
+    """The operations in plain torch: what `GoalOps` means.
+
+    Args:
+        trackers: read and written.
+        goal: on their device, for their screens.
+        config: what a step pays, when an episode ends.
+        starts: what a reset shows.
+    """
+
+    def __init__(
+        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: Starts
+    ) -> None:
+        self._trackers = trackers
+        self._goal = goal
+        self._config = config
+        self._starts = starts
+        # Tensors: CUDA divides by a number from the host as a product with its reciprocal.
+        device = trackers.frames.device
+        self._match_k = torch.full((), config.match_k, dtype=torch.float32, device=device)
+        self._max_steps = torch.full((), config.max_steps, dtype=torch.float32, device=device)
+
+    def observe(self) -> None:
+        """See `GoalOps.observe`."""
+        t = self._trackers
+        for k in range(t.stack.shape[1] - 1):
+            t.stack[:, k].copy_(t.stack[:, k + 1])
+        t.stack[:, -1].copy_(t.frames)
+        measured = measure_tiles(t.frames, self._goal)
+        t.tiles[:, :, NUM_PLACE:].copy_(measured)
+        t.sums.copy_(measured[:, :, -1].sum(1, dtype=torch.int32))
+
+    def judge(self) -> None:
+        """See `GoalOps.judge`."""
+        t, config = self._trackers, self._config
+        t.dist.copy_(normalize(t.sums, self._goal))
+        count, terminated = update_match(
+            t.sums, t.match_count, self._goal.threshold, config.match_k
+        )
+        steps, truncated = truncate(t.episode_step, config.max_steps)
+        t.reward.copy_(reward(t.prev_dist, t.dist, terminated, config))
+        t.match_count.copy_(count)
+        t.episode_step.copy_(steps)
+        t.terminated.copy_(terminated)
+        t.truncated.copy_(truncated)
+        t.ended.copy_(reset_mask(terminated, truncated))
+        t.prev_dist.copy_(t.dist)
+        t.screen[:, 0].copy_(t.dist)
+        t.screen[:, 1].copy_(count / self._match_k)
+        t.screen[:, 2].copy_(steps / self._max_steps)
+
+    def reset(self, mask: Tensor) -> None:
+        """See `GoalOps.reset`."""
+        t, starts = self._trackers, self._starts
+        own = t.slot * starts.per_start + starts.offset
+        frames, tiles = starts.frames.index_select(0, t.slot), starts.tiles.index_select(0, own)
+        start_dist = starts.dist.index_select(0, own)
+        t.stack.copy_(torch.where(mask[:, None, None, None], frames[:, None], t.stack))
+        t.tiles.copy_(torch.where(mask[:, None, None], tiles, t.tiles))
+        t.prev_dist.copy_(torch.where(mask, start_dist, t.prev_dist))
+        t.screen[:, 0].copy_(t.prev_dist)
+        t.screen[:, 1:].masked_fill_(mask[:, None], 0.0)
+        t.episode_step.masked_fill_(mask, 0)
+        t.match_count.masked_fill_(mask, 0)
+        t.slot.add_(mask).remainder_(len(starts.bank))

@@ -1,0 +1,108 @@
+"""What the machines of the CHIP-8 family have in common, and where their dialects differ.
+
+Sources: Octo's XO-CHIP specification (John Earnest), SUPER-CHIP 1.1's documentation (Erik Bryntse),
+and the notes of Timendus' test suite on which interpreter has which quirk.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from entity_env.errors import SchemaError
+from entity_env.games.pixel.worlds.world import Button
+
+WIDTH = 128
+HEIGHT = 64
+NUM_KEYS = 16
+STACK_DEPTH = 16
+PROGRAM_START = 0x200
+SMALL_MEMORY = 4096
+LARGE_MEMORY = 65536
+
+# The hexadecimal digits, 4 by 5: a nibble a row, the leftmost pixel highest.
+_DIGITS = (
+    *("F999F", "26227", "F1F8F", "F1F1F", "99F11", "F8F1F", "F8F9F", "F1244"),
+    *("F9F9F", "F9F1F", "F9F99", "E9E9E", "F888F", "E999E", "F8F8F", "F8F88"),
+)
+SMALL_FONT = 0
+SMALL_FONT_BYTES = 5
+LARGE_FONT = SMALL_FONT + SMALL_FONT_BYTES * len(_DIGITS)
+LARGE_FONT_BYTES = 10
+
+# Where games for today's interpreters look for a gamepad's buttons: 5, 7, 8, 9 lie like arrows.
+KEYS: Mapping[Button, int] = MappingProxyType(
+    {
+        Button.A: 0x6,
+        Button.B: 0x4,
+        Button.START: 0x1,
+        Button.UP: 0x5,
+        Button.DOWN: 0x8,
+        Button.LEFT: 0x7,
+        Button.RIGHT: 0x9,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """Where dialects disagree about the same opcode. Every opcode exists in every dialect.
+
+    Attributes:
+        memory_size: bytes of memory, 4096 or 65536; addresses wrap.
+        logic_clears_flag: 8XY1, 8XY2 and 8XY3 set VF to 0.
+        shift_in_place: 8XY6 and 8XYE shift VX; otherwise VX becomes VY shifted.
+        memory_moves_index: FX55 and FX65 leave I behind the last byte they touched.
+        jump_adds_x: BXNN jumps to XNN + VX; otherwise BNNN jumps to NNN + V0.
+        sprites_wrap: what passes an edge comes back at the other one; otherwise it is cut off.
+        draw_ends_frame: after DXYN nothing more runs in this frame.
+        scroll_half_pixels: in low resolution scrolls move by pixels of the high resolution.
+        key_on_release: FX0A waits until the key it saw is released; otherwise it takes one that is
+            held at once.
+
+    Raises:
+        SchemaError: memory_size is neither 4096 nor 65536.
+    """
+
+    memory_size: int = LARGE_MEMORY
+    logic_clears_flag: bool = False
+    shift_in_place: bool = False
+    memory_moves_index: bool = True
+    jump_adds_x: bool = False
+    sprites_wrap: bool = True
+    draw_ends_frame: bool = False
+    scroll_half_pixels: bool = False
+    key_on_release: bool = True
+
+    def __post_init__(self) -> None:
+        if self.memory_size not in (SMALL_MEMORY, LARGE_MEMORY):
+            raise SchemaError(
+                f"memory_size: expected {SMALL_MEMORY} or {LARGE_MEMORY}, got {self.memory_size!r}"
+            )
+
+
+# As the COSMAC VIP behaves.
+CHIP8 = Quirks(
+    memory_size=SMALL_MEMORY, logic_clears_flag=True, sprites_wrap=False, draw_ends_frame=True
+)
+# As today's interpreters of SUPER-CHIP behave; the HP-48 also scrolled half pixels.
+SUPERCHIP = Quirks(
+    memory_size=SMALL_MEMORY,
+    shift_in_place=True,
+    memory_moves_index=False,
+    jump_adds_x=True,
+    sprites_wrap=False,
+    key_on_release=False,
+)
+# As Octo behaves.
+XOCHIP = Quirks()
+
+
+def font() -> bytes:
+    """Return both fonts as they lie in memory from address 0: sixteen of 5, sixteen of 10 bytes."""
+    small = bytes(int(row, 16) << 4 for digit in _DIGITS for row in digit)
+    return small + bytes(double(row >> 4, 4) for row in small for _ in range(2))
+
+
+def double(bits: int, size: int) -> int:
+    """Return the `size` bits of a row, each written twice."""
+    return sum(0b11 << 2 * place for place in range(size) if bits >> place & 1)

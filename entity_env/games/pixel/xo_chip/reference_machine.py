@@ -1,0 +1,361 @@
+"""One machine of the CHIP-8 family in plain Python: slow, and easy to read and to check.
+
+It is what faster ones are compared with. What the documents of the dialects leave open is settled
+here, and the same for all of them:
+
+- a frame is a number of instructions, after which the timers count down; a halted machine's stand;
+- 0NNN, which called machine code, and every opcode that no document names halts, as does a call
+  below sixteen others and a return without a call;
+- the opcode that waits for a key sees the lowest one that is held, also one held before it;
+- DXY0 is 16 by 16 in both resolutions, and VF is 0 or 1, however many rows collided;
+- choosing a resolution makes both planes dark; with no plane selected drawing sets VF to 0;
+- FX29 and FX30 use the low four bits of VX, as EX9E and EXA1 do;
+- FX1E leaves VF alone; sixteen registers survive in FX75 and FX85;
+- nothing is played: the sound's timer, pattern and pitch are mere state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.errors import SchemaError
+from entity_env.games.pixel.xo_chip.quirks import (
+    LARGE_FONT,
+    LARGE_FONT_BYTES,
+    NUM_KEYS,
+    PROGRAM_START,
+    SMALL_FONT,
+    SMALL_FONT_BYTES,
+    STACK_DEPTH,
+    XOCHIP,
+    Quirks,
+    font,
+)
+from entity_env.games.pixel.xo_chip.reference_screen import PlainScreen
+
+
+class Halt(IntEnum):
+    """Why a machine stands still; RUNNING when it does not."""
+
+    RUNNING = 0
+    EXIT = 1
+    STACK_OVERFLOW = 2
+    STACK_UNDERFLOW = 3
+    UNKNOWN_OPCODE = 4
+
+
+class PlainMachine:
+    """A machine with its program loaded, about to run its first instruction.
+
+    A machine that halts keeps its whole state from then on, with `pc` at the instruction that
+    halted it. Addresses wrap at the end of memory, `index` at 65536.
+
+    Args:
+        rom: the program, which lies in memory from 0x200.
+        quirks: the dialect.
+        seed: of the random opcode's generator, from 1 to 2**32 - 1.
+
+    Attributes:
+        memory: the whole memory.
+        v: the sixteen registers, a byte each.
+        index: the register I, 16 bits.
+        pc: address of the next instruction.
+        stack: addresses to return to, at most sixteen.
+        delay, sound: timers, which count down once a frame.
+        screen: its planes, resolution and selected planes.
+        awaited: the key whose release FX0A waits for, or None.
+        saved: the sixteen registers that FX75 writes and FX85 reads.
+        pattern, pitch: what XO-CHIP would play; nothing is played.
+        random: state of the generator, xorshift32 (Marsaglia 2003), never 0.
+        halt: why it stands still.
+
+    Raises:
+        SchemaError: the program is no bytes, empty or too large, or the seed is out of range.
+    """
+
+    def __init__(self, rom: bytes, quirks: Quirks = XOCHIP, *, seed: int = 1) -> None:
+        if not isinstance(rom, bytes | bytearray):
+            raise SchemaError(f"rom: expected bytes, got {type(rom).__name__}")
+        room = quirks.memory_size - PROGRAM_START
+        if not 1 <= len(rom) <= room:
+            raise SchemaError(f"rom: expected 1 to {room} bytes, got {len(rom)}")
+        if not 1 <= seed < 2**32:
+            raise SchemaError(f"seed: expected 1 to 2**32 - 1, got {seed}")
+        self.quirks = quirks
+        self.memory = bytearray(quirks.memory_size)
+        self.memory[: len(font())] = font()
+        self.memory[PROGRAM_START : PROGRAM_START + len(rom)] = rom
+        self.v = [0] * 16
+        self.index = 0
+        self.pc = PROGRAM_START
+        self.stack: list[int] = []
+        self.delay = self.sound = 0
+        self.screen = PlainScreen(quirks.sprites_wrap, quirks.scroll_half_pixels)
+        self.awaited: int | None = None
+        self.saved = [0] * 16
+        self.pattern = bytes(16)
+        self.pitch = 64
+        self.random = seed
+        self.halt = Halt.RUNNING
+
+    def step(self, keys: int, *, frames: int, instructions: int) -> None:
+        """Run frames of instructions each with the same keys held.
+
+        Args:
+            keys: a bit for each of the sixteen keys that is held.
+            frames: of a sixtieth of a second; the timers count down at the end of each.
+            instructions: a frame.
+
+        Raises:
+            SchemaError: keys has more than sixteen bits.
+        """
+        if not 0 <= keys < 1 << NUM_KEYS:
+            raise SchemaError(f"keys: expected 0 to 65535, got {keys}")
+        for _ in range(frames):
+            self._frame(keys, instructions)
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return the screen, (64, 128) uint8 in 0..3; a new array."""
+        return self.screen.pixels()
+
+    def copy(self) -> PlainMachine:
+        """Return a machine in the same state that shares nothing with this one."""
+        return deepcopy(self)
+
+    def state(self) -> dict[str, object]:
+        """Return everything that makes two machines differ, by name; copies."""
+        return deepcopy({**vars(self), "memory": bytes(self.memory)})
+
+    def _frame(self, keys: int, instructions: int) -> None:
+        for _ in range(instructions):
+            if self.halt or self._instruction(keys):
+                break
+        if not self.halt:
+            self.delay = max(self.delay - 1, 0)
+            self.sound = max(self.sound - 1, 0)
+
+    def _instruction(self, keys: int) -> bool:
+        """Run one instruction and return whether it ends the frame."""
+        at = self.pc
+        opcode = self._word(at)
+        self.pc = self._address(at + 2)
+        known = self._execute(opcode, keys)
+        if not known and not self.halt:
+            self.halt = Halt.UNKNOWN_OPCODE
+        if self.halt:
+            self.pc = at
+        return opcode >> 12 == 0xD and self.quirks.draw_ends_frame
+
+    def _execute(self, opcode: int, keys: int) -> bool:
+        """Run an opcode and return whether there is one."""
+        x, y, n = opcode >> 8 & 15, opcode >> 4 & 15, opcode & 15
+        nn, nnn = opcode & 255, opcode & 4095
+        v = self.v
+        match opcode >> 12:
+            case 0x0:
+                return self._system(opcode)
+            case 0x1:
+                self.pc = nnn
+            case 0x2:
+                self._call(nnn)
+            case 0x3:
+                self._skip(v[x] == nn)
+            case 0x4:
+                self._skip(v[x] != nn)
+            case 0x5:
+                return self._pair(x, y, n)
+            case 0x6:
+                v[x] = nn
+            case 0x7:
+                v[x] = v[x] + nn & 255
+            case 0x8:
+                return self._arithmetic(x, y, n)
+            case 0x9 if n == 0:
+                self._skip(v[x] != v[y])
+            case 0xA:
+                self.index = nnn
+            case 0xB:
+                self.pc = self._address(nnn + v[x if self.quirks.jump_adds_x else 0])
+            case 0xC:
+                v[x] = self._draw_random() & nn
+            case 0xD:
+                self._draw(v[x], v[y], n)
+            case 0xE if nn == 0x9E:
+                self._skip(bool(keys >> (v[x] & 15) & 1))
+            case 0xE if nn == 0xA1:
+                self._skip(not keys >> (v[x] & 15) & 1)
+            case 0xF:
+                return self._misc(x, nn, keys)
+            case _:
+                return False
+        return True
+
+    def _system(self, opcode: int) -> bool:
+        match opcode:
+            case 0x00E0:
+                self.screen.clear()
+            case 0x00EE:
+                self._return()
+            case 0x00FB:
+                self.screen.scroll(4, 0)
+            case 0x00FC:
+                self.screen.scroll(-4, 0)
+            case 0x00FD:
+                self.halt = Halt.EXIT
+            case 0x00FE | 0x00FF:
+                self.screen.resize(high=opcode == 0x00FF)
+            case _ if opcode >> 4 == 0x00C:
+                self.screen.scroll(0, opcode & 15)
+            case _ if opcode >> 4 == 0x00D:
+                self.screen.scroll(0, -(opcode & 15))
+            case _:
+                return False
+        return True
+
+    def _pair(self, x: int, y: int, n: int) -> bool:
+        """Compare two registers, or store or load all from one to the other, in that order."""
+        step = 1 if y >= x else -1
+        registers = range(x, y + step, step)
+        match n:
+            case 0:
+                self._skip(self.v[x] == self.v[y])
+            case 2:
+                self._store(self.v[register] for register in registers)
+            case 3:
+                for offset, register in enumerate(registers):
+                    self.v[register] = self._byte(self.index + offset)
+            case _:
+                return False
+        return True
+
+    def _arithmetic(self, x: int, y: int, n: int) -> bool:
+        """Run 8XYN. The flag is written last, so that it wins where X is F."""
+        a, b = self.v[x], self.v[y]
+        shifted = a if self.quirks.shift_in_place else b
+        kept = 0 if self.quirks.logic_clears_flag else None
+        results: dict[int, tuple[int, int | None]] = {
+            0x0: (b, None),
+            0x1: (a | b, kept),
+            0x2: (a & b, kept),
+            0x3: (a ^ b, kept),
+            0x4: (a + b, int(a + b > 255)),
+            0x5: (a - b, int(a >= b)),
+            0x6: (shifted >> 1, shifted & 1),
+            0x7: (b - a, int(b >= a)),
+            0xE: (shifted << 1, shifted >> 7),
+        }
+        if n not in results:
+            return False
+        value, flag = results[n]
+        self.v[x] = value & 255
+        if flag is not None:
+            self.v[15] = flag
+        return True
+
+    def _misc(self, x: int, nn: int, keys: int) -> bool:
+        v = self.v
+        match nn:
+            case 0x00 if x == 0:
+                self.index = self._word(self.pc)
+                self.pc = self._address(self.pc + 2)
+            case 0x01 if x < 4:
+                self.screen.selected = x
+            case 0x02 if x == 0:
+                self.pattern = bytes(self._byte(self.index + offset) for offset in range(16))
+            case 0x07:
+                v[x] = self.delay
+            case 0x0A:
+                self._wait_for_key(x, keys)
+            case 0x15:
+                self.delay = v[x]
+            case 0x18:
+                self.sound = v[x]
+            case 0x1E:
+                self.index = self.index + v[x] & 0xFFFF
+            case 0x29:
+                self.index = SMALL_FONT + SMALL_FONT_BYTES * (v[x] & 15)
+            case 0x30:
+                self.index = LARGE_FONT + LARGE_FONT_BYTES * (v[x] & 15)
+            case 0x33:
+                self._store([v[x] // 100, v[x] // 10 % 10, v[x] % 10])
+            case 0x3A:
+                self.pitch = v[x]
+            case 0x55:
+                self._store(v[: x + 1])
+                self._move_index(x)
+            case 0x65:
+                v[: x + 1] = [self._byte(self.index + offset) for offset in range(x + 1)]
+                self._move_index(x)
+            case 0x75:
+                self.saved[: x + 1] = v[: x + 1]
+            case 0x85:
+                v[: x + 1] = self.saved[: x + 1]
+            case _:
+                return False
+        return True
+
+    def _call(self, address: int) -> None:
+        if len(self.stack) == STACK_DEPTH:
+            self.halt = Halt.STACK_OVERFLOW
+            return
+        self.stack.append(self.pc)
+        self.pc = address
+
+    def _return(self) -> None:
+        if not self.stack:
+            self.halt = Halt.STACK_UNDERFLOW
+            return
+        self.pc = self.stack.pop()
+
+    def _skip(self, condition: bool) -> None:
+        """Pass over the next instruction; the one with an address behind it has four bytes."""
+        if condition:
+            self.pc = self._address(self.pc + (4 if self._word(self.pc) == 0xF000 else 2))
+
+    def _wait_for_key(self, x: int, keys: int) -> None:
+        """Take the lowest key that is held, or wait by running this instruction again."""
+        if self.awaited is None and keys:
+            self.awaited = (keys & -keys).bit_length() - 1
+        key = self.awaited
+        if key is None or (self.quirks.key_on_release and keys >> key & 1):
+            self.pc = self._address(self.pc - 2)
+            return
+        self.v[x] = key
+        self.awaited = None
+
+    def _draw_random(self) -> int:
+        word = self.random
+        word ^= word << 13 & 0xFFFFFFFF
+        word ^= word >> 17
+        word ^= word << 5 & 0xFFFFFFFF
+        self.random = word
+        return word >> 16 & 255
+
+    def _draw(self, x: int, y: int, n: int) -> None:
+        """Draw a sprite 8 wide and n high, or 16 by 16 for n = 0, for each selected plane."""
+        num_bytes, rows = (2, 16) if n == 0 else (1, n)
+        size = num_bytes * rows * self.screen.selected.bit_count()
+        sprite = bytes(self._byte(self.index + offset) for offset in range(size))
+        self.v[15] = int(self.screen.draw(x, y, sprite, num_bytes))
+
+    def _store(self, values: Iterable[int]) -> None:
+        for offset, value in enumerate(values):
+            self.memory[self._address(self.index + offset)] = value
+
+    def _move_index(self, x: int) -> None:
+        if self.quirks.memory_moves_index:
+            self.index = self.index + x + 1 & 0xFFFF
+
+    def _byte(self, address: int) -> int:
+        return self.memory[self._address(address)]
+
+    def _word(self, address: int) -> int:
+        return self._byte(address) << 8 | self._byte(address + 1)
+
+    def _address(self, address: int) -> int:
+        return address & self.quirks.memory_size - 1

@@ -1,0 +1,148 @@
+"""Spaces of ours as those of entity-gym and back, and numbers as labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any, Final
+
+import entity_gym.env as theirs
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    Entity,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.errors import SchemaError, UsageError
+
+MAX_CHOICES: Final = 4096
+"""Choices that one action may have after its numbers were made labels."""
+
+
+class Grid:
+    """Some evenly spaced values of each number of a continuous action, and all their combinations.
+
+    Args:
+        name: of the action, for errors.
+        space: the action.
+        num_bins: values of each number, both bounds included.
+
+    Raises:
+        UsageError: fewer than two values, or more than `MAX_CHOICES` combinations.
+    """
+
+    def __init__(self, name: ActionName, space: ContinuousActionSpace, num_bins: int) -> None:
+        num_choices = num_bins ** len(space) if num_bins >= 2 else 0
+        if not 0 < num_choices <= MAX_CHOICES:
+            raise UsageError(
+                f"discretize[{name!r}] must be from 2 on, with at most {MAX_CHOICES} choices in "
+                f"all: got {num_bins} for each of {len(space)} numbers"
+            )
+        axes = [
+            np.linspace(low, high, num_bins, dtype=np.float32)
+            for low, high in zip(space.low, space.high, strict=True)
+        ]
+        rows = list(product(*axes))
+        self.values: NDArray[np.float32] = np.array(rows, dtype=np.float32)
+        """`(num_choices, num_labels)`, the last number varying fastest."""
+        self.labels = [
+            ",".join(f"{label}={value:g}" for label, value in zip(space.labels, row, strict=True))
+            for row in rows
+        ]
+        if len(set(self.labels)) != len(self.labels):  # closer together than :g shows
+            self.labels = [str(i) for i in range(len(rows))]
+
+
+def grids_of(
+    action_space: Mapping[ActionName, ActionSpace], discretize: Mapping[ActionName, int] | None
+) -> dict[ActionName, Grid]:
+    """The grid of every continuous action.
+
+    Args:
+        action_space: of the game.
+        discretize: per continuous action how many values each of its numbers gets.
+
+    Raises:
+        SchemaError: a continuous action that `discretize` does not name.
+        UsageError: `discretize` names another action, or a number that makes no sense.
+    """
+    wanted = dict(discretize or {})
+    grids = {}
+    for name, space in action_space.items():
+        if not isinstance(space, ContinuousActionSpace):
+            continue
+        if name not in wanted:
+            raise SchemaError(
+                f"action {name!r} is continuous, and entity-gym has no numbers as actions: "
+                f"pass discretize={{{name!r}: 5}} to choose among 5 values of each"
+            )
+        grids[name] = Grid(name, space, wanted.pop(name))
+    if wanted:
+        raise UsageError(
+            f"discretize names {', '.join(map(repr, wanted))}; the continuous actions are "
+            f"{', '.join(map(repr, grids)) or 'none'}"
+        )
+    return grids
+
+
+def their_obs_space(space: ObsSpace) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    """An observation space as `entity_gym.env.ObsSpace`, in the same order."""
+    return theirs.ObsSpace(
+        global_features=list(space.global_features),
+        entities={
+            name: theirs.Entity(list(entity.features)) for name, entity in space.entities.items()
+        },
+    )
+
+
+def their_action_space(
+    action_space: Mapping[ActionName, ActionSpace], grids: Mapping[ActionName, Grid]
+) -> dict[ActionName, Any]:
+    """Action spaces as those of entity-gym, in the same order."""
+    return {name: _theirs(name, space, grids) for name, space in action_space.items()}
+
+
+def our_obs_space(space: Any) -> ObsSpace:  # noqa: ANN401 - entity-gym ships no types
+    """An `entity_gym.env.ObsSpace` as ours.
+
+    Raises:
+        SchemaError: names that are not unique, or reserved.
+    """
+    entities = {name: Entity(list(entity.features)) for name, entity in space.entities.items()}
+    return ObsSpace(list(space.global_features), entities)
+
+
+def our_action_space(action_space: Mapping[ActionName, Any]) -> dict[ActionName, ActionSpace]:
+    """Action spaces of entity-gym as ours.
+
+    Raises:
+        SchemaError: a kind that entity-gym does not have, or labels that are not unique.
+    """
+    return {name: _ours(name, space) for name, space in action_space.items()}
+
+
+def _theirs(name: ActionName, space: ActionSpace, grids: Mapping[ActionName, Grid]) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    if isinstance(space, SelectEntityActionSpace):
+        return theirs.SelectEntityActionSpace()
+    if isinstance(space, ContinuousActionSpace):
+        return theirs.CategoricalActionSpace(grids[name].labels)
+    if isinstance(space, GlobalCategoricalActionSpace):
+        return theirs.GlobalCategoricalActionSpace(list(space.index_to_label))
+    return theirs.CategoricalActionSpace(list(space.index_to_label))
+
+
+def _ours(name: ActionName, space: Any) -> ActionSpace:  # noqa: ANN401 - entity-gym ships no types
+    if isinstance(space, theirs.SelectEntityActionSpace):
+        return SelectEntityActionSpace()
+    if isinstance(space, theirs.GlobalCategoricalActionSpace):
+        return GlobalCategoricalActionSpace(list(space.index_to_label))
+    if isinstance(space, theirs.CategoricalActionSpace):
+        return CategoricalActionSpace(list(space.index_to_label))
+    raise SchemaError(f"action {name!r}: entity-gym has no action space {space!r}")

@@ -1,0 +1,322 @@
+"""BatchEnv: one game, N copies of it as arrays, and episodes under the caller's control."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.validation import checked_count as checked_count, is_integer as is_integer
+from entity_env.errors import SchemaError, UsageError
+from entity_env.vec.batch_env.reset_mask import MISFIT as MISFIT, ResetMask as ResetMask
+
+_new = object.__new__
+
+BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
+"""One action an environment: `(num_envs,)` integers, the index of a label, for a categorical
+action; `(num_envs,)` floats for a continuous one with one label."""
+
+
+class StepResult:
+    """Shows what a step led to, or the present state of every environment.
+
+    All arrays are views of the environments' own, without a copy, and stay valid until the next
+    call that changes them: a step, `reset` or `reset_envs`. The same object may be returned every
+    time. What is written to them changes no episode, but is seen by whoever reads them next.
+
+    Args:
+        observations: `(num_envs, obs_size)` float32, one row an environment.
+        rewards: `(num_envs,)` float32, of the last step; 0 before the first.
+        terminals: `(num_envs,)` uint8, 1 = the episode has ended by its rules.
+        truncations: `(num_envs,)` uint8, 1 = the episode was cut; both may be 1.
+    """
+
+    __slots__ = ("num_envs", "obs_size", "observations", "rewards", "terminals", "truncations")
+
+    observations: Final[NDArray[np.float32]]
+    rewards: Final[NDArray[np.float32]]
+    terminals: Final[NDArray[np.uint8]]
+    truncations: Final[NDArray[np.uint8]]
+    num_envs: Final[int]
+    obs_size: Final[int]
+
+    def __init__(
+        self,
+        observations: NDArray[np.float32],
+        rewards: NDArray[np.float32],
+        terminals: NDArray[np.uint8],
+        truncations: NDArray[np.uint8],
+    ) -> None:
+        self.observations = observations
+        self.rewards = rewards
+        self.terminals = terminals
+        self.truncations = truncations
+        self.num_envs, self.obs_size = observations.shape
+
+    def obs(self, env_id: int) -> NDArray[np.float32]:
+        """`(obs_size,)` float32: the observation of one environment, a view.
+
+        Raises:
+            UsageError: an index out of range; so in the other methods.
+        """
+        row: NDArray[np.float32] = self.observations[self._checked(env_id)]
+        return row
+
+    def is_terminal(self, env_id: int) -> bool:
+        """Whether the episode of one environment has ended by its rules."""
+        return bool(self.terminals[self._checked(env_id)])
+
+    def is_truncated(self, env_id: int) -> bool:
+        """Whether the episode of one environment was cut."""
+        return bool(self.truncations[self._checked(env_id)])
+
+    def is_done(self, env_id: int) -> bool:
+        """Whether the episode of one environment has ended, one way or the other."""
+        return self.is_terminal(env_id) or self.is_truncated(env_id)
+
+    def to_reset_mask(self) -> ResetMask:
+        """A mask of the environments whose episode has ended and that were not reset since.
+
+        The caller's own: it stays as it is when the environments go on.
+        """
+        return ResetMask.from_done_flags(self.terminals, self.truncations)
+
+    def _checked(self, env_id: int) -> int:
+        if not 0 <= env_id < self.num_envs:
+            raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}: got {env_id!r}")
+        return env_id
+
+    def __repr__(self) -> str:
+        ended = int(np.count_nonzero(self.terminals | self.truncations))
+        return f"StepResult(num_envs={self.num_envs}, obs_size={self.obs_size}, ended={ended})"
+
+
+class PackedResult(StepResult):
+    """A `StepResult` of environments that pack the bits of a mask while they step.
+
+    Args:
+        observations: see `StepResult`, and so the next three.
+        rewards: so.
+        terminals: so.
+        truncations: so.
+        ended: `((num_envs + 63) // 64,)` uint64, the bits that a mask of `terminals` and
+            `truncations` has; the environments keep them up to date, and `num_ended` with them.
+    """
+
+    __slots__ = ("ended", "num_ended")
+
+    def __init__(
+        self,
+        observations: NDArray[np.float32],
+        rewards: NDArray[np.float32],
+        terminals: NDArray[np.uint8],
+        truncations: NDArray[np.uint8],
+        ended: NDArray[np.uint64],
+    ) -> None:
+        super().__init__(observations, rewards, terminals, truncations)
+        self.ended: Final = ended
+        self.num_ended = 0
+        """How many environments have ended and were not reset since."""
+
+    def to_reset_mask(self) -> ResetMask:
+        """A mask of the environments whose episode has ended and that were not reset since."""
+        # What ResetMask.of_words does, without a call: that counts for a single environment.
+        mask = _new(ResetMask)
+        mask.num_envs = self.num_envs
+        mask._count = count = self.num_ended
+        mask._words = self.ended.copy() if count else None
+        return mask
+
+
+class BatchEnv(ABC):
+    """Keeps many copies of one game as arrays, and steps them together.
+
+    Two ways to step. `step` resets what has ended, at once: short, but the flags and the last
+    observation of an episode are gone when it returns. With `step_no_reset` episodes are under the
+    caller's control: step, read, and reset the ones to be reset::
+
+        env.reset(seed=42)
+        while learning:
+            result = env.step_no_reset_with_result(actions)
+            remember(result.observations, result.rewards, result.terminals)
+            mask = result.to_reset_mask()
+            if mask.any():
+                env.reset_envs(mask)
+
+    Seeds: the first episode of environment i starts from `seed + i`, so that a batch of one with
+    that seed plays the same; every later episode from its own draws of a sequence that begins
+    there. What an environment does depends on its seed and its actions, and on nothing that the
+    others do. Seeds of two runs should differ by more than `num_envs`, or the runs share episodes.
+
+    Subclasses implement the abstract methods; those that can do without automatic resets also
+    `supports_no_reset`, `step_no_reset`, `step_no_reset_with_result` and `reset_envs`.
+
+    Args:
+        num_envs: how many copies, at least 1.
+        obs_size: numbers in an observation.
+
+    Raises:
+        UsageError: a number of copies that makes no sense.
+
+    Attributes:
+        num_entities: entities in every observation, always as many; 1 unless a subclass says more.
+        is_always_finite: a subclass that never shows a number which is not finite says True, and
+            spares `BatchVecEnv` looking: a few microseconds a step.
+    """
+
+    num_envs: int
+    obs_size: int
+    num_entities: int = 1
+    is_always_finite: bool = False
+
+    def __init__(self, num_envs: int, obs_size: int) -> None:
+        self.num_envs = checked_count("num_envs", num_envs)
+        self.obs_size = obs_size
+
+    @abstractmethod
+    def obs_space(self) -> ObsSpace:
+        """What can be observed: one entity type, and global features if there are any.
+
+        An observation is the features of each of the `num_entities` in turn, then the global ones.
+        """
+
+    @abstractmethod
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        """What can be done: one action an environment."""
+
+    @property
+    def legal_masks(self) -> NDArray[np.bool_] | None:
+        """What each environment allows: `(num_envs, num_choices)` bool, True = allowed.
+
+        None = everything, always; another array only for an action with labels, and then in every
+        state. A view, which is valid as long as the arrays of `StepResult`; whoever is to act has
+        a choice. A step refuses actions that are not allowed by a `SchemaError`.
+        """
+        return None
+
+    @abstractmethod
+    def reset(self, seed: int | None = None) -> None:
+        """Begins a new episode in every environment, whatever its state; clears rewards and flags.
+
+        Args:
+            seed: environment i begins anew from `seed + i`; None goes on with the next episodes,
+                or draws a seed if there was none.
+
+        Raises:
+            ClosedError: after `close`; so in all methods that follow.
+            UsageError: a seed that is no integer, negative, or of more than 64 bits.
+        """
+
+    @abstractmethod
+    def step(self, actions: BatchActions) -> None:
+        """Steps every environment, and resets those whose episode ends.
+
+        Rewards are those of the step; of what was reset, the observation is the first one of the
+        next episode, and the flags are cleared, as by every reset.
+
+        Args:
+            actions: one an environment; see `BatchActions`.
+
+        Raises:
+            ProtocolError: before `reset`, or when an environment that has ended was not reset.
+            SchemaError: actions of another number, shape or dtype, or out of range. Nothing has
+                changed then.
+        """
+
+    @abstractmethod
+    def view(self) -> StepResult:
+        """The present observations, rewards and flags, without a copy; see `StepResult`.
+
+        Raises:
+            ProtocolError: before `reset`.
+        """
+
+    def supports_no_reset(self) -> bool:
+        """Whether episodes can be under the caller's control, by the three methods that follow."""
+        return False
+
+    def step_no_reset(self, actions: BatchActions) -> None:
+        """Steps every environment, and resets none: flags and last observations stay to be read.
+
+        Those that have ended must be reset before the next step.
+
+        Args:
+            actions: one an environment; see `BatchActions`.
+
+        Raises:
+            NotImplementedError: `supports_no_reset()` is False.
+            ProtocolError: before `reset`, or when an environment that has ended was not reset; it
+                names them.
+            SchemaError: actions of another number, shape or dtype, or out of range. Nothing has
+                changed then.
+        """
+        raise self._no("step_no_reset")
+
+    def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
+        """`step_no_reset`, and shows what it led to; see `StepResult`."""
+        raise self._no("step_no_reset_with_result")
+
+    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+        """Begins a new episode in the chosen environments, and clears their flags.
+
+        Rewards stay, and so does everything of the others.
+
+        Args:
+            mask: the environments to reset, ended or not.
+            seed: the chosen ones begin anew: environment i from `seed + i`, as `reset(seed)` does.
+                Leave it out in a loop, and they go on to their next episodes. Counting a seed up
+                instead repeats starts: environment i with seed s + 1 is i + 1 with seed s.
+
+        Raises:
+            NotImplementedError: `supports_no_reset()` is False.
+            ProtocolError: before `reset`.
+            SchemaError: no `ResetMask`, or one for another number of environments.
+            UsageError: a seed that is no integer, negative, or of more than 64 bits.
+        """
+        raise self._no("reset_envs")
+
+    def write_observations(self, out: NDArray[np.float32]) -> None:
+        """Copies the present observations to `out`, `(num_envs, obs_size)` float32.
+
+        Raises:
+            ProtocolError: before `reset`; so in the three methods that follow.
+            SchemaError: an array of another shape or dtype, or that cannot be written; so, too.
+        """
+        self._write("observations", self.view().observations, out)
+
+    def write_rewards(self, out: NDArray[np.float32]) -> None:
+        """Copies the rewards of the last step to `out`, `(num_envs,)` float32."""
+        self._write("rewards", self.view().rewards, out)
+
+    def write_terminals(self, out: NDArray[np.uint8]) -> None:
+        """Copies the flags to `out`, `(num_envs,)` uint8: 1 = ended by its rules."""
+        self._write("terminals", self.view().terminals, out)
+
+    def write_truncations(self, out: NDArray[np.uint8]) -> None:
+        """Copies the flags to `out`, `(num_envs,)` uint8: 1 = was cut."""
+        self._write("truncations", self.view().truncations, out)
+
+    def close(self) -> None:
+        """Releases what the environments hold; may be called twice."""
+
+    def _write(self, name: str, values: NDArray[Any], out: NDArray[Any]) -> None:
+        is_array = isinstance(out, np.ndarray)
+        if not is_array or out.shape != values.shape or out.dtype != values.dtype:
+            got = f"{out.shape} {out.dtype}" if is_array else f"a {type(out).__name__}"
+            raise SchemaError(
+                f"{type(self).__name__}.write_{name}: out must be an array {values.shape} "
+                f"{values.dtype}, got {got}"
+            )
+        if not out.flags.writeable:
+            raise SchemaError(f"{type(self).__name__}.write_{name}: out cannot be written")
+        np.copyto(out, values)
+
+    def _no(self, method: str) -> NotImplementedError:
+        return NotImplementedError(
+            f"{type(self).__name__} has no {method}(): its supports_no_reset() is False, so its "
+            "episodes are reset by step()"
+        )

@@ -1,0 +1,113 @@
+"""BatchSource: what makes batch environments, and which of them a VecEnv can show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from entity_env.core.spaces import (
+    ActionName,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.core.validation import checked_count
+from entity_env.errors import SchemaError, UsageError
+from entity_env.vec.batch_env.batch_env import BatchEnv
+from entity_env.vec.batch_env.batch_vec_rows import RowParts
+
+Space: TypeAlias = CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
+"""What a batch environment can ask for."""
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """What makes batch environments: a class, or a function of a number of environments."""
+
+    make: Callable[[int], BatchEnv]
+
+    def made(self, num_envs: int) -> BatchEnv:
+        """A batch of so many environments.
+
+        Raises:
+            SchemaError: what was made is no batch environment, or one of another size.
+        """
+        env: object = self.make(num_envs)
+        if not isinstance(env, BatchEnv) or env.num_envs != num_envs:
+            got = f"one of {env.num_envs}" if isinstance(env, BatchEnv) else type(env).__name__
+            raise SchemaError(
+                f"a BatchVecEnv needs a BatchEnv, or a function that takes a number of "
+                f"environments and returns one: {self.make!r} was asked for {num_envs} "
+                f"environments and returned {got}"
+            )
+        return env
+
+
+def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, Space]:
+    """The entity type, what observations consist of, the action and its space.
+
+    Raises:
+        SchemaError: one with other spaces.
+        UsageError: one whose episodes cannot be under the caller's control.
+    """
+    name = type(env).__name__
+    if not env.supports_no_reset():
+        raise UsageError(
+            f"{name}: its supports_no_reset() is False, so the ends of its episodes cannot be "
+            "seen; implement step_no_reset_with_result and reset_envs"
+        )
+    observed, done = env.obs_space(), env.action_space()
+    if len(observed.entities) != 1 or len(done) != 1:
+        raise SchemaError(
+            f"{name}: a batch environment shows one entity type and asks for one action: got the "
+            f"entities {list(observed.entities)} and the actions {list(done)}"
+        )
+    [(entity, features)], [(action, space)] = observed.entities.items(), done.items()
+    num_entities = checked_count("num_entities", env.num_entities)
+    parts = RowParts(num_entities, len(features.features), len(observed.global_features))
+    if parts.obs_size != env.obs_size:
+        many = f" times {num_entities} entities" if num_entities > 1 else ""
+        shared = f" and {parts.num_globals} global ones" if parts.num_globals else ""
+        raise SchemaError(
+            f"{name}: {entity} has {parts.num_features} features{many}{shared}, but obs_size is "
+            f"{env.obs_size}"
+        )
+    if num_entities > 1 and not isinstance(space, GlobalCategoricalActionSpace):
+        raise SchemaError(
+            f"{name}: action {action!r} must be global, a GlobalCategoricalActionSpace: nothing "
+            f"says which of {num_entities} entities acts"
+        )
+    if isinstance(space, SelectEntityActionSpace):
+        raise SchemaError(f"{name}: action {action!r} selects entities, and there is but one")
+    if isinstance(space, ContinuousActionSpace) and len(space) != 1:
+        raise SchemaError(
+            f"{name}: action {action!r} has the labels {list(space.labels)}, but a batch "
+            "environment takes one number"
+        )
+    return entity, parts, action, space
+
+
+def require_masks(env: BatchEnv, space: Space) -> None:
+    """Checks what a batch environment says is allowed.
+
+    Raises:
+        SchemaError: an array of another shape or dtype, or any for an action of numbers.
+    """
+    masks: object = env.legal_masks
+    if masks is None:
+        return
+    name = type(env).__name__
+    if isinstance(space, ContinuousActionSpace):
+        raise SchemaError(f"{name}: legal_masks must be None for an action of numbers")
+    wanted = env.num_envs, len(space)
+    got = f"a {type(masks).__name__}"
+    if isinstance(masks, np.ndarray):
+        if masks.shape == wanted and masks.dtype == np.bool_:
+            return
+        got = f"{masks.shape} {masks.dtype}"
+    raise SchemaError(f"{name}: legal_masks must be {wanted} bool, got {got}")

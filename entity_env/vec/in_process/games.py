@@ -1,0 +1,285 @@
+"""GameBatch: many suspended games in this process, read straight from their own objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.channels.channel import Transport
+from entity_env.agents.channels.game_runner import GameHost, OnEnd
+from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
+from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import line_of_frame
+from entity_env.authoring.obs import Obs, answer_to
+from entity_env.batching.obs_batcher import ObsWriter
+from entity_env.core.episode import Episode
+from entity_env.core.seeding import Run
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.validation import is_number, must_be_number
+from entity_env.errors import SchemaError
+from entity_env.vec.episode_stats import Ended
+from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch, OnError
+from entity_env.vec.options import Autoreset
+from entity_env.vec.step import BatchStep, StepMemory
+
+
+class GameBatch(LocalBatch):
+    """Many copies of one game; args as for `VecEnv`."""
+
+    def __init__(
+        self,
+        game: Game,
+        num_envs: int,
+        autoreset: Autoreset,
+        transport: Transport,
+        on_error: OnError = "raise",
+        first_env: int = 0,
+    ) -> None:
+        num_agents = game.num_agents
+        ended: list[Ended] = []
+        writer = ObsWriter(game.schema, self._name_row)
+        final_writer = ObsWriter(game.schema, self._where_of_end)
+        super().__init__(
+            writer, final_writer, num_envs, num_agents, autoreset, on_error, first_env, ended
+        )
+        self._game = game
+        self._obs_writer = writer
+        self._waiting: list[TrainAgent] = []
+        """Agents that wait for an answer, in the order of the rows of the last batch."""
+        self._shown: list[Obs | None] = []
+        """What the rows show; it is read when all environments have been stepped."""
+        self._asked: list[tuple[ActionType[Any], ...]] = []
+        """The actions that they ask for."""
+        self._lengths: NDArray[np.int64] | None = None
+        """Of the last step; see `FrameLayout`."""
+        self._last: dict[int, tuple[Obs, Episode]] = {}
+        """Last observations that the last batch shows, unless the next episode begins at once."""
+        holds = autoreset != "same_step"
+        row_of = partial(_row_of, first_env, num_agents)
+        on_end: OnEnd = partial(_keep, self._ended, self._last, row_of)
+        if not holds:
+            on_end = partial(_write, self._ended, final_writer, row_of)
+        self._hosts = [
+            GameHost(
+                game,
+                transport=transport,
+                env_id=first_env + i,
+                on_end=on_end,
+                holds_at_end=holds,
+            )
+            for i in range(num_envs)
+        ]
+
+    def obs_space(self) -> ObsSpace:
+        return self._game.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self._game.action_space()
+
+    def seed_env(self, env_id: int, run: Run) -> None:
+        self._hosts[env_id].begin_run(*run)
+
+    def is_over(self, env_id: int) -> bool:
+        return self._hosts[env_id].is_over
+
+    def numbers(self, env_id: int) -> Sequence[int]:
+        return self._hosts[env_id].numbers()
+
+    def close(self) -> None:
+        self._close_all(host.close for host in self._hosts)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._waiting = []
+        self._shown.clear()
+        self._asked.clear()
+
+    def _reset_env(self, env_id: int) -> None:
+        for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
+            self._last.pop(row, None)
+        self._hosts[env_id].restart()
+
+    def _act_env(self, env_id: int) -> None:
+        host = self._hosts[env_id]
+        if host.is_over:
+            self._reset_env(env_id)
+        else:
+            host.resume()
+
+    def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
+        self._last.clear()
+        if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
+            [(name, chosen)] = values.items()
+            if self._answer_all(name, chosen):
+                return
+        answers = {name: iter(chosen) for name, chosen in values.items()}
+        for agent in self._waiting:
+            obs = agent.obs or Obs()
+            decoded = tuple(answer_to(kind, obs, answers[kind.name]) for kind in agent.kinds)
+            agent.give(decoded[0] if len(decoded) == 1 else decoded)
+
+    def _answer_all(self, name: ActionName, chosen: list[Any]) -> bool:
+        """Answers agents that all wait for the one action of a game; false if its kind is rare."""
+        kind = self._waiting[0].kinds[0]
+        if isinstance(kind, GlobalCategorical):
+            choices = kind.choices
+            for agent, index in zip(self._waiting, chosen, strict=True):
+                agent.give(choices[index])
+            return True
+        if not isinstance(kind, Categorical) or self._lengths is None:
+            return False
+        choices = kind.choices
+        answers = iter(chosen)
+        counts = self._lengths[self.layout.actions[name].row].tolist()
+        for agent, count in zip(self._waiting, counts, strict=True):
+            agent.give([choices[index] for index in islice(answers, count)])
+        return True
+
+    def _read(self) -> None:
+        try:
+            self._obs_writer.add_all(self._shown, self._asked)
+        except Exception as error:
+            self._explain(self._obs_writer.num_rows // self.num_agents, error)
+
+    def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
+        step = super()._finish(begin, memory)
+        self._lengths = step.frame.lengths
+        return step
+
+    def _act_from(self, first: int) -> None:
+        if self.num_agents > 1 or self.autoreset != "same_step":
+            super()._act_from(first)
+            return
+        # The same as the general way, for what nearly all games are, without its calls.
+        hosts, current, rewards = self._hosts, self.current, self._rewards
+        show, ask, wait = self._shown.append, self._asked.append, self._waiting.append
+        for env_id in range(first, self.num_envs):
+            current[0] = env_id
+            host = hosts[env_id]
+            host.resume()
+            agent = host.agents[0]
+            obs = agent.obs
+            if obs is None or not agent.is_playing:
+                self._collect(env_id)
+                continue
+            score = obs.score
+            rewards.append(score - agent.last_score)
+            agent.last_score = score
+            show(obs)
+            ask(agent.kinds)
+            wait(agent)
+
+    def _collect(self, env_id: int) -> None:
+        rewards = self._rewards
+        for agent in self._hosts[env_id].agents:
+            obs = agent.obs
+            if obs is None:
+                self._collect_idle(env_id, agent)
+                continue
+            score = obs.score
+            if agent.is_playing:
+                rewards.append(score - agent.last_score)
+            else:
+                if score.__class__ is not float and not is_number(score):
+                    raise SchemaError(must_be_number("score", score))
+                agent.is_playing = True
+                agent.first_score = score
+                rewards.append(0.0)
+            agent.last_score = score
+            self._shown.append(obs)
+            self._asked.append(agent.kinds)
+            self._waiting.append(agent)
+
+    def _collect_idle(self, env_id: int, agent: TrainAgent) -> None:
+        """Adds the row of an agent that waits for nothing: it is over, or not its turn."""
+        self._hosts[env_id].require_waiting()
+        last = self._last.get(env_id * self.num_agents + agent.agent_id)
+        self._rewards.append(0.0)
+        self._shown.append(None if last is None else last[0])
+        self._asked.append(())
+
+    def _shown_end(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
+        for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
+            if row in self._last:
+                _, episode = self._last[row]
+                yield row, episode.terminated, episode.truncated
+
+    def _lose(self, env_id: int) -> Iterator[Episode]:
+        host = self._hosts[env_id]
+        for agent in host.agents:
+            if agent.is_playing:
+                yield Episode(
+                    reward=agent.last_score - agent.first_score,
+                    length=agent.num_steps,
+                    terminated=False,
+                    truncated=True,
+                    seed=host.seed_of(agent.num_episodes),
+                    number=agent.num_episodes,
+                    env_id=host.env_id,
+                    agent_id=agent.agent_id,
+                    metrics={ERROR_METRIC: 1.0},
+                )
+
+    def _place(self, env_id: int) -> dict[str, int]:
+        host = self._hosts[env_id]
+        steps = max(agent.num_steps for agent in host.agents)
+        return {"seed": host.seed_of(host.episode), "episode": host.episode, "step": steps}
+
+    def _line(self, env_id: int) -> str:
+        return line_of_frame(self._hosts[env_id].frame)
+
+    def _oddity(self, env_id: int) -> str:
+        shown: list[object] = [agent.obs for agent in self._hosts[env_id].agents]
+        for obs in shown:
+            if obs is None:
+                continue
+            if not isinstance(obs, Obs):
+                return f"an agent was shown a {type(obs).__name__}, expected an Obs"
+            if not is_number(obs.score):
+                return must_be_number("score", obs.score)
+        return ""
+
+    def _where_of_end(self, index: int) -> str:
+        row, _, episode = self._ended[index]
+        return self._name_end(row, episode.seed, episode.number, episode.length)
+
+
+def _last_reward(agent: TrainAgent, obs: Obs) -> float:
+    return obs.score - agent.last_score if agent.is_playing else 0.0
+
+
+def _row_of(first_env: int, num_agents: int, episode: Episode) -> int:
+    return (episode.env_id - first_env) * num_agents + episode.agent_id
+
+
+def _write(
+    ended: list[Ended],
+    writer: ObsWriter,
+    row_of: Callable[[Episode], int],
+    agent: TrainAgent,
+    obs: Obs,
+    episode: Episode,
+) -> None:
+    """Writes a last observation at once: the game goes on to its next episode."""
+    ended.append(Ended(row_of(episode), _last_reward(agent, obs), episode))
+    writer.add(obs, ())
+
+
+def _keep(
+    ended: list[Ended],
+    last: dict[int, tuple[Obs, Episode]],
+    row_of: Callable[[Episode], int],
+    agent: TrainAgent,
+    obs: Obs,
+    episode: Episode,
+) -> None:
+    """Keeps a last observation, which the row shows until the environment is reset."""
+    row = row_of(episode)
+    last[row] = obs.frozen(), episode
+    ended.append(Ended(row, _last_reward(agent, obs), episode))

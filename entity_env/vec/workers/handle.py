@@ -1,0 +1,455 @@
+"""Link: the parent's end of one worker process."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import signal
+import socket
+import tempfile
+import weakref
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from time import monotonic
+from typing import Any, Final
+
+import numpy as np
+
+from entity_env.agents.channels.channel import Transport
+from entity_env.batching.frame import FrameLayout
+from entity_env.errors import EntityEnvError, WorkerError
+from entity_env.vec.backend import Values
+from entity_env.vec.in_process.base import OnError
+from entity_env.vec.options import Autoreset
+from entity_env.vec.statistics import WorkerStatistics
+from entity_env.vec.step import BatchStep
+from entity_env.vec.workers.doorbell import Doorbell, Wake
+from entity_env.vec.workers.protocol import (
+    HEADER_BYTES,
+    NOBODY,
+    SAFE_PATH,
+    Command,
+    Failure,
+    Ready,
+    Reset,
+    SentDescriptor,
+    Setup,
+    Word,
+    message_in,
+    words_of,
+)
+from entity_env.vec.workers.shared_memory import SharedBlock, machine_error
+from entity_env.vec.workers.start import started
+from entity_env.vec.workers.step_buffers import Rows
+from entity_env.vec.workers.step_codec import StepReader
+
+_END_TIMEOUT_S: Final = 5.0
+_STACK_TIMEOUT_S: Final = 0.5
+_FIRST_COMMAND_BYTES: Final = 1 << 12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all workers of a VecEnv are started with."""
+
+    context: BaseContext
+    source: bytes
+    num_envs: int
+    autoreset: Autoreset
+    transport: Transport
+    on_error: OnError
+
+
+class Link:
+    """Starts a worker, tells it what to do, and reads what it shows.
+
+    Args:
+        plan: what all workers have in common.
+        index: number of the worker.
+        envs: its environments.
+        header: common block of all workers.
+        parity: half of the common rows that shows their last step; the next one goes to the other.
+
+    Raises:
+        WorkerError: the process cannot be started.
+    """
+
+    def __init__(
+        self, plan: Plan, index: int, envs: range, header: SharedBlock, parity: int = 0
+    ) -> None:
+        self.index = index
+        self.envs = envs
+        self.deadline: float | None = None
+        """When the command that is under way counts as hanging."""
+        self.error: WorkerError | None = None
+        """Why the worker is of no use any more."""
+        self.num_steps = 0
+        self._parity = parity
+        self._words = words_of(header, index)
+        for word in range(len(self._words)):
+            self._words[word] = 0
+        self._words[Word.CURRENT] = NOBODY
+        self._command: tuple[SharedBlock, int] | None = None
+        """Holds actions, or what else a command needs; and its number among those sent."""
+        self._num_sent = 0
+        """Blocks that were sent to the worker."""
+        self._num_read = 0
+        """Rings whose answers were read. An answer whose reading was interrupted counts."""
+        self._reader: StepReader | None = None
+        self._is_leaving = False
+        self._is_released = False
+        try:
+            self._stacks = SentDescriptor(_temporary_file())
+            self.bell, theirs = Doorbell.pair(header, index * HEADER_BYTES)
+            self.connection, their_end = socket.socketpair()
+            self._release = weakref.finalize(self, self.connection.close)
+            weakref.finalize(self, their_end.close)
+            lifeline, self._lifeline = plan.context.Pipe(duplex=False)
+        except OSError as error:
+            raise machine_error(f"connect worker {index}", error) from error
+        setup = Setup(
+            index,
+            plan.source,
+            envs,
+            plan.num_envs,
+            plan.autoreset,
+            plan.transport,
+            plan.on_error,
+            header,
+            theirs,
+            their_end,
+            lifeline,
+            os.getpid(),
+            self._stacks,
+            SAFE_PATH in os.environ,
+        )
+        self.process = started(plan.context, setup)
+        self.bell.watch(self.process.sentinel)
+        theirs.close()
+        their_end.close()
+        lifeline.close()
+
+    def greet(self, timeout_s: float | None) -> Ready:
+        """Waits until the worker has made its environments.
+
+        Raises:
+            WorkerError: it died of that, or takes longer than that.
+            EntityEnvError: what it failed of.
+        """
+        readable = wait([self.connection, self.process.sentinel], timeout_s)
+        if not readable:
+            self.end()
+            raise WorkerError(
+                f"worker {self.index} has not made its environments within {timeout_s:g} s: if "
+                "they take that long, give more by start_timeout_s",
+                worker=self.index,
+            )
+        try:
+            message = self._next_message() if self.connection in readable else None
+        except (EOFError, OSError):
+            message = None
+        if isinstance(message, Ready):
+            return message
+        self.process.join(_END_TIMEOUT_S)
+        code = self.process.exitcode
+        self.end()
+        if isinstance(message, Failure):
+            raise message.error()
+        raise WorkerError(
+            f"worker {self.index} died while it made its environments (exit code {code})",
+            worker=self.index,
+        )
+
+    def begin(self, layout: FrameLayout, rows: Rows, block: SharedBlock, num_agents: int) -> None:
+        """Hands over the block of all rows; the worker serves from now on.
+
+        Raises:
+            WorkerError: it died of that, or lacks memory or file descriptors.
+        """
+        try:
+            self._num_sent += 1
+            block.send(self.connection, self._num_sent)
+            wait([self.connection, self.process.sentinel])
+            failure: Failure | None = self._next_message()
+        except (EOFError, OSError) as error:
+            raise self.died() from error
+        if failure is not None:
+            self.end()
+            raise failure.error()
+        self._reader = StepReader(layout, rows, self.envs, num_agents)
+
+    @property
+    def is_ready(self) -> bool:
+        """The worker serves. If not, it has ended, or its start was interrupted."""
+        return self.error is None and self._reader is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """A command is under way, or its answer has not been read."""
+        return self.error is None and self.bell.num_rings != self._num_read
+
+    def act(self, values: Values, timeout_s: float | None) -> None:
+        """Has the worker perform its actions; that it is gone, only `read` tells."""
+        if self.error is not None:
+            return
+        arrays = [np.ascontiguousarray(a, _dtype(a)) for a in values.values()]
+        block = self._room(sum(-(-array.nbytes // 8) * 8 for array in arrays))
+        if block is None:
+            return
+        offset = 0
+        for array in arrays:
+            block.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
+            offset += -(-array.nbytes // 8) * 8
+        self.num_steps += 1
+        self._ring(Command.ACT, self._parity ^ 1, timeout_s)
+
+    def reset(self, reset: Reset, timeout_s: float | None) -> None:
+        """Has the worker begin new episodes; that it is gone, only `read` tells."""
+        self._order(Command.RESET, reset, self._parity ^ 1, timeout_s)
+
+    def render(self, env_id: int, timeout_s: float | None) -> None:
+        """Has the worker draw one of its environments; `drawn` has the picture."""
+        self._order(Command.RENDER, env_id, self._parity, timeout_s)
+
+    def drawn(self) -> Any:  # noqa: ANN401 - an array, or None
+        """What `render` led to.
+
+        Raises:
+            WorkerError: the worker is gone, or hangs.
+            NotImplementedError: the environment cannot be drawn.
+        """
+        if self.error is not None:
+            raise self.error
+        self._num_read = self.bell.num_rings
+        try:
+            message = self._message()
+        except (EOFError, OSError) as error:
+            raise self.died() from error
+        if isinstance(message, Failure):
+            raise message.error()
+        if isinstance(message, NotImplementedError):
+            raise message
+        return message
+
+    def read(self) -> BatchStep | EntityEnvError:
+        """What the worker shows, or what it failed of; it is idle again.
+
+        After an interrupt in here the worker is idle as well, and may be reset: it sends again
+        what has got lost.
+        """
+        if self.error is not None:
+            return self.error
+        words, parity = self._words, self._words[Word.PARITY]
+        self._num_read = self.bell.num_rings
+        try:
+            if words[Word.MESSAGE_BLOCK]:
+                message = self._message()
+                if isinstance(message, Failure):
+                    return message.error()
+                return WorkerError("the worker has drawn, and not stepped", worker=self.index)
+            if self._reader is None:
+                return WorkerError("the worker has not begun", worker=self.index)
+            if number := words[Word.ARENA_BLOCK]:
+                self._reader.receive(parity, self.connection, number)
+                words[Word.KNOWN_ARENA_0 + parity] = number
+        except (EOFError, OSError):
+            return self.died()
+        step = self._reader.read(parity)
+        words[Word.KNOWN_NAMES] = self._reader.num_names
+        self._parity = parity
+        return step
+
+    def _message(self) -> Any:  # noqa: ANN401 - what the worker has pickled
+        """The message that the worker has told of."""
+        return self._next_message(self._words[Word.MESSAGE_BLOCK])
+
+    def _next_message(self, number: int = 0) -> Any:  # noqa: ANN401 - what the worker has pickled
+        return message_in(SharedBlock.receive(self.connection, number))
+
+    def _order(
+        self, command: Command, message: object, parity: int, timeout_s: float | None
+    ) -> None:
+        """Rings for a command that takes a message."""
+        if self.error is not None:
+            return
+        data = pickle.dumps(message)
+        block = self._room(len(data))
+        if block is None:
+            return
+        block.buffer[: len(data)] = data
+        self._words[Word.COMMAND_BYTES] = len(data)
+        self._ring(command, parity, timeout_s)
+
+    def _room(self, num_bytes: int) -> SharedBlock | None:
+        """The block of commands, of at least this size; None when the worker is gone."""
+        if self._command is not None and self._command[0].num_bytes >= num_bytes:
+            return self._command[0]
+        self._num_sent += 1
+        block = SharedBlock.create(max(2 * num_bytes, _FIRST_COMMAND_BYTES))
+        try:
+            block.send(self.connection, self._num_sent)
+        except OSError:
+            self.died()
+            return None
+        old, self._command = self._command, (block, self._num_sent)
+        if old is not None:
+            old[0].close()
+        return block
+
+    @property
+    def parity(self) -> int:
+        """Which half of the common rows the step is in that was read last."""
+        return self._parity
+
+    def died(self) -> WorkerError:
+        """Ends a worker that has died by itself, and says so."""
+        self.process.join(_END_TIMEOUT_S)
+        code = self.process.exitcode
+        how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+        return self._fail(f"worker {self.index}, which runs {self._whom()}, died ({how})")
+
+    def hangs(self, timeout_s: float) -> WorkerError:
+        """Ends a worker that does not answer, and says where it hangs."""
+        stack = self._stack()
+        message = f"worker {self.index}, which runs {self._whom()}, hangs: no answer for"
+        return self._fail(f"{message} {timeout_s:g} s", stack)
+
+    def _fail(self, message: str, stack: str = "") -> WorkerError:
+        current = self._words[Word.CURRENT]
+        env_id = None if current == NOBODY else self.envs.start + current
+        if env_id is not None:
+            message = f"{message}, while it stepped env {env_id}"
+        self.error = WorkerError(message, env_id=env_id, worker=self.index, game_traceback=stack)
+        self.end()
+        return self.error
+
+    def _whom(self) -> str:
+        first, last = self.envs.start, self.envs.stop - 1
+        return f"env {first}" if first == last else f"env {first} to {last}"
+
+    def statistics(self) -> WorkerStatistics:
+        """Totals of the worker."""
+        words = self._words
+        return WorkerStatistics(
+            num_envs=len(self.envs),
+            num_steps=self.num_steps,
+            games_s=words[Word.GAMES_NS] / 1e9,
+            packing_s=words[Word.PACKING_NS] / 1e9,
+            waiting_s=words[Word.WAITING_NS] / 1e9,
+            num_restarts=words[Word.NUM_RESTARTS],
+            num_bytes=0 if self._reader is None else self._reader.num_bytes,
+        )
+
+    def ask_to_leave(self, until: float) -> None:
+        """Has the worker unwind its games and leave, as soon as it has done what it does.
+
+        Args:
+            until: when it is given up at the latest, by `monotonic`.
+        """
+        if self.error is not None or self._is_leaving:
+            return
+        if self._reader is None:
+            self._release()  # the worker waits for what `begin` says
+            self._is_leaving = True
+            return
+        if self.is_busy and self._words[Word.COMMAND] == Command.CLOSE:
+            self._is_leaving = True  # asked already, by a call that was interrupted
+            return
+        if self.is_busy:
+            if self.deadline is not None:
+                until = min(until, self.deadline)
+            if self.bell.wait(max(until - monotonic(), 0.0)) is not Wake.RUNG:
+                return
+            self.read()  # what it says must not be taken for the answer to what follows
+            if self._is_released:
+                return
+        self._ring(Command.CLOSE, self._parity, None)
+        self._is_leaving = True
+
+    def close(self, until: float) -> EntityEnvError | None:
+        """Waits until the worker has left, and ends it if it does not; may be called twice.
+
+        Args:
+            until: how long to wait, by `monotonic`.
+
+        Returns:
+            What went wrong while it unwound its games.
+        """
+        failure: EntityEnvError | None = None
+        if self.error is None and self._is_leaving:
+            if self._reader is not None and (
+                self.bell.wait(max(until - monotonic(), 0.0)) is Wake.RUNG
+                and self._words[Word.MESSAGE_BLOCK]
+            ):
+                with contextlib.suppress(EOFError, OSError):
+                    failure = self._message().error()
+            self.process.join(max(until - monotonic(), 0.0))
+        self.end()
+        return failure
+
+    def end(self) -> None:
+        """Ends the process whatever it does, and lets go of all that belongs to it; the memory of
+        its last step stays mapped as long as somebody looks at it. May be called twice."""
+        if self.error is None:
+            self.error = WorkerError(f"worker {self.index} was ended", worker=self.index)
+        if self._is_released:
+            return
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join(_END_TIMEOUT_S)  # a fork server without SIGCHLD never tells
+        self.bell.close()
+        self._release()
+        self._lifeline.close()
+        self._stacks.close()
+        if self._reader is not None:
+            self._reader.close()
+        if self._command is not None:
+            self._command[0].close()
+        self._is_released = True
+        with contextlib.suppress(ValueError):  # killed, and nobody has told
+            self.process.close()
+
+    def _ring(self, command: Command, parity: int, timeout_s: float | None) -> None:
+        words = self._words
+        words[Word.COMMAND] = command
+        words[Word.PARITY] = parity
+        words[Word.COMMAND_BLOCK] = 0 if self._command is None else self._command[1]
+        self.deadline = None if timeout_s is None else monotonic() + timeout_s
+        self.bell.ring()
+
+    def _stack(self) -> str:
+        """Where the worker is, in its own words; empty where there are no such signals."""
+        if not hasattr(signal, "SIGUSR1") or self.process.pid is None:
+            return ""
+        number = self._stacks.number
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGUSR1)
+        deadline = monotonic() + _STACK_TIMEOUT_S
+        size = 0
+        while monotonic() < deadline:  # until it has been written, and no longer grows
+            wait([self.process.sentinel], 0.02)
+            before, size = size, os.fstat(number).st_size
+            if size and size == before:
+                break
+        return os.pread(number, size, 0).decode(errors="replace").rstrip()
+
+
+def split(num_envs: int, num_workers: int) -> list[range]:
+    """Shares of environments that differ by one at most."""
+    edges = [num_envs * i // num_workers for i in range(num_workers + 1)]
+    return [range(first, last) for first, last in itertools.pairwise(edges)]
+
+
+def _temporary_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("entity_env stacks")
+    file, name = tempfile.mkstemp()
+    os.unlink(name)
+    return file
+
+
+def _dtype(array: Any) -> type[np.generic]:  # noqa: ANN401 - of any dtype
+    return np.float32 if array.dtype.kind == "f" else np.int64

@@ -1,0 +1,313 @@
+"""What runs in a worker process: its share of the environments, at the parent's command."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import wait
+from time import perf_counter_ns
+from types import FrameType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.batching.frame import FrameLayout
+from entity_env.core.spaces import ContinuousActionSpace
+from entity_env.errors import WorkerError
+from entity_env.vec.backend import Batch, act_on, make_batch, render_env
+from entity_env.vec.step import BatchStep
+from entity_env.vec.workers.doorbell import Wake
+from entity_env.vec.workers.protocol import (
+    NOBODY,
+    SAFE_PATH,
+    Command,
+    Failure,
+    Ready,
+    Reset,
+    Setup,
+    Word,
+    words_of,
+)
+from entity_env.vec.workers.shared_memory import SharedBlock
+from entity_env.vec.workers.step_buffers import Rows
+from entity_env.vec.workers.step_codec import StepWriter
+
+_NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
+_LOOK_S: Final = 1.0
+"""How often a worker looks whether its parent lives, where nothing tells it."""
+_GRACE_S: Final = 1.0
+"""How long a worker whose parent is gone may take to unwind its games."""
+
+
+def run_worker(setup: Setup) -> None:
+    """Steps environments until the parent closes, or is gone."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _leave_to_parent)
+    if not setup.keeps_safe_path:
+        os.environ.pop(SAFE_PATH, None)
+    _leave_with_parent(setup)
+    _tell_stacks(setup)
+    sender = _Sender(setup.connection)
+    try:
+        batch = make_batch(
+            pickle.loads(setup.source),  # noqa: S301 - what the parent has just pickled
+            len(setup.envs),
+            setup.autoreset,
+            setup.transport,
+            setup.on_error,
+            setup.envs.start,
+        )
+    except BaseException as error:
+        sender.send_message(Failure.of(error, setup.index))
+        return
+    try:
+        worker = _started(setup, batch, sender)
+        if worker is not None:
+            with contextlib.suppress(ConnectionError):  # the parent is gone: nobody is to be told
+                worker.serve()
+    finally:
+        batch.close()
+
+
+def _started(setup: Setup, batch: Batch, sender: _Sender) -> _Worker | None:
+    """Whoever serves; None when that fails, or the parent has changed its mind."""
+    try:
+        worker = _Worker(setup, batch, sender)
+        sender.send_message(None)
+    except (EOFError, ConnectionError):
+        return None
+    except Exception as error:
+        sender.send_message(Failure.of(error, setup.index))
+        return None
+    return worker
+
+
+class _Sender:
+    """Sends blocks to the parent, and messages in blocks, numbered in turn."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._num_sent = 0
+        self._messages: list[SharedBlock] = []
+        """Kept until the next command, so that the parent has taken them by then."""
+
+    def send(self, block: SharedBlock) -> int:
+        """Sends memory; returns its number."""
+        self._num_sent += 1
+        block.send(self._connection, self._num_sent)
+        return self._num_sent
+
+    def send_message(self, message: object) -> int:
+        """Sends a message; returns the number of its block."""
+        data = pickle.dumps(message)
+        try:
+            block = SharedBlock.create(len(data))
+        except WorkerError:  # no memory is left: what it says of that is not long
+            self._num_sent += 1
+            SharedBlock.send_copy(data, self._connection, self._num_sent)
+            return self._num_sent
+        block.buffer[:] = data
+        self._messages.append(block)
+        return self.send(block)
+
+    def clear(self) -> None:
+        """Lets go of the messages."""
+        while self._messages:
+            self._messages.pop().close()
+
+
+class _Worker:
+    """Serves one parent."""
+
+    def __init__(self, setup: Setup, batch: Batch, sender: _Sender) -> None:
+        self._setup = setup
+        self._batch = batch
+        self._sender = sender
+        self._words = words_of(setup.header, setup.index)
+        batch.current = self._words[Word.CURRENT :]
+        self._command: SharedBlock | None = None
+        """Actions, or a message of the parent."""
+        self._command_number = 0
+        self._num_actors = {name: 0 for name in batch.action_space()}
+        self._writer = self._start()
+
+    def serve(self) -> None:
+        """Does what the parent rings for."""
+        bell, words = self._setup.bell, self._words
+        while True:
+            begin = perf_counter_ns()
+            if bell.wait() is not Wake.RUNG:
+                return
+            words[Word.WAITING_NS] += perf_counter_ns() - begin
+            words[Word.MESSAGE_BLOCK] = 0
+            self._sender.clear()
+            command = words[Word.COMMAND]
+            if command == Command.CLOSE:
+                self._close()
+                bell.ring()
+                return
+            try:
+                self._obey(command)
+            except BaseException as error:
+                # `sys.exit` of a game, say: a batch of environments explains exceptions, but not it
+                env_id = self._setup.envs.start + words[Word.CURRENT]
+                is_explained = isinstance(error, Exception) and command != Command.RENDER
+                self._say(Failure.of(error, self._setup.index, None if is_explained else env_id))
+                self._note_numbers(range(len(self._setup.envs)))
+            words[Word.CURRENT] = NOBODY
+            bell.ring()
+
+    def _start(self) -> StepWriter:
+        """Tells the parent what it deals with, and takes the block of all rows from it."""
+        batch, num_agents = self._batch, self._batch.num_agents
+        self._sender.send_message(Ready(batch.obs_space(), batch.action_space(), num_agents))
+        layout = FrameLayout(batch.obs_space(), batch.action_space())
+        block = SharedBlock.receive(self._setup.connection, timeout_s=None)
+        num_envs, mine = self._setup.num_envs, self._setup.envs
+        rows = Rows(block, layout, num_envs * num_agents, num_envs)
+        self._numbers = rows.numbers[mine.start * num_agents : mine.stop * num_agents]
+        return StepWriter(layout, rows, mine, num_agents)
+
+    def _obey(self, command: int) -> None:
+        words = self._words
+        if command == Command.ACT:
+            values = self._read_actions()
+            self._step(lambda memory: act_on(self._batch, values, memory))
+        elif command == Command.RESET:
+            reset: Reset = self._read_message()
+            for env_id, run in reset.runs.items():
+                self._batch.seed_env(env_id, run)
+            self._step(lambda memory: self._batch.reset(reset.env_ids, memory))
+            self._note_numbers(reset.env_ids)
+        elif command == Command.RENDER:
+            drawn: int = self._read_message()
+            words[Word.CURRENT] = drawn
+            try:
+                self._say(render_env(self._batch, drawn))
+            except NotImplementedError as error:
+                self._say(error)
+
+    def _step(self, take: Callable[[Any], BatchStep]) -> None:
+        """Has the environments take a step, and leaves it in the arena."""
+        words, batch = self._words, self._batch
+        parity = words[Word.PARITY]
+        self._writer.begin(parity)
+        step = take(self._writer.memory[parity])
+        self._writer.end(parity, step, words[Word.KNOWN_NAMES])
+        for name, where in step.frame.layout.actions.items():
+            self._num_actors[name] = int(step.frame.lengths[where.row].sum())
+        words[Word.GAMES_NS] = int(batch.games_s * 1e9)
+        words[Word.PACKING_NS] = int(batch.packing_s * 1e9)
+        words[Word.NUM_RESTARTS] = batch.num_restarts
+        for episodes in (step.ended, step.lost):
+            if len(episodes):
+                self._note_numbers(set((episodes.rows // batch.num_agents).tolist()))
+        words[Word.ARENA_BLOCK] = 0
+        arena = self._writer.unknown_arena(parity, words[Word.KNOWN_ARENA_0 + parity])
+        if arena is not None:
+            arena.number = words[Word.ARENA_BLOCK] = self._sender.send(arena.block)
+
+    def _note_numbers(self, env_ids: Iterable[int]) -> None:
+        """Writes down for the parent which episodes some environments play, or play next."""
+        num_agents = self._batch.num_agents
+        for env_id in env_ids:
+            first = env_id * num_agents
+            self._numbers[first : first + num_agents] = self._batch.numbers(env_id)
+
+    def _read_message(self) -> Any:  # noqa: ANN401 - what the command needs
+        """What the parent has pickled into the command block."""
+        buffer = self._command_block().buffer
+        return pickle.loads(buffer[: self._words[Word.COMMAND_BYTES]])  # noqa: S301 - the parent's
+
+    def _command_block(self) -> SharedBlock:
+        number = self._words[Word.COMMAND_BLOCK]
+        if self._command is None or number != self._command_number:
+            old, self._command = self._command, SharedBlock.receive(self._setup.connection, number)
+            self._command_number = number
+            if old is not None:
+                old.close()
+        return self._command
+
+    def _read_actions(self) -> dict[str, NDArray[Any]]:
+        """One value for each actor of the last step, in the order of the actions."""
+        block = self._command_block()
+        values: dict[str, NDArray[Any]] = {}
+        offset = 0
+        for name, space in self._batch.action_space().items():
+            count = self._num_actors[name]
+            if not count:
+                values[name] = _NOTHING
+            elif isinstance(space, ContinuousActionSpace):
+                flat = block.array(offset, count * len(space), np.float32)
+                values[name] = flat.reshape(count, len(space))
+                offset += -(-4 * flat.size // 8) * 8
+            else:
+                values[name] = block.array(offset, count, np.int64)
+                offset += 8 * count
+        return values
+
+    def _say(self, message: object) -> None:
+        self._words[Word.MESSAGE_BLOCK] = self._sender.send_message(message)
+
+    def _close(self) -> None:
+        try:
+            self._batch.close()
+        except BaseException as error:
+            self._say(Failure.of(error, self._setup.index))
+        self._writer.close()
+
+
+def _leave_to_parent(number: int, frame: FrameType | None) -> None:
+    """Does nothing: the parent gets the signal as well, saves, and closes its workers.
+
+    Not `SIG_IGN`, which every program that a game starts would inherit.
+    """
+
+
+def _leave_with_parent(setup: Setup) -> None:
+    """Ends this process soon after its parent, also while a game hangs.
+
+    The lifeline stays open as long as a process lives that the parent has forked, so the parent
+    itself is watched as well.
+    """
+    handles: list[Any] = [setup.lifeline]
+    with contextlib.suppress(AttributeError, OSError):  # Linux 5.3 or newer
+        handles.append(os.pidfd_open(setup.parent))
+        setup.bell.watch(handles[-1])
+    look_s = _LOOK_S if len(handles) == 1 else None
+
+    def watch() -> None:
+        while not wait(handles, look_s) and _is_alive(setup.parent):
+            pass
+        # A worker that waits for its parent sees that it is gone, and unwinds its games by itself.
+        threading.Event().wait(_GRACE_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+def _is_alive(process: int) -> bool:
+    """Whether there is such a process; where that cannot be asked, yes."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _tell_stacks(setup: Setup) -> None:
+    """Writes the stack of whatever runs when the parent asks, by a signal."""
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGUSR1, file=setup.stacks.number, all_threads=False)

@@ -1,0 +1,248 @@
+"""How a worker hands a step to its parent: arrays in shared memory, and a directory of them.
+
+Nothing is pickled. What only one side knows, new memory and names of metrics, is sent until the
+other side says that it has it, because a parent can be interrupted while it receives. A worker has
+two arenas and uses them in turns, so that what it showed last stays whole while it writes the next
+step, and also when it dies in the middle of that.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.batching.frame import Frame, FrameLayout
+from entity_env.core.vec_obs import Metric
+from entity_env.vec.episode_stats import NO_ENDINGS, NUM_INTS, NUM_METRICS, ROW, Endings
+from entity_env.vec.step import BatchStep
+from entity_env.vec.workers.shared_memory import SharedBlock
+from entity_env.vec.workers.step_buffers import FINAL_LENGTHS, NUM_EXTRAS, Arena, Rows, Share
+
+# After the slots of the rows and those of last observations, the directory lists:
+_ENDED_INTS: Final = 1
+"""How many of them were lost, which come last; then the integers of `Endings`."""
+_ENDED_FLOATS: Final = 2
+_EPISODE_METRICS: Final = 3
+_BATCH_METRICS: Final = 4
+_NAMES: Final = 5
+"""JSON: how many names the parent knows, and those behind them."""
+
+_INT: Final = np.dtype(np.int64)
+
+
+class StepWriter:
+    """The worker's side: two arenas, and the names of metrics by their numbers.
+
+    Args:
+        layout: of the batch.
+        rows: of all workers.
+        envs: of this worker.
+        num_agents: rows an environment.
+    """
+
+    def __init__(self, layout: FrameLayout, rows: Rows, envs: range, num_agents: int) -> None:
+        self._extras = 2 * len(layout.slots)
+        self._first_row = envs.start * num_agents
+        self._arenas = [Arena(layout), Arena(layout)]
+        self._names: dict[str, int] = {}
+        self.memory = [
+            Share(arena, layout, rows, parity, envs, num_agents)
+            for parity, arena in enumerate(self._arenas)
+        ]
+
+    def begin(self, parity: int) -> None:
+        """Begins to write a step."""
+        self._arenas[parity].clear()
+
+    def end(self, parity: int, step: BatchStep, num_known: int = 0) -> None:
+        """Completes a step by what is no array.
+
+        Args:
+            parity: of the step.
+            step: what was written.
+            num_known: how many names of metrics the parent has.
+        """
+        ended, metrics, arena = step.ended + step.lost, step.metrics, self._arenas[parity]
+        if len(ended):
+            self._put_ended(arena, ended, len(step.lost))
+        if metrics:
+            rows = [(self._id(k), m.count, m.sum, m.min, m.max) for k, m in metrics.items()]
+            arena.put(self._extras + _BATCH_METRICS, np.array(rows, dtype=np.float64))
+        if len(self._names) > num_known:
+            names = json.dumps([num_known, list(self._names)[num_known:]]).encode()
+            arena.put(self._extras + _NAMES, np.frombuffer(names, dtype=np.uint8))
+        arena.seal()
+
+    def unknown_arena(self, parity: int, known: int) -> Arena | None:
+        """The arena of a step if the parent has not got its memory.
+
+        Args:
+            parity: of the step.
+            known: number of the block that the parent has.
+        """
+        arena = self._arenas[parity]
+        return None if arena.number and arena.number == known else arena
+
+    def close(self) -> None:
+        """Lets go of the memory."""
+        for arena in self._arenas:
+            arena.block.close()
+
+    def _put_ended(self, arena: Arena, ended: Endings, num_lost: int) -> None:
+        ints = arena.allocate(self._extras + _ENDED_INTS, ended.ints.size + 1, _INT)
+        ints[0] = num_lost
+        told = ints[1:].reshape(-1, NUM_INTS)
+        told[:] = ended.ints
+        told[:, ROW] += self._first_row
+        arena.put(self._extras + _ENDED_FLOATS, ended.floats)
+        if ended.ints[:, NUM_METRICS].any():
+            metrics = [(self._id(k), x) for one in ended.episodes for k, x in one.metrics.items()]
+            arena.put(self._extras + _EPISODE_METRICS, np.array(metrics, dtype=np.float64))
+
+    def _id(self, name: str) -> int:
+        return self._names.setdefault(name, len(self._names))
+
+
+class StepReader:
+    """The parent's side of one worker.
+
+    Args:
+        layout: of the batch.
+        rows: of all workers.
+        envs: of the worker.
+        num_agents: rows an environment.
+    """
+
+    def __init__(self, layout: FrameLayout, rows: Rows, envs: range, num_agents: int) -> None:
+        self._layout = layout
+        mine = slice(envs.start * num_agents, envs.stop * num_agents)
+        self._shares = [
+            (
+                rows.lengths[parity][:, mine],
+                rows.reward[parity][mine],
+                rows.terminated[parity][mine],
+                rows.truncated[parity][mine],
+                rows.is_over[parity][envs.start : envs.stop],
+            )
+            for parity in range(2)
+        ]
+        self._num_agents = num_agents
+        self._blocks: list[SharedBlock | None] = [None, None]
+        self._names: list[str] = []
+
+    def receive(self, parity: int, connection: socket.socket, number: int = 0) -> None:
+        """Takes over a new arena, in place of the one before.
+
+        Raises:
+            EOFError, OSError: the worker is gone.
+            WorkerError: this process lacks memory or file descriptors.
+        """
+        old, self._blocks[parity] = self._blocks[parity], SharedBlock.receive(connection, number)
+        if old is not None:
+            old.close()
+
+    def read(self, parity: int) -> BatchStep:
+        """The step of one arena, as views."""
+        block = self._blocks[parity]
+        if block is None:
+            raise ValueError("the arena has not been received")
+        buffer, layout = block.buffer, self._layout
+        num_slots = len(layout.slots)
+        extras = 2 * num_slots
+        count = 2 * (extras + NUM_EXTRAS)
+        words = np.frombuffer(buffer, np.int64, count).tolist()
+        ended, lost = self._ended(buffer, words, extras)
+        lengths, reward, terminated, truncated, is_over = self._shares[parity]
+        return BatchStep(
+            frame=Frame(layout, lengths, self._slots(buffer, words, 0)),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            is_over=is_over,
+            final=self._final(buffer, words, num_slots) if len(ended) else None,
+            ended=ended,
+            lost=lost,
+            metrics=self._metrics(buffer, words, extras),
+        )
+
+    def close(self) -> None:
+        """Lets go of the memory."""
+        for block in self._blocks:
+            if block is not None:
+                block.close()
+        self._blocks = [None, None]
+
+    @property
+    def num_names(self) -> int:
+        """How many names of metrics it has."""
+        return len(self._names)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of both arenas."""
+        return sum(block.num_bytes for block in self._blocks if block is not None)
+
+    def _slots(
+        self, buffer: memoryview, words: Sequence[int], first: int
+    ) -> list[NDArray[Any] | None]:
+        slots: list[NDArray[Any] | None] = []
+        entry = 2 * first
+        for slot in self._layout.slots:
+            offset, count = words[entry], words[entry + 1]
+            slots.append(None if count < 0 else np.frombuffer(buffer, slot.dtype, count, offset))
+            entry += 2
+        return slots
+
+    def _final(self, buffer: memoryview, words: Sequence[int], num_slots: int) -> Frame | None:
+        lengths = _array(buffer, words, 2 * num_slots + FINAL_LENGTHS, np.int64)
+        if lengths is None:
+            return None
+        slots = self._slots(buffer, words, num_slots)
+        return Frame(self._layout, lengths.reshape(self._layout.num_lengths, -1), slots)
+
+    def _ended(
+        self, buffer: memoryview, words: Sequence[int], extras: int
+    ) -> tuple[Endings, Endings]:
+        """The episodes that ended, and those that were lost."""
+        self._learn_names(buffer, words, extras)
+        ints = _array(buffer, words, extras + _ENDED_INTS, np.int64)
+        floats = _array(buffer, words, extras + _ENDED_FLOATS, np.float64)
+        if ints is None or floats is None:
+            return NO_ENDINGS, NO_ENDINGS
+        values = _array(buffer, words, extras + _EPISODE_METRICS, np.float64)
+        metrics = np.zeros((0, 2)) if values is None else values.reshape(-1, 2).copy()
+        # Copies: episodes are made when somebody looks, and that may be after the next steps.
+        told, reals = ints[1:].reshape(-1, NUM_INTS).copy(), floats.reshape(-1, 2).copy()
+        first = len(told) - int(ints[0])
+        split = int(told[:first, NUM_METRICS].sum())
+        return (
+            Endings.read(
+                told[:first], reals[:first], metrics[:split], self._names, self._num_agents
+            ),
+            Endings.read(
+                told[first:], reals[first:], metrics[split:], self._names, self._num_agents
+            ),
+        )
+
+    def _metrics(self, buffer: memoryview, words: Sequence[int], extras: int) -> dict[str, Metric]:
+        flat = _array(buffer, words, extras + _BATCH_METRICS, np.float64)
+        rows = [] if flat is None else flat.reshape(-1, 5).tolist()
+        return {self._names[int(i)]: Metric(int(n), s, low, high) for i, n, s, low, high in rows}
+
+    def _learn_names(self, buffer: memoryview, words: Sequence[int], extras: int) -> None:
+        names = _array(buffer, words, extras + _NAMES, np.uint8)
+        if names is not None:
+            first, new = json.loads(names.tobytes())
+            self._names[first:] = new
+
+
+def _array(
+    buffer: memoryview, words: Sequence[int], entry: int, dtype: type[np.generic]
+) -> NDArray[Any] | None:
+    offset, count = words[2 * entry], words[2 * entry + 1]
+    return None if count < 0 else np.frombuffer(buffer, dtype, count, offset)

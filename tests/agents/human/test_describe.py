@@ -1,0 +1,177 @@
+"""Observations and actions in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import Entity, Observation, ObsSpace
+from entity_env.agents.human.describe import (
+    describe_actions,
+    describe_entity,
+    describe_features,
+    describe_number,
+    describe_observation,
+    seen_entities,
+)
+from entity_env.authoring.entity_type import entity_type
+from entity_env.core.observation import (
+    CategoricalAction,
+    ContinuousAction,
+    GlobalCategoricalAction,
+    SelectEntityAction,
+)
+from tests.helpers.strategies import action_spaces, obs_spaces, observations
+
+SPACE = ObsSpace(
+    ["time", "wind.is_North", "wind.is_South"],
+    {"Wall": Entity(["x"]), "Food": Entity(["x", "ripe"]), "Ghost": Entity([])},
+)
+
+
+def seen(reward: float = 0.0) -> Observation:
+    """Two walls, of which one is hidden, a fruit and a ghost."""
+    return Observation(
+        reward=reward,
+        terminated=False,
+        global_features=[2.5, 0.0, 1.0],
+        features={
+            "Wall": np.array([[1.0], [2.0]], np.float32),
+            "Food": np.array([[3.0, 0.25]], np.float32),
+            "Ghost": np.zeros((1, 0), np.float32),
+        },
+        ids={"Food": ["apple"]},
+        visible={"Wall": np.array([True, False])},
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3.0, "3"),
+        (-0.0, "0"),
+        (-2.0, "-2"),
+        (1e15, "1000000000000000"),
+        (0.1, "0.1"),
+        (1 / 3, "0.333"),
+        (-123.456, "-123"),
+        (999.4, "999"),
+        (999.5, "999.5"),
+        (-999.96, "-1000.0"),
+        (1234.56, "1234.6"),
+        (1e-7, "1e-07"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_a_number_has_as_few_digits_as_it_needs(value: float, text: str) -> None:
+    assert describe_number(value) == text
+
+
+@given(st.floats(0.01, 1e6))
+def test_a_number_in_words_is_near_it_and_written_plainly(value: float) -> None:
+    text = describe_number(value)
+    assert "e" not in text
+    assert float(text) == pytest.approx(value, rel=0.006)
+
+
+class Stance(Enum):
+    CALM = 0
+    ANGRY = 1
+
+
+@dataclass
+class Part:
+    is_left: bool
+    is_stance: Stance
+
+
+@dataclass
+class Body:
+    x: float
+    stance: Stance
+    part: Part
+
+
+@given(st.floats(-9, 9, width=16), st.sampled_from(Stance), st.sampled_from(Stance))
+def test_the_member_of_an_enum_is_named_wherever_it_lies(
+    x: float, own: Stance, in_: Stance
+) -> None:
+    body = entity_type(Body)
+    row = body.featurize([Body(x, own, Part(True, in_))])[0]
+    text = describe_features(body.features, row)
+    assert text.startswith(f"x={describe_number(float(np.float32(x)))} stance={own.name} ")
+    assert text.endswith(f" part.is_stance={in_.name}")
+
+
+def test_a_part_whose_own_name_begins_with_is_stays_a_number() -> None:
+    names = ["arms.is_left.x", "arms.is_left.pose.is_Up", "arms.is_left.pose.is_Down"]
+    assert describe_features(names, [0.0, 0.0, 1.0]) == "arms.is_left.x=0 arms.is_left.pose=Down"
+    assert describe_features(["is_alive"], [0.0]) == "is_alive=0"
+
+
+def test_names_and_values_go_together() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        describe_features(["x", "y"], [1.0])
+
+
+def test_what_can_be_seen_is_a_line_each() -> None:
+    lines = describe_observation(seen(), SPACE).splitlines()
+    assert lines == ["time=2.5 wind=South", "Wall x=1", "Food x=3 ripe=0.25", "Ghost"]
+
+
+@pytest.mark.parametrize(("reward", "line"), [(1.5, "reward +1.5"), (-2.0, "reward -2")])
+def test_a_reward_comes_last(reward: float, line: str) -> None:
+    assert describe_observation(seen(reward), SPACE).splitlines()[-1] == line
+
+
+@given(st.data())
+def test_every_entity_is_seen_once_in_the_order_of_its_ids(data: st.DataObject) -> None:
+    space = data.draw(obs_spaces())
+    actions = data.draw(action_spaces())
+    observation = data.draw(observations(space, actions))
+    entities = list(seen_entities(observation, space))
+    assert [entity.id for entity in entities] == list(observation.entity_ids(space))
+    for name in space.entities:
+        mine = [entity for entity in entities if entity.type == name]
+        assert len(mine) == observation.num_entities(name)
+        flags = observation.visible.get(name, [True] * len(mine))
+        assert [entity.is_visible for entity in mine] == [bool(flag) for flag in flags]
+        for entity, row in zip(mine, observation.features.get(name, ()), strict=True):
+            assert entity.features.tolist() == np.asarray(row, np.float64).tolist()
+            assert describe_entity(entity, space).split(" ")[0] == name
+    shown = describe_observation(observation, space).splitlines()
+    assert len(shown) <= len(entities) + 2
+
+
+def test_a_global_choice_says_how_sure_an_agent_was() -> None:
+    labels = ["UP", "DOWN"]
+    sure = GlobalCategoricalAction(1, labels[1], np.array([0.1, 0.9], np.float32))
+    unsure = GlobalCategoricalAction(0, labels[0])
+    assert describe_actions({"move": sure}, seen(), SPACE) == "DOWN 90%"
+    assert describe_actions({"move": unsure}, seen(), SPACE) == "UP"
+    assert describe_actions({"a": sure, "b": unsure}, seen(), SPACE) == "a DOWN 90%; b UP"
+    assert describe_actions({}, seen(), SPACE) == ""
+
+
+def test_a_selected_entity_is_described_though_it_is_hidden() -> None:
+    ids = seen().entity_ids(SPACE)
+    action = SelectEntityAction(actors=[ids[3]], actees=["apple", ids[1]])
+    assert describe_actions({"eat": action}, seen(), SPACE) == "Food x=3 ripe=0.25, Wall x=2"
+
+
+def test_numbers_of_an_actor_stand_together() -> None:
+    action = ContinuousAction(actors=["a", "b"], values=np.array([[0.5, 2.0], [-1.0, 1 / 3]]))
+    assert describe_actions({"push": action}, seen(), SPACE) == "0.5 2, -1 0.333"
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 30])
+def test_of_many_actors_the_first_eight_are_named(count: int) -> None:
+    labels = [f"go{i}" for i in range(count)]
+    action = CategoricalAction(list(range(count)), np.arange(count), labels)
+    words = describe_actions({"move": action}, seen(), SPACE).split(", ")
+    assert words[:8] == labels[:8]
+    assert words[8:] == ([f"and {count - 8} more"] if count > 8 else [])

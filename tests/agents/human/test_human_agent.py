@@ -1,0 +1,182 @@
+"""HumanAgent reads lines: every kind of action, only what is allowed, and hanging up."""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import pytest
+
+from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
+from entity_env.agents import Agent
+from entity_env.agents.human.human_agent import HumanAgent
+from entity_env.agents.human.prompt import keyed_choices
+from entity_env.core.observation import Observation
+
+
+@dataclass
+class Unit:
+    x: int
+    y: int
+
+
+class Move(Enum):
+    UP = 0
+    DOWN = 1
+    LEFT = 2
+    RIGHT = 3
+    STAY = 4
+
+
+MOVES = Categorical(Move, "Moves")
+PICK = SelectEntity(Unit)
+PUSH = Continuous("Push", low=[-1.0, 0.0], high=[1.0, 5.0], labels=["force", "angle"])
+
+UNITS = [Unit(3, 1), Unit(0, 2)]
+
+
+def asking(ask: Callable[[Agent], object], answers: list[object]) -> Game:
+    """A game of one question, whose answer ends up in `answers`."""
+
+    def play(agent: Agent, *, seed: int) -> None:
+        answer = ask(agent)
+        answers.append(answer)
+        if answer is not None:
+            agent.game_over()
+
+    return Game(play, entities=(Unit,), actions=(Move, MOVES, PICK, PUSH), name="asking")
+
+
+def answer(ask: Callable[[Agent], object], typed: str) -> tuple[object, str]:
+    """What a game receives when a person types these lines, and what the person reads."""
+    out = io.StringIO()
+    answers: list[object] = []
+    asking(ask, answers).run(HumanAgent(source=io.StringIO(typed), out=out))
+    return answers[0], out.getvalue()
+
+
+def ask_move(agent: Agent) -> object:
+    return agent.act(Obs().entities(UNITS), Move)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [("w", Move.UP), ("s", Move.DOWN), ("A", Move.LEFT), ("right", Move.RIGHT), ("5", Move.STAY)],
+)
+def test_answers_with_keys_or_labels(typed: str, expected: Move) -> None:
+    chosen, read = answer(ask_move, f"{typed}\n")
+    assert chosen is expected
+    assert "Move:" in read
+    assert "w UP" in read
+    assert "5 STAY" in read
+    assert "q quit" in read
+
+
+def test_lists_what_can_be_seen() -> None:
+    def ask(agent: Agent) -> object:
+        return agent.act(Obs(2).entities(UNITS).visible(Unit, [True, False]), Move)
+
+    _, read = answer(ask, "w\n")
+    assert "Unit x=3 y=1" in read
+    assert "y=2" not in read
+
+
+def test_asks_again_until_the_answer_is_allowed() -> None:
+    def ask(agent: Agent) -> object:
+        mask = [False, True, False, False, True]
+        return agent.act(Obs().entities(UNITS).mask(Move, mask), Move)
+
+    chosen, read = answer(ask, "w\nnorth\n\ns\n")
+    assert chosen is Move.DOWN
+    assert "UP" not in read
+    assert "s DOWN" in read
+    assert "'w' is not among the choices" in read
+    assert "'north' is not among the choices" in read
+
+
+@pytest.mark.parametrize("typed", ["q\n", "Q\n", "", "foo\n"])
+def test_q_and_the_end_of_input_hang_up(typed: str) -> None:
+    chosen, _ = answer(ask_move, typed)
+    assert chosen is None
+
+
+def test_an_interrupt_hangs_up() -> None:
+    def interrupt(observation: Observation) -> None:
+        raise KeyboardInterrupt
+
+    answers: list[object] = []
+    agent = HumanAgent(source=io.StringIO("w\n"), out=io.StringIO(), show=interrupt)
+    assert asking(ask_move, answers).run(agent) == []
+    assert answers == [None]
+
+
+def test_asks_several_actors_one_after_the_other() -> None:
+    def ask(agent: Agent) -> object:
+        return agent.act(Obs().actors(UNITS), MOVES)
+
+    chosen, read = answer(ask, "w\nd\n")
+    assert chosen == [Move.UP, Move.RIGHT]
+    assert "Moves of Unit x=3 y=1 (1 of 2)" in read
+    assert "Moves of Unit x=0 y=2 (2 of 2)" in read
+
+
+def test_hangs_up_between_two_actors() -> None:
+    def ask(agent: Agent) -> object:
+        return agent.act(Obs().actors(UNITS), MOVES)
+
+    assert answer(ask, "w\nq\n")[0] is None
+
+
+def test_selects_from_a_numbered_list() -> None:
+    def ask(agent: Agent) -> object:
+        return agent.act(Obs().actors(UNITS[:1]).entities(UNITS[1:]), PICK)
+
+    chosen, read = answer(ask, "3\n2\n")
+    assert chosen == [UNITS[1]]
+    assert "1 Unit x=3 y=1" in read
+    assert "2 Unit x=0 y=2" in read
+    assert "(1 of 1)" not in read
+
+
+def test_asks_for_numbers_within_bounds() -> None:
+    def ask(agent: Agent) -> object:
+        return agent.act(Obs().actors(UNITS[:1]), PUSH)
+
+    chosen, read = answer(ask, "2\nmuch\n-0.5\nnan\n5\n")
+    assert isinstance(chosen, np.ndarray)
+    assert chosen.tolist() == [[-0.5, 5.0]]
+    assert "2 is not in -1 to 1" in read
+    assert "'much' is not a number" in read
+    assert "nan is not in 0 to 5" in read
+    assert "Push of Unit x=3 y=1, angle" in read
+
+
+def test_plays_on_when_called_without_a_run() -> None:
+    answers: list[object] = []
+    game = asking(ask_move, answers)
+    game.play(HumanAgent(source=io.StringIO("s\n"), out=io.StringIO()), seed=0)
+    assert answers == [Move.DOWN]
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys"),
+    [
+        (["up", "down", "left", "right"], ["up w", "down s", "left a", "right d"]),
+        (["GO_NORTH", "GO_SOUTH"], ["up w", "down s"]),
+        (["ROCK", "PAPER", "SCISSORS"], ["r", "p", "s"]),
+        (["LEFT", "STAY", "RIGHT"], ["left a", "s", "right d"]),
+        (["UP", "STAY", "DOWN"], ["up w", "2", "down s"]),
+        (["A1", "A2", "B1"], ["1", "2", "3"]),
+        (["QUIET", "LOUD"], ["1", "2"]),
+        (["turn left", "strafe left"], ["t", "s"]),
+    ],
+)
+def test_gives_every_label_a_key(labels: list[str], keys: list[str]) -> None:
+    choices = keyed_choices(labels, range(len(labels)))
+    assert [" ".join(choice.keys) for choice in choices] == keys
+
+
+def test_a_key_does_not_depend_on_what_is_allowed() -> None:
+    [choice] = keyed_choices(["ROCK", "PAPER", "SCISSORS"], [2])
+    assert (choice.index, choice.keys) == (2, ("s",))

@@ -1,0 +1,375 @@
+"""The trainer's small parts: settings, what is stored, counted, held back and written down."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings, strategies as st
+from numpy.typing import NDArray
+
+from entity_env.agents.ppo import rollout_buffer as storage_module
+from entity_env.agents.ppo.checkpoint import Learner, load_learner, save_learner
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.episode_meter import EpisodeMeter
+from entity_env.agents.ppo.growing import GrowingArray, GrowingRagged
+from entity_env.agents.ppo.rollout_buffer import DecisionStorage, FrozenDecisions
+from entity_env.agents.ppo.signals import HeldInterrupt
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
+from entity_env.agents.rogue_net.torch_net.attention import has_numba
+from entity_env.agents.rogue_net.torch_net.checkpoint import Checkpoint
+from entity_env.core.episode import Episode
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import CategoricalActionSpace, Entity, ObsSpace
+from entity_env.core.vec_obs import (
+    Metric,
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecObs,
+    VecSelectEntityActionMask,
+)
+from entity_env.errors import CheckpointError, UsageError
+from tests.agents.ppo.small_envs import plain_obs, spoil
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "good", "words"),
+    [
+        ("total_steps", 0, 1, "an integer from 1 to .*"),
+        ("num_steps", 0, 1, "an integer from 1 to .*"),
+        ("minibatch_size", -4, 1, "an integer from 1 to .*"),
+        ("update_epochs", 0, 1, "an integer from 1 to .*"),
+        ("episode_window", 0, 1, "an integer from 1 to .*"),
+        ("num_threads", 0, None, "an integer from 1 to .*"),
+        ("seed", -1, 0, "an integer from 0 to .*"),
+        ("learning_rate", 0.0, 1e-9, "above 0"),
+        ("clip_coef", -0.1, 1e-3, "above 0"),
+        ("max_grad_norm", 0.0, 1e-3, "above 0"),
+        ("gamma", -0.01, 0.0, "between 0 and 1"),
+        ("gamma", float("nan"), 1.0, "a finite number"),
+        ("gae_lambda", 1.01, 1.0, "between 0 and 1"),
+        ("learning_rate", float("nan"), 1.0, "a finite number"),
+        ("learning_rate", float("inf"), 1.0, "a finite number"),
+        ("learning_rate", 10**400, 1.0, "a finite number"),
+        ("num_steps", 10**12, 16, "an integer from 1 to .*"),
+        ("total_steps", 1e3, 1, "an integer from 1 to .*"),
+        ("norm_adv", 1, True, "True or False"),
+        ("device", 3, "cpu", "a name"),
+    ],
+)
+def test_settings_that_cannot_work_are_told(
+    name: str, bad: object, good: object, words: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be {words}, got {str(bad)[:20]}"):
+        PPOConfig.from_json({name: bad})
+    assert getattr(PPOConfig.from_json({name: good}), name) == good
+
+
+def test_settings_are_json_through_and_through() -> None:
+    config = PPOConfig(net=RogueNetConfig(d_model=8), target_kl=0.1, num_threads=None, seed=5)
+    assert PPOConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert PPOConfig.from_json({}) == PPOConfig()
+    with pytest.raises(UsageError, match="'net' holds settings of its own, got 3"):
+        PPOConfig.from_json({"net": 3})
+
+
+@given(st.lists(st.integers(0, 40), max_size=8), st.integers(0, 3))
+def test_an_array_grows_like_a_list(sizes: list[int], width: int) -> None:
+    array, everything = GrowingArray[np.float32](), np.zeros((0, width), np.float32)
+    for i, size in enumerate(sizes):
+        part = np.full((size, width), i, np.float32)
+        array.extend(part)
+        everything = np.concatenate((everything, part))
+        part[:] = -1  # it was copied
+        np.testing.assert_array_equal(array.rows, everything)
+        assert array.rows.dtype == np.float32
+
+
+def test_an_array_of_known_size_needs_no_new_memory() -> None:
+    array, sequences = GrowingArray[np.int64](), GrowingRagged[np.int64]()
+    array.extend(np.arange(100))
+    sequences.extend(RaggedArray(np.arange(100), [40, 60]))
+    first, second = array.rows, sequences.ragged.values
+    for growing in (array, sequences):
+        growing.clear()
+    array.extend(np.arange(100, 200))
+    sequences.extend(RaggedArray(np.arange(7), [0, 7]))
+    assert np.shares_memory(first, array.rows)
+    assert first.tolist() == list(range(100, 200))
+    assert np.shares_memory(second, sequences.ragged.values)
+    assert [part.tolist() for part in sequences.ragged] == [[], list(range(7))]
+
+
+def random_obs(rng: np.random.Generator, num_rows: int) -> tuple[VecObs, dict[str, NDArray[Any]]]:
+    """Observations of two types with actions of every kind, and a sample of each actor."""
+    counts = {"A": rng.integers(0, 3, num_rows), "B": rng.integers(0, 3, num_rows)}
+    features = {
+        name: RaggedArray(rng.random((own.sum(), 2), dtype=np.float32), own)
+        for name, own in counts.items()
+    }
+    entities = counts["A"] + counts["B"]
+
+    def some() -> RaggedArray[np.int64]:
+        lengths = rng.integers(0, entities + 1)
+        return RaggedArray(rng.integers(0, 9, lengths.sum()), lengths)
+
+    go, pick, push, them = some(), some(), some(), some()
+    masks: dict[str, VecActionMask] = {"push": VecContinuousActionMask(push)}
+    labels = RaggedArray(rng.random((len(go.values), 3)) < 0.5, go.lengths)
+    masks["go"] = VecCategoricalActionMask(go, labels if rng.random() < 0.5 else None)
+    pairs = pick.lengths * them.lengths
+    allowed = RaggedArray(rng.random(pairs.sum()) < 0.5, pairs)
+    masks["pick"] = VecSelectEntityActionMask(pick, them, allowed if rng.random() < 0.5 else None)
+    obs = plain_obs(features, masks, np.zeros(num_rows, np.float32), np.zeros(num_rows, np.bool_))
+    for name in rng.permutation(["A", "B"])[: rng.integers(0, 3)]:
+        flags = rng.random(counts[name].sum()) < 0.5
+        obs.visible[str(name)] = RaggedArray(flags, counts[name])
+    samples: dict[str, NDArray[Any]] = {
+        "go": rng.integers(0, 3, len(go.values)),
+        "pick": rng.integers(0, 3, len(pick.values)),
+        "push": rng.random((len(push.values), 2), dtype=np.float32),
+    }
+    return obs, samples
+
+
+def facts(obs: VecObs, samples: dict[str, NDArray[Any]], row: int) -> dict[str, Any]:
+    """All that one decision consists of, as lists; everything is said, even what is usual."""
+    said: dict[str, Any] = {}
+    for name, features in obs.features.items():
+        said[name] = features[row].tolist()
+        flags = obs.visible.get(name)
+        said[f"{name} visible"] = [True] * len(said[name]) if flags is None else flags[row].tolist()
+    for name, mask in obs.action_masks.items():
+        said[f"{name} actors"] = mask.actors[row].tolist()
+        drawn = RaggedArray(samples[name], mask.actors.lengths)
+        said[f"{name} samples"] = drawn[row].tolist()
+        if isinstance(mask, VecContinuousActionMask):
+            continue
+        num_actors = len(said[f"{name} actors"])
+        everything: list[Any] = [[True] * 3] * num_actors
+        if isinstance(mask, VecSelectEntityActionMask):
+            said["actees"] = mask.actees[row].tolist()
+            everything = [True] * (num_actors * len(said["actees"]))
+        said[f"{name} mask"] = everything if mask.mask is None else mask.mask[row].tolist()
+    return said
+
+
+def gathered(frozen: FrozenDecisions, mb_inds: NDArray[np.int64]) -> list[dict[str, Any]]:
+    stored = frozen.gather(mb_inds)
+    nothing = np.zeros(len(mb_inds), np.float32)
+    obs = plain_obs(stored.obs.features, stored.obs.action_masks, nothing, nothing > 0)
+    obs.visible.update(stored.obs.visible)
+    samples: dict[str, NDArray[Any]] = dict(stored.samples)
+    return [facts(obs, samples, row) for row in range(len(mb_inds))]
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_every_stored_decision_comes_back_in_any_order(
+    seed: int, sizes: list[int], is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_it = is_compiled and has_numba()
+    monkeypatch.setattr(storage_module, "has_numba", lambda: has_it)
+    rng = np.random.default_rng(seed)
+    storage = DecisionStorage({"go": 3, "pick": 0, "push": 0})
+    for _ in range(2):  # the second time in memory that was used before
+        storage.clear()
+        expected: list[dict[str, Any]] = []
+        for num_rows in sizes:
+            obs, samples = random_obs(rng, num_rows)
+            rows = None if rng.random() < 0.3 else np.flatnonzero(rng.random(num_rows) < 0.6)
+            chosen = range(num_rows) if rows is None else rows.tolist()
+            expected += [facts(obs, samples, row) for row in chosen]
+            storage.add(obs, samples, rows)
+            spoil(obs)
+        for _ in range(2):
+            mb_inds = rng.permutation(len(expected))[: rng.integers(0, len(expected) + 1)]
+            assert gathered(storage.freeze(), mb_inds) == [expected[i] for i in mb_inds]
+
+
+def ended(rewards: list[float], **metrics: Metric) -> VecObs:
+    nothing = np.zeros(1, np.float32)
+    obs = plain_obs({}, {}, nothing, nothing > 0)
+    obs.episodes = [
+        Episode(reward, i + 1, True, False, 0, metrics={"score": reward})
+        for i, reward in enumerate(rewards)
+    ]
+    obs.metrics = metrics
+    return obs
+
+
+@given(st.lists(st.lists(st.integers(-9, 9).map(float), max_size=4), max_size=6), st.integers(1, 5))
+def test_means_go_over_the_last_episodes(batches: list[list[float]], window: int) -> None:
+    meter = EpisodeMeter(window)
+    assert math.isnan(meter.mean_reward)
+    assert math.isnan(meter.mean_length)
+    for rewards in batches:
+        meter.add(ended(rewards))
+    every = [reward for rewards in batches for reward in rewards]
+    lengths = [i + 1 for rewards in batches for i in range(len(rewards))]
+    assert meter.num_episodes == len(every)
+    if not every:
+        assert meter.metrics == {}
+        return
+    assert meter.mean_reward == pytest.approx(np.mean(every[-window:]))
+    assert meter.mean_length == pytest.approx(np.mean(lengths[-window:]))
+    score = meter.metrics["episode/score"]  # of the rollout, however many there were
+    assert score == Metric(len(every), sum(every), min(every), max(every))
+    meter.start_rollout()
+    assert meter.metrics == {}
+    assert meter.num_episodes == len(every)
+    assert meter.mean_reward == pytest.approx(np.mean(every[-window:]))
+
+
+def test_metrics_of_batches_are_joined_and_left_alone() -> None:
+    meter = EpisodeMeter(3)
+    first, second = Metric(2, 3.0, 1.0, 2.0), Metric(1, -5.0, -5.0, -5.0)
+    for metric in (first, Metric(), second):
+        meter.add(ended([], speed=metric))
+    assert meter.metrics == {"speed": Metric(3, -2.0, -5.0, 2.0)}
+    assert first == Metric(2, 3.0, 1.0, 2.0)
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_interrupt_waits_and_the_second_strikes() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with HeldInterrupt() as held:
+        held.check()
+        press()
+        with pytest.raises(KeyboardInterrupt):
+            press()
+        with pytest.raises(KeyboardInterrupt):
+            held.check()
+        held.check()  # told once
+        press()  # the next one is a first one again
+        with pytest.raises(KeyboardInterrupt):
+            held.check()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_handler_comes_back_after_an_error() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def fail() -> None:
+        with HeldInterrupt():
+            assert signal.getsignal(signal.SIGINT) is not before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_another_thread_leaves_the_handler_alone() -> None:
+    found: list[object] = []
+
+    def hold() -> None:
+        with HeldInterrupt() as held:
+            found.append(signal.getsignal(signal.SIGINT))
+            held.check()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    thread.join()
+    assert found == [signal.getsignal(signal.SIGINT)]
+
+
+def learner(seed: int) -> Learner:
+    torch.manual_seed(seed)
+    actions = {"go": CategoricalActionSpace(["a", "b"])}
+    net = RogueNet(ObsSpace([], {"A": Entity(["x"])}), actions, RogueNetConfig(d_model=4))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(seed)
+    return Learner(net, optimizer, generator, np.random.default_rng(seed))
+
+
+def descend(one: Learner) -> list[torch.Tensor]:
+    """A step that depends on all there is: parameters, moments, and both random states."""
+    noise = torch.randn(1, generator=one.generator) + float(one.rng.normal())
+    one.optimizer.zero_grad()
+    total = torch.stack([(each * noise).sin().sum() for each in one.net.parameters()]).sum()
+    total.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+    one.optimizer.step()
+    return [each.detach().clone() for each in one.net.parameters()]
+
+
+def saved(tmp_path: Path) -> tuple[Learner, Checkpoint]:
+    one = learner(1)
+    descend(one)
+    one.step, one.update, one.num_episodes, one.elapsed_s = 100, 7, 3, 1.5
+    save_learner(tmp_path / "checkpoint", one, PPOConfig(seed=9))
+    return one, load_checkpoint(tmp_path / "checkpoint")
+
+
+def test_a_learner_goes_on_as_if_it_had_not_been_written_down(tmp_path: Path) -> None:
+    one, checkpoint = saved(tmp_path)
+    other = learner(2)
+    load_learner(checkpoint, other)
+    assert (other.step, other.update, other.num_episodes, other.elapsed_s) == (100, 7, 3, 1.5)
+    for _ in range(3):
+        for mine, its in zip(descend(one), descend(other), strict=True):
+            assert torch.equal(mine, its)
+    config = checkpoint.training["config"]
+    assert isinstance(config, dict)
+    assert PPOConfig.from_json(config) == PPOConfig(seed=9)
+
+
+def rng_state(number: object) -> dict[str, object]:
+    """A state of the generator with another number in it."""
+    state = np.random.default_rng(0).bit_generator.state
+    return {**state, "state": {"state": number, "inc": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"step": None}, "step is None, not an integer"),
+        ({"step": math.inf}, "step is inf, not an integer"),
+        ({"step": -5}, "step is -5, not an integer from 0"),
+        ({"update": -1}, "update is -1"),
+        ({"update": 2**200}, "update is 1606938"),
+        ({"num_episodes": True}, "num_episodes is True"),
+        ({"elapsed_s": math.nan}, "elapsed_s is nan, not a number"),
+        ({"rng": rng_state(-1)}, "does not fit"),
+        ({"rng": rng_state(2**200)}, "does not fit"),
+        ({"rng": rng_state("x")}, "does not fit"),
+        ({"elapsed_s": "long"}, "elapsed_s is 'long', not a number"),
+        ({"rng": 3}, "rng is 3, not an object"),
+        ({"rng": {"bit_generator": "MT19937"}}, "does not fit"),
+    ],
+)
+def test_notes_that_do_not_fit_are_told(
+    tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
+    _, found = saved(tmp_path)
+    other = learner(2)
+    wrong = Checkpoint(found.net, {**found.training, **changes}, found.optimizer, found.path)
+    with pytest.raises(CheckpointError, match=words):
+        load_learner(wrong, other)
+
+
+def test_an_optimizer_that_does_not_fit_is_told(tmp_path: Path) -> None:
+    _, found = saved(tmp_path)
+    name = next(key for key in found.optimizer if key.endswith(".exp_avg"))
+    whole = dict(found.optimizer)
+    less = {key: value for key, value in whole.items() if key != name}
+    wider = {**whole, name: torch.zeros(99)}
+    for optimizer in (less, wider, {}):
+        wrong = Checkpoint(found.net, found.training, optimizer, found.path)
+        with pytest.raises(CheckpointError, match="cannot be resumed: what the trainer noted"):
+            load_learner(wrong, learner(2))

@@ -1,0 +1,296 @@
+"""One update of PPO equals formulas written out in numpy, in its losses and in its gradients."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.logging import Losses
+from entity_env.agents.ppo.rollout_buffer import FrozenDecisions
+from entity_env.agents.ppo.update import Batch, learn, minibatch_loss
+from entity_env.agents.rogue_net import ObsBatch, RogueNet
+from entity_env.agents.rogue_net.torch_net.net import Evaluation
+from entity_env.core.ragged import RaggedArray
+
+Doubles = NDArray[np.float64]
+
+
+class TableNet(nn.Module):
+    """Knows one log-probability, value and entropy a decision; the sample names the decision."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, logprobs: Doubles, values: Doubles, entropy: Doubles) -> None:
+        super().__init__()
+        self.logprobs = nn.Parameter(torch.tensor(logprobs, dtype=torch.float32))
+        self.values = nn.Parameter(torch.tensor(values, dtype=torch.float32))
+        self.entropy = nn.Parameter(torch.tensor(entropy, dtype=torch.float32))
+        self.seen: list[list[int]] = []
+
+    def evaluate(self, obs: ObsBatch, samples: dict[str, NDArray[np.int64]]) -> Evaluation:
+        """Looks them up."""
+        index = torch.from_numpy(samples["go"])
+        self.seen.append(index.tolist())
+        return Evaluation(self.logprobs[index], self.entropy[index], self.values[index])
+
+    def as_net(self) -> RogueNet:
+        """What the trainer takes it for."""
+        return cast("RogueNet", self)
+
+
+def table_net(rng: np.random.Generator, count: int) -> TableNet:
+    return TableNet(rng.normal(size=count), rng.normal(size=count), rng.random(count))
+
+
+def batch_near(
+    net: TableNet, rng: np.random.Generator, spread: float, b_inds: NDArray[np.int64] | None = None
+) -> Batch:
+    """What a policy that differs from the network's by about `spread` did."""
+    count = len(net.logprobs)
+    names: NDArray[np.int64 | np.float32] = np.arange(count)
+    samples = RaggedArray(names, np.ones(count, np.int64))
+    old_logprobs = net.logprobs.detach().numpy() + rng.normal(size=count) * spread
+    old_values = net.values.detach().numpy() + rng.normal(size=count) * spread
+    return Batch(
+        decisions=FrozenDecisions(ObsBatch({}, {}, {}), {"go": samples}),
+        b_inds=np.arange(count) if b_inds is None else b_inds,
+        logprobs=old_logprobs.astype(np.float32),
+        values=old_values.astype(np.float32),
+        advantages=rng.normal(size=count).astype(np.float32),
+        returns=rng.normal(size=count).astype(np.float32),
+    )
+
+
+class Reference:
+    """Loss, figures and gradients of some decisions, a decision at a time."""
+
+    def __init__(
+        self, net: TableNet, batch: Batch, inds: list[int], config: PPOConfig, ent_coef: float
+    ) -> None:
+        count, clip = len(inds), config.clip_coef
+        self.gradients: dict[str, Doubles] = {
+            name: np.zeros(len(parameter)) for name, parameter in net.named_parameters()
+        }
+        weights = batch.advantages[inds].astype(np.float64)
+        if config.norm_adv and count > 1:
+            weights = (weights - weights.mean()) / (weights.std(ddof=1) + 1e-8)
+        policy, value, entropy, kl, clipped = np.zeros(5)
+        now = {name: parameter.tolist() for name, parameter in net.named_parameters()}
+        for i, weight in zip(inds, weights.tolist(), strict=True):
+            log_ratio = now["logprobs"][i] - float(batch.logprobs[i])
+            ratio = np.exp(log_ratio)
+            bounded = min(max(ratio, 1 - clip), 1 + clip)
+            policy -= min(ratio * weight, bounded * weight)
+            is_free = ratio * weight <= bounded * weight
+            self.gradients["logprobs"][i] -= weight * ratio / count if is_free else 0.0
+
+            new, old = now["values"][i], float(batch.values[i])
+            target = float(batch.returns[i])
+            near = old + min(max(new - old, -clip), clip)
+            errors = (new - target) ** 2, (near - target) ** 2
+            cut = config.clip_vloss and errors[1] > errors[0]
+            value += 0.5 * errors[cut]
+            moves = not cut or abs(new - old) < clip
+            slope = (near if cut else new) - target
+            self.gradients["values"][i] += config.vf_coef * slope / count if moves else 0.0
+
+            entropy += now["entropy"][i]
+            self.gradients["entropy"][i] -= ent_coef / count
+            kl += ratio - 1 - log_ratio
+            clipped += abs(ratio - 1) > clip
+        self.figures = np.array([policy, value, entropy, kl, clipped]) / count
+        policy, value, entropy = self.figures[:3]
+        self.loss = policy - ent_coef * entropy + config.vf_coef * value
+
+    @property
+    def norm(self) -> float:
+        """Length of the gradient."""
+        return float(np.linalg.norm(np.concatenate(list(self.gradients.values()))))
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(1, 12),
+    spread=st.sampled_from([0.0, 0.05, 0.5, 2.0]),
+    clip_coef=st.sampled_from([0.1, 0.2, 0.7]),
+    switches=st.tuples(st.booleans(), st.booleans()),
+    coefs=st.sampled_from([(0.5, 0.0), (0.25, 0.1), (2.0, 0.5), (0.0, 0.02)]),
+)
+def test_loss_and_gradients_equal_the_formulas(
+    seed: int,
+    count: int,
+    spread: float,
+    clip_coef: float,
+    switches: tuple[bool, bool],
+    coefs: tuple[float, float],
+) -> None:
+    rng = np.random.default_rng(seed)
+    net = table_net(rng, count)
+    batch = batch_near(net, rng, spread)
+    config = PPOConfig(
+        clip_coef=clip_coef, norm_adv=switches[0], clip_vloss=switches[1], vf_coef=coefs[0]
+    )
+    inds = rng.permutation(count)[: int(rng.integers(1, count + 1))]
+    loss, figures = minibatch_loss(net.as_net(), batch, inds, config, coefs[1])
+    expected = Reference(net, batch, inds.tolist(), config, coefs[1])
+    assert float(loss.detach()) == pytest.approx(expected.loss, rel=1e-3, abs=1e-3)
+    np.testing.assert_allclose(figures, expected.figures, rtol=1e-3, atol=1e-3)
+    assert not figures.requires_grad
+    parameters = dict(net.named_parameters())
+    gradients = torch.autograd.grad(loss, list(parameters.values()))
+    for name, gradient in zip(parameters, gradients, strict=True):
+        np.testing.assert_allclose(
+            gradient, expected.gradients[name], rtol=1e-3, atol=1e-3, err_msg=name
+        )
+
+
+@pytest.mark.parametrize(
+    ("advantage", "log_ratio", "moves"),
+    [
+        (1.0, 0.5, False),  # good, and already much more probable
+        (1.0, -0.5, True),  # good, but less probable: it may come back
+        (-1.0, 0.5, True),
+        (-1.0, -0.5, False),
+        (1.0, 0.1, True),
+        (-1.0, -0.1, True),
+    ],
+)
+def test_what_moved_far_enough_moves_no_further(
+    advantage: float, log_ratio: float, moves: bool
+) -> None:
+    net = TableNet(np.array([log_ratio]), np.zeros(1), np.zeros(1))
+    batch = batch_near(net, np.random.default_rng(0), 0.0)
+    batch.logprobs[:] = 0.0
+    batch.advantages[:] = advantage
+    loss, _ = minibatch_loss(net.as_net(), batch, batch.b_inds, PPOConfig(vf_coef=0.0), 0.0)
+    (gradient,) = torch.autograd.grad(loss, [net.logprobs])
+    assert bool(gradient) is moves
+    if moves:  # a step against the gradient makes what was good more probable
+        assert float(gradient) * advantage < 0
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.01, 0.3, 1e6])
+def test_a_long_gradient_is_followed_as_far_as_allowed(max_grad_norm: float) -> None:
+    rng = np.random.default_rng(3)
+    net = table_net(rng, 9)
+    batch = batch_near(net, rng, 0.4)
+    config = PPOConfig(update_epochs=1, max_grad_norm=max_grad_norm)
+    expected = Reference(net, batch, list(range(9)), config, 0.1)
+    before = {name: each.detach().clone() for name, each in net.named_parameters()}
+    learn(net.as_net(), torch.optim.SGD(net.parameters(), lr=1.0), batch, config, 0.1, rng)
+    scale = min(1.0, max_grad_norm / expected.norm)
+    assert (scale < 1) == (max_grad_norm < 1)
+    for name, parameter in net.named_parameters():
+        moved = (parameter.detach() - before[name]).numpy()
+        np.testing.assert_allclose(moved, -scale * expected.gradients[name], rtol=1e-3, atol=1e-5)
+
+
+def frozen(net: TableNet) -> torch.optim.Optimizer:
+    """An optimizer whose steps are of length 0."""
+    return torch.optim.SGD(net.parameters(), lr=0.0)
+
+
+@settings(max_examples=40)
+@given(
+    count=st.integers(1, 30),
+    minibatch_size=st.integers(1, 40),
+    update_epochs=st.integers(1, 4),
+    seed=st.integers(0, 99),
+)
+def test_an_epoch_is_every_known_decision_once(
+    count: int, minibatch_size: int, update_epochs: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    net = table_net(rng, 40)
+    known = np.sort(rng.choice(40, count, replace=False))
+    config = PPOConfig(minibatch_size=minibatch_size, update_epochs=update_epochs)
+    learn(net.as_net(), frozen(net), batch_near(net, rng, 0.1, known), config, 0.0, rng)
+    num_minibatches = max(1, round(count / minibatch_size))
+    assert len(net.seen) == update_epochs * num_minibatches
+    sizes = {len(inds) for inds in net.seen}
+    assert max(sizes) - min(sizes) <= 1
+    for epoch in range(update_epochs):
+        parts = net.seen[epoch * num_minibatches : (epoch + 1) * num_minibatches]
+        assert sorted(chain.from_iterable(parts)) == known.tolist()
+
+
+def test_epochs_are_shuffled_by_the_generator_that_is_given() -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        net = table_net(np.random.default_rng(0), 20)
+        batch = batch_near(net, np.random.default_rng(0), 0.1)
+        learn(net.as_net(), frozen(net), batch, PPOConfig(), 0.0, np.random.default_rng(seed))
+        orders.append(net.seen)
+    assert orders[0] == orders[1] != orders[2]
+    assert orders[0][0] != orders[0][1]
+
+
+def losses_of(net: TableNet, batch: Batch, config: PPOConfig) -> Losses:
+    return learn(net.as_net(), frozen(net), batch, config, 0.1, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("minibatch_size", [1, 4, 100])
+def test_reported_figures_are_means_over_minibatches(minibatch_size: int) -> None:
+    rng = np.random.default_rng(5)
+    net = table_net(rng, 10)
+    batch = batch_near(net, rng, 0.5)
+    config = PPOConfig(minibatch_size=minibatch_size, update_epochs=2)
+    losses = losses_of(net, batch, config)
+    parts = [Reference(net, batch, inds, config, 0.1).figures for inds in net.seen]
+    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+    got = [getattr(losses, name) for name in names]
+    np.testing.assert_allclose(got, np.mean(parts, axis=0), rtol=1e-3, atol=1e-4)
+
+
+def test_divergence_ends_an_update_after_the_epoch_in_which_it_was_seen() -> None:
+    rng = np.random.default_rng(6)
+    net = table_net(rng, 8)
+    batch = batch_near(net, rng, 0.5)
+    kl = losses_of(net, batch, PPOConfig(update_epochs=5)).approx_kl
+    for target_kl, num_epochs in ((None, 5), (100 * kl, 5), (0.0, 1)):
+        net.seen.clear()
+        config = PPOConfig(update_epochs=5, minibatch_size=4, target_kl=target_kl)
+        losses_of(net, batch, config)
+        assert len(net.seen) == 2 * num_epochs
+
+
+@pytest.mark.parametrize(
+    ("values", "returns", "expected"),
+    [
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 1.0),
+        ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0], 0.0),
+        ([5.0, 5.0, 5.0], [1.0, 2.0, 3.0], 0.0),  # a constant off is no variance
+        ([3.0, 2.0, 1.0], [1.0, 2.0, 3.0], -3.0),
+        ([1.0, 2.0, 3.0], [4.0, 4.0, 4.0], float("nan")),
+    ],
+)
+def test_explained_variance(values: list[float], returns: list[float], expected: float) -> None:
+    rng = np.random.default_rng(0)
+    net = table_net(rng, 4)
+    batch = batch_near(net, rng, 0.1, np.array([0, 1, 3]))
+    batch.values[batch.b_inds], batch.returns[batch.b_inds] = values, returns
+    batch.returns[2] = 1e6  # its outcome is not known: it counts for nothing
+    got = losses_of(net, batch, PPOConfig()).explained_variance
+    assert got == pytest.approx(expected, abs=1e-6, nan_ok=True)
+
+
+def test_decisions_that_are_not_known_get_no_gradient() -> None:
+    rng = np.random.default_rng(8)
+    net = table_net(rng, 6)
+    batch = batch_near(net, rng, 0.3, np.array([1, 4]))
+    before: list[Tensor] = [each.detach().clone() for each in net.parameters()]
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    learn(net.as_net(), optimizer, batch, PPOConfig(), 0.1, rng)
+    others = [0, 2, 3, 5]
+    for parameter, old in zip(net.parameters(), before, strict=True):
+        assert torch.equal(parameter.detach()[others], old[others])
+    assert not torch.equal(net.values.detach()[[1, 4]], before[1][[1, 4]])

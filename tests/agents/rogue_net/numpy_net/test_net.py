@@ -1,0 +1,567 @@
+"""RogueNet in numpy gives the numbers of rogue-net, plain and fused, and plays without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+
+from entity_env.agents.batch_policy import BatchPolicy
+from entity_env.agents.rogue_net import (
+    CategoricalDistribution,
+    GaussianDistribution,
+    NeuralAgent,
+    NumpyAgent,
+    NumpyNet,
+    RelposEncodingConfig,
+    RogueNet,
+    RogueNetConfig,
+    TranslationConfig,
+    Weights,
+    save_checkpoint,
+)
+from entity_env.agents.rogue_net.numpy_net import fused as numpy_fused
+from entity_env.agents.rogue_net.numpy_net.distributions import (
+    CategoricalArrays,
+    GaussianArrays,
+    choose_label,
+    tempered,
+)
+from entity_env.agents.rogue_net.numpy_net.functions import gelu, log_softmax
+from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
+from entity_env.agents.rogue_net.torch_net.distributions import tempered as torch_tempered
+from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Turn
+from entity_env.core.observation import (
+    CategoricalActionMask,
+    ContinuousActionMask,
+    GlobalCategoricalActionMask,
+    Observation,
+    SelectEntityActionMask,
+)
+from entity_env.core.spaces import (
+    ActionSpace,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    Entity,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.errors import CheckpointError, SchemaError, UsageError
+from entity_env.games import cherry_pick, multi_snake, snake, treasure_hunt
+from entity_env.vec import VecEnv
+from tests.agents.rogue_net.fixtures import DATA, FIXTURES, OPTIONS, Fixture, batch_of
+from tests.helpers.tiny_games import chaos
+
+Case = Mapping[str, NDArray[np.float64]]
+EVERY = pytest.mark.parametrize("fixture", FIXTURES + OPTIONS, ids=lambda fixture: fixture.name)
+
+
+def _check_logprobs(got: NDArray[np.float32], wanted: NDArray[np.float32]) -> None:
+    allowed = wanted > -1e29
+    np.testing.assert_allclose(got[allowed], wanted[allowed], rtol=1e-5, atol=2e-5)
+    assert (got[~allowed] < -1e29).all()
+    np.testing.assert_array_equal(got.argmax(axis=1), wanted.argmax(axis=1))
+
+
+@EVERY
+def test_numbers_equal_upstream(fixture: Fixture) -> None:
+    net, cases = NumpyNet(fixture.weights), fixture.cases()
+    for part in (*([case] for case in cases), cases):
+        distributions, values = net.distributions(batch_of(fixture, part))
+        np.testing.assert_allclose(values, [case["value"] for case in part], atol=1e-5, rtol=0)
+        for action, each in distributions.items():
+            assert isinstance(each, CategoricalArrays)
+            for row, case in enumerate(part):
+                wanted = case[f"logprobs/{action}"].astype(np.float32)
+                if wanted.size:
+                    got = each.logprobs[each.rows == row][:, : wanted.shape[1]]
+                    _check_logprobs(got, wanted)
+
+
+def _own(fixture: Fixture, case: Case) -> dict[str, NDArray[np.float32]]:
+    return {
+        name: case[f"features/{name}"].reshape(-1, len(entity.features)).astype(np.float32)
+        if entity.features
+        else np.zeros((len(case[f"features/{name}"]), 0), np.float32)
+        for name, entity in fixture.obs_space.entities.items()
+    }
+
+
+def _shared(case: Case) -> NDArray[np.float32]:
+    return case.get("global", np.zeros(0)).reshape(-1).astype(np.float32)
+
+
+def _visible(fixture: Fixture, case: Case) -> NDArray[np.bool_] | None:
+    if not any(key.startswith("visible/") for key in case):
+        return None
+    own = _own(fixture, case)
+    flags = [case.get(f"visible/{name}", np.ones(len(own[name]))) for name in own]
+    has_global = any(
+        isinstance(space, GlobalCategoricalActionSpace) for space in fixture.action_space.values()
+    )
+    return np.concatenate([*flags, np.ones(int(has_global))]).astype(np.bool_)
+
+
+def _fused_logits(
+    net: FusedNet, fixture: Fixture, case: Case, action: str, x: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    actors = case[f"actors/{action}"].astype(np.int64)
+    if isinstance(fixture.action_space[action], SelectEntityActionSpace):
+        return net.score_actees(action, x[actors], x[case[f"actees/{action}"].astype(np.int64)])
+    return net.score_labels(action, x[actors])
+
+
+@EVERY
+def test_one_observation_at_a_time_equals_upstream(fixture: Fixture) -> None:
+    net = FusedNet(fixture.weights)
+    for case in fixture.cases():
+        own = _own(fixture, case)
+        kept = {name: array.copy() for name, array in own.items()}
+        x = net.encode(own, _shared(case), _visible(fixture, case))
+        assert x is not None
+        assert net.value(x) == pytest.approx(float(case["value"]), abs=1e-5)
+        for action in fixture.action_space:
+            wanted = case[f"logprobs/{action}"].astype(np.float32)
+            if not wanted.size:
+                continue
+            logits = _fused_logits(net, fixture, case, action, x)
+            if f"mask/{action}" in case:
+                logits = np.where(case[f"mask/{action}"], logits, np.float32(-1e30))
+            _check_logprobs(log_softmax(logits), wanted)
+        few = np.array([len(x) - 1, 0])
+        some = net.encode(own, _shared(case), _visible(fixture, case), few)
+        assert some is not None
+        np.testing.assert_allclose(some, x[few], rtol=1e-4, atol=1e-5)
+        for name, array in own.items():
+            np.testing.assert_array_equal(array, kept[name])
+
+
+def test_numpy_1_multiplies_rows_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture = FIXTURES[3]
+    net, case = FusedNet(fixture.weights), fixture.cases()[0]
+    expected = net.encode(_own(fixture, case), _shared(case))
+    monkeypatch.setattr(numpy_fused, "_row_dot", partial(np.einsum, "ij,ij->i"))
+    got = net.encode(_own(fixture, case), _shared(case))
+    assert got is not None
+    assert expected is not None
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_gelu_is_exact_enough() -> None:
+    x = np.concatenate([np.linspace(-9, 9, 200_001), [-1e6, 1e6, 0.0]]).astype(np.float32)
+    expected = torch.nn.functional.gelu(torch.from_numpy(x).double()).numpy()
+    np.testing.assert_allclose(gelu(x), expected, rtol=1e-6, atol=1.5e-6)
+
+
+OBS = ObsSpace(("t",), {"A": Entity(("x", "y")), "keys": Entity(()), "B": Entity(("y", "x", "z"))})
+ACTIONS: dict[str, ActionSpace] = {
+    "move": CategoricalActionSpace(("a", "b", "c")),
+    "a.b": SelectEntityActionSpace(),
+    "mode": GlobalCategoricalActionSpace(("on", "off")),
+    "push": ContinuousActionSpace((-1.0, 5.0), (1.0, 6.0), ("l", "r")),
+}
+POSITIONED = ObsSpace(("t", "x", "y"), {"A": Entity(("x", "y")), "B": Entity(("y", "x", "z"))})
+CONFIGS = [
+    RogueNetConfig(d_model=8, n_layer=2, n_head=2, d_qk=4),
+    RogueNetConfig(d_model=4, n_layer=0, n_head=1, d_qk=3),
+    RogueNetConfig(d_model=6, n_layer=1, n_head=6, d_qk=1),
+    RogueNetConfig(d_model=1, n_layer=1, n_head=1, d_qk=1),
+]
+POSITIONED_CONFIGS = [
+    RogueNetConfig(
+        d_model=8,
+        relpos_encoding=RelposEncodingConfig(
+            (2, 3), ("x", "y"), value_relpos_projection=True, per_entity_values=True
+        ),
+    ),
+    RogueNetConfig(
+        d_model=8,
+        relpos_encoding=RelposEncodingConfig(
+            (4, 3),
+            ("x", "y"),
+            radial=True,
+            distance=True,
+            interpolate=True,
+            rotation_angle_feature="z",
+        ),
+        translation=TranslationConfig("__global__", ("x", "y"), None, "t", True),
+    ),
+]
+
+
+def _weights(obs_space: ObsSpace, config: RogueNetConfig, seed: int, scale: float) -> Weights:
+    torch.manual_seed(seed)
+    net = RogueNet(obs_space, ACTIONS, config)
+    with torch.no_grad():
+        for name, tensor in net.state_dict().items():
+            if name.endswith(("count", "squares_sum")):
+                tensor.uniform_(0, 20)
+            elif tensor.dtype == torch.float32 and not name.endswith("strides"):
+                tensor.normal_(std=scale)
+    return net.weights()
+
+
+@st.composite
+def observations(draw: st.DrawFn, obs_space: ObsSpace) -> Observation:
+    """Of any number of entities, at least one, with actors of every action."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    counts = {name: draw(st.integers(0, 4)) for name in obs_space.entities}
+    total = sum(counts.values())
+    ids = {name: [(name, i) for i in range(count)] for name, count in counts.items()}
+    known = [each for name in ids for each in ids[name]]
+    chosen = draw(st.lists(st.sampled_from(known), max_size=4)) if known else []
+    mask = rng.random((len(chosen), 3)) < 0.5
+    mask[:, 1] = True
+    pairs = rng.random((len(chosen), total)) < 0.5
+    pairs[:, :1] = True
+    masked = draw(st.booleans())
+    hidden = draw(st.booleans())
+    return Observation(
+        reward=0.0,
+        global_features=rng.normal(size=len(obs_space.global_features)),
+        features={
+            name: rng.normal(size=(count, len(obs_space.entities[name].features))) * 2
+            for name, count in counts.items()
+            if count or draw(st.booleans())
+        },
+        ids={name: each for name, each in ids.items() if each},
+        actions={
+            "move": CategoricalActionMask(actor_ids=chosen, mask=mask if masked else None),
+            "a.b": SelectEntityActionMask(actor_ids=chosen, mask=pairs if masked else None),
+            "mode": GlobalCategoricalActionMask([0, 1] if masked else None),
+            "push": ContinuousActionMask(actor_ids=chosen),
+        },
+        visible={"A": rng.random(counts["A"]) < 0.5} if hidden and counts["A"] else {},
+    )
+
+
+def _equal_ways(weights: Weights, observation: Observation) -> None:
+    """The quick way, the thorough one and torch make the same of one observation."""
+    agent = NumpyAgent(weights, greedy=True)
+    quick_chosen, quick = agent.choose(observation)
+    others = (
+        agent._choose_from_batch(observation),
+        NeuralAgent(RogueNet.of(weights), greedy=True).choose(observation),
+    )
+    for chosen, probs in others:
+        for name, each in quick.items():
+            assert len(each) == len(probs[name]) == len(quick_chosen[name])
+            if not len(each):
+                continue
+            np.testing.assert_allclose(each, probs[name], rtol=1e-3, atol=2e-5)
+            best = np.sort(each, axis=1)
+            if best.shape[1] == 1 or (best[:, -1] - best[:, -2] > 1e-3).all():
+                np.testing.assert_array_equal(quick_chosen[name], chosen[name])
+        np.testing.assert_allclose(quick_chosen["push"], chosen["push"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"d{config.d_model}")
+@settings(max_examples=25)
+@given(data=st.data())
+def test_all_ways_are_equal(config: RogueNetConfig, data: st.DataObject) -> None:
+    seed = data.draw(st.integers(0, 3))
+    _equal_ways(_weights(OBS, config, seed, 0.4), data.draw(observations(OBS)))
+
+
+@pytest.mark.parametrize("config", POSITIONED_CONFIGS, ids=["grid", "polar and translated"])
+@settings(max_examples=25)
+@given(data=st.data())
+def test_all_ways_are_equal_with_positions(config: RogueNetConfig, data: st.DataObject) -> None:
+    _equal_ways(_weights(POSITIONED, config, 0, 0.4), data.draw(observations(POSITIONED)))
+
+
+def _usual(**changes: object) -> Observation:
+    given: dict[str, object] = {
+        "reward": 0.0,
+        "global_features": np.zeros(1, np.float32),
+        "features": {
+            "A": np.array([[0.0, 1.0], [2.0, -1.0]], np.float32),
+            "keys": np.zeros((1, 0), np.float32),
+        },
+        "ids": {"A": [10, 11], "keys": [12]},
+        "actions": {
+            "move": CategoricalActionMask(actor_ids=[11]),
+            "a.b": SelectEntityActionMask(actor_ids=[12, 10], actee_types=["A"]),
+        },
+    }
+    return Observation(**(given | changes))  # type: ignore[arg-type]  # what a test gets wrong, too
+
+
+@pytest.mark.parametrize("scale", [0.4, 30.0, 3000.0])
+def test_sharp_attention_is_as_exact(scale: float) -> None:
+    """Logits far beyond what `exp` takes, of both signs."""
+    weights = _weights(OBS, CONFIGS[0], 5, 0.4)
+    tensors = dict(weights.tensors)
+    for name, tensor in weights.tensors.items():
+        if ".attn.query." in name:
+            tensors[name] = tensor * np.float32(scale)
+    sharp = Weights(OBS, ACTIONS, weights.config, tensors)
+    rng = np.random.default_rng(0)
+    own = {"A": rng.normal(size=(9, 2)).astype(np.float32)}
+    with torch.inference_mode():
+        fused = FusedNet(sharp).encode(own, np.zeros(1, np.float32))
+    assert fused is not None
+    actions = {"move": CategoricalActionMask(actor_types=["A"])}
+    observation = _usual(features=own, ids={}, actions=actions)
+    agent = NumpyAgent(sharp)
+    np.testing.assert_allclose(
+        agent.choose(observation)[1]["move"],
+        agent._choose_from_batch(observation)[1]["move"],
+        rtol=2e-3,
+        atol=1e-4,
+    )
+
+
+def test_rare_forms_take_the_thorough_way() -> None:
+    agent = NumpyAgent(_weights(OBS, CONFIGS[0], 1, 0.4), greedy=True)
+    expected = agent.choose(_usual())
+    lists = _usual(
+        features={"A": [[0, 1], [2, -1]], "keys": [[]]},
+        global_features=[0],
+        actions={
+            "move": CategoricalActionMask(actor_ids=[11], mask=[[1, 1, 1]]),
+            "a.b": SelectEntityActionMask(actor_ids=[12, 10], actee_ids=[10, 11]),
+        },
+    )
+    same = _usual(
+        features={"A": np.array([[0, 1], [2, -1]]), "keys": np.zeros((1, 0), np.float16)},
+        visible={"A": [True, True]},
+    )
+    for other in (lists, same):
+        chosen, probs = agent.choose(other)
+        for name in expected[0]:
+            np.testing.assert_array_equal(chosen[name], expected[0][name])
+            np.testing.assert_allclose(probs[name], expected[1][name], rtol=1e-4)
+
+
+KEYS = {"keys": np.zeros((1, 0), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": {**KEYS, "A": np.full((2, 2), np.nan, np.float32)}}, "finite"),
+        ({"features": {**KEYS, "A": np.full((2, 2), np.inf)}}, "finite"),
+        ({"features": {**KEYS, "A": np.full((2, 2), 1e300)}}, "finite"),
+        ({"global_features": [np.nan]}, "finite"),
+        ({"global_features": [1e300]}, "finite"),
+        ({"global_features": []}, "0 global features, expected 1"),
+        ({"features": {"A": np.zeros((2, 3))}}, r"shape \(num_entities, 2\)"),
+        ({"features": {"C": np.zeros((2, 3))}}, "'C' is not in the observation space"),
+        ({"ids": {"A": [1]}}, "2 rows of features but 1 ids"),
+        ({"visible": {"A": [True]}}, "needs 2 bools"),
+        ({"visible": {"C": [True]}}, "'C', which does not exist"),
+        ({"actions": {"fly": CategoricalActionMask()}}, "'fly' is not in the action space"),
+        ({"actions": {"move": GlobalCategoricalActionMask()}}, "does not go with a Global"),
+        ({"actions": {"move": CategoricalActionMask(actor_ids=[99])}}, "actor 99 is not among"),
+        (
+            {"actions": {"move": CategoricalActionMask(actor_ids=[10], mask=[[0, 0, 0]])}},
+            "no legal choice",
+        ),
+        (
+            {"actions": {"a.b": SelectEntityActionMask(actor_ids=[10], actee_ids=[])}},
+            "1 actors have no legal choice",
+        ),
+        (
+            {"actions": {"move": CategoricalActionMask(actor_ids=[10], mask=[[1, 1]])}},
+            "shape",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told(changes: dict[str, object], message: str) -> None:
+    weights = _weights(OBS, CONFIGS[0], 1, 0.4)
+    for agent in (NumpyAgent(weights), NeuralAgent(RogueNet.of(weights))):
+        with pytest.raises(SchemaError, match=message):
+            agent.choose(_usual(**changes))
+
+
+def test_no_entity_and_no_actor_are_no_trouble() -> None:
+    obs_space = ObsSpace((), {"A": Entity(("x",))})
+    torch.manual_seed(0)
+    weights = RogueNet(obs_space, {"move": ACTIONS["move"]}).weights()
+    agent = NumpyAgent(weights)
+    for features in ({}, {"A": np.zeros((0, 1), np.float32)}, {"A": np.zeros((2, 1), np.float32)}):
+        observation = Observation(
+            reward=0.0,
+            features=features,
+            actions={"move": CategoricalActionMask(actor_ids=[])},
+        )
+        chosen, probs = agent.choose(observation)
+        assert chosen["move"].shape == (0,)
+        assert probs["move"].shape == (0, 3)
+        assert agent.choose(Observation(reward=0.0, features=features))
+
+
+def test_a_reference_entity_is_needed_once() -> None:
+    config = RogueNetConfig(d_model=8, translation=TranslationConfig("B", ("x", "y")))
+    weights = _weights(POSITIONED, config, 0, 0.4)
+    agents = NumpyAgent(weights), NeuralAgent(RogueNet.of(weights))
+    for count in (0, 2):
+        observation = Observation(
+            reward=0.0,
+            global_features=np.zeros(3),
+            features={"A": np.zeros((1, 2)), "B": np.zeros((count, 3))},
+            actions={"move": CategoricalActionMask(actor_types=["A"])},
+        )
+        for agent in agents:
+            with pytest.raises(SchemaError, match=f"row 0 has {count} entities of type 'B'"):
+                agent.choose(observation)
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 4.0])
+def test_distributions_are_those_of_torch(temperature: float) -> None:
+    weights = _weights(OBS, CONFIGS[0], 2, 0.4)
+    agent = NumpyAgent(weights, temperature=temperature, seed=0)
+    observation = _usual(
+        actions={
+            "move": CategoricalActionMask(actor_ids=[10, 11], mask=[[1, 0, 1], [1, 1, 1]]),
+            "push": ContinuousActionMask(actor_ids=[12]),
+        }
+    )
+    other = NeuralAgent(RogueNet.of(weights), temperature=temperature)
+    np.testing.assert_allclose(
+        agent.choose(observation)[1]["move"], other.choose(observation)[1]["move"], rtol=1e-4
+    )
+    batch = other._batch(observation)
+    ours = tempered(NumpyNet(weights).distributions(batch)[0], temperature)
+    theirs = torch_tempered(other.net.distributions(batch)[0], temperature)
+    push, torch_push = ours["push"], theirs["push"]
+    assert isinstance(push, GaussianArrays)
+    assert isinstance(torch_push, GaussianDistribution)
+    np.testing.assert_allclose(push.mean, torch_push.mean.detach(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(push.log_std, torch_push.log_std.detach(), rtol=1e-5)
+    assert isinstance(theirs["move"], CategoricalDistribution)
+
+
+def test_draws_follow_the_probabilities() -> None:
+    rng = np.random.default_rng(0)
+    probs = np.array([[0.0, 0.7, 0.3, 0.0], [0.25, 0.25, 0.25, 0.25]], np.float32)
+    drawn = np.array([choose_label(probs, False, rng) for _ in range(8000)])
+    for row, expected in enumerate(probs):
+        shares = np.bincount(drawn[:, row], minlength=4) / len(drawn)
+        np.testing.assert_allclose(shares, expected, atol=0.02)
+        assert (shares[expected == 0] == 0).all()
+    np.testing.assert_array_equal(choose_label(probs, True, rng), [1, 0])
+    for row in probs:  # one actor goes another way to the same choice
+        for seed in range(50):
+            one, two = (np.random.default_rng(seed) for _ in range(2))
+            both = choose_label(np.stack([row, row]), False, two)
+            assert choose_label(row[None], False, one) == both[0]
+
+
+class _Edge(np.random.Generator):
+    """Draws the largest number that `random` can give, or 0."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.value = value
+
+    def random(self, size: object = None, *_: object, **__: object) -> NDArray[np.float64]:  # type: ignore[override]
+        return np.full(() if size is None else size, self.value)  # type: ignore[call-overload, no-any-return]
+
+
+def test_a_draw_at_the_edge_is_allowed() -> None:
+    probs = np.array([[0.0, 0.1, 0.9, 0.0], [0.0, 0.0, 0.0, 1.0], [1.0, 0, 0, 0]], np.float32)
+    probs[0] /= np.float32(3)
+    for value in (0.0, 1 - 2**-53):
+        drawn = choose_label(probs, False, _Edge(value))
+        assert (probs[np.arange(3), drawn] > 0).all()
+        for row in probs:
+            assert row[choose_label(row[None], False, _Edge(value))[0]] > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_temperature_is_above_0(temperature: float) -> None:
+    weights = _weights(OBS, CONFIGS[1], 0, 0.4)
+    with pytest.raises(UsageError, match="temperature must be a finite number above 0"):
+        NumpyAgent(weights, temperature=temperature)
+
+
+def _agent(game: Game, **settings: object) -> NumpyAgent:
+    torch.manual_seed(0)
+    net = RogueNet(game.obs_space(), game.action_space(), RogueNetConfig(d_model=8))
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if "heads" in name:
+                parameter.normal_(std=0.5)
+    return NumpyAgent(net.weights(), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("game", [cherry_pick, multi_snake, snake, treasure_hunt, chaos])
+def test_it_plays_like_torch_and_tells_its_probabilities(game: Game) -> None:
+    def turns(agent: NumpyAgent | NeuralAgent) -> list[Turn]:
+        seen: list[Turn] = []
+        game.run(agent, episodes=2, seed=3, watch=seen.append)
+        return seen
+
+    agent = _agent(game, greedy=True)
+    ours = turns(agent)
+    theirs = turns(NeuralAgent(RogueNet.of(agent.weights), greedy=True))
+    assert len(ours) == len(theirs) > 2
+    for turn, other in zip(ours, theirs, strict=True):
+        assert turn.score == other.score
+        for name, action in turn.actions.items():
+            probs = getattr(action, "probs", None)
+            if probs is not None:
+                expected = getattr(other.actions[name], "probs", np.zeros(0))
+                np.testing.assert_allclose(probs, expected, rtol=1e-3, atol=1e-5)
+                np.testing.assert_allclose(probs.sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_a_seed_repeats_itself() -> None:
+    first, again = (snake.run(_agent(snake, seed=3), episodes=3, seed=1) for _ in range(2))
+    assert first == again
+
+
+def test_it_decides_for_batches() -> None:
+    agent = _agent(multi_snake, seed=1)
+    assert isinstance(agent, BatchPolicy)
+    with VecEnv(multi_snake, 3, num_workers=0) as vec:
+        obs = vec.reset(seed=2)
+        for _ in range(5):
+            obs = vec.act(agent.decide_batch(obs, multi_snake.schema))
+    with pytest.raises(CheckpointError, match="trained for another game"):
+        agent.decide_batch(obs, snake.schema)
+
+
+def test_another_game_is_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"the checkpoint has the feature 'color', the game"):
+        snake.run(_agent(multi_snake), episodes=1)
+
+
+CODE = """
+import sys
+for name in ("torch", "safetensors", "msgpack") if {alone} else ("torch", "safetensors"):
+    sys.modules[name] = None
+from entity_env.agents import load_agent
+from entity_env.games import snake
+agent = load_agent(sys.argv[1], greedy=True, backend={backend!r})
+snake.run(agent, episodes=1, board_size=4) if {alone} else agent
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("tensorboard", "scipy")))
+"""
+
+
+@pytest.mark.parametrize("backend", ["numpy", "auto"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_no_torch_is_needed(tmp_path: Path, backend: str, alone: bool) -> None:
+    path = DATA / "trained_multisnake"
+    if alone:
+        path = tmp_path
+        net = RogueNet(snake.obs_space(), snake.action_space(), RogueNetConfig(d_model=8))
+        save_checkpoint(path / "checkpoint", net)
+    code = CODE.format(backend=backend, alone=alone)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], text=True, capture_output=True, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"

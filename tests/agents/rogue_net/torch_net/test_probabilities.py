@@ -1,0 +1,141 @@
+"""Compiled log-probabilities equal those of plain torch, in values and gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings, strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from entity_env.agents.rogue_net.torch_net import attention as torch_attention
+from entity_env.agents.rogue_net.torch_net.distributions import (
+    CategoricalDistribution,
+    GaussianDistribution,
+)
+from entity_env.agents.rogue_net.torch_net.torch_probabilities import FORBIDDEN, log_softmax, weigh
+
+pytest.importorskip("numba")
+
+Bool = NDArray[np.bool_]
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code takes care of everything."""
+    monkeypatch.setattr(torch_attention, "FEW", 0)
+
+
+@st.composite
+def puzzles(draw: st.DrawFn) -> tuple[Tensor, Bool | None, Tensor]:
+    """Logits of some actors, what each may choose, and what each chose."""
+    num_actors, num_choices = draw(st.integers(1, 6)), draw(st.integers(1, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    spread = draw(st.sampled_from([0.0, 1.0, 30.0]))
+    logits = (rng.normal(size=(num_actors, num_choices)) * spread).astype(np.float32)
+    share = draw(st.sampled_from([0.1, 0.6, 1.0]))
+    allowed = rng.random(logits.shape) < share
+    samples = rng.integers(0, num_choices, num_actors)
+    allowed[np.arange(num_actors), samples] = True
+    mask = None if share == 1 and draw(st.booleans()) else allowed
+    return torch.from_numpy(logits), mask, torch.from_numpy(samples)
+
+
+def by_book(logits: Tensor, allowed: Bool | None, samples: Tensor) -> list[Tensor]:
+    """Log-probabilities, those of the samples, and the entropy."""
+    if allowed is not None:
+        logits = logits.masked_fill(torch.from_numpy(~allowed), FORBIDDEN)
+    logprobs = torch.log_softmax(logits, dim=-1)
+    chosen = torch.stack([row[sample] for row, sample in zip(logprobs, samples, strict=True)])
+    return [logprobs, chosen, -(logprobs.exp() * logprobs).sum(dim=1)]
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(puzzles(), st.integers(0, 9))
+def test_probabilities_equal_the_book(
+    puzzle: tuple[Tensor, Bool | None, Tensor], seed: int
+) -> None:
+    logits, allowed, samples = puzzle
+    mine, exact = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    logprobs = log_softmax(mine, allowed)
+    got, wanted = [logprobs, *weigh(logprobs, samples)], by_book(exact, allowed, samples)
+    free = torch.ones(logits.shape, dtype=torch.bool)
+    if allowed is not None:
+        free = torch.from_numpy(allowed)
+    generator = torch.Generator().manual_seed(seed)
+    one, two = torch.zeros(()), torch.zeros((), dtype=torch.float64)
+    for part, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(part.double(), other, rtol=1e-5, atol=2e-5)
+        slope = torch.randn(part.shape, generator=generator)
+        if part is logprobs:  # nobody looks at those of what is not allowed
+            slope, part, other = slope[free], part[free], other[free]
+        one, two = one + (part * slope).sum(), two + (other * slope).sum()
+    (gradient,), (expected,) = torch.autograd.grad(one, mine), torch.autograd.grad(two, exact)
+    torch.testing.assert_close(gradient.double(), expected, rtol=1e-4, atol=5e-5)
+    assert (gradient[~free] == 0).all()
+    assert (logprobs[~free].exp() == 0).all()
+    assert logprobs.isfinite().all()
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(puzzles())
+def test_gradients_change_no_numbers(puzzle: tuple[Tensor, Bool | None, Tensor]) -> None:
+    logits, allowed, samples = puzzle
+    with_them = log_softmax(logits.clone().requires_grad_(), allowed)
+    with torch.no_grad():
+        without = log_softmax(logits, allowed)
+        assert torch.equal(without, with_them)
+        plain = weigh(without, samples)
+    for one, two in zip(plain, weigh(with_them, samples), strict=True):
+        assert torch.equal(one, two)
+    # Of one part alone, the other has no gradient.
+    distribution = CategoricalDistribution(torch.arange(len(logits)), with_them)
+    assert torch.equal(distribution.weigh(samples)[0], distribution.logprob(samples))
+    torch.testing.assert_close(distribution.weigh(samples)[1], distribution.entropy())
+
+
+@pytest.mark.parametrize("sample", [-1, 3, 99])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_there_is_no_such_choice(
+    sample: int, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_attention, "has_numba", lambda: is_compiled)
+    logprobs = log_softmax(torch.zeros(2, 3).requires_grad_(), None)
+    with pytest.raises((RuntimeError, IndexError), match="out of bounds"):
+        weigh(logprobs, torch.tensor([0, sample]))
+
+
+def test_what_is_no_number_stays_none() -> None:
+    logits = torch.zeros(2, 3)
+    logits[1, 2] = torch.nan
+    logprobs = log_softmax(logits, None)
+    assert logprobs[0].isfinite().all()
+    assert logprobs[1, 2].isnan()
+    chosen, entropy = weigh(logprobs, torch.tensor([0, 2]))
+    assert chosen.isnan().tolist() == [False, True]
+    assert entropy.isnan().tolist() == [False, True]
+
+
+def test_numbers_that_do_not_lie_side_by_side() -> None:
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).t().requires_grad_()
+    logprobs = log_softmax(logits, None)
+    torch.testing.assert_close(logprobs, torch.log_softmax(logits, dim=-1))
+    chosen, _ = weigh(logprobs, torch.arange(8)[::2][:3].flip(0) // 2)
+    (gradient,) = torch.autograd.grad(chosen.sum(), logits)
+    expected = torch.eye(4)[[2, 1, 0]] - logprobs.exp()
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_real_numbers_are_weighed_as_ever() -> None:
+    mean, log_std = torch.tensor([[0.5, -1.0]]), torch.tensor([0.1, -0.2])
+    bounds = torch.tensor([-1.0, -1.0]), torch.tensor([1.0, 1.0])
+    gaussian = GaussianDistribution(torch.zeros(1, dtype=torch.int64), mean, log_std, *bounds)
+    samples = torch.tensor([[0.0, 0.3]])
+    logprob, entropy = gaussian.weigh(samples)
+    assert torch.equal(logprob, gaussian.logprob(samples))
+    assert torch.equal(entropy, gaussian.entropy())

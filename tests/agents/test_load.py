@@ -1,0 +1,152 @@
+"""load_agent: what a name or folder means, and what is said of one that means nothing."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from entity_env import CheckpointError, MissingExtraError, UsageError
+from entity_env.agents import RandomAgent
+from entity_env.agents.human.human_agent import HumanAgent
+from entity_env.agents.load import Backend, load_agent
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, save_checkpoint
+from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
+from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
+from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
+from entity_env.core.observation import CategoricalActionMask, Observation
+from entity_env.games import cherry_pick, snake
+from tests.agents.rogue_net.fixtures import DATA, FIXTURES
+
+BACKENDS: dict[Backend, type[TrainedAgent]] = {
+    "auto": NumpyAgent,
+    "numpy": NumpyAgent,
+    "torch": NeuralAgent,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training run for snake, with an untrained network."""
+    folder = tmp_path_factory.mktemp("runs") / "snake"
+    config = RogueNetConfig(d_model=8, n_layer=1, n_head=1, d_qk=8)
+    save_checkpoint(
+        folder / "checkpoint", RogueNet(snake.obs_space(), snake.action_space(), config)
+    )
+    return folder
+
+
+def test_names_of_agents() -> None:
+    assert isinstance(load_agent("random", seed=1), RandomAgent)
+    assert isinstance(load_agent("human"), HumanAgent)
+
+
+def test_a_seed_repeats_itself() -> None:
+    first, again = (snake.run(load_agent("random", seed=3), episodes=3) for _ in range(2))
+    assert first == again
+
+
+def test_loads_a_checkpoint_or_the_run_around_it(trained: Path) -> None:
+    for source in (trained, str(trained), trained / "checkpoint"):
+        for backend, kind in BACKENDS.items():
+            agent = load_agent(source, greedy=True, temperature=0.5, seed=1, backend=backend)
+            assert isinstance(agent, kind)
+            assert agent.choosing == Choosing(greedy=True, temperature=0.5)
+            [episode] = snake.run(agent, board_size=4)
+            assert episode.length > 0
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ["trained_multisnake", "trained_multisnake.roguenet"])
+def test_loads_what_enn_trainer_trained(backend: Backend, name: str) -> None:
+    """In a game with the same schema, whose turns it decides as its checkpoint says."""
+    agent = load_agent(DATA / name, seed=1, backend=backend)
+    assert isinstance(agent, BACKENDS[backend])
+    fixture = FIXTURES[2]
+    case = fixture.cases()[0]
+    observation = Observation(
+        reward=0.0,
+        global_features=case["global"],
+        features={name: case[f"features/{name}"] for name in fixture.obs_space.entities},
+        actions={"move": CategoricalActionMask(actor_types=["SnakeHead"])},
+    )
+    np.testing.assert_allclose(
+        agent.choose(observation)[1]["move"],
+        np.exp(case["logprobs/move"].astype(float)),
+        atol=1e-5,
+    )
+    with pytest.raises(CheckpointError, match="trained for another game"):
+        snake.run(agent)
+
+
+def test_a_checkpoint_of_enn_trainer_needs_msgpack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    with pytest.raises(MissingExtraError, match=r"msgpack.*pip install 'entity-env\[train\]'"):
+        load_agent(DATA / "trained_xor")
+
+
+def test_backends_and_temperatures_that_are_none(trained: Path) -> None:
+    with pytest.raises(UsageError, match="no backend 'jax': expected one of auto, numpy, torch"):
+        load_agent(trained, backend="jax")  # type: ignore[arg-type]  # what a user may get wrong
+    with pytest.raises(UsageError, match="temperature"):
+        load_agent(trained, temperature=0.0)
+
+
+def test_loads_what_an_interrupted_write_left(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "checkpoint", tmp_path / "agent.old")
+    assert isinstance(load_agent(tmp_path / "agent"), NumpyAgent)
+
+
+def test_a_checkpoint_of_another_game_is_refused_in_words(trained: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"trained for another game.*'Head'"):
+        cherry_pick.run(load_agent(trained))
+
+
+def test_says_what_was_looked_for(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trained.parent)
+    (trained.parent / "note").write_text("")
+    for source, message in (
+        ("randm", "no agent 'randm'; did you mean random?"),
+        ("snaek", "no agent 'snaek'; did you mean snake?"),
+        (
+            "other",
+            "the folder of a checkpoint, or a file *.agent or *.roguenet, and there is no such",
+        ),
+        ("other", "trained agents there: snake"),
+        ("note", "note is a file; expected 'random', 'human', the folder of a checkpoint"),
+        ("no/such/folder", "no agent 'no/such/folder'"),
+    ):
+        with pytest.raises(UsageError) as error:
+            load_agent(source)
+        assert message in str(error.value)
+
+
+def test_a_folder_around_checkpoints_names_them(trained: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"is no checkpoint itself; choose .*snake"):
+        load_agent(trained.parent)
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint at"):
+        load_agent(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_refused(trained: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(trained, damaged)
+    (damaged / "checkpoint" / "model.safetensors").write_bytes(b"\0")
+    with pytest.raises(CheckpointError, match=r"cannot read .*model\.safetensors"):
+        load_agent(damaged)
+
+
+def test_without_torch_one_line_names_the_extra(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(sys.modules):
+        if name.startswith("entity_env.agents.rogue_net.torch"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[train\]'"):
+        load_agent(trained, backend="torch")
+    assert isinstance(load_agent(trained), NumpyAgent)

@@ -1,0 +1,335 @@
+"""Game: what is read from `play`, settings, and running it with agents."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from threading import Event
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from entity_env import (
+    Action,
+    Game,
+    Obs,
+    Observation,
+    ProtocolError,
+    SchemaError,
+    Turn,
+    UsageError,
+    WorkerError,
+)
+from entity_env.agents import RandomAgent
+from entity_env.authoring.step_timeout import GameHangs, StepTimeout
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.vec import VecEnv
+from tests.helpers.strategies import Move, untyped
+
+if TYPE_CHECKING:
+    from nowhere import Nothing  # type: ignore[import-not-found]
+
+    from entity_env.agents import Agent
+
+
+class Speed(Enum):
+    SLOW = 1
+    FAST = 2
+
+
+@dataclass
+class Step:
+    number: int
+
+
+def play(
+    agent: Agent,
+    *,
+    seed: int,
+    length: int = 3,
+    speed: Speed = Speed.SLOW,
+    mode: Literal["easy", "hard"] = "easy",
+) -> None:
+    """One episode: each step earns as much as the speed says."""
+    for number in range(length):
+        obs = Obs(number * speed.value).entities([Step(number)])
+        if agent.act(obs, Move) is None:
+            return
+    agent.game_over(Obs(length * speed.value), truncated=mode == "hard")
+
+
+def play_on(agent: Agent, *, seed: int) -> None:
+    """Episodes without end, with the seeds that the agent tells."""
+    seeds = [seed]
+    while agent.act(Obs().metric("seed", seeds[-1] % 1000), Move) is not None:
+        agent.game_over(Obs(1).metric("seed", seeds[-1] % 1000))
+        seeds.append(agent.seed)
+
+
+def both(agents: Sequence[Agent], *, seed: int) -> None:
+    """Two agents; only the first one acts, and the second one loses a point."""
+    if agents[0].act(Obs(0), Move) is None:
+        return
+    agents[0].game_over(Obs(1))
+    agents[1].game_over(Obs(-1))
+
+
+counter = Game(play, entities=(Step,), actions=(Move,), name="counter")
+duel = Game(both, entities=(), actions=(Move,), num_agents=2)
+
+
+def run(play: Callable[..., None], **kwargs: Any) -> Any:  # noqa: ANN401
+    return Game(play, entities=(Step,), actions=(Move,)).run(RandomAgent(1), **kwargs)
+
+
+def test_is_named_for_its_function_or_its_module() -> None:
+    assert counter.name == "counter"
+    assert duel.name == "both"
+    assert Game(play, entities=(), actions=()).name == "test_game"
+    assert Game(functools.partial(play), entities=(), actions=()).name == "partial"
+
+
+def test_reads_the_settings_of_play() -> None:
+    assert list(counter.parameters) == ["length", "speed", "mode"]
+    assert counter.parameters["length"].default == 3
+    assert counter.parameters["speed"].annotation is Speed
+    assert duel.parameters == {}
+    made = Game(functools.partial(play, length=2), entities=(Step,), actions=(Move,))
+    assert made.parameters["speed"].annotation is Speed
+    assert made.run(RandomAgent(1))[0].length == 2
+
+
+def test_spaces_are_those_of_the_schema() -> None:
+    assert counter.obs_space() == counter.schema.obs_space()
+    assert counter.action_space() == counter.schema.action_space()
+
+
+def test_settings_may_be_text() -> None:
+    changed = counter.with_settings(length="5", speed="FAST", mode="hard")
+    assert changed.settings == {"length": 5, "speed": Speed.FAST, "mode": "hard"}
+    assert counter.settings == {}
+    assert changed.schema is counter.schema
+    assert changed.with_settings(length=1).settings == {**changed.settings, "length": 1}
+    assert repr(changed) == "Game(counter, length=5, speed=<Speed.FAST: 2>, mode='hard')"
+
+
+def test_runs_episodes_with_seeds_of_their_own() -> None:
+    episodes = counter.run(RandomAgent(1), seed=7, episodes=3, speed="FAST")
+    seeds = EpisodeSeeds(7)
+    assert [episode.seed for episode in episodes] == [seeds[0], seeds[1], seeds[2]]
+    assert [episode.number for episode in episodes] == [0, 1, 2]
+    assert {(e.reward, e.length, e.terminated, e.truncated) for e in episodes} == {
+        (6, 3, True, False)
+    }
+    [cut] = counter.run(RandomAgent(1), mode="hard")
+    assert (cut.terminated, cut.truncated) == (False, True)
+
+
+def test_a_game_may_play_many_episodes_in_one_call() -> None:
+    game = Game(play_on, entities=(), actions=(Move,))
+    episodes = game.run(RandomAgent(1), seed=7, episodes=3)
+    assert [episode.metrics["seed"] for episode in episodes] == [
+        episode.seed % 1000 for episode in episodes
+    ]
+    assert [episode.length for episode in episodes] == [1, 1, 1]
+
+
+def test_every_agent_has_its_episodes() -> None:
+    episodes = duel.run(RandomAgent(1), RandomAgent(2), episodes=2)
+    assert [(e.agent_id, e.number, e.reward, e.length) for e in episodes] == [
+        *((0, 0, 1, 1), (0, 1, 1, 1)),
+        *((1, 0, 0, 0), (1, 1, 0, 0)),  # never asked, so what it had before is not known
+    ]
+
+
+def test_a_watcher_sees_every_turn() -> None:
+    turns: list[Turn] = []
+    [episode] = counter.run(RandomAgent(1), watch=turns.append)
+    assert [turn.step for turn in turns] == [0, 1, 2, 3]
+    assert [turn.score for turn in turns] == [0, 1, 2, 3]
+    assert [turn.observation.reward for turn in turns] == [0, 1, 1, 1]
+    assert [list(turn.actions) for turn in turns] == [["Move"]] * 3 + [[]]
+    assert [turn.episode for turn in turns] == [None, None, None, episode]
+    assert turns[-1].observation.terminated
+
+
+def resolved_only_when_checked(agent: Nothing, *, seed: int, size: int = 3) -> None:
+    """The annotation of `agent` is there for type checkers only."""
+
+
+def unresolved(agent: Agent, *, seed: int, size: Nothing = 3) -> None:
+    """The annotation of a setting must be there."""
+
+
+def test_annotations_of_agents_may_be_for_type_checkers_only() -> None:
+    game = Game(resolved_only_when_checked, entities=(), actions=())
+    assert game.parameters["size"].annotation is int
+    with pytest.raises(SchemaError, match=r"size: the annotation 'Nothing' names 'Nothing'"):
+        Game(unresolved, entities=(), actions=())
+
+
+def test_a_game_may_come_from_a_module_that_nobody_imported() -> None:
+    names: dict[str, Any] = {"__name__": "unheard_of"}
+    exec("def play(agent, *, seed: int, size: int | None = 3): ...", names)  # noqa: S102 - as a loader does
+    game = Game(names["play"], entities=(), actions=())
+    assert game.name == "unheard_of"
+    assert game.parameters["size"].annotation == int | None
+
+
+class Machine:
+    """A game may be an object."""
+
+    def __call__(self, agent: Agent, *, seed: int, size: int = 3) -> None:
+        agent.act(Obs(), Move)
+        agent.game_over()
+
+
+def test_an_object_may_be_a_game() -> None:
+    game = Game(Machine(), entities=(), actions=(Move,))
+    assert game.name == "Machine"
+    assert game.parameters["size"].annotation is int
+    assert len(game.run(RandomAgent(1))) == 1
+
+
+def no_seed(agent: Agent) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Game(no_seed, entities=(), actions=()), r"play must take a keyword argument seed"),
+        (lambda: Game(play, entities=(), actions=(), num_agents=0), "num_agents must be at least"),
+        (lambda: Game(play, entities=(int,), actions=()), "must be a dataclass"),
+        (lambda: Game(play, entities=untyped(Step), actions=()), "entities must be a tuple"),
+    ],
+)
+def test_what_is_no_game_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": 3}, "counter has no setting 'size'; it has length, speed, mode"),
+        ({"length": "six"}, "counter: setting 'length' needs int, got 'six'"),
+        ({"length": 0.5}, "needs int, got 0.5"),
+        ({"speed": "QUICK"}, "needs one of SLOW, FAST, got 'QUICK'"),
+        ({"mode": "medium"}, "'mode' needs"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        counter.with_settings(**settings)
+
+
+def test_a_game_needs_its_agents_and_at_least_one_episode() -> None:
+    with pytest.raises(UsageError, match="both is for 2 agents, got 1"):
+        duel.run(RandomAgent(1))
+    with pytest.raises(UsageError, match="episodes must be at least 1, got 0"):
+        counter.run(RandomAgent(1), episodes=0)
+    with pytest.raises(UsageError, match="a seed must be an integer"):
+        counter.run(RandomAgent(1), seed=-1)
+    with pytest.raises(UsageError, match="both has no setting 'size'; it has none"):
+        duel.with_settings(size=3)
+
+
+def stops(agent: Agent, *, seed: int) -> None:
+    agent.act(Obs(), Move)
+
+
+def does_nothing(agent: Agent, *, seed: int) -> None: ...
+
+
+def never_leaves(agent: Agent, *, seed: int) -> None:
+    while True:
+        agent.act(Obs(), Move)
+        agent.game_over()
+
+
+def breaks(agent: Agent, *, seed: int) -> None:
+    raise KeyError("broken")
+
+
+def asks_for_nothing(agent: Agent, *, seed: int) -> None:
+    untyped(agent).act(Obs())
+
+
+@pytest.mark.parametrize(
+    ("play", "error", "message"),
+    [
+        (stops, ProtocolError, "play returned without game_over for agent 0"),
+        (does_nothing, ProtocolError, "play returned without game_over"),
+        (never_leaves, ProtocolError, "goes on asking after act gave None"),
+        (breaks, KeyError, "broken"),
+        (asks_for_nothing, ProtocolError, "at least one action"),
+    ],
+)
+def test_a_game_that_breaks_the_rules_is_stopped(
+    play: Callable[..., None], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        run(play)
+
+
+def test_a_setting_without_a_default_must_be_given() -> None:
+    def play(agent: Agent, *, seed: int, size: int) -> None:
+        agent.game_over(Obs(size))
+
+    game = Game(play, entities=(), actions=(Move,), name="sized")
+    with pytest.raises(UsageError, match="sized: setting 'size' has no default"):
+        game.run(RandomAgent(1))
+    with pytest.raises(UsageError, match="with_settings"):
+        VecEnv(game, 1)
+    assert game.run(RandomAgent(1), size=3)[0].seed >= 0
+
+
+def play_hang(agent: Agent, *, seed: int, when: int = 1) -> None:
+    for number in range(2):
+        while number == when:
+            pass
+        if agent.act(Obs().entities([Step(number)]), Move) is None:
+            return
+    agent.game_over()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no SIGALRM here")
+class TestStepTimeout:
+    game = Game(play_hang, entities=(Step,), actions=(Move,))
+
+    def test_a_game_that_hangs_is_ended_and_named(self) -> None:
+        with pytest.raises(WorkerError, match="the game hangs: no answer") as caught:
+            self.game.run(RandomAgent(), seed=7, step_timeout_s=0.1)
+        error = caught.value
+        assert (error.seed, error.episode, error.step) == (EpisodeSeeds(7)[0], 0, 1)
+        assert "in play_hang" in error.game_traceback
+        assert signal.getsignal(signal.SIGALRM) != StepTimeout(1)._tick
+
+    def test_before_the_first_question(self) -> None:
+        with pytest.raises(WorkerError, match="hangs") as caught:
+            self.game.run(RandomAgent(), when=0, step_timeout_s=0.1)
+        assert caught.value.step == 0
+
+    def test_the_agent_and_the_watcher_may_take_their_time(self) -> None:
+        class Slow(RandomAgent):
+            def decide(self, observation: Observation) -> Mapping[str, Action]:
+                Event().wait(0.15)
+                return super().decide(observation)
+
+        def watch(turn: Turn) -> None:
+            Event().wait(0.15)
+
+        [episode] = self.game.run(Slow(), watch=watch, when=9, step_timeout_s=0.1)
+        assert episode.length == 2
+
+    def test_a_process_that_was_stopped_is_not_taken_for_a_game_that_hangs(self) -> None:
+        """What was missed meanwhile is one strike of the timer."""
+        timeout = StepTimeout(0.2)
+        with timeout:
+            for _ in range(3):
+                timeout._tick(signal.SIGALRM, None)
+            with pytest.raises(GameHangs):
+                timeout._tick(signal.SIGALRM, None)

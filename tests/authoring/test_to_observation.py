@@ -1,0 +1,132 @@
+"""observe: what a game shows, as an Observation that owns its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from entity_env import (
+    ActionType,
+    Categorical,
+    CategoricalActionMask,
+    GlobalCategoricalActionMask,
+    Obs,
+    Schema,
+    SchemaError,
+    SelectEntityActionMask,
+)
+from entity_env.authoring.to_observation import observe
+from tests.helpers.batches import CLASSES
+from tests.helpers.strategies import (
+    CALL,
+    EAT,
+    FEW,
+    MOVE,
+    SCHEMA,
+    STEER,
+    Food,
+    Move,
+    Rock,
+    Scene,
+    Stance,
+    World,
+    features_of,
+    scenes,
+    untyped,
+)
+
+WORLD = World(0.5, Stance.CALM)
+
+
+@FEW
+@given(scenes())
+def test_an_observation_shows_what_the_game_showed(scene: Scene) -> None:
+    observation = observe(scene.obs(), scene.asked, SCHEMA, reward=0.25)
+    assert observation.reward == 0.25
+    assert not observation.done
+    assert untyped(observation.global_features).tolist() == features_of(scene.world)
+    for cls in CLASSES:
+        rows = observation.features.get(cls.__name__, np.zeros((0, 0)))
+        assert untyped(rows).tolist() == [features_of(e) for e in scene.entities_of(cls)]
+    assert list(observation.actions) == [action.name for action in scene.asked]
+    assert {cls.__name__: flags for cls, flags in scene.visible.items()} == {
+        name: untyped(flags).tolist() for name, flags in observation.visible.items()
+    }
+    assert observation.metrics == scene.metrics
+
+
+@FEW
+@given(scenes())
+def test_ids_count_entities_in_the_order_they_were_shown(scene: Scene) -> None:
+    observation = observe(scene.obs(), scene.asked, SCHEMA, reward=0.0)
+    shown = [entity for group in scene.groups for entity in group.entities]
+    for cls in CLASSES:
+        ids = observation.ids.get(cls.__name__, [])
+        assert [features_of(shown[untyped(i)]) for i in ids] == [
+            features_of(entity) for entity in scene.entities_of(cls)
+        ]
+
+
+def test_it_is_a_copy() -> None:
+    rows = np.zeros((1, 1), dtype=np.float32)
+    observation = observe(Obs().entities(rows, of=Food), (), Schema((Food,), ()), reward=0.0)
+    rows[0, 0] = 9.0
+    assert untyped(observation.features["Food"]).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize(("terminated", "truncated"), [(True, False), (False, True)])
+def test_the_end_is_told(terminated: bool, truncated: bool) -> None:
+    observation = observe(
+        Obs(3), (), SCHEMA, reward=1.0, terminated=terminated, truncated=truncated
+    )
+    assert (observation.terminated, observation.truncated) == (terminated, truncated)
+    assert observation.is_blank
+
+
+def test_each_action_has_its_mask() -> None:
+    obs = Obs().actors([Rock()]).entities([Food(1.0)]).globals(WORLD)
+    actions = observe(obs, [MOVE, CALL, EAT, STEER], SCHEMA, reward=0.0).actions
+    assert isinstance(actions["call"], GlobalCategoricalActionMask)
+    assert isinstance(actions["move"], CategoricalActionMask)
+    assert actions["move"].actor_ids == [0]
+    assert isinstance(actions["eat"], SelectEntityActionMask)
+    assert actions["eat"].actee_types == ["Food"]
+    assert actions["eat"].mask is None
+
+
+@pytest.mark.parametrize(
+    ("obs", "actions", "message"),
+    [
+        (Obs().entities([WORLD]), [CALL], "shows a World, which was not declared"),
+        (Obs().entities([Food(float("nan"))]), [CALL], "'value' of row 0 must be finite, got nan"),
+        (Obs().entities(np.array([[np.inf]]), of=Food), [CALL], "must be finite, got inf"),
+        (Obs().entities([Food(untyped(None))]), [CALL], "must be a number"),
+        (Obs().entities([Food(1.0), Rock()]), [CALL], "holds a Rock"),
+        (Obs().entities([Rock()]), [MOVE], "asks every actor, but the observation marks none"),
+        (Obs().actors([Rock()]).mask(STEER, [[True]]), [STEER], "takes no mask"),
+        (Obs().mask(Move, [True] * 4), [CALL], "not declared"),
+        (Obs().actors([Rock()], Categorical(Move)), [MOVE], "not declared"),
+        (Obs().visible(World, [True]), [CALL], "World, which was not declared"),
+        (Obs().globals(Rock()), [CALL], "global features Rock, expected World"),
+        (Obs().globals(World(float("inf"), Stance.CALM)), [CALL], "'time' of row 0 must be finite"),
+        (Obs().globals(Rock()).frozen(), [CALL], "global features Rock, expected World"),
+        (Obs().globals(World(float("nan"), Stance.CALM)).frozen(), [CALL], "must be finite"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    obs: Obs, actions: list[ActionType[Any]], message: str
+) -> None:
+    if obs.global_features is None:
+        obs.globals(WORLD)
+    with pytest.raises(SchemaError, match=message):
+        observe(obs, actions, SCHEMA, reward=0.0)
+
+
+def test_global_features_are_declared_and_shown() -> None:
+    with pytest.raises(SchemaError, match="has none"):
+        observe(Obs(), [CALL], SCHEMA, reward=0.0)
+    with pytest.raises(SchemaError, match="not declared"):
+        observe(Obs().globals(WORLD), (), Schema((), ()), reward=0.0)

@@ -1,0 +1,250 @@
+"""ObsWriter: what a game shows, straight into a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import (
+    GLOBAL_ENTITY,
+    ActionType,
+    Categorical,
+    Continuous,
+    Obs,
+    Schema,
+    SchemaError,
+    SelectEntity,
+    VecObs,
+)
+from entity_env.authoring.to_observation import observe
+from entity_env.batching.obs_batcher import ObsWriter
+from entity_env.batching.observation_batcher import ObservationWriter
+from tests.helpers.batches import assert_same, assert_shows, finish
+from tests.helpers.strategies import (
+    CALL,
+    EAT,
+    FEW,
+    MOVE,
+    SCHEMA,
+    STEER,
+    Food,
+    Move,
+    Point,
+    Rock,
+    Scene,
+    Snake,
+    Stance,
+    World,
+    scenes,
+    untyped,
+)
+
+WORLD = World(0.5, Stance.CALM)
+
+
+def snake(x: float = 0.0) -> Snake:
+    return Snake(Point(x, 0), Stance.CALM, True, (0, 0.0))
+
+
+@dataclass
+class Stranger:
+    x: int
+
+
+def write(obs: Obs, *actions: ActionType[Any]) -> VecObs:
+    """Adds one observation, so that its errors come out."""
+    writer = ObsWriter(SCHEMA, where="env {}".format)
+    writer.add(obs, actions)
+    return finish(writer)
+
+
+@FEW
+@given(st.lists(scenes(), max_size=5))
+def test_a_batch_shows_what_the_games_showed(shown: list[Scene]) -> None:
+    writer = ObsWriter(SCHEMA)
+    for scene in shown:
+        writer.add(scene.obs(), scene.asked)
+    assert_shows(finish(writer), shown)
+
+
+@FEW
+@given(st.lists(scenes(), max_size=4), st.lists(scenes(), max_size=4))
+def test_a_writer_can_be_used_again(first: list[Scene], second: list[Scene]) -> None:
+    writer = ObsWriter(SCHEMA)
+    for shown in (first, second):
+        writer.clear()
+        for scene in shown:
+            writer.add(scene.obs(), scene.asked)
+        assert_shows(finish(writer), shown)
+
+
+@FEW
+@given(st.lists(scenes(), max_size=4))
+def test_all_ways_to_write_make_the_same_batch(shown: list[Scene]) -> None:
+    direct, frozen = ObsWriter(SCHEMA), ObsWriter(SCHEMA)
+    stepped = ObservationWriter(SCHEMA.obs_space(), SCHEMA.action_space())
+    for scene in shown:
+        direct.add(scene.obs(), scene.asked)
+        frozen.add(scene.obs().frozen(), scene.asked)
+        stepped.add(observe(scene.obs(), scene.asked, SCHEMA, reward=0.0))
+    assert_same(finish(direct), finish(frozen))
+    assert_same(finish(direct), finish(stepped))
+
+
+def test_a_blank_last_observation_has_nothing_but_its_metrics() -> None:
+    writer = ObsWriter(SCHEMA)
+    writer.add(Obs(3).metric("won", 1.0), ())
+    writer.add(Obs(3).entities([Food(1.0)]).globals(WORLD), ())
+    batch = finish(writer)
+    assert [rows.lengths.tolist() for rows in batch.features.values()] == [
+        [0, 0],
+        [0, 1],
+        [0, 0],
+        [0, 1],
+    ]
+    assert batch.metrics["won"].mean == 1.0
+    assert not batch.is_ready.any()
+
+
+def test_a_global_entity_without_features_has_a_row() -> None:
+    writer = ObsWriter(Schema((Food,), (Move,)))
+    writer.add(Obs().entities([Food(1.0)]), [CALL.__class__(Move)])
+    batch = finish(writer)
+    assert batch.features[GLOBAL_ENTITY].values.shape == (1, 0)
+    assert batch.action_masks["Move"].actors.values.tolist() == [1]
+
+
+def test_a_game_that_shows_nothing_can_still_be_asked() -> None:
+    schema = Schema((), ())
+    writer = ObsWriter(schema)
+    writer.add(Obs(), ())
+    assert len(finish(writer)) == 1
+
+
+def test_features_stay_until_the_writer_is_cleared() -> None:
+    writer = ObsWriter(SCHEMA)
+    writer.add(Obs().entities([Food(1.0)]).globals(WORLD), ())
+    features = finish(writer).features["Food"].values
+    writer.clear()
+    writer.add(Obs().entities([Food(2.0)]).globals(WORLD), ())
+    finish(writer)
+    assert features.tolist() == [[2.0]]  # a view, as documented
+
+
+@pytest.mark.parametrize(
+    ("obs", "actions", "message"),
+    [
+        (Obs().entities([Stranger(1)]), [CALL], "shows a Stranger.*declared are Snake, Food, Rock"),
+        (Obs().actors([Stranger(1)]), [MOVE], "shows a Stranger"),
+        (Obs().entities(np.zeros((1, 1)), of=Stranger), [CALL], "shows a Stranger"),
+        (Obs().entities([Food(1.0), snake()]), [CALL], "sequence of Food holds a Snake"),
+        (Obs().entities([snake()]), [MOVE], r"asks every actor.*obs\.actors"),
+        (Obs().entities([snake()]).mask(CALL, [True] * 4), [MOVE], "asks every actor"),
+        (Obs().actors([snake()]).mask(MOVE, [[True] * 3]), [MOVE], r"\(1, 4\).*got \(1, 3\)"),
+        (Obs().actors([snake()]).mask(MOVE, [[False] * 4]), [MOVE], "actor 0 no legal choice"),
+        (Obs().actors([snake()]).mask(STEER, [[True]]), [STEER], "takes no mask"),
+        (Obs().mask(CALL, np.array([1, 2, 0, 0])), [CALL], "must hold bools"),
+        (Obs().actors([snake()], Categorical(Move)), [MOVE], "actors for.*not declared"),
+        (Obs().mask(Move, [True] * 4), [CALL], "a mask.*not declared; declared are"),
+        (Obs().visible(Food, [True]), [CALL], "visible of Food needs 0 bools"),
+        (
+            Obs().entities([Food(1)]).visible(Food, untyped([0.5])),
+            [CALL],
+            "visible of Food needs 1 bools",
+        ),
+        (Obs().visible(Stranger, [True]), [CALL], "Stranger"),
+        (Obs().globals(Food(1.0)), [CALL], "global features Food, expected World"),
+        (Obs().entities([Food(float("nan"))]), [CALL], "'value' of row 0 must be finite, got nan"),
+        (Obs().entities([Food(1e39)]), [CALL], "must be finite, got inf"),
+    ],
+)
+def test_what_does_not_fit_is_refused(obs: Obs, actions: list[Any], message: str) -> None:
+    if obs.global_features is None:
+        obs.globals(WORLD)
+    with pytest.raises(SchemaError, match=message):
+        write(obs, *actions)
+
+
+def test_global_features_without_a_field_are_no_entity() -> None:
+    writer = ObsWriter(Schema((Food,), (), Rock))
+    writer.add(Obs().entities([Food(1.0)]).globals(Rock()), ())
+    assert list(finish(writer).features) == ["Food"]
+
+
+def test_missing_global_features_are_refused() -> None:
+    with pytest.raises(SchemaError, match=r"declared the global features World.*has none"):
+        write(Obs(), CALL)
+
+
+def test_undeclared_global_features_are_refused() -> None:
+    for actions in ((), (Move,)):
+        writer = ObsWriter(Schema((Food,), actions))
+        with pytest.raises(SchemaError, match="global features World, which were not declared"):
+            writer.add(Obs().entities([Food(1.0)]).globals(WORLD), ())
+
+
+@pytest.mark.parametrize("value", [None, "1", [1.0], pytest.param(10**400, id="huge"), 1j])
+def test_what_is_no_number_is_named_with_its_place(value: object) -> None:
+    writer = ObsWriter(SCHEMA, where="env {}".format)
+    good, bad = Food(1.0), Food(untyped(value))
+    writer.add(Obs().entities([good]).globals(WORLD), ())
+    writer.add(Obs().entities([good, good, bad]).globals(WORLD), ())
+    with pytest.raises(SchemaError, match=r"env 1: entity Food: feature 'value' of row 2 .* got "):
+        finish(writer)
+    writer.clear()
+    writer.add(Obs().entities([good]).globals(WORLD), ())
+    assert finish(writer).features["Food"].values.tolist() == [[1.0]]
+
+
+def test_what_is_no_number_is_found_when_an_array_follows_too() -> None:
+    bad = Food(untyped(None))
+    with pytest.raises(SchemaError, match="env 0: entity Food: feature 'value' of row 0"):
+        write(Obs().globals(WORLD).entities([bad]).entities(np.zeros((1, 1)), of=Food), CALL)
+
+
+def test_not_finite_names_the_observation() -> None:
+    writer = ObsWriter(SCHEMA, where="env {}".format)
+    writer.add(Obs().entities(np.zeros((2, 1)), of=Food).globals(WORLD), ())
+    writer.add(Obs().entities(np.array([[0.0], [np.nan]]), of=Food).globals(WORLD), ())
+    with pytest.raises(SchemaError, match="env 1: entity Food: feature 'value' of row 1"):
+        finish(writer)
+
+
+def test_no_entity_at_all_needs_no_mask() -> None:
+    pick = SelectEntity(Food)
+    steer = Continuous("steer", low=[0], high=[1])
+    writer = ObsWriter(Schema((Rock, Food), (pick, steer, MOVE)))
+    writer.add(Obs().actors([]).mask(pick, []).mask(MOVE, []), [pick, steer, MOVE])
+    batch = finish(writer)
+    assert not batch.is_ready.any()
+
+
+class TestActorsWithoutATarget:
+    """Are not asked, and not among the actors of the batch."""
+
+    def test_when_nothing_can_be_selected(self) -> None:
+        batch = write(Obs().globals(WORLD).actors([snake(), snake()]), EAT)
+        assert batch.action_masks["eat"].actors.lengths.tolist() == [0]
+        assert not batch.is_ready.any()
+
+    def test_when_their_row_of_the_mask_allows_nothing(self) -> None:
+        snakes = [snake(), snake(), snake()]
+        obs = Obs().globals(WORLD).entities([Food(1.0), Food(2.0)]).actors(snakes[:1])
+        obs.actors(snakes[1:]).mask(EAT, [[False, False], [False, True], [True, False]])
+        mask = untyped(write(obs, EAT).action_masks["eat"])
+        assert mask.actors[0].tolist() == [1, 2]
+        assert mask.mask[0].tolist() == [False, True, True, False]
+
+    @pytest.mark.parametrize("mask", [[], np.zeros((2, 0)), [[], []]])
+    def test_whatever_an_empty_mask_looks_like(self, mask: Any) -> None:  # noqa: ANN401
+        obs = Obs().globals(WORLD).actors([snake(), snake()]).mask(EAT, mask)
+        assert len(write(obs, EAT).action_masks["eat"].actors.values) == 0
+
+    def test_but_a_mask_that_does_not_fit_is_refused(self) -> None:
+        obs = Obs().globals(WORLD).actors([snake()]).mask(EAT, [[True]])
+        with pytest.raises(SchemaError, match=r"\(1, 0\): got \(1, 1\)"):
+            write(obs, EAT)

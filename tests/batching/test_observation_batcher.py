@@ -1,0 +1,296 @@
+"""ObservationWriter: observations of stepped environments, into a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.testing import assert_array_equal
+
+from entity_env import (
+    GLOBAL_ENTITY,
+    ActionMask,
+    ActionSpace,
+    CategoricalActionMask,
+    CategoricalActionSpace,
+    ContinuousActionMask,
+    ContinuousActionSpace,
+    Entity,
+    GlobalCategoricalActionMask,
+    GlobalCategoricalActionSpace,
+    Observation,
+    ObsSpace,
+    SchemaError,
+    SelectEntityActionMask,
+    SelectEntityActionSpace,
+    VecObs,
+    questions,
+)
+from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.core.action_request import Asked
+from tests.helpers.batches import finish
+from tests.helpers.strategies import action_spaces, obs_spaces, observations, untyped
+
+SPACE = ObsSpace(["t"], {"A": Entity(["x", "y"]), "B": Entity([])})
+ACTIONS: dict[str, ActionSpace] = {
+    "move": CategoricalActionSpace(["up", "down"]),
+    "call": GlobalCategoricalActionSpace(["yes", "no", "maybe"]),
+    "pick": SelectEntityActionSpace(),
+    "turn": ContinuousActionSpace([0], [1]),
+}
+
+
+def observation(**changes: Any) -> Observation:  # noqa: ANN401
+    """Two As and one B."""
+    given: dict[str, Any] = {
+        "reward": 0.0,
+        "global_features": [0.5],
+        "features": {"A": [[1, 2], [3, 4]], "B": [[]]},
+    }
+    return Observation(**{**given, **changes})
+
+
+def write(*shown: Observation, ask: bool = True) -> VecObs:
+    writer = ObservationWriter(SPACE, ACTIONS, where="env {}".format)
+    for one in shown:
+        writer.add(one, ask=ask)
+    return finish(writer)
+
+
+FORMS: list[Callable[[Any], Any]] = [
+    lambda rows: rows,
+    lambda rows: rows.tolist(),
+    lambda rows: [tuple(row) for row in rows.tolist()],
+    tuple,
+    lambda rows: np.asfortranarray(rows.astype(np.float64)),
+]
+LISTS: list[Callable[[Any], Any]] = [list, tuple, np.array]
+
+
+@st.composite
+def forms_of(draw: st.DrawFn, shown: Observation, obs_space: ObsSpace) -> Observation:
+    """The same entities in other forms, and actors by their types where everybody acts."""
+    features = {name: draw(st.sampled_from(FORMS))(rows) for name, rows in shown.features.items()}
+    ids = {name: draw(st.sampled_from(LISTS))(given) for name, given in shown.ids.items()}
+    types = st.lists(st.sampled_from(list(obs_space.entities) or ["none"]), max_size=3)
+    actions = {
+        name: dataclasses.replace(untyped(mask), actor_types=draw(types))
+        if obs_space.entities and _asks_all(mask)
+        else mask
+        for name, mask in shown.actions.items()
+    }
+    return dataclasses.replace(shown, features=features, ids=ids, actions=actions)
+
+
+def _asks_all(mask: ActionMask) -> bool:
+    """Everybody acts, and no mask has a row for each of them."""
+    if isinstance(mask, GlobalCategoricalActionMask) or mask.actor_ids is not None:
+        return False
+    return getattr(mask, "mask", None) is None
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_batch_shows_what_the_observations_hold(data: st.DataObject) -> None:
+    obs_space, action_space = data.draw(obs_spaces()), data.draw(action_spaces())
+    one_form = observations(obs_space, action_space).flatmap(lambda one: forms_of(one, obs_space))
+    shown = data.draw(st.lists(one_form, max_size=3))
+    writer = ObservationWriter(obs_space, action_space)
+    for one in shown:
+        writer.add(one)
+    assert_knows_who_was_asked(writer, shown)
+    batch = finish(writer)
+    for row, one in enumerate(shown):
+        for name, entity in obs_space.entities.items():
+            expected = np.array(untyped(one.features.get(name, ())), dtype=np.float32)
+            shape = one.num_entities(name), len(entity.features)
+            assert_array_equal(batch.features[name][row], expected.reshape(shape))
+            if name in batch.visible:
+                flags = one.visible.get(name, np.ones(one.num_entities(name), dtype=np.bool_))
+                assert_array_equal(batch.visible[name][row], untyped(flags))
+        if GLOBAL_ENTITY in batch.features:
+            assert_array_equal(batch.features[GLOBAL_ENTITY][row], [one.global_features])
+        for name in action_space:
+            assert_asks(batch, row, one, name, obs_space)
+    hidden = {name for one in shown for name in one.visible}
+    assert set(batch.visible) == hidden
+
+
+def assert_knows_who_was_asked(writer: ObservationWriter, shown: Sequence[Observation]) -> None:
+    """The ids are those of the plain questions, those of the last batch stay when it is cleared."""
+    action_space = {name: where.space for name, where in writer.layout.actions.items()}
+    expected: dict[str, list[Asked]] = {name: [] for name in action_space}
+    for row, one in enumerate(shown):
+        for question in questions(one, writer.obs_space, action_space):
+            expected[question.name].append((row, question.actors, question.actees))
+    asked = {
+        name: [(row, list(actors), list(actees)) for row, actors, actees in rows]
+        for name, rows in writer.asked.items()
+    }
+    assert asked == expected
+
+
+def assert_asks(batch: VecObs, row: int, one: Observation, name: str, obs_space: ObsSpace) -> None:
+    vec = batch.action_masks[name]
+    actors = one.actor_indices(name, obs_space)
+    assert_array_equal(vec.actors[row], actors)
+    given = getattr(one.actions.get(name), "mask", None)
+    if hasattr(vec, "actees"):
+        assert_array_equal(vec.actees[row], one.actee_indices(name, obs_space))
+    if given is not None:
+        assert_array_equal(untyped(vec).mask[row].reshape(-1), np.ravel(given))
+    elif getattr(vec, "mask", None) is not None:
+        assert untyped(vec).mask[row].all()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[1, 2], [3, 4]],
+        ((1.0, 2.0), (3.0, 4.0)),
+        [np.array([1, 2]), np.array([3.0, 4.0])],
+        np.array([[1, 2], [3, 4]], dtype=np.uint8),
+        np.array([[1, 2], [3, 4]], dtype=np.float64),
+        np.array([[1, 2], [3, 4]], dtype=np.int64)[::1],
+        np.asfortranarray(np.array([[1.0, 2.0], [3.0, 4.0]])),
+    ],
+)
+def test_features_may_have_any_form(rows: Any) -> None:  # noqa: ANN401
+    values = write(observation(features={"A": rows})).features["A"].values
+    assert values.dtype == np.float32
+    assert values.tolist() == [[1, 2], [3, 4]]
+
+
+def test_small_and_large_arrays_and_lists_mix() -> None:
+    large = np.arange(400.0).reshape(200, 2)
+    forms: list[Any] = [large[:2], large, large[:1].tolist(), [], large[:3], large]
+    batch = write(*(observation(features={"A": rows}) for rows in forms))
+    for row, rows in zip(batch.features["A"], forms, strict=True):
+        assert row.tolist() == [list(r) for r in rows]
+
+
+def test_entities_without_features_are_counted() -> None:
+    many = np.zeros((100, 0))
+    batch = write(observation(features={"B": many}), observation(features={"B": [[], []]}))
+    assert batch.features["B"].lengths.tolist() == [100, 2]
+    assert batch.features["B"].values.shape == (102, 0)
+
+
+def test_a_last_observation_asks_nothing() -> None:
+    batch = write(observation(actions={"call": GlobalCategoricalActionMask()}), ask=False)
+    assert not batch.is_ready.any()
+
+
+def test_a_blank_last_observation_needs_no_global_features() -> None:
+    batch = write(Observation(reward=1.0, terminated=True, metrics={"won": 2.0}), ask=False)
+    assert batch.features[GLOBAL_ENTITY].lengths.tolist() == [0]
+    assert batch.metrics["won"].sum == 2.0
+
+
+def test_an_absent_action_has_no_actor_in_that_row() -> None:
+    every = {
+        "move": CategoricalActionMask(actor_types=["A"], mask=np.array([[1, 0], [1, 1]])),
+        "call": GlobalCategoricalActionMask(mask=[True, False, True]),
+        "pick": SelectEntityActionMask(actor_types=["B"], actee_types=["A"], mask=[[False, True]]),
+        "turn": ContinuousActionMask(actor_types=["A"]),
+    }
+    batch = write(observation(), observation(actions=every), observation())
+    for name, mask in batch.action_masks.items():
+        assert mask.actors.lengths.tolist() == [0, {"move": 2, "turn": 2}.get(name, 1), 0]
+    assert untyped(batch.action_masks["pick"]).actees.lengths.tolist() == [0, 2, 0]
+    assert untyped(batch.action_masks["pick"]).mask.lengths.tolist() == [0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": {"Z": [[1]]}}, "entity 'Z' is not in the observation space, which has A, B"),
+        ({"features": {GLOBAL_ENTITY: [[1]]}}, "'__global__' is not in the observation space"),
+        ({"features": {"A": [[1, 2], [3]]}}, r"row 1 is \[3\], expected a sequence of 2.*x, y"),
+        ({"features": {"A": [1, 2]}}, "row 0 is 1, expected a sequence of 2"),
+        ({"features": {"A": np.zeros((2, 3))}}, r"\(num_entities, 2\).*got \(2, 3\) float64"),
+        ({"features": {"A": np.zeros(2)}}, r"got \(2,\)"),
+        ({"features": {"A": np.full((1, 2), "a")}}, "a numeric dtype"),
+        ({"features": {"A": [["a", "b"]]}}, "'x' of row 0 must be a number.*got 'a'"),
+        ({"features": {"A": [[0, None]]}}, "'y' of row 0 must be a number.*got None"),
+        ({"features": {"A": [[0, 0], [np.nan, 0]]}}, "'x' of row 1 must be finite, got nan"),
+        ({"features": {"A": np.full((99, 2), 1e39)}}, "'x' of row 0 must be finite, got inf"),
+        ({"global_features": []}, "0 global features, expected 1: t"),
+        ({"global_features": [1, 2]}, "2 global features, expected 1"),
+        ({"global_features": ["a"]}, "feature 't' of row 0 must be a number"),
+        ({"global_features": [np.inf]}, "'t' of row 0 must be finite"),
+        ({"visible": {"Z": []}}, "visible names entity 'Z'"),
+        ({"visible": {"A": [True]}}, r"visible of A needs 2 bools.*\(1,\)"),
+        ({"visible": {"A": [0.5, 1]}}, "visible of A needs 2 bools.*float64"),
+        ({"actions": {"fly": CategoricalActionMask()}}, "'fly' is not in the action space.*move"),
+        ({"actions": {"move": GlobalCategoricalActionMask()}}, "does not go with a GlobalCat"),
+        ({"actions": {"call": CategoricalActionMask()}}, "does not go with a CategoricalAct"),
+        ({"actions": {"pick": ContinuousActionMask()}}, "does not go with a ContinuousAct"),
+        ({"actions": {"turn": SelectEntityActionMask()}}, "does not go with a SelectEntity"),
+        ({"actions": {"move": CategoricalActionMask(actor_ids=["no"])}}, "actor 'no' is not among"),
+        ({"actions": {"pick": SelectEntityActionMask(actee_ids=["no"])}}, "actee 'no' is not"),
+        ({"actions": {"pick": SelectEntityActionMask(actee_types=[])}}, "no legal choice"),
+        ({"actions": {"move": CategoricalActionMask(actor_types=["Z"])}}, "actor type 'Z' is not"),
+        ({"actions": {"pick": SelectEntityActionMask(actee_types=["Z"])}}, "actee type 'Z' is not"),
+        ({"ids": {"A": ["a"]}}, "entity 'A': 2 rows of features but 1 ids"),
+        ({"actions": {"call": GlobalCategoricalActionMask([True] * 2)}}, r"\(1, 3\): got \(2,\)"),
+        ({"actions": {"call": GlobalCategoricalActionMask([[False] * 3])}}, "no legal choice"),
+        (
+            {"actions": {"pick": SelectEntityActionMask(mask=np.ones((3, 2), dtype=np.bool_))}},
+            r"\(3, 3\): got \(3, 2\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=f"env 1.*{message}"):
+        write(observation(), observation(**changes))
+
+
+def test_ids_of_types_that_nobody_declared_are_left_alone() -> None:
+    batch = write(observation(ids={"Z": ["z"], "A": ["a", "b"]}))
+    assert batch.features["A"].lengths.tolist() == [2]
+
+
+def test_a_last_observation_needs_no_ids() -> None:
+    assert len(write(observation(ids={"A": ["a"]}), ask=False)) == 1
+
+
+def test_those_who_were_asked_stay_known_when_the_batch_is_cleared() -> None:
+    writer = ObservationWriter(SPACE, ACTIONS)
+    mask = CategoricalActionMask(actor_ids=[("B", 0), "b", "a"])
+    writer.add(observation(ids={"A": ["a", "b"]}, actions={"move": mask}))
+    asked = writer.asked["move"]
+    writer.clear()
+    assert asked == [(0, [("B", 0), "b", "a"], ())]
+    assert writer.asked["move"] == []
+
+
+def test_neighbours_act_as_one_group() -> None:
+    names = list("abcdefg")
+    batch = write(
+        observation(),
+        observation(
+            features={"A": np.zeros((5, 2)), "B": [[], []]},
+            ids={"A": names[:5], "B": names[5:]},
+            actions={"turn": ContinuousActionMask(actor_ids=list("bcdefgaab"))},
+        ),
+    )
+    assert batch.action_masks["turn"].actors[1].tolist() == [1, 2, 3, 4, 5, 6, 0, 0, 1]
+
+
+def test_global_features_that_nobody_declared_are_refused() -> None:
+    writer = ObservationWriter(ObsSpace([], {"A": Entity(["x", "y"])}), {})
+    with pytest.raises(SchemaError, match="1 global features, expected 0"):
+        writer.add(observation(features={}))
+
+
+def test_spaces_of_nothing_are_named() -> None:
+    writer = ObservationWriter(ObsSpace(), {})
+    with pytest.raises(SchemaError, match="which has none"):
+        writer.add(Observation(reward=0.0, features={"A": [[1]]}))
+    with pytest.raises(SchemaError, match="which has none"):
+        writer.add(Observation(reward=0.0, actions={"a": CategoricalActionMask()}))

@@ -1,0 +1,461 @@
+"""check_game finds what is broken in a game, and nothing in one that is sound."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+
+from entity_env import HIDDEN, ContractError, Game, GameExit, Obs, check_game
+from entity_env.agents import Agent
+from entity_env.authoring.action_type import ActionKey
+from entity_env.check import game as game_check
+from entity_env.check.obs_breaches import obs_breaches
+from tests.helpers.strategies import (
+    CALL,
+    EAT,
+    MOVE,
+    STEER,
+    Food,
+    Move,
+    Point,
+    Rock,
+    Snake,
+    Stance,
+    World,
+    untyped,
+)
+
+
+@dataclass
+class Fish:
+    """Has a field of every kind."""
+
+    at: tuple[Point, Annotated[float, "in metres"]]
+    stance: Stance
+    cooldowns: tuple[int, int]
+    name: str = field(default="", metadata=HIDDEN)
+    weight: int | float = 1
+
+
+def fish(**changes: Any) -> Fish:  # noqa: ANN401
+    good = Fish((Point(0.0, 1), 2.0), Stance.CALM, (0, 1))
+    return dataclasses.replace(good, **changes)
+
+
+WORLD = World(0.0, Stance.CALM)
+ENTITIES = (Fish, Food, Rock)
+ACTIONS: tuple[ActionKey, ...] = (Move, MOVE, CALL, EAT, STEER)
+Play = Callable[..., None]
+
+
+def game_of(play: Play, **kwargs: Any) -> Game:  # noqa: ANN401
+    given: dict[str, Any] = {"entities": ENTITIES, "actions": ACTIONS, "global_features": World}
+    return Game(play, **{**given, **kwargs})
+
+
+def everything(agent: Agent, *, seed: int) -> None:
+    """Shows and asks for everything there is, for three steps."""
+    rng = random.Random(seed)
+    for step in range(3):
+        foods = [Food(rng.random()), Food(rng.random())]
+        obs = Obs(step).actors([fish()]).actors([Rock()], MOVE).entities(foods).globals(WORLD)
+        obs.entities(np.array([[rng.random()]]), of=Food).metric("step", step)
+        obs.mask(CALL, [True, True, False, True]).visible(Food, [True, False, True])
+        answers = agent.act(obs, CALL, MOVE, EAT)
+        if answers is None:
+            return
+        assert isinstance(answers[0], Move)
+        assert answers[0] is not Move.LEFT
+        assert len(answers[1]) == 2
+        assert len(answers[2]) == 1
+        if agent.act(obs, STEER) is None:
+            return
+    agent.game_over(Obs(9), truncated=seed % 2 == 0)
+
+
+def episode_after_episode(agent: Agent, *, seed: int) -> None:
+    """Goes on for ever, with the seeds that the agent tells."""
+    while True:
+        rng = random.Random(seed)
+        for _ in range(rng.randrange(1, 4)):
+            if agent.act(Obs(rng.random()).globals(WORLD), Move) is None:
+                return
+        agent.game_over()
+        seed = agent.seed
+
+
+def simultaneous(agents: Sequence[Agent], *, seed: int) -> None:
+    """Two agents at once; each is closed by whoever made it."""
+    for _ in range(3):
+        pending = [agent.act_async(Obs().globals(WORLD), Move) for agent in agents]
+        if None in [each.get() for each in pending]:
+            return
+    for agent in agents:
+        agent.game_over()
+
+
+def in_turn(agents: Sequence[Agent], *, seed: int) -> None:
+    """Two agents in turn; the second one may not act at all."""
+    for agent in agents[: 1 + seed % 2]:
+        if agent.act(Obs().globals(WORLD), Move) is None:
+            return
+    for agent in agents:
+        agent.game_over()
+
+
+@pytest.mark.parametrize(
+    "game",
+    [
+        game_of(everything),
+        game_of(episode_after_episode),
+        game_of(simultaneous, num_agents=2),
+        game_of(in_turn, num_agents=2),
+    ],
+    ids=lambda game: game.name,
+)
+def test_a_sound_game_passes(game: Game) -> None:
+    check_game(game)
+
+
+def showing(obs: Callable[[], Obs], *actions: ActionKey) -> Play:
+    """A game that shows this on its second step."""
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for one in (Obs().globals(WORLD), obs()):
+            if one.global_features is None:
+                one.globals(WORLD)
+            if untyped(agent).act(one, *(actions if one.groups or one.masks else (Move,))) is None:
+                return
+        agent.game_over(Obs())
+
+    return play
+
+
+def entity(entity: object) -> Play:
+    return showing(lambda: Obs().entities([entity]), Move)
+
+
+NAN, HUGE = float("nan"), 10**400
+BROKEN_OBSERVATIONS: list[tuple[Play, str]] = [
+    (entity(fish(cooldowns=(1, 2, 3))), r"Fish: field 'cooldowns' holds 3 items, declared 2"),
+    (entity(fish(cooldowns=(1,))), "field 'cooldowns' holds 1 items, declared 2"),
+    (entity(fish(cooldowns=7)), "field 'cooldowns' holds 7, declared a tuple of 2"),
+    (entity(fish(cooldowns=(1, "2"))), r"field 'cooldowns\.1' holds '2', declared int"),
+    (
+        entity(fish(stance="calm")),
+        "field 'stance' holds 'calm', declared one of CALM, ANGRY, ASLEEP",
+    ),
+    (entity(fish(stance=None)), "field 'stance' holds None, declared one of"),
+    (entity(fish(at=((1, 2), 3))), r"field 'at\.0' holds \(1, 2\), declared Point"),
+    (entity(fish(at=(Point(NAN, 1), 2))), r"field 'at\.0\.x' holds nan, expected a finite number"),
+    (entity(fish(at=(Point(1.0, 1), None))), r"field 'at\.1' holds None, declared float"),
+    (entity(fish(weight="heavy")), r"field 'weight' holds 'heavy', declared int \| float"),
+    (entity(fish(weight=HUGE)), "field 'weight' holds 1000+, expected a finite number that fits"),
+    (entity(fish(weight=1e39)), r"holds 1e\+39, expected a finite number that fits float32"),
+    (entity(Snake), "shows a type, which was not declared"),
+    (entity(World(0.0, Stance.CALM)), "shows a World, which was not declared; declared are Fish"),
+    (showing(lambda: Obs().entities([fish(), Rock()]), Move), "a sequence of Fish holds a Rock"),
+    (
+        showing(lambda: Obs().entities(np.array([[0.0], [np.inf]]), of=Food), Move),
+        "entity Food: feature 'value' of row 1 must be finite, got inf",
+    ),
+    (showing(lambda: Obs().mask(CALL, [True]), CALL), r"= \(1, 4\): got \(1,\)"),
+    (showing(lambda: Obs().mask(CALL, [False] * 4), CALL), "no legal choice"),
+    (
+        showing(lambda: Obs().entities([Rock()]), MOVE),
+        "asks every actor, but the observation marks",
+    ),
+    (showing(lambda: Obs().actors([Rock()]).mask(STEER, [[True]]), STEER), "takes no mask"),
+    (showing(lambda: Obs().entities([Rock()]).visible(Rock, []), Move), "expected 1 bools"),
+    (
+        showing(lambda: Obs().entities([Rock()]), Stance),
+        "asked for the action Stance, which was not",
+    ),
+    (showing(lambda: Obs().entities([Rock()])), "act needs at least one action"),
+    (showing(lambda: Obs().entities([Rock()]).globals(Rock()), Move), "Rock, expected World"),
+    (
+        showing(lambda: Obs().entities([Rock()]).globals(World(NAN, Stance.CALM)), Move),
+        "entity World: field 'time' holds nan",
+    ),
+    (showing(lambda: Obs(NAN).entities([Rock()]), Move), "the score is nan, expected a finite"),
+    (showing(lambda: Obs(untyped("5")).entities([]), Move), "the score is '5'"),
+    (
+        showing(lambda: Obs().entities([]).metric("won", untyped(None)), Move),
+        "the metric 'won' is None",
+    ),
+]
+
+
+WORLD = World(0.0, Stance.CALM)
+
+
+def hangs(agent: Agent, *, seed: int) -> None:
+    agent.act(Obs().globals(WORLD).entities([Rock()]), Move)
+    while True:
+        pass
+
+
+def hangs_when_it_should_leave(agent: Agent, *, seed: int) -> None:
+    for _ in range(3):
+        while agent.act(Obs().globals(WORLD).entities([Rock()]), Move) is None:
+            while True:
+                pass
+    agent.game_over()
+
+
+@pytest.mark.parametrize("play", [hangs, hangs_when_it_should_leave])
+def test_a_game_that_hangs_is_found_with_its_stack(play: Play) -> None:
+    with pytest.raises(ContractError, match=r"play hangs, no answer for 0\.2 s") as caught:
+        check_game(game_of(play), step_timeout_s=0.2)
+    [problem] = caught.value.problems
+    assert re.search(rf"{Path(__file__).name}\", line \d+, in {play.__name__}", problem)
+
+
+def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself may be slow."""
+
+    def look_slowly(*args: Any) -> list[str]:  # noqa: ANN401
+        threading.Event().wait(0.3)
+        return obs_breaches(*args)
+
+    def asks_twice(agent: Agent, *, seed: int) -> None:
+        for _ in range(2):
+            if agent.act(Obs().globals(WORLD).entities([Rock()]), Move) is None:
+                return
+        agent.game_over()
+
+    monkeypatch.setattr(game_check, "obs_breaches", look_slowly)
+    check_game(game_of(asks_twice), episodes=1, step_timeout_s=0.2)
+
+
+def test_an_actor_without_a_target_is_no_breach() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        food = Food(1.0)
+        for foods, mask in (([], None), ([food], None), ([food], [[False]])):
+            obs = Obs().globals(WORLD).actors([Rock()]).entities(foods)
+            answer = agent.act(obs if mask is None else obs.mask(EAT, mask), EAT)
+            if answer is None:
+                return
+            assert answer == [food if foods and mask is None else None]
+        agent.game_over()
+
+    check_game(game_of(play))
+
+
+def test_a_game_that_does_not_expect_it_is_named_with_its_line() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        answer = agent.act(Obs().globals(WORLD).actors([Rock()]), EAT)
+        if answer is not None:
+            [food] = answer
+            untyped(food).value += 1
+        agent.game_over()
+
+    message = rf"step 0: play raised AttributeError: 'NoneType' .*{Path(__file__).name}:\d+ in play"
+    with pytest.raises(ContractError, match=message):
+        check_game(game_of(play))
+
+
+@pytest.mark.parametrize(("play", "message"), BROKEN_OBSERVATIONS)
+def test_what_a_game_shows_wrongly_is_found(play: Play, message: str) -> None:
+    place = r"episode 0 \(seed \d+\), step [01]"
+    line = rf".*\({__file__}:\d+ in \w+\)"
+    with pytest.raises(ContractError, match=f"{place}: .*{message}{line}") as caught:
+        check_game(game_of(play), episodes=1)
+    assert len(caught.value.problems) == 1
+
+
+def ask(agent: Agent) -> Move | None:
+    return agent.act(Obs().globals(WORLD), Move)
+
+
+def raises(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    raise ZeroDivisionError("no fish left")
+
+
+def shows_a_score(agent: Agent, *, seed: int) -> None:
+    agent.act(untyped(5), Move)
+
+
+def ends_with_a_score(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    agent.game_over(untyped(5))
+
+
+def ends_with_a_stranger(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    agent.game_over(Obs().entities([WORLD]).globals(WORLD))
+
+
+def just_returns(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+
+
+def does_nothing(agent: Agent, *, seed: int) -> None: ...
+
+
+def never_ends(agent: Agent, *, seed: int) -> None:
+    while ask(agent) is not None:
+        pass
+
+
+def ends_before_it_began(agent: Agent, *, seed: int) -> None:
+    agent.game_over()
+
+
+def ignores_none(agent: Agent, *, seed: int) -> None:
+    while True:
+        for _ in range(3):
+            ask(agent)
+        agent.game_over()
+
+
+def only_says_game_over(agent: Agent, *, seed: int) -> None:
+    if ask(agent) is None:
+        while True:
+            agent.game_over()
+    agent.game_over()
+
+
+def forgets_the_seed(agent: Agent, *, seed: int) -> None:
+    for _ in range(3):
+        if agent.act(Obs().entities([Food(random.random())]).globals(WORLD), Move) is None:
+            return
+    agent.game_over()
+
+
+def lasts_by_chance(agent: Agent, *, seed: int) -> None:
+    STEPS.append(0)
+    for _ in STEPS:
+        if ask(agent) is None:
+            return
+    agent.game_over()
+
+
+STEPS: list[int] = []
+
+
+def asks_twice_at_once(agent: Agent, *, seed: int) -> None:
+    first = agent.act_async(Obs().globals(WORLD), Move)
+    second = agent.act_async(Obs().globals(WORLD), Move)
+    if first.get() is None or second.get() is None:
+        return
+    agent.game_over()
+
+
+def ends_before_the_answer(agent: Agent, *, seed: int) -> None:
+    agent.act_async(Obs().globals(WORLD), Move)
+    agent.game_over()
+
+
+BROKEN_GAMES: list[tuple[Play, str]] = [
+    (raises, r"step 0: play raised ZeroDivisionError: no fish left \(.*:\d+ in raises\)"),
+    (shows_a_score, "an agent was shown a int, expected an Obs"),
+    (ends_with_a_score, "an agent was shown a int, expected an Obs"),
+    (ends_with_a_stranger, "shows a World, which was not declared"),
+    (just_returns, "play returned without game_over: call it before every return"),
+    (does_nothing, "play returns again and again without asking any agent"),
+    (never_ends, "no game_over within 50 steps: end the episode"),
+    (ends_before_it_began, "game_over came before anything was asked in this episode"),
+    (ignores_none, "play goes on after act gave None: return from it then"),
+    (only_says_game_over, "play goes on after act gave None"),
+    (forgets_the_seed, r"not the same twice for one seed: episode 0 .* entity 'Food' is first"),
+    (lasts_by_chance, "not the same twice for one seed: .*"),
+    (asks_twice_at_once, r"an agent was asked again before .get\(\) of its last act_async"),
+    (ends_before_the_answer, r"game_over came before .get\(\) of the last act_async"),
+]
+
+
+@pytest.mark.parametrize(("play", "message"), BROKEN_GAMES)
+def test_games_that_break_the_contract_are_found(play: Play, message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        check_game(game_of(play), max_steps=50)
+
+
+def test_an_agent_whose_episode_never_ends_is_found() -> None:
+    def forgets_one(agents: Sequence[Agent], *, seed: int) -> None:
+        while all(ask(agent) is not None for agent in agents):
+            agents[0].game_over()
+
+    with pytest.raises(ContractError, match=r"step 50, agent 1: no game_over within 50 steps"):
+        check_game(game_of(forgets_one, num_agents=2), max_steps=50)
+
+
+def test_a_game_that_swallows_everything_is_left_behind() -> None:
+    is_released = False
+
+    def swallows(agent: Agent, *, seed: int) -> None:
+        while not is_released:
+            try:
+                ask(agent)
+            except BaseException:
+                continue
+
+    with pytest.raises(ContractError) as caught:
+        check_game(game_of(swallows), max_steps=5)
+    found = str(caught.value)
+    assert "play goes on after act gave None: return from it then" in found
+    assert "play swallows GameExit: catch Exception, not BaseException" in found
+    is_released = True
+
+
+def test_finally_blocks_of_a_game_that_ignores_none_run() -> None:
+    unwound: list[str] = []
+
+    def ignores(agent: Agent, *, seed: int) -> None:
+        try:
+            while True:
+                ask(agent)
+        except GameExit:
+            unwound.append("exit")
+            raise
+        finally:
+            unwound.append("finally")
+
+    with pytest.raises(ContractError, match="goes on after act gave None"):
+        check_game(game_of(ignores), max_steps=5)
+    assert unwound == ["exit", "finally"] * 2
+
+
+def test_a_thread_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entity_env.check.violations._GRACE_S", 0.01)
+    stop = threading.Event()
+
+    def feeds(agent: Agent, *, seed: int) -> None:
+        threading.Thread(target=stop.wait, name="fish feeder", daemon=True).start()
+        ask(agent)
+        agent.game_over()
+
+    with pytest.raises(ContractError, match="after close: the thread 'fish feeder' is left behind"):
+        check_game(game_of(feeds))
+    stop.set()
+
+
+def test_every_breach_of_one_observation_is_said() -> None:
+    with pytest.raises(ContractError) as caught:
+        check_game(game_of(entity(fish(cooldowns=(1, 2, 3), stance="calm", weight=NAN))))
+    stance, cooldowns, weight = caught.value.problems
+    assert "'stance'" in stance
+    assert "'cooldowns'" in cooldowns
+    assert "'weight'" in weight
+
+
+def test_settings_are_checked_as_given() -> None:
+    def play(agent: Agent, *, seed: int, num_steps: int = 1) -> None:
+        for _ in range(num_steps):
+            if ask(agent) is None:
+                return
+        agent.game_over()
+
+    check_game(game_of(play))
+    with pytest.raises(ContractError, match="before anything was asked"):
+        check_game(game_of(play).with_settings(num_steps=0))

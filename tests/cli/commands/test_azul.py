@@ -1,0 +1,573 @@
+"""Azul on the command line: a person at the table, those who watch, and matches."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from rich.console import Console
+
+from entity_env import UsageError
+from entity_env.agents import RandomAgent as RandomEntities
+from entity_env.cli import main
+from entity_env.cli.azul.agents import AGENTS, azul_agent, loading, max_rounds_of, with_seats
+from entity_env.cli.azul.play import Person, Table, called, describe_result, play_azul
+from entity_env.cli.commands.match import match_json, match_table, run_match, split_names
+from entity_env.cli.display.progress_bar import ProgressBar
+from entity_env.games import tic_tac_toe
+from entity_env.games.azul import (
+    AgentInput,
+    EntityAgent,
+    EnvStep,
+    GameResult,
+    GameState,
+    GreedyAgent,
+    MCTSAgent,
+    RandomAgent,
+    azul,
+    azul_by_id,
+    legal_actions,
+    legal_moves,
+    play_game,
+)
+from tests.games.azul.recorded_games import states
+from tests.helpers.terminals import Terminal
+
+PROGRAM = Path(sys.executable).with_name("entity-env")
+
+
+def run(*args: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, args, input=typed)
+
+
+def step_at(state: GameState, *, done: bool = False, last_action: int | None = None) -> EnvStep:
+    nothing = np.zeros((4, 1), np.float32)
+    mask = np.zeros(300, np.bool_)
+    return EnvStep(nothing, nothing[:, 0], done, state.current_player, mask, last_action, state)
+
+
+# --------------------------------------------------------------------------- watching
+
+
+def test_games_lists_azul() -> None:
+    listed = CliRunner().invoke(main, ["games"], env={"COLUMNS": "400"}).stdout
+    assert re.search(r"^azul +2 .* two to four players take tiles in turn", listed, re.M)
+    assert re.search(r"^azul_by_id +2 .* Azul with moves chosen by id", listed, re.M)
+
+
+def test_agents_are_watched() -> None:
+    result = run("play", "azul", "--agent", "greedy", "--seed", "1")
+    assert (result.exit_code, result.stderr) == (0, "")
+    frames = result.stdout.split("Azul, ")
+    assert frames[1].startswith("round 1: ")
+    assert "over after round" in frames[-1]
+    assert "greedy: 0 points" in frames[1]
+    assert "random: 0 points" in frames[1]
+    told = [line for line in result.stdout.splitlines() if re.match(r"(greedy|random): \d+ ", line)]
+    assert any(re.fullmatch(r"greedy: \d+ \w+ from factory \d to line \d", line) for line in told)
+    assert "round 1 is over: greedy +" in result.stdout
+    assert re.search(r"game 1: greedy \d+, random \d+; won by greedy after", result.stdout)
+    assert result.stdout.endswith("seed 1\n")
+
+
+def test_a_seed_repeats_the_games_and_seats_begin_in_turn() -> None:
+    args = ("play", "azul", "--agent", "rush", "--episodes", "3", "--no-render")
+    first = run(*args)
+    seed = first.stdout.split()[-1]
+    assert run(*args, "--seed", seed).stdout == first.stdout
+    assert len(re.findall(r"^game \d: rush \d+, random \d+; won by", first.stdout, re.M)) == 3
+    both = run("play", "azul", "--episodes", "2", "--seed", "4").stdout
+    begins = re.findall(r"Azul, round 1: (\S+ \d) to take tiles\n\nFactories .*\n.*start m", both)
+    assert begins[0] == "random 1"
+    assert "random 2" in begins
+
+
+def test_there_are_seats_for_everybody_who_was_named() -> None:
+    result = run("play", "azul", "--no-render", *["--agent", "greedy"] * 3, "--seed", "1")
+    assert re.search(r"greedy 1 \d+, greedy 2 \d+, greedy 3 \d+; ", result.stdout)
+    result = run("play", "azul", "--no-render", "--set", "num_players=4", "--seed", "1")
+    assert "random 4" in result.stdout
+
+
+def test_a_game_that_is_cut() -> None:
+    result = run("play", "azul", "--no-render", "--set", "max_rounds=2", "--seed", "1")
+    assert re.search(r"random 2 \d+; cut after 2 rounds$", result.stdout, re.M)
+
+
+def test_results_in_words() -> None:
+    def result(scores: tuple[int, ...], rows: tuple[int, ...]) -> GameResult:
+        return GameResult(("a", "b", "c")[: len(scores)], scores, rows, 60, 5, "row")
+
+    assert describe_result(result((5, 7), (1, 1))) == (
+        "a 5, b 7; won by b after 5 rounds (a row is full)"
+    )
+    assert "won by a after" in describe_result(result((7, 7), (2, 1)))
+    assert "shared by a and c after" in describe_result(result((7, 3, 7), (1, 1, 1)))
+
+
+def test_names_at_the_table() -> None:
+    assert called(["human", "random", "random"]) == ["you", "random 1", "random 2"]
+    assert called(["human", "human"]) == ["you 1", "you 2"]
+    assert called(["runs/azul/", "a/b/azul"]) == ["azul 1", "azul 2"]
+    assert called(["x" * 40]) == ["x" * 16]
+
+
+# --------------------------------------------------------------------------- a person
+
+
+def test_a_person_plays_a_round_and_leaves() -> None:
+    typed = "1 w 9\nnonsense\n?\nc b 2\n1 w 2\nq\n"
+    result = run(
+        "play", "azul", "--agent", "human", "--agent", "greedy", "--seed", "3", typed=typed
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    out = result.stdout
+    assert "there are lines 1 to 5, and the floor: got 9" in out
+    assert "write source, colour and place" in out
+    assert "floor  takes all of these" in out
+    assert "blue from the centre to line 2: there is none" in out
+    assert "Azul, round 1: you to take tiles" in out
+    assert "you: 2 white from factory 1 to line 2" in out
+    assert re.search(r"^greedy: \d \w+ from ", out, re.M)
+    assert out.endswith("left before the end\nseed 3\n")
+    # Only what a person must decide about is drawn a second time: errors stand alone.
+    assert out.count("Azul, round 1: you to take tiles") == 2
+
+
+@pytest.mark.parametrize("typed", ["", "quit\n", "Q\n", "exit\n"])
+def test_a_person_leaves_at_once(typed: str) -> None:
+    result = run("play", "azul", "--agent", "human", "--seed", "1", typed=typed)
+    assert result.exit_code == 0
+    assert result.stdout.endswith("left before the end\nseed 1\n")
+
+
+def test_a_person_plays_to_the_end_without_pictures_of_the_others() -> None:
+    typed = "".join(f"{source} {colour} f\n" for source in "12345c" for colour in "byrkw") * 30
+    result = run(
+        "play",
+        "azul",
+        *("--agent", "human", "--no-render", "--set", "max_rounds=2", "--seed", "5"),
+        typed=typed,
+    )
+    assert result.exit_code == 0
+    assert "cut after 2 rounds" in result.stdout
+    assert "random to take tiles" not in result.stdout
+
+
+@settings(max_examples=20, deadline=None)
+@given(state=states(max_moves=80))
+def test_the_list_of_what_is_legal_is_complete(state: GameState) -> None:
+    listed = set()
+    for line in legal_moves(state)[:-1]:
+        source, *groups = re.split(r"\s{2,}", line.strip())
+        for group in groups:
+            colour, *places = group.split()
+            listed |= {(source, colour, place) for place in places}
+        assert len(line) < 80
+    legal = {
+        ("centre" if s == 9 else str(s + 1), "BYRKW"[c], str(d + 1))
+        for s, c, d in legal_actions(state)
+        if d < 5
+    }
+    assert listed == legal
+
+
+class Frames:
+    """A console on a terminal of some size, that nobody sees."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.file = io.StringIO()
+        self.console = Console(
+            file=self.file, force_terminal=True, width=width, height=height, color_system=None
+        )
+
+    def last(self) -> list[str]:
+        text = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", self.file.getvalue()).replace("\r", "")
+        return text[text.rfind("Azul, ") :].rstrip("\n").split("\n")
+
+
+@settings(max_examples=20, deadline=None)
+@given(state=states(max_moves=100))
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_a_frame_fits_the_terminal(width: int, height: int, state: GameState) -> None:
+    frames = Frames(width, height)
+    names = ["human", *["greedy"] * (state.num_players - 1)]
+    table = Table(frames.console, names, fps=None, is_drawn=True)
+    table.show(state, "what to type")
+    lines = frames.last()
+    assert len(lines) <= height - 2
+    assert all(len(line) <= width for line in lines)
+    assert lines[-1] == "what to type"
+    text = "\n".join(lines)
+    assert all(f"{name}: " in text for name in table.names)
+    assert sum(line.lstrip().startswith("Floor") for line in lines) >= 1
+    frames.file.truncate(0)
+    table.show(state, *legal_moves(state), "what to type")
+    lines = frames.last()
+    assert len(lines) <= height - 2
+    assert lines[0].startswith("Azul, ")
+    assert lines[-1] == "what to type"
+    assert all(line in lines for line in legal_moves(state))
+
+
+@pytest.mark.parametrize("height", range(3, 20, 4))
+def test_the_last_lines_are_seen_on_the_smallest_terminals(height: int) -> None:
+    """Whoever is asked must see at least the question, and all that there is room for."""
+    frames = Frames(80, height)
+    table = Table(frames.console, ["human", "greedy"], fps=None, is_drawn=True)
+    table.show(play_state(), "what to type")
+    text = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", frames.file.getvalue()).replace("\r", "")
+    lines = text.rstrip("\n").split("\n")
+    assert len(lines) <= height - 2
+    assert lines[-1] == "what to type"
+
+
+def test_what_others_did_is_told_until_a_person_moves_again() -> None:
+    frames = Frames(100, 40)
+    table = Table(frames.console, ["human", "greedy", "rush"], fps=None, is_drawn=True)
+    steps: list[EnvStep] = []
+    play_game([GreedyAgent()] * 3, seed=1, watch=steps.append)
+    for step in steps[:4]:
+        table(step)
+    state = steps[3].state
+    assert state is not None
+    table.show(state)
+    shown = "\n".join(frames.last())
+    assert len(re.findall(r"^(you|greedy|rush): \d+ \w+ from", shown, re.M)) == 3
+    for step in steps[4:]:
+        table(step)
+    assert "final bonuses" in "\n".join(frames.last())
+
+
+def test_a_table_needs_positions() -> None:
+    state = play_state()
+    table = Table(Frames(80, 24).console, ["human", "greedy"], fps=None, is_drawn=True)
+    with pytest.raises(UsageError, match=r"drawn from EnvStep\.state"):
+        table(step_at(state)._replace(state=None))
+    person = Person(table, io.StringIO("q\n"), 0)
+    nothing = AgentInput(np.zeros(1, np.float32), np.zeros(300, np.bool_), 0)
+    with pytest.raises(UsageError, match=r"needs AgentInput\.state"):
+        person.select_action(nothing, np.random.default_rng(0))
+
+
+def play_state() -> GameState:
+    steps: list[EnvStep] = []
+    play_game([RandomAgent()] * 2, seed=1, watch=steps.append, max_rounds=1)
+    assert steps[0].state is not None
+    return steps[0].state
+
+
+def test_on_a_terminal_frames_take_the_place_of_each_other() -> None:
+    with Terminal() as terminal:
+        process = subprocess.Popen(
+            [PROGRAM, "play", "azul", "--agent", "human", "--agent", "greedy", "--seed", "3"],
+            stdin=terminal.theirs,
+            stdout=terminal.theirs,
+            stderr=terminal.theirs,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
+        )
+        try:
+            first = terminal.wait_for("Your move: ")
+            assert "\x1b[" in first
+            assert "q leaves" in first
+            terminal.type("1 purple 2\n")
+            wrong = terminal.wait_for("Your move: ")
+            assert "got 'purple'" in wrong
+            assert re.search(r"\x1b\[\d+A", wrong), "it goes back to where the table began"
+            terminal.type("1 w 2\n")
+            assert "greedy: " in terminal.wait_for("Your move: ")
+            terminal.type("q\n")
+            assert "left before the end" in terminal.wait_for("seed 3")
+            assert process.wait() == 0
+        finally:
+            process.kill()
+            process.wait()
+        assert terminal.is_restored
+
+
+# --------------------------------------------------------------------------- agents
+
+
+def test_agents_by_name() -> None:
+    load = loading()
+    for name, kind in AGENTS.items():
+        assert type(azul_agent(name, 0, load)) is kind
+    assert isinstance(azul_agent("mcts:0.5", 0, load), MCTSAgent)
+    assert AGENTS.keys() == {"random", "greedy", "rush", "mcts"}
+
+
+@pytest.mark.parametrize("name", ["mcts:", "mcts:0", "mcts:-1", "mcts:x", "mcts:inf", "mcts:nan"])
+def test_seconds_that_cannot_be(name: str) -> None:
+    with pytest.raises(UsageError, match=f"mcts takes seconds above 0 a move.*got '{name}'"):
+        azul_agent(name, 0, loading())
+
+
+def test_seats() -> None:
+    game, names = with_seats(azul, ["human", "greedy", "rush"])
+    assert (game.num_agents, names) == (3, ("human", "greedy", "rush"))
+    game, names = with_seats(azul, [])
+    assert names == ("random", "random")
+    three = azul.with_settings(num_players=3, max_rounds=7)
+    assert with_seats(three, ["greedy"])[1] == ("greedy", "random", "random")
+    assert max_rounds_of(three) == 7
+    assert max_rounds_of(azul) is None
+    with pytest.raises(UsageError, match="azul is for 2 agents, got 3"):
+        with_seats(azul.with_settings(num_players=2), ["greedy"] * 3)
+    with pytest.raises(UsageError, match="max_rounds must be 0 or more, got -1"):
+        max_rounds_of(azul.with_settings(max_rounds=-1))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A checkpoint of each of the games, hardly trained."""
+    ppo = pytest.importorskip("entity_env.agents.ppo")
+    from entity_env.agents.rogue_net import RogueNetConfig
+    from entity_env.games import snake
+    from entity_env.vec import VecEnv
+
+    folder = tmp_path_factory.mktemp("trained")
+    config = ppo.PPOConfig(
+        total_steps=64,
+        num_steps=8,
+        minibatch_size=32,
+        update_epochs=1,
+        net=RogueNetConfig(d_model=16, n_layer=1, n_head=1),
+    )
+    for game in (azul, azul_by_id, tic_tac_toe, snake):
+        with VecEnv(game, 2) as vec:
+            ppo.train(vec, config, out=folder / game.name)
+    return {name: folder / name for name in ("azul", "azul_by_id", "tic_tac_toe", "snake")}
+
+
+def test_trained_agents_play(trained: dict[str, Path]) -> None:
+    for name in ("azul", "azul_by_id"):
+        agent = azul_agent(str(trained[name]), 0, loading())
+        assert isinstance(agent, EntityAgent)
+        result = play_game([agent, RandomAgent()], seed=1, max_rounds=2)
+        assert result.num_rounds == 3
+    names = f"{trained['azul']},{trained['azul_by_id']},random"
+    told = run("eval", "azul", "--agents", names, "--games", "2", "--set", "max_rounds=1", "--json")
+    assert {row["name"] for row in json.loads(told.stdout)["agents"]} == set(names.split(","))
+    watched = run(
+        "play", "azul", "--agent", str(trained["azul"]), "--no-render", "--set", "max_rounds=1"
+    )
+    assert watched.stdout.startswith("game 1: azul ")
+
+
+def test_trained_agents_repeat_themselves(trained: dict[str, Path]) -> None:
+    args = ("eval", "azul", "--agents", f"{trained['azul']},random", "--games", "4", "--json")
+    short = (*args, "--set", "max_rounds=2", "--seed", "9")
+    assert run(*short).stdout == run(*short).stdout
+    assert run(*short, "--greedy").exit_code == 0
+
+
+def test_agents_of_another_game_are_refused(trained: dict[str, Path]) -> None:
+    result = run("eval", "azul", "--agents", f"{trained['snake']},random", "--games", "2")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "the checkpoint was trained for another game" in result.stderr
+
+
+# --------------------------------------------------------------------------- matches
+
+
+def test_a_match_reports_rates_and_ratings() -> None:
+    args = ("eval", "azul", "--agents", "greedy, random", "--games", "10", "--seed", "2")
+    result = run(*args)
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["agent", "Elo", "win", "rate", "95", "%", "mean", "score", "games"]
+    assert re.match(r"greedy +\+\d+ +100\.0% +72\.2% to 100\.0% +\d\d\.\d\d +10", lines[1])
+    assert lines[2].startswith("random ")
+    told = json.loads(run(*args, "--json").stdout)
+    greedy, random = told["agents"]
+    assert (greedy["name"], greedy["wins"], greedy["num_games"]) == ("greedy", 10, 10)
+    assert greedy["elo"] == pytest.approx(-random["elo"])
+    assert told["num_games"] == 10
+    assert told["duels"] == [
+        {
+            "name": "greedy",
+            "other": "random",
+            "win_rate": 1.0,
+            "low": pytest.approx(0.7225, abs=1e-3),
+            "high": pytest.approx(1),
+        }
+    ]
+
+
+def test_a_match_of_three_tells_who_was_ahead_of_whom() -> None:
+    result = run("eval", "azul", "--agents", "rush,greedy,random", "--games", "2")
+    lines = result.stdout.splitlines()
+    [start] = [i for i, line in enumerate(lines) if line.startswith("ahead of")]
+    assert sorted(lines[start].split()[2:]) == ["greedy", "random", "rush"]
+    assert len(lines) == start + 4
+    told = json.loads(
+        run("eval", "azul", "--agents", "rush,greedy,random", "--games", "2", "--json").stdout
+    )
+    assert told["num_games"] == 6
+    assert len(told["duels"]) == 3
+
+
+@pytest.mark.parametrize("num_players", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_match_at_larger_tables(num_players: int) -> None:
+    names = ["greedy", "rush", "random", "mcts:0.001"][:num_players]
+    args = ("--set", f"num_players={num_players}", "--set", "max_rounds=2")
+    result = run(
+        "eval", "azul", "--agents", ",".join(names), "--games", str(num_players), "--json", *args
+    )
+    told = json.loads(result.stdout)
+    assert told["num_games"] == num_players
+    assert {row["num_games"] for row in told["agents"]} == {num_players}
+
+
+def test_games_when_left_out_are_a_hundred_or_a_few_more() -> None:
+    args = ("eval", "azul", "--agents", "random,greedy,rush", "--json", "--set", "max_rounds=1")
+    told = json.loads(run(*args, "--set", "num_players=3").stdout)
+    assert told["num_games"] == 102
+
+
+def test_a_match_of_another_game(tmp_path: Path) -> None:
+    """Any game for several will do; here one that the first seat wins."""
+    file = tmp_path / "first_wins.py"
+    file.write_text(
+        "from enum import Enum\n"
+        "from entity_env import Game, Obs\n"
+        "class Move(Enum):\n"
+        "    ON = 0\n"
+        "def play(agents, *, seed: int) -> None:\n"
+        "    for agent in agents:\n"
+        "        if agent.act(Obs(), Move) is None:\n"
+        "            return\n"
+        "    for i, agent in enumerate(agents):\n"
+        "        agent.game_over(Obs(1.0 - i))\n"
+        "game = Game(play, entities=(), actions=(Move,), num_agents=2, name='first_wins')\n"
+    )
+    refused = run("eval", str(file), "--agents", "random")
+    assert "first_wins is for 2 agents: --agents needs as many at least" in refused.stderr
+    unknown = run("eval", str(file), "--agents", "random,randm")
+    assert "did you mean random?" in unknown.stderr
+
+
+def test_any_game_for_several_has_matches() -> None:
+    """Rewards say who is ahead; games of a set begin alike, and everybody takes every seat."""
+
+    def load(name: str, seed: int) -> RandomEntities:
+        return RandomEntities(seed)
+
+    match = run_match(tic_tac_toe, ["a", "b", "c"], 4, seed=3, load=load)
+    assert len(match.games) == 12
+    seats = Counter((name, i) for game in match.games for i, name in enumerate(game.names))
+    assert set(seats.values()) == {4}
+    for game in match.games:
+        assert sum(game.scores) == 0
+        assert max(game.shares) in (0.5, 1)
+    again = run_match(tic_tac_toe, ["a", "b", "c"], 4, seed=3, load=load)
+    assert again == match
+    drawn = Console(width=100, file=io.StringIO(), record=True)
+    drawn.print(match_table(match))
+    text = drawn.export_text()
+    assert text.count("\n") == 9
+    assert "ahead of" in text
+    assert match_json(match)["num_games"] == 12
+
+
+def test_a_trained_agent_has_matches_in_its_own_game(trained: dict[str, Path]) -> None:
+    names = f"{trained['tic_tac_toe']},random"
+    told = json.loads(
+        run("eval", "tic_tac_toe", "--agents", names, "--games", "6", "--json").stdout
+    )
+    assert told["num_games"] == 6
+    assert sum(row["wins"] for row in told["agents"]) == 6
+
+
+def test_a_bar_is_shown_on_a_terminal_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entity_env.cli.display.progress_bar._PATIENCE_S", 0.0)
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        "entity_env.cli.display.progress_bar.Console",
+        lambda stderr: Console(file=shown, force_terminal=True, width=80),
+    )
+    with ProgressBar(3) as bar:
+        for _ in range(3):
+            bar.count()
+    assert "playing" in shown.getvalue()
+    assert "3/3" in shown.getvalue()
+    assert run("eval", "azul", "--agents", "greedy,random", "--games", "2").exit_code == 0
+
+
+def test_no_bar_elsewhere_and_none_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_terminal, patience_s in ((False, 0.0), (True, 100.0)):
+        shown = io.StringIO()
+        monkeypatch.setattr("entity_env.cli.display.progress_bar._PATIENCE_S", patience_s)
+        monkeypatch.setattr(
+            "entity_env.cli.display.progress_bar.Console",
+            lambda stderr, file=shown, on=is_terminal: Console(file=file, force_terminal=on),
+        )
+        with ProgressBar(1) as bar:
+            bar.count()
+        assert shown.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["eval", "azul", "--agents", "greedy,gredy"], "no agent 'gredy'; did you mean greedy?"),
+        (["eval", "azul", "--agents", "greedy,xyz"], "random, greedy, rush, mcts, mcts:SECONDS"),
+        (["eval", "azul", "--agents", "greedy"], "azul is for 2 agents: --agents needs"),
+        (["eval", "azul", "--agents", "greedy,"], "names separated by commas"),
+        (["eval", "azul", "--agents", "greedy,greedy"], "names 'greedy' twice"),
+        (["eval", "azul", "--agents", "greedy,human"], "entity-env play --agent human"),
+        (["eval", "azul", "--agents", "a,b", "--agent", "random"], "leave out --agent"),
+        (
+            ["eval", "azul", "--agents", "greedy,random", "--games", "5"],
+            "--games must be a multiple of 2",
+        ),
+        (["eval", "azul", "--games", "4"], "--games is for --agents A,B"),
+        (["eval", "azul", "--agent", "greedy"], "entity-env eval azul --agents greedy,random"),
+        (["eval", "snake", "--agents", "random,a"], "snake is for 1 agent"),
+        (["eval", "azul", "--agents", "greedy,random", "--set", "max_rounds=-1"], "max_rounds"),
+        (["play", "azul", "--agent", "gredy"], "did you mean greedy?"),
+        (["play", "azul", "--agent", "humn"], "did you mean human?"),
+        (["play", "azul", "--agent", "no/such/run"], "no/such/run"),
+        (["play", "azul", "--set", "num_players=5"], "num_players must be 2, 3 or 4, got 5"),
+        (["play", "azul", *["--agent", "greedy"] * 5], "azul is for 4 agents, got 5"),
+    ],
+)
+def test_one_line_says_what_is_wrong(args: Sequence[str], message: str) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("entity-env: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+
+
+def test_names_are_split_at_commas() -> None:
+    assert split_names("a, b ,c") == ["a", "b", "c"]
+
+
+def test_play_azul_can_be_called_with_streams_of_ones_own() -> None:
+    frames = Frames(80, 24)
+    play_azul(
+        azul,
+        ["human"],
+        loading(),
+        seed=1,
+        episodes=1,
+        fps=10,
+        render=True,
+        console=frames.console,
+        source=io.StringIO("q\n"),
+    )
+    assert "you to take tiles" in frames.last()[0]

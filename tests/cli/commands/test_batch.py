@@ -1,0 +1,269 @@
+"""The commands with games that are batch environments, and the games that they play."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from entity_env import Action, Observation, ObsSpace, Turn
+from entity_env.agents import PolicyAgent, RandomAgent
+from entity_env.agents.human.describe import SeenEntity
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.check import check_game
+from entity_env.cli import main
+from entity_env.cli.commands.train_settings import TrainSettings, settings_of
+from entity_env.cli.load_game import find_game
+from entity_env.cli.make_vec_env import is_batch, many
+from entity_env.core.space_json import spaces_to_json
+from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
+from entity_env.games.classic.viewer import Sheet, picture_of
+from entity_env.vec.batch_env.vec_env import BatchVecEnv
+
+SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+# A machine that runs what it is given needs to be given something: it has tests of its own.
+PLAYED = {name: each for name, each in BATCH_GAMES.items() if each.game is not pixel_rom}
+each_game = pytest.mark.parametrize("batch_game", PLAYED.values(), ids=PLAYED)
+each_name = pytest.mark.parametrize("name", PLAYED)
+each_drawn = pytest.mark.parametrize("name", [name for name in PLAYED if "pixel" not in name])
+
+
+def run(*args: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, args, input=typed)
+
+
+class Steady(PolicyAgent):
+    """Always chooses the first label, or the lowest torque."""
+
+    def decide(self, observation: Observation) -> Mapping[str, Action]:
+        return {
+            question.name: question.action([[-2.0]] if question.name == "Torque" else [0])
+            for question in self.questions(observation)
+        }
+
+
+class TestGames:
+    @each_game
+    def test_have_the_spaces_of_their_batch(self, batch_game: BatchGame) -> None:
+        game, env = batch_game.game, batch_game.batch(1)
+        assert spaces_to_json(game.obs_space(), game.action_space()) == spaces_to_json(
+            env.obs_space(), env.action_space()
+        )
+
+    @each_game
+    def test_play_what_their_batch_plays(self, batch_game: BatchGame) -> None:
+        turns: list[Turn] = []
+        [episode] = batch_game.game.run(Steady(), seed=4, watch=turns.append, max_episode_steps=30)
+        env = batch_game.batch(3, max_episode_steps=30)
+        env.reset(seed=episode.seed - 2)
+        [space] = env.action_space().values()
+        action = -2.0 if hasattr(space, "low") else 0
+        score = 0.0
+        for i, turn in enumerate(turns):
+            [rows] = turn.observation.features.values()
+            numbers = np.append(np.ravel(rows), turn.observation.global_features)
+            np.testing.assert_array_equal(numbers.astype(np.float32), env.view().obs(2))
+            assert turn.score == pytest.approx(score)
+            assert turn.observation.done == env.view().is_done(2) == (i == len(turns) - 1)
+            assert turn.observation.terminated == env.view().is_terminal(2)
+            if not turn.observation.done:
+                mask = env.view().to_reset_mask()
+                env.reset_envs(mask)
+                env.step_no_reset(np.full(3, action))
+                score += float(env.view().rewards[2])
+        assert episode.length == len(turns) - 1
+        assert episode.reward == pytest.approx(score)
+
+    @each_game
+    def test_keep_the_contract(self, batch_game: BatchGame) -> None:
+        check_game(batch_game.game)
+
+    @each_game
+    def test_repeat_themselves(self, batch_game: BatchGame) -> None:
+        one, other = (batch_game.game.run(RandomAgent(1), seed=3, episodes=4) for _ in range(2))
+        assert one == other
+        assert len({episode.seed for episode in one}) == 4
+
+    @each_game
+    def test_every_setting_is_documented(self, batch_game: BatchGame) -> None:
+        for name in batch_game.game.parameters:
+            assert f"\n        {name}: " in (batch_game.game.play.__doc__ or "")
+
+    def test_names_are_their_own(self) -> None:
+        assert not set(GAMES) & set(BATCH_GAMES)
+        for name, each in BATCH_GAMES.items():
+            assert each.game.name == name
+
+
+class TestCopies:
+    @each_name
+    def test_are_a_batch_with_the_settings_of_the_game(self, name: str) -> None:
+        game = find_game(name, ["max_episode_steps=3"])
+        with many(game, 5) as vec:
+            assert isinstance(vec, BatchVecEnv)
+            obs = vec.reset()
+            agent = RandomAgent(1)
+            for _ in range(3):
+                obs = vec.act(agent.decide_batch(obs, game.schema))
+            assert [episode.length for episode in obs.episodes] == [3] * 5
+
+    def test_of_other_games_are_games(self) -> None:
+        assert not is_batch(snake)
+        with many(snake, 2) as vec:
+            assert not isinstance(vec, BatchVecEnv)
+
+    def test_a_game_of_the_same_name_is_another_one(self, tmp_path: Path) -> None:
+        text = "from entity_env.games.snake import *\ncartpole = Game(play, entities=(Head, "
+        text += 'Segment, Food), actions=(Move,), name="cartpole")\n'
+        (tmp_path / "own.py").write_text(text)
+        assert not is_batch(find_game(f"{tmp_path / 'own.py'}:cartpole"))
+
+
+class TestCommands:
+    def test_games_lists_them(self) -> None:
+        result = run("games")
+        assert result.exit_code == 0
+        assert all(name in result.stdout for name in BATCH_GAMES)
+        assert "Keep a pole upright" in result.stdout
+        assert "max_episode_steps=500" in result.stdout
+
+    @each_name
+    def test_play_draws_and_reports(self, name: str) -> None:
+        result = run("play", name, "--seed", "1", "--set", "max_episode_steps=4")
+        assert result.exit_code == 0
+        assert f"{name}  episode 1" in result.stdout
+        assert any(mark in result.stdout for mark in ("⣿█" if "pixel" in name else "╭"))
+        assert re.search(r"episode 1: reward \S+, 4 steps, cut short\nseed 1\n$", result.stdout)
+
+    def test_a_person_pushes(self) -> None:
+        result = run("play", "cartpole", "--agent", "human", "--seed", "1", typed="a\nd\nq\n")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "▟███▙" in result.stdout
+        assert result.stdout.endswith("left before the end\nseed 1\n")
+
+    def test_a_person_turns(self) -> None:
+        typed = "1.5\n-2\nq\n"
+        result = run("play", "pendulum", "--agent", "human", "--seed", "1", typed=typed)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "left before the end" in result.stdout
+
+    @each_name
+    def test_eval_reports_figures(self, name: str) -> None:
+        words = ("--episodes", "5", "--num-workers", "0", "--json", "--set", "max_episode_steps=6")
+        figures = json.loads(run("eval", name, *words).stdout)
+        assert figures["episodes"] == 5
+        assert figures["mean_length"] == 6
+
+    def test_bench_measures_the_batch(self) -> None:
+        result = run("bench", "cartpole", "--seconds", "0.05", "--num-envs", "16")
+        assert result.exit_code == 0
+        assert "16 copies in a BatchVecEnv" in result.stdout
+
+    def test_an_unknown_setting(self) -> None:
+        result = run("train", "cartpole", "--set", "gravity=3")
+        assert result.exit_code == 2
+        assert "gravity" in result.stderr
+
+    @pytest.mark.parametrize("steps", ["0", "-3"])
+    def test_a_length_that_makes_no_sense(self, steps: str) -> None:
+        result = run("train", "cartpole", "--set", f"max_episode_steps={steps}", *SMALL)
+        assert result.exit_code == 2
+        assert "max_episode_steps" in result.stderr
+
+    @each_name
+    def test_trains_plays_and_evaluates(self, name: str, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        words = ("--set", "max_episode_steps=20")
+        result = run("train", name, *SMALL, "--steps", "256", "--out", str(out), *words)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert re.search(r"^trained \d+ steps", result.stdout, re.M)
+        played = run("play", name, "--agent", str(out), "--no-render", "--seed", "2", *words)
+        assert re.search(r"episode 1: reward \S+, \d+ steps", played.stdout)
+        evaluate = ("--episodes", "3", "--num-workers", "0", "--greedy", "--json", *words)
+        assert json.loads(run("eval", name, "--agent", str(out), *evaluate).stdout)["episodes"] == 3
+
+    def test_training_goes_on_with_the_same_settings(self, tmp_path: Path) -> None:
+        words = ("train", "cartpole", *SMALL, "--out", str(tmp_path))
+        run(*words, "--steps", "128", "--gamma", "0.9")
+        result = run(*words[:3], "--out", str(tmp_path), "--resume", "--steps", "256")
+        assert result.exit_code == 0
+        config = settings_in(tmp_path)
+        assert (config["gamma"], config["clip_vloss"]) == (0.9, False)
+
+
+def settings_in(out: Path) -> dict[str, Any]:
+    config = read_header(find_checkpoint(out)).training["config"]
+    assert isinstance(config, dict)
+    return config
+
+
+def test_games_have_settings_of_their_own() -> None:
+    assert settings_of(cartpole).num_envs == 32
+    assert settings_of(snake) == TrainSettings()
+
+
+class TestPictures:
+    def picture(self, name: str, *features: float, ascii_only: bool = False) -> str:
+        space = BATCH_GAMES[name].game.obs_space()
+        [entity] = space.entities
+        seen = SeenEntity(None, entity, np.array(features), True)
+        drawn = picture_of([seen], space, ascii_only=ascii_only)
+        assert drawn is not None
+        return drawn.plain
+
+    def test_a_pole_leans_and_a_cart_moves(self) -> None:
+        upright = self.picture("cartpole", 0, 0, 0, 0)
+        leaning = self.picture("cartpole", 0, 0, 0.2, 0)
+        left = self.picture("cartpole", -2, 0, -0.2, 0)
+        assert "|" in upright
+        assert "/" not in upright
+        assert "/" in leaning
+        assert "\\" in left
+        assert upright.splitlines()[-2].index("▟") > left.splitlines()[-2].index("▟")
+
+    def test_a_pendulum_points_where_it_stands(self) -> None:
+        def place(cos: float, sin: float) -> tuple[int, int]:
+            lines = self.picture("pendulum", cos, sin, 0).splitlines()
+            [(row, line)] = [(i, line) for i, line in enumerate(lines) if "●" in line]
+            return row, line.index("●")
+
+        assert place(1, 0) == (0, 12)
+        assert place(-1, 0) == (12, 12)
+        assert place(0, 1) == (6, 0)
+        assert place(0, -1) == (6, 24)
+
+    def test_a_car_stands_on_the_hill(self) -> None:
+        bottom, top = (self.picture("mountain_car", x, 0) for x in (-0.5, 0.4))
+        row = [
+            next(i for i, line in enumerate(p.splitlines()) if "●" in line) for p in (bottom, top)
+        ]
+        assert row[0] > row[1]
+        assert "⚑" in bottom
+
+    @each_drawn
+    def test_in_plain_characters(self, name: str) -> None:
+        num = len(next(iter(BATCH_GAMES[name].game.obs_space().entities.values())).features)
+        assert self.picture(name, *[0.1] * num, ascii_only=True).isascii()
+
+    @pytest.mark.parametrize("far", [1e9, -1e9])
+    def test_what_is_outside_is_not_seen(self, far: float) -> None:
+        assert "▟" not in self.picture("cartpole", far, 0, 0, 0)
+
+    def test_of_anything_else_there_is_none(self) -> None:
+        seen = SeenEntity(None, "CartPole", np.zeros(2), True)
+        assert picture_of([seen], snake.obs_space()) is None
+        assert picture_of([], cartpole.obs_space()) is None
+        assert picture_of([seen], ObsSpace()) is None
+
+    def test_a_sheet(self) -> None:
+        sheet = Sheet(3, 2)
+        sheet.put(1, 0, "abcde")
+        sheet.put(0, 1, "x")
+        sheet.put(0, 7, "y")
+        assert str(sheet) == "x  \nbcd"

@@ -1,0 +1,236 @@
+"""An exported agent: one file that says all, and tells whatever is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings, strategies as st
+
+from entity_env import CheckpointError
+from entity_env.agents import load_agent
+from entity_env.agents.rogue_net.checkpoints.agent_file import (
+    MAGIC,
+    VERSION,
+    agent_bytes,
+    agent_from_bytes,
+    read_agent,
+    write_agent,
+)
+from entity_env.agents.rogue_net.checkpoints.reader import find_network, read_network
+from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
+from entity_env.agents.rogue_net.weights import Weights, expected_tensors
+from entity_env.cli import main
+from entity_env.games import cherry_pick, snake
+from tests import DATA as DATA_ROOT
+
+DATA = DATA_ROOT / "roguenet"
+CHECKPOINTS = sorted(path.parent for path in DATA.glob("*/config.ron"))
+HEADER = len(MAGIC) + 4 + 32
+
+
+@cache
+def snake_weights(seed: int = 1) -> Weights:
+    """A network for snake whose parameters are random."""
+    rng = np.random.default_rng(seed)
+    obs_space, action_space = snake.schema.obs_space(), snake.schema.action_space()
+    config = RogueNetConfig(d_model=16, n_layer=1)
+    specs = expected_tensors(obs_space, action_space, config)
+    tensors = {
+        name: np.asarray(rng.random(spec.shape), dtype=spec.dtype) for name, spec in specs.items()
+    }
+    return Weights(obs_space, action_space, config, tensors)
+
+
+def require_same(a: Weights, b: Weights) -> None:
+    assert list(a.obs_space.entities) == list(b.obs_space.entities)
+    assert list(a.action_space) == list(b.action_space)
+    assert a.config == b.config
+    assert a.tensors.keys() == b.tensors.keys()
+    for name, tensor in a.tensors.items():
+        assert tensor.dtype == b.tensors[name].dtype
+        np.testing.assert_array_equal(tensor, b.tensors[name])
+
+
+def resealed(body: bytes) -> bytes:
+    """A file whose checksum is right, whatever it says."""
+    return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
+
+
+@pytest.mark.parametrize("path", CHECKPOINTS, ids=lambda path: path.name)
+def test_a_network_survives(path: Path, tmp_path: Path) -> None:
+    weights = read_network(path)
+    write_agent(tmp_path / "x.agent", weights)
+    require_same(read_network(tmp_path / "x.agent"), weights)
+    assert find_network(tmp_path / "x.agent") == tmp_path / "x.agent"
+    assert [each.name for each in tmp_path.iterdir()] == ["x.agent"]
+
+
+def test_there_are_checkpoints() -> None:
+    assert len(CHECKPOINTS) > 2
+
+
+def test_the_same_network_makes_the_same_bytes() -> None:
+    weights = snake_weights()
+    turned = Weights(
+        weights.obs_space,
+        weights.action_space,
+        weights.config,
+        dict(reversed(list(weights.tensors.items()))),
+    )
+    assert agent_bytes(weights) == agent_bytes(turned)
+    assert agent_bytes(weights) != agent_bytes(snake_weights(2))
+
+
+def test_the_tensors_are_safetensors() -> None:
+    body = agent_bytes(snake_weights())[HEADER:]
+    tensors = read_safetensors(body[8 + int.from_bytes(body[:8], "little") :], "it")
+    assert tensors.keys() == snake_weights().tensors.keys()
+
+
+def test_an_exported_agent_plays_its_game_and_no_other(tmp_path: Path) -> None:
+    write_agent(tmp_path / "snake.agent", snake_weights())
+    agent = NumpyAgent.load(tmp_path / "snake.agent", seed=1)
+    assert snake.run(agent, episodes=2, seed=3)
+    with pytest.raises(CheckpointError, match="Cherry"):
+        cherry_pick.run(NumpyAgent.load(tmp_path / "snake.agent", seed=1))
+
+
+def test_both_backends_load_it_and_choose_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "snake.agent"
+    write_agent(path, snake_weights())
+    played = [
+        snake.run(load_agent(str(path), greedy=True, backend=backend), episodes=2, seed=3)
+        for backend in ("numpy", "torch")
+    ]
+    assert played[0] == played[1]
+
+
+def test_a_file_is_replaced_or_stays(tmp_path: Path) -> None:
+    file = tmp_path / "x.agent"
+    write_agent(file, snake_weights(1))
+    write_agent(file, snake_weights(2))
+    require_same(read_agent(file), snake_weights(2))
+    broken = Weights(
+        snake_weights().obs_space, snake_weights().action_space, snake_weights().config, {}
+    )
+    with pytest.raises(CheckpointError, match="is missing"):
+        write_agent(file, broken)
+    require_same(read_agent(file), snake_weights(2))
+
+
+def test_another_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"must be called \*\.agent, got 'x\.bin'"):
+        write_agent(tmp_path / "x.bin", snake_weights())
+
+
+def test_what_is_no_agent_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot read"):
+        read_agent(tmp_path / "nothing.agent")
+    for content in (b"", b"PK", MAGIC[:-1]):
+        with pytest.raises(CheckpointError, match="is no agent: write one with `entity-env export"):
+            agent_from_bytes(content, "it")
+
+
+def test_another_version_is_told() -> None:
+    content = bytearray(agent_bytes(snake_weights()))
+    content[len(MAGIC)] = VERSION + 1
+    with pytest.raises(CheckpointError, match=f"version {VERSION + 1} of the format, expected"):
+        agent_from_bytes(bytes(content), "it")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_damage_is_told(data: st.DataObject) -> None:
+    content = bytearray(agent_bytes(snake_weights()))
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    else:
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(CheckpointError):
+        agent_from_bytes(bytes(content), "it")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_forged_file_is_a_clear_error_or_a_network(data: st.DataObject) -> None:
+    body = bytearray(agent_bytes(snake_weights())[HEADER:])
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, min(len(body) - 1, 3000)))
+        body[at] = data.draw(st.integers(0, 255))
+    try:
+        weights = agent_from_bytes(resealed(bytes(body)), "it")
+    except CheckpointError:
+        return
+    assert weights.tensors.keys() == snake_weights().tensors.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"[]", "no object of JSON but a list"),
+        (b"{", "it: "),
+        (b"\xff", "it: "),
+        (b"[" * 5000, "brackets describe no network"),
+        (b"{}", "it: "),
+    ],
+)
+def test_a_forged_description_is_told(text: bytes, words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        agent_from_bytes(resealed(len(text).to_bytes(8, "little") + text), "it")
+
+
+def test_a_description_beyond_the_end_is_told() -> None:
+    for body in (b"", b"\x01", (99).to_bytes(8, "little")):
+        with pytest.raises(CheckpointError, match="beyond its end"):
+            agent_from_bytes(resealed(body), "it")
+
+
+def test_the_command_exports(tmp_path: Path) -> None:
+    file = tmp_path / "game.agent"
+    result = CliRunner().invoke(main, ["export", str(CHECKPOINTS[0]), str(file)])
+    assert result.exit_code == 0, result.output
+    assert "numbers" in result.output
+    require_same(read_agent(file), read_network(CHECKPOINTS[0]))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("nothing", "x.agent", "no checkpoint at"),
+        (str(CHECKPOINTS[0]), "x.bin", "must be called *.agent"),
+        (str(CHECKPOINTS[0]), "no/folder/x.agent", "cannot write"),
+    ],
+)
+def test_the_command_tells_what_is_wrong(
+    tmp_path: Path, source: str, target: str, words: str
+) -> None:
+    result = CliRunner().invoke(main, ["export", source, str(tmp_path / target)])
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_playing_needs_neither_torch_nor_msgpack(tmp_path: Path) -> None:
+    write_agent(tmp_path / "snake.agent", snake_weights())
+    program = f"""
+import sys
+for name in ("torch", "msgpack", "safetensors", "click", "rich"):
+    sys.modules[name] = None
+from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
+from entity_env.games import snake
+print(len(snake.run(NumpyAgent.load({str(tmp_path / "snake.agent")!r}, seed=1), seed=2)))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (0, "1\n"), result.stderr

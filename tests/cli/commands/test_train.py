@@ -1,0 +1,280 @@
+"""`entity-env train`: what it shows, writes and says, going on, and Ctrl-C."""
+
+import io
+import os
+import re
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from entity_env.agents.ppo import Losses, TrainProgress
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.cli import main
+from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
+
+SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, args)
+
+
+def train(out: Path, *args: str) -> Result:
+    return run("train", "snake", "--out", str(out), "--set", "board_size=4", *args)
+
+
+def settings_in(out: Path) -> dict[str, Any]:
+    config = read_header(find_checkpoint(out)).training["config"]
+    assert isinstance(config, dict)
+    return config
+
+
+def step_in(out: Path) -> object:
+    return read_header(find_checkpoint(out)).training["step"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    out = tmp_path_factory.mktemp("runs") / "snake run"
+    result = train(out, *SMALL, "--steps", "128", "--gamma", "0.9", "--seed", "7")
+    return out, result
+
+
+def test_writes_checkpoint_and_curves_and_says_what_to_do(trained: tuple[Path, Result]) -> None:
+    out, result = trained
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.search(r"^step 64 of 128  [\d,]+ steps/s  reward ", result.stdout, re.M)
+    assert "trained 128 steps" in result.stdout
+    quoted = shlex.quote(str(out))
+    assert f"play: entity-env play snake --set board_size=4 --agent {quoted}\n" in result.stdout
+    assert f"tensorboard --logdir {quoted}" in result.stdout
+    assert list((out / "tensorboard").glob("events.out.tfevents.*"))
+    assert settings_in(out)["gamma"] == 0.9
+    assert settings_in(out)["seed"] == 7
+    assert settings_in(out)["net"]["d_model"] == 8
+
+
+STUCK = """
+from enum import Enum
+from entity_env import Game, Obs
+
+class Move(Enum):
+    LEFT = 0
+    RIGHT = 1
+
+def play(agent, *, seed: int, hangs: bool = False) -> None:
+    agent.act(Obs(), Move)
+    while hangs:
+        pass
+    if seed % 3 == 0:
+        raise RuntimeError("stumbled")
+    agent.game_over(Obs(1.0))
+
+stuck = Game(play, entities=(), actions=(Move,))
+"""
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_game_that_hangs_or_raises(tmp_path: Path, num_workers: int) -> None:
+    path = tmp_path / "stuck.py"
+    path.write_text(STUCK)
+    words = ("train", str(path), *SMALL, f"--num-workers={num_workers}", "--steps=64")
+    hangs = run(*words, f"--out={tmp_path / 'a'}", "--set=hangs=true", "--step-timeout=0.3")
+    assert hangs.exit_code == 1
+    assert re.search(r'stuck.py", line \d+,? in play', hangs.stderr)
+    assert re.search(r"hangs: no answer for 0.3 s.*\(env \d, .*seed \d+, episode 0", hangs.stderr)
+    raises = run(*words, f"--out={tmp_path / 'b'}")
+    assert raises.exit_code == 1
+    assert "stumbled" in raises.stderr
+    goes_on = run(*words, f"--out={tmp_path / 'c'}", "--on-error=restart")
+    assert (goes_on.exit_code, step_in(tmp_path / "c")) == (0, 64)
+
+
+def test_a_run_that_ended_no_episode_says_so(tmp_path: Path) -> None:
+    args = ("--out", str(tmp_path / "run"), *SMALL, "--steps", "8", "--num-steps", "2")
+    result = run("train", "cartpole", *args)
+    assert result.exit_code == 0
+    assert re.search(r"trained 8 steps in \d+ s, no episode has ended yet, saved in", result.stdout)
+
+
+def test_what_it_says_works(trained: tuple[Path, Result]) -> None:
+    out, result = trained
+    [line] = re.findall(r"^play: entity-env (.*)$", result.stdout, re.M)
+    played = run(*shlex.split(line), "--seed", "1", "--no-render")
+    assert "episode 1: reward" in played.stdout
+    evaluated = run("eval", "snake", "--agent", str(out), "--episodes", "2", "--greedy")
+    assert evaluated.exit_code == 0
+
+
+def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
+    train(tmp_path, *SMALL, "--steps", "64", "--gamma", "0.9")
+    result = train(tmp_path, "--resume", "--num-envs", "4", "--steps", "128")
+    assert result.exit_code == 0
+    assert "step 128 of 128" in result.stdout
+    assert step_in(tmp_path) == 128
+    assert (settings_in(tmp_path)["gamma"], settings_in(tmp_path)["net"]["d_model"]) == (0.9, 8)
+
+
+def test_overwrites_no_trained_agent(trained: tuple[Path, Result]) -> None:
+    out, _ = trained
+    result = train(out, *SMALL)
+    assert result.exit_code == 2
+    assert "holds a trained agent: go on training it with --resume" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_checkpoint_of_another_game_is_not_gone_on_with(trained: tuple[Path, Result]) -> None:
+    result = run("train", "cherry_pick", "--out", str(trained[0]), "--resume")
+    assert result.exit_code == 2
+    assert "cannot resume" in result.stderr
+
+
+def test_control_c_saves_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(display: TrainDisplay, progress: TrainProgress) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrainDisplay, "__call__", interrupt)
+    result = train(tmp_path, *SMALL, "--steps", "128")
+    assert (result.exit_code, result.stderr) == (0, "")
+    [line] = re.findall(r"^saved at step 64; .*$", result.stdout, re.M)
+    assert f"play: entity-env play snake --set board_size=4 --agent {tmp_path}" in line
+    assert step_in(tmp_path) == 64
+    monkeypatch.undo()
+    [command] = re.findall(r"resume: entity-env (.*?);", line)
+    assert run(*shlex.split(command)).exit_code == 0
+    assert step_in(tmp_path) == 128
+
+
+def test_a_folder_of_somebody_else_is_refused_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint" / "epoch_17" / "model.pt"
+    file.parent.mkdir(parents=True)
+    file.write_text("weeks of work")
+    result = train(tmp_path, *SMALL)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        f"entity-env: {tmp_path}/checkpoint is no checkpoint, but holds"
+    )
+    assert result.stderr.count("\n") == 1
+    assert file.read_text() == "weeks of work"
+    for place in ("/dev/null", "/proc/nothing", str(tmp_path / ("x" * 300))):
+        result = train(Path(place), *SMALL)
+        assert result.exit_code == 2
+        assert result.stderr.count("\n") == 1
+
+
+def test_training_that_diverges_keeps_the_agent_and_fails(tmp_path: Path) -> None:
+    train(tmp_path, *SMALL, "--steps", "64")
+    result = train(tmp_path, *SMALL, "--resume", "--steps", "640", "--learning-rate", "1e12")
+    assert result.exit_code == 1
+    assert "training diverged in update 2, after 64 steps" in result.stderr
+    assert "has update 1. Try a smaller learning_rate" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert step_in(tmp_path) == 64
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_saves_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: int, code: int
+) -> None:
+    def interrupt(display: TrainDisplay, progress: TrainProgress) -> None:
+        os.kill(os.getpid(), signum)
+
+    monkeypatch.setattr(TrainDisplay, "__call__", interrupt)
+    result = train(tmp_path, *SMALL, "--steps", "128")
+    assert (result.exit_code, result.stderr) == (code, "")
+    assert re.search(r"^saved at step 64; resume: .*; play: ", result.stdout, re.M)
+    assert step_in(tmp_path) == 64
+
+
+def test_settings_of_a_checkpoint_that_are_none_are_told(tmp_path: Path) -> None:
+    train(tmp_path, *SMALL, "--steps", "64")
+    config = tmp_path / "checkpoint" / "config.json"
+    text = config.read_text()
+    for old, new in (('"gamma": 0.99', '"gamma": "x"'), ('"num_steps": 16', '"num_steps": 1e99')):
+        assert old in text
+        config.write_text(text.replace(old, new))
+        result = train(tmp_path, "--resume", "--steps", "128")
+        assert result.exit_code == 2
+        assert "cannot be resumed" in result.stderr
+
+
+def test_a_bug_in_a_game_is_shown_from_its_own_frames_on(tmp_path: Path) -> None:
+    file = tmp_path / "breaking_game.py"
+    file.write_text(
+        "from enum import Enum\nfrom entity_env import Game, Obs\n"
+        "class Move(Enum):\n    LEFT = 0\n"
+        "def play(agent, *, seed: int) -> None:\n"
+        "    agent.act(Obs(), Move)\n    raise RuntimeError('broken')\n"
+        "game = Game(play, entities=(), actions=(Move,))\n"
+    )
+    result = run("train", str(file), "--out", str(tmp_path / "run"), *SMALL)
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[1] == f'  File "{file}", line 7, in play'
+    assert "RuntimeError: broken" in result.stderr
+    assert "env 0" in lines[-1]
+
+
+def test_settings_that_leave_no_game_are_refused_in_one_line(tmp_path: Path) -> None:
+    result = run("train", "snake", "--set", "board_size=1", "--out", str(tmp_path), *SMALL)
+    assert result.exit_code == 2
+    assert result.stderr == "entity-env: snake: board_size must be at least 2, got 1\n"
+
+
+PROGRESS = TrainProgress(
+    step=1_000,
+    total=4_000,
+    steps_per_s=2_500.0,
+    mean_reward=1.25,
+    mean_length=31.0,
+    num_episodes=42,
+    losses=Losses(policy_loss=-0.01, value_loss=0.5, entropy=1.2),
+    eta_s=3_725.0,
+)
+
+
+def test_a_terminal_shows_figures_and_a_curve() -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with TrainDisplay("training snake", console) as display:
+        display(PROGRESS)
+    assert isinstance(console.file, io.StringIO)
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", console.file.getvalue())
+    for text in ("training snake", "25%", "1,000 of 4,000 steps", "2,500", "1.250", "31.000"):
+        assert text in shown
+    for text in ("value loss", "0.500", "entropy", "time left", "1:02:05", "approx kl"):
+        assert text in shown
+
+
+def test_elsewhere_lines_come_at_a_pace() -> None:
+    console = Console(file=io.StringIO(), width=40, force_terminal=False)
+    times = iter(range(100))
+    with TrainDisplay("training snake", console, clock=lambda: float(next(times))) as display:
+        for _ in range(10):
+            display(PROGRESS)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert 1 < len(lines) < 5
+    assert lines[0].startswith("step 1,000 of 4,000  2,500 steps/s  reward 1.250  length 31.000")
+    assert lines[0].endswith("1:02:05 left")
+
+
+def test_a_curve_shrinks_to_its_width() -> None:
+    assert sparkline([]) == ""
+    assert sparkline([1.0]) == "▁"
+    assert sparkline([0.0, 0.0, 7.0, 7.0, 3.0, 3.0], width=3) == "▁█▄"
+    assert len(sparkline([float(i) for i in range(1000)], width=50)) == 50
+
+
+@pytest.mark.parametrize("out", ["/dev/null", "/dev/null/x", "/proc/x", "x" * 300])
+def test_a_folder_that_cannot_be_made_is_one_line(out: str) -> None:
+    result = run("train", "snake", "--out", out, "--num-workers", "0", *SMALL, "--steps", "4")
+    assert result.exit_code in (1, 2)
+    assert re.fullmatch(r"entity-env: .*\n", result.stderr)
+    assert "trained" not in result.stdout

@@ -1,0 +1,70 @@
+"""`entity-env train azul`: it learns at tables, and what it learns plays."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.cli import main, make_vec_env as vectors
+from entity_env.cli.commands.train_settings import TrainSettings, settings_of
+from entity_env.cli.make_vec_env import is_tables, to_learn_from
+from entity_env.games import snake
+from entity_env.games.azul import AzulTables, azul, azul_by_id
+from entity_env.vec import VecEnv
+
+# The first call compiles, which takes half a minute where the cores are shared.
+pytestmark = pytest.mark.timeout(240)
+
+SMALL = ("--num-envs=8", "--num-threads=1", "--d-model=8", "--n-head=1")
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, args)
+
+
+def test_azul_for_two_is_learnt_at_tables() -> None:
+    assert is_tables(azul)
+    assert is_tables(azul.with_settings(num_players=2))
+    assert not is_tables(azul.with_settings(num_players=3))
+    assert not is_tables(azul.with_settings(max_rounds=4))
+    assert not is_tables(azul_by_id)
+    assert not is_tables(snake)
+    with to_learn_from(azul, 3) as tables:
+        assert isinstance(tables, AzulTables)
+        assert tables.num_envs == 3
+
+
+def test_other_games_and_workers_are_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    with to_learn_from(snake, 2) as vec:
+        assert isinstance(vec, VecEnv)
+    with to_learn_from(azul, 2, num_workers=1) as vec:
+        assert isinstance(vec, VecEnv)
+    monkeypatch.setattr(vectors, "find_spec", lambda name: None)
+    assert not is_tables(azul)
+    with to_learn_from(azul, 2) as vec:
+        assert isinstance(vec, VecEnv)
+        assert vec.num_rows == 4
+
+
+def test_it_has_settings_of_its_own() -> None:
+    assert settings_of(azul) != TrainSettings()
+    assert settings_of(azul).config.net.n_layer == 0
+    for game in (azul_by_id, azul.with_settings(num_players=4), snake):
+        assert settings_of(game) == TrainSettings()
+
+
+def test_what_is_learnt_plays(tmp_path: Path) -> None:
+    out = str(tmp_path / "azul")
+    result = run("train", "azul", "--out", out, "--steps", "256", *SMALL)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "trained 256 steps" in result.stdout
+    training: dict[str, Any] = dict(read_header(find_checkpoint(Path(out))).training)
+    assert training["config"]["net"]["n_layer"] == 0
+    assert training["config"]["net"]["d_model"] == 8
+    again = run("train", "azul", "--out", out, "--steps", "320", "--num-envs", "8", "--resume")
+    assert again.exit_code == 0
+    assert "trained 320 steps" in again.stdout
+    played = run("eval", "azul", "--agent", out, "--agent", out, "--episodes", "2")
+    assert (played.exit_code, played.stderr) == (0, "")

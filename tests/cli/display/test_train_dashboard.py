@@ -1,0 +1,129 @@
+"""TrainDisplay: unknown figures are dashes, the last line is always shown, curves are true."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+from rich.console import Console
+
+from entity_env.agents.ppo import Losses, TrainProgress
+from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
+
+BARS = "▁▂▃▄▅▆▇█"
+EARLY = TrainProgress(
+    step=500,
+    total=2_000,
+    steps_per_s=1_234.0,
+    mean_reward=math.nan,
+    mean_length=math.nan,
+    num_episodes=0,
+    losses=Losses(policy_loss=-0.25, value_loss=150.0, entropy=1.5),
+    eta_s=math.inf,
+)
+VALUES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=80)
+
+
+def plain() -> Console:
+    return Console(file=io.StringIO(), width=100, force_terminal=False)
+
+
+def shown_on(console: Console) -> str:
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", file.getvalue())
+
+
+@given(values=VALUES, width=st.integers(1, 60))
+def test_a_curve_reaches_from_the_lowest_to_the_highest_bar(
+    values: list[float], width: int
+) -> None:
+    curve = sparkline(values, width)
+    assert len(curve) == min(width, len(values))
+    assert set(curve) <= set(BARS)
+    assert BARS[0] in curve
+    if len(values) <= width and max(values) > min(values):
+        assert curve[values.index(max(values))] == BARS[-1]
+        assert curve[values.index(min(values))] == BARS[0]
+
+
+@given(values=VALUES, scale=st.sampled_from([0.5, 2.0, 64.0]))
+def test_a_curve_does_not_depend_on_the_unit(values: list[float], scale: float) -> None:
+    exact = [round(value) * 1.0 for value in values]
+    assert sparkline([value * scale for value in exact], 80) == sparkline(exact, 80)
+
+
+@given(values=st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=50))
+def test_a_rising_curve_never_falls(values: list[float]) -> None:
+    bars = [BARS.index(bar) for bar in sparkline(sorted(values), 10)]
+    assert bars == sorted(bars)
+
+
+def test_what_is_not_known_yet_is_a_dash() -> None:
+    console = plain()
+    with TrainDisplay("run", console) as display:
+        display(EARLY)
+    assert shown_on(console) == (
+        "step 500 of 2,000  1,234 steps/s  reward -  length -  policy loss -0.250  "
+        "value loss 150.0  entropy 1.500  - left\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0:00"),
+        (59.4, "0:59"),
+        (59.6, "1:00"),
+        (3_599.6, "1:00:00"),
+        (360_061.0, "100:01:01"),
+        (math.nan, "-"),
+    ],
+)
+def test_time_left_is_rounded_once(seconds: float, text: str) -> None:
+    console = plain()
+    with TrainDisplay("run", console) as display:
+        display(replace(EARLY, eta_s=seconds))
+    assert shown_on(console).endswith(f"  {text} left\n")
+
+
+def test_the_first_and_the_last_line_are_shown_at_any_pace() -> None:
+    console = plain()
+    with TrainDisplay("run", console, clock=lambda: 7.0) as display:
+        for step in (500, 1_000, 1_500, 2_000):
+            display(replace(EARLY, step=step))
+    lines = shown_on(console).splitlines()
+    assert [line.split(" of ")[0] for line in lines] == ["step 500", "step 2,000"]
+
+
+def test_a_terminal_shows_where_the_time_goes_and_the_rewards_so_far() -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with TrainDisplay("run", console) as display:
+        display.statistics = lambda: "half of it in games"
+        for reward in (0.0, math.nan, 7.0, math.inf, 3.0):
+            display(replace(EARLY, mean_reward=reward))
+    last = shown_on(console).rpartition("half of it in games")[2]
+    assert "reward  ▁█▄" in last  # without those that are not finite
+
+
+def test_nothing_is_shown_before_the_first_update_where_no_terminal_is() -> None:
+    console = plain()
+    with TrainDisplay("run", console):
+        assert shown_on(console) == ""
+
+
+def test_a_slow_start_is_explained() -> None:
+    now = 0.0
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    display = TrainDisplay("training snake", console, clock=lambda: now)
+    with display:
+        pass
+    assert "training snake: starting" in shown_on(console)
+    assert "half a minute" not in shown_on(console)
+    with display:
+        now = 4.0
+    assert "functions are compiled: half a minute" in shown_on(console)

@@ -1,0 +1,417 @@
+"""The commands that need no torch: what they print, and one line for whatever is wrong."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from entity_env.agents import RandomAgent
+from entity_env.cli import main
+from entity_env.games import GAMES, snake
+from tests.helpers.readers import GOOD
+from tests.helpers.terminals import Terminal
+
+PROGRAM = Path(sys.executable).with_name("entity-env")
+BROKEN = """
+from enum import Enum
+from entity_env import Game, Obs
+
+class Move(Enum):
+    LEFT = 0
+
+def step(score):
+    return 1 / score
+
+def play(agent, *, seed: int) -> None:
+    agent.act(Obs(), Move)
+    step(0)
+
+broken = Game(play, entities=(), actions=(Move,))
+"""
+
+
+def run(*args: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, args, input=typed)
+
+
+def run_program(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *args], text=True, capture_output=True, check=False)
+
+
+def test_help_is_shown_without_a_command() -> None:
+    for args in ([], ["--help"], ["-h"]):
+        result = run(*args)
+        assert result.exit_code == 0
+        assert "my_game.py" in result.stdout
+        assert all(name in result.stdout for name in ("games", "play", "train", "eval", "doctor"))
+
+
+def test_games_lists_all_with_their_settings() -> None:
+    result = run("games")
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in GAMES)
+    assert "board_size=10" in result.stdout
+    assert "cheat=False" in result.stdout
+    assert "one snake on a" in result.stdout
+
+
+def test_play_draws_and_reports() -> None:
+    result = run("play", "snake", "--seed", "1", "--set", "board_size=5")
+    assert result.exit_code == 0
+    assert "│ · · · · · │" in result.stdout
+    assert re.search(r"episode 1: reward \d+, \d+ steps, over\nseed 1\n$", result.stdout)
+
+
+def test_play_repeats_itself_with_the_seed_that_it_names() -> None:
+    first = run("play", "snake", "--no-render", "--episodes", "3")
+    seed = first.stdout.split()[-1]
+    again = run("play", "snake", "--no-render", "--episodes", "3", "--seed", seed)
+    assert again.stdout == first.stdout
+    assert first.stdout.count("episode") == 3
+
+
+def test_play_names_the_agents_of_a_game_for_several() -> None:
+    result = run("play", "tic_tac_toe", "--agent", "random", "--no-render", "--seed", "1")
+    assert "episode 1, agent 0: reward" in result.stdout
+    assert "episode 1, agent 1: reward" in result.stdout
+
+
+def test_a_person_plays_and_leaves() -> None:
+    result = run("play", "snake", "--agent", "human", "--seed", "2", typed="q\n")
+    assert result.exit_code == 0
+    assert "w UP" in result.stdout
+    assert result.stdout.endswith("left before the end\nseed 2\n")
+
+
+def test_a_person_leaves_a_game_for_two() -> None:
+    result = run("play", "rock_paper_scissors", "--agent", "human", typed="r\nq\n")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_person_plays_without_a_picture() -> None:
+    typed = "r\np\ns\nr\nr\n"
+    result = run(
+        "play", "rock_paper_scissors", "--agent", "human", "--no-render", "--seed", "1", typed=typed
+    )
+    assert "Player strength=" in result.stdout
+    assert "Opponent" not in result.stdout
+    assert "episode 1, agent 0: reward" in result.stdout
+
+
+def test_eval_reports_figures() -> None:
+    result = run("eval", "snake", "--episodes", "20", "--json", "--seed", "3")
+    figures = json.loads(result.stdout)
+    rewards = [e.reward for e in snake.run(RandomAgent(3), seed=3, episodes=20)]
+    mean = sum(rewards) / 20
+    deviation = (sum((reward - mean) ** 2 for reward in rewards) / 19) ** 0.5
+    assert set(figures) == {"mean_reward", "std_reward", "ci95", "mean_length", "episodes"}
+    assert figures["mean_reward"] == pytest.approx(mean)
+    assert figures["std_reward"] == pytest.approx(deviation)
+    assert figures["ci95"] == pytest.approx(1.96 * deviation / 20**0.5, rel=1e-3)
+    assert figures["episodes"] == 20
+    assert result.stderr == ""
+
+
+def test_eval_of_one_episode_has_no_deviation() -> None:
+    figures = json.loads(run("eval", "snake", "--episodes", "1", "--json").stdout)
+    assert (figures["std_reward"], figures["ci95"]) == (0, 0)
+
+
+def test_eval_is_the_same_with_workers() -> None:
+    args = ("eval", "snake", "--episodes", "30", "--json", "--seed", "4")
+    alone = json.loads(run(*args, "--num-workers", "0").stdout)
+    assert alone["episodes"] == 30
+    assert json.loads(run(*args, "--num-workers", "2").stdout) == alone
+
+
+def test_eval_reports_every_agent() -> None:
+    result = run("eval", "rock_paper_scissors", "--episodes", "3", "--json")
+    figures = json.loads(result.stdout)
+    assert figures["mean_reward"] == figures["agents"][0]["mean_reward"]
+    assert figures["agents"][0]["mean_reward"] == -figures["agents"][1]["mean_reward"]
+    table = run("eval", "rock_paper_scissors", "--episodes", "3").stdout
+    assert table.count("random") == 2
+    assert "mean reward" in table
+
+
+def test_bench_measures_both_ways() -> None:
+    result = run("bench", "snake", "--seconds", "0.01", "--num-envs", "2")
+    assert result.exit_code == 0
+    assert result.stdout.count("steps/s") == 2
+
+
+def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        if package == "numba":
+            raise PackageNotFoundError
+        return "1.2.3"
+
+    monkeypatch.setattr("entity_env.cli.commands.doctor.version", version)
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert re.search(r"^numpy +1\.2\.3$", result.stdout, re.M)
+    assert re.search(r"^suspending +works$", result.stdout, re.M)
+    assert "torch 1.2.3" in result.stdout
+    assert "numba missing: pip install 'entity-env[fast]'" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["plya", "snake"], "plya"),
+        (["play"], "GAME"),
+        (["play", "snaek"], "did you mean snake?"),
+        (["play", "nowhere.py"], "no file nowhere.py"),
+        (["play", "snake", "--agent", "randm"], "did you mean random?"),
+        (["play", "snake", "--agent", "no/such/run"], "no/such/run"),
+        (
+            ["play", "snake", "--agent", "random", "--agent", "random"],
+            "snake is for 1 agent, got 2",
+        ),
+        (["play", "snake", "--set", "board_size=1"], "board_size must be at least 2, got 1"),
+        (["play", "snake", "--set", "size=6"], "snake has no setting 'size'; it has board_size"),
+        (["play", "snake", "--fsp", "3"], "--fsp"),
+        (["play", "snake", "--fps", "0"], "--fps"),
+        (["play", "snake", "--seed", "-1"], "--seed"),
+        (["eval", "snake", "--episodes", "many"], "many"),
+        (["eval", "snake", "--agent", "human"], "entity-env play --agent human"),
+        (["bench", "snake", "--set", "board_size=0"], "board_size must be at least 2"),
+        (["train", "snaek"], "did you mean snake?"),
+        (["train", "snake", "--steps", "0"], "--steps"),
+        (["train", "snake", "--gamma", "2", "--out", "unused"], "gamma must be between 0 and 1"),
+        (["train", "snake", "--resume", "--out", "unused"], "no checkpoint at unused"),
+    ],
+)
+def test_one_line_says_what_is_wrong(args: Sequence[str], message: str) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("entity-env: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("command", ["play", "eval", "bench"])
+def test_a_bug_in_a_game_is_shown_from_its_own_frames_on(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "broken_game.py"
+    file.write_text(BROKEN)
+    result = run(command, str(file))
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "{file}", line 13, in play'
+    assert "ZeroDivisionError" in result.stderr
+    assert "entity_env" not in result.stderr.replace(str(tmp_path), "")
+
+
+HANGS = """
+from enum import Enum
+from entity_env import Game, Obs
+
+class Move(Enum):
+    LEFT = 0
+
+def search():
+    while True:
+        pass
+
+def play(agent, *, seed: int, fails: bool = False) -> None:
+    agent.act(Obs(), Move)
+    if fails and seed % 2:
+        raise RuntimeError("stumbled")
+    if not fails:
+        search()
+    agent.game_over(Obs(1.0))
+
+hangs = Game(play, entities=(), actions=(Move,))
+"""
+
+
+@pytest.fixture
+def hangs(tmp_path: Path) -> str:
+    path = tmp_path / "hangs.py"
+    path.write_text(HANGS)
+    return str(path)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no SIGALRM here")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("play", "--no-render"),
+        ("eval", "--num-workers=0"),
+        ("eval", "--num-workers=1", "--episodes=2"),
+    ],
+    ids=" ".join,
+)
+def test_a_game_that_hangs_is_shown_where_it_hangs(hangs: str, command: Sequence[str]) -> None:
+    name, *options = command
+    result = run(name, hangs, *options, "--step-timeout=0.2")
+    assert result.exit_code == 1
+    assert re.search(r'hangs.py", line \d+,? in search', result.stderr)
+    assert re.search(
+        r"hangs: no answer for 0.2 s.*\(.*seed \d+, episode 0, step 1\)", result.stderr
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_eval_goes_on_with_restart_and_says_what_failed(hangs: str, num_workers: int) -> None:
+    words = ("eval", hangs, "--set", "fails=true", "--episodes=40", "--json")
+    result = run(*words, f"--num-workers={num_workers}", "--on-error=restart")
+    assert result.exit_code == 0
+    failed = re.search(r"^(\d+) of 40 episodes failed, and count with what they had", result.stderr)
+    assert failed
+    assert json.loads(result.stdout)["mean_reward"] == pytest.approx(1 - int(failed[1]) / 40)
+    stopped = run(*words, f"--num-workers={num_workers}")
+    assert stopped.exit_code == 1
+    assert "stumbled" in stopped.stderr
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "x", "inf"])
+def test_a_step_timeout_that_makes_no_sense(seconds: str) -> None:
+    for command in ("play", "eval", "train"):
+        result = run(command, "snake", f"--step-timeout={seconds}")
+        assert result.exit_code == 2
+        assert "--step-timeout" in result.stderr
+
+
+def test_no_restart_where_games_are_played_one_by_one() -> None:
+    for words in (("--episodes=1",), ("--agents=random,bot",)):
+        result = run("eval", "tic_tac_toe", *words, "--on-error=restart")
+        assert result.exit_code == 2
+        assert "--on-error restart is for one agent" in result.stderr
+
+
+def test_a_breach_of_the_contract_is_shown_where_the_game_breaks_it(tmp_path: Path) -> None:
+    file = tmp_path / "undeclared_game.py"
+    file.write_text(BROKEN.replace("actions=(Move,)", "actions=()"))
+    result = run("play", str(file))
+    assert result.exit_code == 1
+    assert "agent.act(Obs(), Move)" in result.stderr
+    assert "asked for the action Move, which was not declared" in result.stderr
+
+
+def test_the_program_itself_exits_as_it_should() -> None:
+    played = run_program("play", "snake", "--no-render", "--seed", "1")
+    assert (played.returncode, played.stderr) == (0, "")
+    refused = run_program("play", "snaek")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert refused.stderr == "entity-env: no game 'snaek'; did you mean snake?\n"
+
+
+def test_the_command_line_loads_no_torch() -> None:
+    script = (
+        "import sys, entity_env.cli\n"
+        "try: entity_env.cli.main(['eval', 'snake', '--episodes', '1'])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], text=True, stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(("keys", "code"), [("\x1b[Aq", 0), ("\x03", 0)])
+def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: int) -> None:
+    with Terminal() as terminal:
+        process = subprocess.Popen(
+            [PROGRAM, "play", "snake", "--agent", "human", "--seed", "1"],
+            stdin=terminal.theirs,
+            stdout=terminal.theirs,
+            stderr=terminal.theirs,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "30"},
+        )
+        try:
+            assert "↑ UP" in terminal.wait_for("q quit")
+            if keys == "\x03":
+                process.send_signal(signal.SIGINT)
+            else:
+                terminal.type(keys)
+            terminal.wait_for("seed 1")
+            assert process.wait() == code
+        finally:
+            process.kill()
+            process.wait()
+        assert terminal.is_restored
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["play", f"{LONG}.py"], "no game .*: File name too long"),
+        (["play", LONG], "no game .*: File name too long"),
+        (["play", "snake", "--agent", LONG], "no agent .*: File name too long"),
+        (["eval", "snake", "--agent", f"{LONG}.agent"], "no agent .*: File name too long"),
+        (["export", LONG, "x.agent"], "cannot read .*: File name too long"),
+        (["play", "snake", "--fps", "nan"], "not a finite number"),
+        (["play", "snake", "--fps", "1e-300"], "not in the range"),
+        (["play", "snake", "--temperature", "inf"], "not a finite number"),
+        (["eval", "snake", "--seed", str(10**26)], "not in the range"),
+        (["eval", "snake", "--episodes", str(10**26)], "not in the range"),
+        (["bench", "snake", "--seconds", "nan"], "not a finite number"),
+        (["bench", "snake", "--num-envs", str(10**9)], "not in the range"),
+        (["train", "pixel", "--num-workers", "0"], "setting 'rom' has no default"),
+        (["train", "snake", "--seed", str(10**26)], "not in the range"),
+        (["train", "snake", "--steps", str(10**26)], "not in the range"),
+        (["train", "snake", "--num-steps", str(10**26)], "not in the range"),
+        (["train", "snake", "--learning-rate", "inf"], "not a finite number"),
+        (["train", "snake", "--d-model", "99999999"], "d_model must be an integer from 1 to 65536"),
+        (["train", "snake", "--n-layer", "99999999"], "n_layer must be an integer from 0 to 1000"),
+        (["train", "snake", "--d-model", "65536"], "more than 268435456 parameters"),
+        (["train", "snake", "--out", "\udcff"], "--out must be text in UTF-8"),
+    ],
+)
+def test_values_beyond_all_bounds_are_one_line(args: Sequence[str], message: str) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert re.fullmatch(rf"entity-env: .*{message}.*\n", result.stderr)
+
+
+@pytest.mark.parametrize("args", [("doctor",), ("games",), ("-h",)])
+def test_a_full_disk_as_stdout_is_one_line(args: Sequence[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "entity-env: No space left on device\n")
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$0" doctor >&-', PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise MemoryError("Unable to allocate 1. TiB")
+
+    monkeypatch.setattr("platform.platform", fail)
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert result.stderr == ("entity-env: there is not enough memory: Unable to allocate 1. TiB\n")
+
+
+def test_names_that_are_no_text_are_shown(tmp_path: Path) -> None:
+    agent = os.fsencode(tmp_path) + b"/\xff.agent"
+    done = subprocess.run(
+        [os.fsencode(PROGRAM), b"export", os.fsencode(GOOD / "checkpoint"), agent],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\udcff.agent: " in done.stdout

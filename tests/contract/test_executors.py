@@ -1,0 +1,534 @@
+"""Whatever runs many environments shows the same batches: those of the slow reference by hand."""
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import TypeAlias, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from entity_env import ClosedError, Episode, Game, ProtocolError
+from entity_env.agents import Agent
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.games import GAMES
+from entity_env.vec import Autoreset
+from tests.helpers.executors import EXECUTORS, Batch, ByHand, Executor, Make, Spaces, choose
+from tests.helpers.tiny_games import (
+    TINY_GAMES,
+    ask,
+    chaos,
+    count,
+    dots_game,
+    play_chaos,
+    together,
+)
+
+# Episodes of a length that a test sees the end of.
+SHORT_GAMES = {
+    name: game.with_settings(max_rounds=1) if "max_rounds" in game.parameters else game
+    for name, game in GAMES.items()
+}
+ALL_GAMES = {**TINY_GAMES, **SHORT_GAMES}
+MODES: tuple[Autoreset, ...] = get_args(Autoreset)
+IN_PROCESS = {name: make for name, make in EXECUTORS.items() if not name.startswith("workers")}
+OF_GAMES = {name: make for name, make in EXECUTORS.items() if not name.startswith("environments")}
+
+Open: TypeAlias = Callable[[Executor], Executor]
+"""Sees to it that an executor is closed at the end of the test."""
+
+
+def runnable(name: str, game: Game) -> bool:
+    """Tells whether an executor can run a game: an `Environment` is for one agent."""
+    return name in OF_GAMES or game.num_agents == 1
+
+
+PAIRS = [
+    pytest.param(make, game, id=f"{name}-{key}")
+    for name, make in EXECUTORS.items()
+    for key, game in ALL_GAMES.items()
+    if runnable(name, game)
+]
+each_pair = pytest.mark.parametrize(("make", "game"), PAIRS)
+each_game = pytest.mark.parametrize("game", ALL_GAMES.values(), ids=ALL_GAMES)
+each_executor = pytest.mark.parametrize("make", EXECUTORS.values(), ids=EXECUTORS)
+each_executor_in_process = pytest.mark.parametrize("make", IN_PROCESS.values(), ids=IN_PROCESS)
+each_executor_of_games = pytest.mark.parametrize("make", OF_GAMES.values(), ids=OF_GAMES)
+each_mode = pytest.mark.parametrize("autoreset", MODES)
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    executors: list[Executor] = []
+
+    def keep(executor: Executor) -> Executor:
+        executors.append(executor)
+        return executor
+
+    yield keep
+    for executor in executors:
+        executor.close()
+
+
+def spaces_of(game: Game) -> Spaces:
+    return game.obs_space(), game.action_space()
+
+
+class Run:
+    """Plays random legal actions; the same ones for the same batches and seed."""
+
+    def __init__(self, executor: Executor, game: Game, num_envs: int, seed: int = 0) -> None:
+        self._executor = executor
+        self._num_agents = game.num_agents
+        self._spaces = spaces_of(game)
+        self._over = np.zeros((num_envs, game.num_agents), dtype=np.bool_)
+        self._rng = np.random.default_rng(seed)
+        self.batches: list[Batch] = []
+
+    def reset(self, seed: int | None = None) -> Batch:
+        self._over[:] = False
+        return self._seen(self._executor.reset(seed))
+
+    def step(self, *, resets: bool = False) -> Batch:
+        """Acts, or with autoreset disabled resets what is over."""
+        over = [bool(agents.all()) for agents in self._over]
+        if resets and any(over):
+            self._over[over] = False
+            return self._seen(self._executor.reset_envs(over))
+        return self._seen(self._executor.act(choose(self.batches[-1], self._spaces, self._rng)))
+
+    def play(self, num_steps: int, *, resets: bool = False) -> list[Batch]:
+        self.reset()
+        for _ in range(num_steps):
+            self.step(resets=resets)
+        return self.batches
+
+    def _seen(self, batch: Batch) -> Batch:
+        for i, row in enumerate(batch.rows):
+            self._over[divmod(i, self._num_agents)] |= row.terminated or row.truncated
+        self.batches.append(batch)
+        return batch
+
+
+def played(
+    executor: Executor, game: Game, autoreset: Autoreset, num_envs: int = 3, num_steps: int = 16
+) -> list[Batch]:
+    return Run(executor, game, num_envs).play(num_steps, resets=autoreset == "disabled")
+
+
+@cache
+def reference(game: Game, autoreset: Autoreset) -> list[Batch]:
+    executor = ByHand(game, 3, 5, autoreset)
+    try:
+        return played(executor, game, autoreset)
+    finally:
+        executor.close()
+
+
+@each_pair
+def test_all_show_what_stepping_by_hand_shows(make: Make, game: Game, opened: Open) -> None:
+    for autoreset in MODES:
+        batches = played(opened(make(game, 3, 5, autoreset)), game, autoreset)
+        expected = reference(game, autoreset)
+        for step, (batch, wanted) in enumerate(zip(batches, expected, strict=True)):
+            assert batch == wanted, f"{autoreset}, step {step}"
+
+
+@settings(max_examples=25)
+@given(
+    game=st.sampled_from([game for key, game in TINY_GAMES.items() if key != "count"]),
+    make=st.sampled_from([make for name, make in IN_PROCESS.items() if name == "games-greenlet"]),
+    autoreset=st.sampled_from(MODES),
+    num_envs=st.integers(1, 4),
+    seed=st.integers(0, 2**40),
+)
+def test_all_show_what_stepping_by_hand_shows_whatever_the_seed(
+    game: Game, make: Make, autoreset: Autoreset, num_envs: int, seed: int
+) -> None:
+    reference: Executor = ByHand(game, num_envs, seed, autoreset)
+    executor = make(game, num_envs, seed, autoreset)
+    try:
+        expected = played(reference, game, autoreset, num_envs, num_steps=12)
+        assert played(executor, game, autoreset, num_envs, num_steps=12) == expected
+    finally:
+        reference.close()
+        executor.close()
+
+
+@each_executor
+def test_the_same_seed_gives_the_same_run(make: Make, opened: Open) -> None:
+    one, other = (opened(make(chaos, 3, 7, "same_step")) for _ in range(2))
+    assert played(one, chaos, "same_step") == played(other, chaos, "same_step")
+
+
+@each_executor
+def test_another_seed_gives_another_run(make: Make, opened: Open) -> None:
+    one, other = (opened(make(chaos, 3, seed, "same_step")) for seed in (7, 8))
+    assert one.reset() != other.reset()
+
+
+@each_mode
+@each_executor
+def test_reset_with_a_seed_replays(make: Make, autoreset: Autoreset, opened: Open) -> None:
+    executor = opened(make(chaos, 3, 7, autoreset))
+    resets = autoreset == "disabled"
+    runs = []
+    for _ in range(2):
+        run = Run(executor, chaos, 3)
+        run.reset(seed=11)
+        for _ in range(9):
+            run.step(resets=resets)
+        runs.append(run.batches)
+    assert runs[0] == runs[1]
+    fresh = opened(make(chaos, 3, 11, autoreset))
+    assert fresh.reset() == runs[0][0]
+
+
+@each_executor
+def test_reset_without_a_seed_goes_on_to_the_next_episodes(make: Make, opened: Open) -> None:
+    executor = opened(make(count, 2, 7, "disabled"))
+    for number in (0, 1):
+        run = Run(executor, count, 2)
+        batch = run.reset()
+        while not batch.episodes:
+            batch = run.step()
+        assert [episode.number for episode in batch.episodes] == [number] * 2
+    Run(executor, count, 2).play(1)  # is number 2, and left in the middle
+    run = Run(executor, count, 2)
+    batch = run.reset()
+    while not batch.episodes:
+        batch = run.step()
+    assert [episode.number for episode in batch.episodes] == [3] * 2
+
+
+@each_executor_of_games
+def test_environments_do_not_depend_on_each_other(make: Make, opened: Open) -> None:
+    alone, among = (opened(make(count, num_envs, 3, "same_step")) for num_envs in (1, 4))
+    for one, many in zip(
+        played(alone, count, "same_step", num_envs=1),
+        played(among, count, "same_step", num_envs=4),
+        strict=True,
+    ):
+        assert many.rows[:1] == one.rows
+
+
+@each_executor
+def test_a_seed_alone_tells_what_an_episode_shows_first(make: Make, opened: Open) -> None:
+    one, other = (opened(make(chaos, num_envs, 3, "disabled")) for num_envs in (2, 5))
+    assert other.reset().rows[:2] == one.reset().rows
+
+
+class TestReference:
+    """What must hold of every batch; as everything else shows the same ones, here is enough."""
+
+    @each_game
+    def test_seeds_follow_from_run_environment_and_episode(self, game: Game) -> None:
+        seeds = [EpisodeSeeds(5, env_id) for env_id in range(3)]
+        for episode in episodes_of(game):
+            assert episode.seed == seeds[episode.env_id][episode.number]
+
+    @each_game
+    def test_numbers_of_episodes_count_up(self, game: Game) -> None:
+        for autoreset in MODES:
+            numbers: dict[tuple[int, int], list[int]] = {}
+            for batch in reference(game, autoreset):
+                for episode in batch.episodes:
+                    place = episode.env_id, episode.agent_id
+                    numbers.setdefault(place, []).append(episode.number)
+            assert numbers
+            for counted in numbers.values():
+                assert counted == list(range(len(counted)))
+
+    @each_game
+    def test_rewards_add_up_to_those_of_the_episodes(self, game: Game) -> None:
+        for autoreset in MODES:
+            reward = np.zeros((3, game.num_agents))
+            for batch in reference(game, autoreset):
+                for i, row in enumerate(batch.rows):
+                    reward[divmod(i, game.num_agents)] += row.reward
+                for episode in batch.episodes:
+                    place = episode.env_id, episode.agent_id
+                    assert episode.reward == pytest.approx(reward[place], abs=1e-5)
+                    reward[place] = 0
+
+    @pytest.mark.parametrize("game", SHORT_GAMES.values(), ids=SHORT_GAMES)
+    def test_lengths_count_the_actions(self, game: Game) -> None:
+        length = np.zeros((3, game.num_agents), dtype=int)
+        waits = np.zeros((3, game.num_agents), dtype=bool)
+        for batch in reference(game, "same_step"):
+            length += waits
+            for i, row in enumerate(batch.rows):
+                waits[divmod(i, game.num_agents)] = bool(row.asked)
+            for episode in batch.episodes:
+                assert episode.length == length[episode.env_id, episode.agent_id]
+                length[episode.env_id, episode.agent_id] = 0
+
+    @each_game
+    def test_flags_and_final_observations_tell_of_the_same_episodes(self, game: Game) -> None:
+        for batch in reference(game, "same_step"):
+            ends = [(e.env_id, e.agent_id, e.terminated, e.truncated) for e in batch.episodes]
+            final = [(env, agent, row.terminated, row.truncated) for env, agent, row in batch.final]
+            assert sorted(final) == sorted(ends)
+            for i, row in enumerate(batch.rows):
+                mine = [end for end in ends if end[:2] == divmod(i, game.num_agents)]
+                assert row.terminated == any(end[2] for end in mine)
+                assert row.truncated == any(end[3] for end in mine)
+
+    @each_game
+    @pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
+    def test_the_row_is_the_final_observation_unless_the_next_begins_at_once(
+        self, game: Game, autoreset: Autoreset
+    ) -> None:
+        for batch in reference(game, autoreset):
+            assert not batch.final
+            for episode in batch.episodes:
+                row = batch.rows[episode.env_id * game.num_agents + episode.agent_id]
+                assert (row.terminated, row.truncated) == (episode.terminated, episode.truncated)
+                assert not row.asked
+
+
+def episodes_of(game: Game) -> list[Episode]:
+    return [
+        e for autoreset in MODES for batch in reference(game, autoreset) for e in batch.episodes
+    ]
+
+
+class TestCount:
+    """A game of three questions, whose dot shows how many were answered."""
+
+    @each_executor
+    def test_same_step(self, make: Make, opened: Open) -> None:
+        batches = played(opened(make(count, 1, 0, "same_step")), count, "same_step", 1, 6)
+        assert [dots(batch) for batch in batches] == [0, 1, 2, 0, 1, 2, 0]
+        assert [batch.rows[0].reward for batch in batches] == [0, 1, 1, 1, 1, 1, 1]
+        assert [i for i, batch in enumerate(batches) if batch.rows[0].terminated] == [3, 6]
+        [(env_id, agent_id, last)] = batches[3].final
+        assert (env_id, agent_id) == (0, 0)
+        assert last.features["Dot"] == [[3.0]]
+        assert last.reward == 1
+        assert last.terminated
+        assert not last.asked
+
+    @each_executor
+    def test_next_step(self, make: Make, opened: Open) -> None:
+        batches = played(opened(make(count, 1, 0, "next_step")), count, "next_step", 1, 6)
+        assert [dots(batch) for batch in batches] == [0, 1, 2, 3, 0, 1, 2]
+        assert [batch.rows[0].reward for batch in batches] == [0, 1, 1, 1, 0, 1, 1]
+        assert [i for i, batch in enumerate(batches) if batch.rows[0].terminated] == [3]
+        assert not batches[3].rows[0].asked
+
+    @each_executor
+    def test_disabled(self, make: Make, opened: Open) -> None:
+        executor = opened(make(count, 2, 0, "disabled"))
+        run = Run(executor, count, 2)
+        run.play(3)
+        again = executor.reset_envs([False, True])
+        assert [row.features["Dot"] for row in again.rows] == [[[3.0]], [[0.0]]]
+        assert [row.terminated for row in again.rows] == [True, False]
+        assert [row.reward for row in again.rows] == [0, 0]
+        assert again.episodes == []
+        both = executor.reset_envs([True, False])
+        assert [row.features["Dot"] for row in both.rows] == [[[0.0]], [[0.0]]]
+        assert not any(row.terminated for row in both.rows)
+
+    @each_executor
+    def test_the_end_costs_no_step(self, make: Make, opened: Open) -> None:
+        batches = played(opened(make(count, 2, 0, "same_step")), count, "same_step", 2, 30)
+        assert sum(len(batch.episodes) for batch in batches) == 2 * 30 / 3
+
+
+def dots(batch: Batch) -> float:
+    [row] = batch.rows
+    [[x]] = row.features["Dot"]
+    return x
+
+
+def play_cut(agent: Agent, *, seed: int) -> None:
+    """Is cut after its first question, or ended for every other seed."""
+    if ask(agent) is not None:
+        agent.game_over(truncated=bool(seed % 2))
+
+
+@each_mode
+@each_executor
+def test_cut_and_ended_are_told_apart(make: Make, autoreset: Autoreset, opened: Open) -> None:
+    game = dots_game(play_cut)
+    for batch in played(opened(make(game, 4, 3, autoreset)), game, autoreset, num_envs=4):
+        for episode in batch.episodes:
+            assert episode.truncated == bool(episode.seed % 2)
+            assert episode.terminated != episode.truncated
+            row = batch.rows[episode.env_id]
+            assert (row.terminated, row.truncated) == (episode.terminated, episode.truncated)
+
+
+@each_executor
+def test_a_game_that_loops_equals_one_that_returns(make: Make, opened: Open) -> None:
+    loops = chaos.with_settings(loops=True)
+    one, other = (opened(make(game, 3, 4, "same_step")) for game in (chaos, loops))
+    assert played(one, chaos, "same_step") == played(other, loops, "same_step")
+
+
+class TestResetEnvs:
+    @each_executor
+    def test_leaves_the_others_where_they_are(self, make: Make, opened: Open) -> None:
+        executor = opened(make(count, 3, 0, "disabled"))
+        run = Run(executor, count, 3)
+        before = run.play(2)[-1]
+        after = executor.reset_envs([False, True, False])
+        assert after.rows[1].features["Dot"] == [[0.0]]
+        for i in (0, 2):
+            assert after.rows[i].features == before.rows[i].features
+            assert after.rows[i].asked == before.rows[i].asked
+            assert after.rows[i].reward == 0
+
+    @each_executor
+    def test_of_none_shows_the_same_again(self, make: Make, opened: Open) -> None:
+        executor = opened(make(chaos, 3, 0, "disabled"))
+        executor.reset()
+        first, second = (executor.reset_envs([False] * 3) for _ in range(2))
+        assert first == second
+
+    @each_executor
+    def test_with_a_seed_begins_a_run_there(self, make: Make, opened: Open) -> None:
+        executor = opened(make(count, 2, 0, "disabled"))
+        Run(executor, count, 2).play(3)
+        run = Run(executor, count, 2)
+        run.batches.append(executor.reset_envs([True, True], seed=77))
+        batch = run.batches[-1]
+        while not batch.episodes:
+            batch = run.step()
+        assert [(e.number, e.seed) for e in batch.episodes] == [
+            (0, EpisodeSeeds(77, env_id)[0]) for env_id in range(2)
+        ]
+
+    @each_executor
+    def test_without_a_seed_goes_on(self, make: Make, opened: Open) -> None:
+        executor = opened(make(count, 1, 5, "disabled"))
+        numbers = []
+        run = Run(executor, count, 1)
+        run.reset()
+        for _ in range(8):
+            numbers += [episode.number for episode in run.step(resets=True).episodes]
+        assert numbers == [0, 1]
+
+    @each_executor_of_games
+    def test_of_one_environment_with_several_agents(self, make: Make, opened: Open) -> None:
+        executor = opened(make(together, 2, 5, "disabled"))
+        before = executor.reset()
+        after = executor.reset_envs([True, False])
+        assert [row.features for row in after.rows[3:]] == [row.features for row in before.rows[3:]]
+        assert after.rows[:3] != before.rows[:3]
+
+
+def play_and_tell(ends: list[int], agent: Agent, *, seed: int) -> None:
+    try:
+        while ask(agent) is not None:
+            pass
+    finally:
+        ends.append(seed)
+
+
+class TestUnwinding:
+    """In this process: the games tell a list when they end."""
+
+    @each_executor_in_process
+    def test_reset_unwinds_what_is_being_played(self, make: Make, opened: Open) -> None:
+        ends: list[int] = []
+        executor = opened(make(dots_game(partial(play_and_tell, ends)), 2, 0, "same_step"))
+        executor.reset()
+        assert ends == []
+        executor.reset()
+        assert ends == [EpisodeSeeds(0, 0)[0], EpisodeSeeds(0, 1)[0]]
+        executor.reset(seed=3)
+        assert ends[2:] == [EpisodeSeeds(0, 0)[1], EpisodeSeeds(0, 1)[1]]
+
+    @each_executor_in_process
+    def test_reset_envs_unwinds_the_chosen_ones(self, make: Make, opened: Open) -> None:
+        ends: list[int] = []
+        executor = opened(make(dots_game(partial(play_and_tell, ends)), 3, 0, "disabled"))
+        executor.reset()
+        executor.reset_envs([False, True, False])
+        assert ends == [EpisodeSeeds(0, 1)[0]]
+
+    @each_executor_in_process
+    def test_close_unwinds_all(self, make: Make) -> None:
+        ends: list[int] = []
+        executor = make(dots_game(partial(play_and_tell, ends)), 5, 0, "same_step")
+        executor.reset()
+        executor.close()
+        assert len(ends) == 5
+        executor.close()
+        assert len(ends) == 5
+
+
+@each_mode
+@each_executor
+def test_close_at_any_time(make: Make, autoreset: Autoreset) -> None:
+    for num_steps in (0, 1, 4):
+        executor = make(chaos, 3, num_steps, autoreset)
+        played(executor, chaos, autoreset, num_steps=num_steps)
+        executor.close()
+        executor.close()
+        with pytest.raises(ClosedError):
+            executor.reset()
+    make(chaos, 3, 0, autoreset).close()
+
+
+@each_executor
+def test_act_before_reset(make: Make, opened: Open) -> None:
+    executor = opened(make(count, 1, 0, "same_step"))
+    with pytest.raises(ProtocolError, match="reset"):
+        executor.act({})
+
+
+def play_and_raise(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    raise OSError(f"no more, {seed}")
+
+
+@each_executor
+def test_a_game_that_raises_can_be_reset(make: Make, opened: Open) -> None:
+    game = dots_game(play_and_raise)
+    executor = opened(make(game, 2, 0, "same_step"))
+    run = Run(executor, game, 2)
+    for number in range(2):
+        run.reset()
+        with pytest.raises((OSError, RuntimeError), match=str(EpisodeSeeds(0, 0)[number])):
+            run.step()
+
+
+def test_the_reference_itself_plays_whole_episodes() -> None:
+    """Guards against a reference that shows nothing, which everything else would agree with."""
+    episodes: list[Episode] = []
+    executor = ByHand(dots_game(play_some), 2)
+    for batch in played(executor, count, "same_step", num_envs=2):
+        episodes += batch.episodes
+    executor.close()
+    assert len(episodes) > 10
+    assert len({episode.length for episode in episodes}) > 1
+
+
+def play_some(agent: Agent, *, seed: int) -> None:
+    for i in range(seed % 4):
+        if ask(agent, score=i, x=seed % 10) is None:
+            return
+    agent.game_over()
+
+
+def test_chaos_covers_what_it_is_for() -> None:
+    """All kinds of questions, masks, endings and rows without any question occur."""
+    executor = ByHand(chaos, 8, autoreset="next_step")
+    batches = played(executor, chaos, "next_step", num_envs=8, num_steps=40)
+    executor.close()
+    rows = [row for batch in batches for row in batch.rows]
+    assert {name for row in rows for name in row.asked} == set(chaos.action_space())
+    for name in ("Move", "Turn", "SelectDog"):
+        assert any(not all(map(all, row.asked[name].allowed)) for row in rows if name in row.asked)
+    assert any(row.hidden for row in rows)
+    untargeted = [row for row in rows if row.features.get("Ghost") and not row.asked]
+    assert untargeted, "nobody was asked although there were actors"
+    assert any(row.truncated for row in rows)
+    assert any(row.terminated and not row.features for row in rows)
+    assert any(episode.length == 0 for batch in batches for episode in batch.episodes)
+    assert any(batch.metrics for batch in batches)
+    assert play_chaos is chaos.play

@@ -1,0 +1,134 @@
+"""RaggedArray behaves as a list of arrays does."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from numpy.typing import NDArray
+
+from entity_env import RaggedArray, SchemaError
+from tests.helpers.strategies import row_lists, untyped
+
+Rows = list[NDArray[np.float32]]
+
+
+def ragged(rows: Rows) -> RaggedArray[np.float32]:
+    return RaggedArray.from_rows(rows, np.float32)
+
+
+def assert_holds(array: RaggedArray[np.float32], rows: Rows) -> None:
+    assert array.lengths.tolist() == [len(row) for row in rows]
+    assert [row.tolist() for row in array] == [row.tolist() for row in rows]
+
+
+@given(row_lists())
+def test_holds_the_rows_it_was_made_of(rows: Rows) -> None:
+    array = ragged(rows)
+    assert len(array) == len(rows)
+    assert array.values.shape == (sum(map(len, rows)), rows[0].shape[1])
+    assert array.offsets.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
+    assert array.row_index.tolist() == [i for i, row in enumerate(rows) for _ in row]
+    assert_holds(array, rows)
+
+
+@given(row_lists(), st.data())
+def test_an_integer_gives_a_view(rows: Rows, data: st.DataObject) -> None:
+    i = data.draw(st.integers(-len(rows), len(rows) - 1))
+    array = ragged(rows)
+    row = array[np.int64(i)] if data.draw(st.booleans()) else array[i]
+    assert row.tolist() == rows[i].tolist()
+    assert not row.size or np.shares_memory(row, array.values)
+
+
+@given(row_lists(), st.data())
+def test_a_selection_gives_copies(rows: Rows, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(-len(rows), len(rows) - 1)))
+    expected = [rows[i] for i in chosen]
+    assert_holds(ragged(rows)[chosen], expected)
+    assert_holds(ragged(rows)[np.array(chosen, dtype=np.int64)], expected)
+
+
+@given(row_lists(), st.data())
+def test_a_mask_or_slice_selects(rows: Rows, data: st.DataObject) -> None:
+    flags = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    some = data.draw(st.slices(len(rows)))
+    array = ragged(rows)
+    expected = [row for row, flag in zip(rows, flags, strict=True) if flag]
+    assert_holds(array[np.array(flags, dtype=np.bool_)], expected)
+    assert_holds(array[some], rows[some])
+
+
+@given(row_lists())
+def test_a_copy_and_a_pickle_are_equal_and_own_their_memory(rows: Rows) -> None:
+    array = ragged(rows)
+    for copy in (array.copy(), pickle.loads(pickle.dumps(array))):
+        assert copy == array
+        assert not np.shares_memory(copy.values, array.values)
+        assert not np.shares_memory(copy.lengths, array.lengths)
+
+
+def test_equality_needs_the_same_values_and_lengths() -> None:
+    array = RaggedArray(np.arange(3), [1, 2])
+    assert array != RaggedArray(np.arange(3), [2, 1])
+    assert array != RaggedArray(np.arange(3) + 1, [1, 2])
+    assert array != [[0], [1, 2]]
+    with pytest.raises(TypeError):
+        hash(array)
+
+
+def test_arrays_are_kept() -> None:
+    values, lengths = np.arange(3), np.array([1, 2])
+    array = RaggedArray(values, lengths)
+    assert array.values is values
+    assert array.lengths is lengths
+    assert RaggedArray(values, lengths.astype(np.int32)).lengths.dtype == np.int64
+
+
+def test_rows_without_a_width_take_it_from_the_others() -> None:
+    width_two = np.zeros((0, 2))
+    assert RaggedArray.from_rows([[], [[1, 2]]], np.float32).values.shape == (1, 2)
+    assert RaggedArray.from_rows([[], width_two], np.float32).values.shape == (0, 2)
+    assert RaggedArray.from_rows([[], np.zeros((3, 0))], np.float32).values.shape == (3, 0)
+    assert RaggedArray.from_rows([[], []], np.float32).values.shape == (0,)
+
+
+def test_says_what_it_is() -> None:
+    array = RaggedArray(np.zeros((3, 2)), [1, 2])
+    assert repr(array) == "RaggedArray(2 sequences, 3 rows, shape (3, 2), float64)"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([1, 1], "add up to 2 rows, but values has 3"),
+        ([4, -1], "none of them negative"),
+        ([[1, 2]], r"one-dimensional.*\(1, 2\)"),
+        (3, "one-dimensional"),
+        ([1.0, 2.0], "integers.*float64"),
+        ([True, False], "integers"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused(lengths: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(SchemaError, match=message):
+        RaggedArray(np.zeros(3), lengths)
+
+
+def test_rows_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(SchemaError, match="no rows"):
+        RaggedArray.from_rows([], np.float32)
+    with pytest.raises(SchemaError, match="one width"):
+        RaggedArray.from_rows([[[1, 2]], [[1]]], np.float32)
+    with pytest.raises(SchemaError, match="got a scalar"):
+        RaggedArray.from_rows(untyped([1, 2]), np.float32)
+
+
+def test_an_index_out_of_range_is_an_index_error() -> None:
+    array = RaggedArray(np.zeros(3), [1, 2])
+    with pytest.raises(IndexError):
+        array[2]
+    with pytest.raises(IndexError):
+        array[[0, 2]]

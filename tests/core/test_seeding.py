@@ -1,0 +1,42 @@
+"""EpisodeSeeds: every episode has a seed of its own, whatever happened before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import UsageError
+from entity_env.core.seeding import EpisodeSeeds
+from tests.helpers.strategies import untyped
+
+
+@given(st.integers(0, 2**70), st.integers(0, 5), st.lists(st.integers(0, 300), min_size=1))
+def test_a_seed_depends_on_run_environment_and_number_alone(
+    seed: int, env_id: int, numbers: list[int]
+) -> None:
+    seeds = EpisodeSeeds(seed, env_id)
+    given = [seeds[number] for number in numbers]
+    assert given == [EpisodeSeeds(seed, env_id)[number] for number in numbers]
+    assert {type(one) for one in given} == {int}
+    assert all(0 <= one < 2**63 for one in given)
+
+
+def test_all_seeds_differ() -> None:
+    seeds = [
+        EpisodeSeeds(run, env_id)[episode]
+        for run in range(4)
+        for env_id in range(4)
+        for episode in range(130)
+    ]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_a_numpy_integer_is_a_seed() -> None:
+    assert EpisodeSeeds(untyped(np.int64(3)))[0] == EpisodeSeeds(3)[0]
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, None, "3", True])
+def test_what_is_no_seed_is_refused(seed: object) -> None:
+    with pytest.raises(UsageError, match="a seed must be an integer, 0 or more: got"):
+        EpisodeSeeds(untyped(seed))

@@ -1,0 +1,261 @@
+"""Actions of a batch: all are checked before any is performed, and env and action are named."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+
+from entity_env import Game, Obs, RaggedArray, SchemaError, VecObs
+from entity_env.agents import Agent
+from entity_env.agents.random import random_actions
+from entity_env.core.vec_actions import checked_actions
+from entity_env.vec import VecEnv
+from tests.helpers.tiny_games import (
+    EACH,
+    PICK,
+    STEER,
+    Cat,
+    Dog,
+    Dot,
+    Ghost,
+    Move,
+    Turn,
+    Weather,
+    chaos,
+    dots_game,
+    together,
+)
+
+
+class Play:
+    """Asks everything at once, of as many ghosts as its environment has; the score counts."""
+
+    def __init__(self, num_ghosts: Sequence[int]) -> None:
+        self._left = list(num_ghosts)
+
+    def __call__(self, agent: Agent, *, seed: int) -> None:
+        act: Any = agent.act
+        num_ghosts = self._left.pop(0)
+        score = 0
+        while True:
+            obs = Obs(score).globals(Weather(0)).entities([Cat(1, 2)])
+            obs.entities([Dog(Turn.ON, i) for i in range(num_ghosts + 1)])
+            obs.actors([Ghost() for _ in range(num_ghosts)])
+            obs.mask(Move, [True, True, False])
+            if num_ghosts:
+                obs.mask(EACH, [[True, i > 0] for i in range(num_ghosts)])
+                obs.mask(PICK, [[j != i for j in range(num_ghosts + 1)] for i in range(num_ghosts)])
+            if act(obs, Move, EACH, PICK, STEER) is None:
+                return
+            score += 1
+
+
+GHOSTS = (2, 0, 1)
+"""In each of three environments."""
+
+
+@pytest.fixture
+def vec() -> Iterator[VecEnv]:
+    game = Game(
+        Play(GHOSTS),
+        entities=(Cat, Dog, Ghost),
+        actions=(Move, EACH, PICK, STEER),
+        global_features=Weather,
+        name="ghosts",
+    )
+    with VecEnv(game, len(GHOSTS)) as vec:
+        vec.reset()
+        yield vec
+
+
+def good() -> dict[str, NDArray[Any]]:
+    """Right choices for three environments with two, no and one ghost."""
+    return {
+        "Move": np.array([0, 1, 1]),
+        "Turn": np.array([0, 1, 0]),
+        "SelectDog": np.array([1, 2, 1]),
+        "steer": np.array([[0, 0], [-1, 2], [1, 1]], np.float32),
+    }
+
+
+def ragged(values: Sequence[Any], lengths: Sequence[int]) -> RaggedArray[Any]:
+    return RaggedArray(np.array(values), np.array(lengths))
+
+
+BAD: dict[str, tuple[str, object, str]] = {
+    "missing": ("Turn", None, "'Turn' is missing: 3 actors wait for it, the first in env 0"),
+    "too few": ("Turn", np.array([0, 1]), "'Turn' needs 3 values, one an actor: got 2"),
+    "too many": ("Move", np.zeros(4, int), "'Move' needs 3 values, one an actor: got 4"),
+    "one": ("Move", np.int64(1), "'Move' needs 3 values, one an actor: got a single number"),
+    "floats": ("Move", np.zeros(3), "'Move' needs integers, got float64"),
+    "bools": ("Turn", np.zeros(3, bool), "'Turn' needs integers, got bool"),
+    "objects": ("Turn", ["a", "b", "c"], "'Turn' needs integers, got <U1"),
+    "uneven": ("Turn", [[0], [1, 0], []], "'Turn' needs an array of values"),
+    "column": ("Turn", np.zeros((3, 1), int), r"'Turn' needs the shape \(3,\).* got \(3, 1\)"),
+    "square": ("Move", np.zeros((3, 3), int), r"'Move' needs the shape \(3,\).* got \(3, 3\)"),
+    "above": ("Move", np.array([0, 3, 0]), "'Move': actor 0 of env 1 chose 3, expected 0 to 2"),
+    "below": ("Turn", np.array([0, 0, -1]), "'Turn': actor 0 of env 2 chose -1, expected 0 to 1"),
+    "huge": (
+        "Turn",
+        np.array([0, 2**63, 0], np.uint64),
+        "'Turn': actor 1 of env 0 chose 9223372036854775808, expected 0 to 1",
+    ),
+    "masked": ("Move", np.array([0, 0, 2]), "'Move': actor 0 of env 2 chose 2, which its mask"),
+    "masked for one": ("Turn", np.array([1, 0, 0]), "'Turn': actor 0 of env 0 chose 1, which its"),
+    "actee above": (
+        "SelectDog",
+        np.array([1, 0, 2]),
+        "'SelectDog': actor 0 of env 2 chose 2, expected 0 to 1",
+    ),
+    "actee masked": (
+        "SelectDog",
+        np.array([1, 1, 1]),
+        "'SelectDog': actor 1 of env 0 chose 1, which its mask forbids",
+    ),
+    "lengths": (
+        "Turn",
+        ragged([0, 1, 0], [1, 1, 1]),
+        "'Turn': env 0 has 2 actors, got 1 values",
+    ),
+    "rows": ("Turn", ragged([0, 1, 0], [2, 1]), "'Turn' needs 3 rows, one an agent: got 2"),
+    "width": (
+        "steer",
+        np.zeros((3, 3), np.float32),
+        r"'steer' needs the shape \(num_actors, 2\), got \(3, 3\)",
+    ),
+    "flat": ("steer", np.zeros(3, np.float32), r"'steer' needs the shape .* got \(3,\)"),
+    "words": ("steer", np.array([["a", "b"]] * 3), "'steer' needs numbers"),
+    "out of bounds": (
+        "steer",
+        np.array([[0, 0], [0, 0], [0, -0.5]]),
+        "env 2: action 'steer': actor 0 chose -0.5 for 'gas', expected 0.0 to 2.0",
+    ),
+    "not a number": (
+        "steer",
+        np.array([[0, 0], [np.nan, 0], [0, 0]]),
+        "env 0: action 'steer': actor 1 chose nan for 'wheel'",
+    ),
+    "unknown": ("Jump", np.zeros(3, int), "'Jump' is not in the action space, which has Move"),
+}
+
+
+class TestRefused:
+    @pytest.mark.parametrize(("name", "values", "message"), BAD.values(), ids=BAD)
+    def test_and_nothing_happens(
+        self, vec: VecEnv, name: str, values: object, message: str
+    ) -> None:
+        assert vec.act(good()).reward.tolist() == [1, 1, 1]
+        bad: Any = {**good(), name: values}
+        if values is None:
+            del bad[name]
+        with pytest.raises(SchemaError, match=message):
+            vec.act(bad)
+        assert vec.act(good()).reward.tolist() == [1, 1, 1]
+
+    @pytest.mark.parametrize("actions", [None, np.zeros(3), [("Move", 0)]])
+    def test_no_mapping_at_all(self, vec: VecEnv, actions: Any) -> None:  # noqa: ANN401 - a wrong one
+        with pytest.raises(SchemaError, match="must be a mapping"):
+            vec.act(actions)
+        vec.act(good())
+
+    def test_names_the_agent_too(self) -> None:
+        def play(agents: Sequence[Agent], *, seed: int) -> None:
+            pending = [agent.act_async(Obs().entities([Dot(0)]), Move) for agent in agents]
+            for answer in pending:
+                answer.get()
+
+        with VecEnv(dots_game(play, num_agents=2), 2) as vec:
+            vec.reset()
+            with pytest.raises(SchemaError, match="actor 0 of env 1, agent 0 chose 3"):
+                vec.act({"Move": np.array([0, 0, 3, 0])})
+
+
+class TestAccepted:
+    @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.int8])
+    def test_integers_of_any_width(self, vec: VecEnv, dtype: type[np.integer]) -> None:
+        actions: Any = {**good(), "Move": np.array([0, 1, 1], dtype)}
+        assert vec.act(actions).reward.tolist() == [1, 1, 1]
+
+    def test_lists(self, vec: VecEnv) -> None:
+        actions: Any = {name: values.tolist() for name, values in good().items()}
+        assert vec.act(actions).reward.tolist() == [1, 1, 1]
+
+    def test_ragged_arrays(self, vec: VecEnv) -> None:
+        lengths = {"Move": [1, 1, 1]}
+        actions = {
+            name: ragged(values.tolist(), lengths.get(name, GHOSTS))
+            for name, values in good().items()
+        }
+        assert vec.act(actions).reward.tolist() == [1, 1, 1]
+
+    def test_values_at_the_bounds(self, vec: VecEnv) -> None:
+        vec.act({**good(), "steer": np.array([[-1, 0], [1, 2], [1, 0]], np.float32)})
+
+    def test_float64(self, vec: VecEnv) -> None:
+        actions: Any = {**good(), "steer": np.zeros((3, 2), np.float64)}
+        assert vec.act(actions).reward.tolist() == [1, 1, 1]
+
+    def test_actions_are_taken_when_they_are_sent(self, vec: VecEnv) -> None:
+        actions = good()
+        vec.send(actions)
+        for values in actions.values():
+            values[:] = 99
+        assert vec.recv().reward.tolist() == [1, 1, 1]
+
+    @pytest.mark.parametrize("empty", [np.zeros(0), np.zeros(0, int), []])
+    def test_an_action_without_actors(self, empty: Any) -> None:  # noqa: ANN401 - arrays or a list
+        game = Game(
+            Play([0]),
+            entities=(Cat, Dog, Ghost),
+            actions=(Move, EACH, PICK, STEER),
+            global_features=Weather,
+            name="no ghosts",
+        )
+        with VecEnv(game, 1) as vec:
+            vec.reset()
+            vec.act({"Move": np.zeros(1, int)})  # may be left out
+            vec.act({"Move": np.zeros(1, int), "Turn": empty, "SelectDog": empty, "steer": empty})
+            with pytest.raises(SchemaError, match="'Turn' needs 0 values, one an actor: got 1"):
+                vec.act({"Move": np.zeros(1, int), "Turn": np.zeros(1, int)})
+
+
+def _name(row: int) -> str:
+    return f"row {row}"
+
+
+def changed(
+    actions: dict[str, NDArray[Any]], rng: Random
+) -> tuple[dict[str, NDArray[Any]], str] | None:
+    """One value of some action put out of range, and the name of the action."""
+    names = [name for name, values in actions.items() if len(values)]
+    if not names:
+        return None
+    name = rng.choice(names)
+    values = actions[name].copy()
+    values[rng.randrange(len(values))] += rng.choice([-1000, 1000])
+    return {**actions, name: values}, name
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([chaos, together]))
+def test_what_is_legal_passes_and_what_is_not_is_named(
+    seed: int, num_envs: int, game: Game
+) -> None:
+    rng = Random(seed)
+    with VecEnv(game, num_envs, seed=seed) as vec:
+        batch: VecObs = vec.reset()
+        for _ in range(4):
+            spaces = game.action_space()
+            actions = random_actions(batch, spaces, np.random.default_rng(seed))
+            checked = checked_actions(actions, batch.action_masks, spaces, _name)
+            assert {name: len(values) for name, values in checked.items()} == {
+                name: len(mask.actors.values) for name, mask in batch.action_masks.items()
+            }
+            if (bad := changed(actions, rng)) is not None:
+                with pytest.raises(SchemaError, match=rf"'{bad[1]}'"):
+                    checked_actions(bad[0], batch.action_masks, spaces, _name)
+            batch = vec.act(actions)

@@ -1,0 +1,611 @@
+"""The rules: recorded games, games at random, and positions where the printed rules are subtle."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+
+from entity_env import SchemaError, UsageError
+from entity_env.games.azul import (
+    Action,
+    ActionEncoder,
+    FastGame,
+    GameState,
+    IllegalAction,
+    Phase,
+    RandomSource,
+    apply_action,
+    apply_in_place,
+    legal_actions,
+    new_game,
+    winners,
+)
+from entity_env.games.azul.engine.engine import (
+    add_bonuses,
+    begin_round,
+    destinations,
+    end_of_game,
+    is_table_empty,
+    take,
+    tile_walls,
+)
+from entity_env.games.azul.engine.rules import NOBODY
+from entity_env.games.azul.engine.scoring import bonus_counts
+from tests.games.azul.recorded_games import (
+    DATA,
+    NUM_PLAYERS,
+    POLICIES,
+    SEEDS,
+    WHOLE,
+    Policy,
+    Recorded,
+    blocked,
+    board,
+    count_tiles,
+    play_on,
+    position,
+    recorded_draw,
+    recorded_games,
+    states,
+)
+
+GAMES = recorded_games(DATA)
+
+
+def mask_of(state: GameState) -> int:
+    return sum(1 << ActionEncoder.encode(action) for action in legal_actions(state))
+
+
+def lines_of(state: GameState) -> list[str]:
+    return [
+        "".join(
+            f"{colour}{count}" if count else "-0"
+            for colour, count in zip(player.line_colours, player.line_counts, strict=True)
+        )
+        for player in state.players
+    ]
+
+
+# --------------------------------------------------------------------------- recorded games
+
+
+def replay(game: Recorded) -> None:
+    """Plays a recorded game, and compares everything that was recorded."""
+    state = new_game(game["players"], starting_player=game["start"], draw=recorded_draw(game))
+    rounds = iter(game["rounds"])
+    this_round = next(rounds)
+    compare_deal(state, this_round)
+    for i, fields in enumerate(game["moves"]):
+        mover = state.current_player
+        assert mover == int(game["player"][i])
+        assert mask_of(state) == int(game["legal"][i], 16)
+        before, after = state, apply_action(state, Action(*fields))
+        take(before, Action(*fields))
+        assert before.players[mover].floor == list(map(int, game["floor"][i]))
+        if is_table_empty(before):
+            assert i + 1 == this_round["moves"]
+            compare_tiling(before, this_round)
+            this_round = next(rounds, this_round)
+            if after.end is None:
+                compare_deal(after, this_round)
+        state = after
+    compare_end(state, game)
+
+
+def compare_deal(state: GameState, recorded: Recorded) -> None:
+    assert state.current_player == state.starting_player == recorded["start"]
+    assert state.marker == NOBODY
+    deal = [[tiles.count(str(colour)) for colour in range(5)] for tiles in recorded["deal"]]
+    assert state.factories == [tuple(counts) for counts in deal]
+    assert state.bag == recorded["bag"]
+    assert state.lid == recorded["lid"]
+
+
+def compare_tiling(state: GameState, recorded: Recorded) -> None:
+    assert [len(player.floor) for player in state.players] == recorded["floor_len"]
+    results = list(zip(recorded["gain"], recorded["loss"], strict=True))
+    assert tile_walls(state) == results
+    assert state.scores == recorded["scores"]
+    assert [player.wall for player in state.players] == recorded["walls"]
+    assert lines_of(state) == recorded["lines"]
+    assert state.marker == recorded["marker"]
+
+
+def compare_end(state: GameState, game: Recorded) -> None:
+    last = game["rounds"][-1]
+    assert state.phase is Phase.GameOver
+    assert state.is_over
+    assert state.end == game["end"]
+    assert state.bag == last["bag_end"]
+    assert state.lid == last["lid_end"]
+    assert [list(bonus_counts(player.wall)) for player in state.players] == game["bonus"]
+    assert state.scores == game["final"]
+    assert winners(state) == game["winners"]
+    assert state.current_player == int(game["player"][-1]), "the last move passes no turn on"
+    assert legal_actions(state) == []
+
+
+@pytest.mark.parametrize("game", GAMES, ids=[game["id"] for game in GAMES])
+def test_a_recorded_game(game: Recorded) -> None:
+    replay(game)
+
+
+def test_the_recorded_games_have_every_special_case() -> None:
+    tags = {(tag, game["players"]) for game in GAMES for tag in game["tags"]}
+    everywhere = ["refill_mid_deal", "floor_overflow", "marker_full_floor", "column_bonus"]
+    assert {(tag, players) for tag in everywhere for players in (2, 3, 4)} <= tags
+    assert {tag for tag, _ in tags} >= {"tiles_ran_out", "marker_never_taken", "shared_win"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not WHOLE.exists(), reason="the whole set of recorded games is not here")
+def test_the_whole_set_of_recorded_games() -> None:
+    games = recorded_games(WHOLE)
+    assert len(games) == 240
+    for game in games:
+        replay(game)
+
+
+# --------------------------------------------------------------------------- games at random
+
+
+@settings(max_examples=30)
+@given(seed=SEEDS, num_players=NUM_PLAYERS, policy=st.sampled_from(POLICIES))
+def test_what_always_holds(seed: int, num_players: int, policy: Policy) -> None:
+    state = new_game(num_players, rng=np.random.default_rng(seed))
+    before = 1
+    for now, actions, action in play_on(state, policy, random.Random(seed)):
+        assert count_tiles(now) == [20] * 5
+        assert now.phase is Phase.FactoryOffer
+        assert action in actions
+        assert now.round in (before, before + 1)
+        before = now.round
+        check_boards(now)
+    assert count_tiles(state) == [20] * 5
+    assert is_table_empty(state) or not state.is_over
+    if state.end == "row":
+        assert state.round >= 5
+
+
+def check_boards(state: GameState) -> None:
+    for player in state.players:
+        assert player.score >= 0
+        assert len(player.floor) <= 7
+        for row in range(5):
+            colour, count = player.line_colours[row], player.line_counts[row]
+            assert 0 <= count <= row + 1
+            assert (colour == -1) == (count == 0)
+            if count:
+                assert not player.wall >> 5 * row + (row + colour) % 5 & 1
+
+
+def legal_by_the_book(state: GameState) -> list[Action]:
+    """Rule by rule, action by action."""
+    player = state.players[state.current_player]
+    actions = []
+    for action in map(ActionEncoder.decode, range(300)):
+        source, colour, row = action
+        if source < 9 and source >= len(state.factories):
+            continue
+        if not (state.centre if source == 9 else state.factories[source])[colour]:
+            continue
+        is_floor = row == 5
+        if is_floor or (
+            player.line_counts[row] <= row
+            and player.line_colours[row] in (-1, colour)
+            and not player.wall >> 5 * row + (row + colour) % 5 & 1
+        ):
+            actions.append(action)
+    return [] if state.is_over else actions
+
+
+@given(state=states())
+def test_legal_is_what_the_book_says(state: GameState) -> None:
+    assert legal_actions(state) == legal_by_the_book(state)
+    assert bool(legal_actions(state)) == (not state.is_over)
+
+
+@given(state=states(), action_id=st.integers(0, 299))
+def test_whatever_is_not_legal_is_refused(state: GameState, action_id: int) -> None:
+    action = ActionEncoder.decode(action_id)
+    if action in legal_actions(state):
+        return
+    before = state.copy()
+    for apply in (apply_action, apply_in_place):
+        with pytest.raises(IllegalAction, match=f"may not take {action}: "):
+            apply(state, action)
+        assert state == before
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        (Action(7, 0, 0), "2 players have factories 0 to 4"),
+        (Action(5, 0, 0), "2 players have factories 0 to 4"),
+        (Action(9, 0, 0), "there is none"),
+        (Action(1, 0, 5), "there is none"),
+        (Action(0, 1, 0), "the line is full"),
+        (Action(0, 0, 1), "the line has another colour"),
+        (Action(0, 1, 2), "that row of the wall has the colour"),
+    ],
+)
+def test_a_refusal_gives_a_reason(action: Action, reason: str) -> None:
+    mine = board(lines=[(1, 1), (2, 1)], wall=[(2, 1)])
+    state = position([mine, board()], factories=[(1, 3, 0, 0, 0)])
+    with pytest.raises(IllegalAction, match=f"player 0 may not take {action}: {reason}"):
+        apply_action(state, action)
+
+
+@pytest.mark.parametrize("apply", [apply_action, apply_in_place])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (0, 0, 2.0),
+        (0.0, 0, 2),
+        (0, 0.0, 2),
+        (False, 0, 2),
+        (0, 0),
+        (0, 0, float("nan")),
+        (0, 0, "2"),
+        None,
+        2,
+    ],
+)
+def test_what_is_no_action_changes_nothing(apply: Callable[..., object], wrong: object) -> None:
+    """Also where it is equal to a legal one: 2.0 == 2, but tiles lie on no line 2.0."""
+    state = position([board(), board()], factories=[(1, 3, 0, 0, 0)])
+    before = state.copy()
+    with pytest.raises(SchemaError, match=r"Azul: .* action must be"):
+        apply(state, wrong)
+    assert state == before
+
+
+def test_fields_may_be_integers_of_numpy() -> None:
+    state = position([board(), board()], factories=[(1, 3, 0, 0, 0)])
+    action: Any = Action(*np.array([0, 1, 2], np.int8))
+    after = apply_action(state, action)
+    assert after == apply_action(state, Action(0, 1, 2))
+    assert after.players[0].line_counts == [0, 0, 3, 0, 0]
+    json.dumps(after.to_dict())
+
+
+@given(state=states(), seed=SEEDS)
+def test_the_pure_way_and_the_way_in_place_agree(state: GameState, seed: int) -> None:
+    before = state.copy()
+    for action in legal_actions(state)[:: max(1, len(legal_actions(state)) // 4)]:
+        state.rng = np.random.default_rng(seed)
+        after = apply_action(state, action)
+        assert state == before, "the pure way changes nothing"
+        assert after != before
+        in_place = state.copy()
+        in_place.rng = np.random.default_rng(seed)
+        apply_in_place(in_place, action)
+        assert in_place == after
+
+
+@given(state=states())
+def test_a_move_moves_what_it_says(state: GameState) -> None:
+    for source, colour, row in legal_actions(state)[::5]:
+        after = state.copy()
+        me = state.current_player
+        count = (state.centre if source == 9 else state.factories[source])[colour]
+        take(after, Action(source, colour, row))
+        board_before, board_after = state.players[me], after.players[me]
+        placed = sum(board_after.line_counts) - sum(board_before.line_counts)
+        dropped = board_after.floor.count(colour) - board_before.floor.count(colour)
+        lost = after.lid[colour] - state.lid[colour]
+        assert placed + dropped + lost == count
+        assert lost == 0 or len(board_after.floor) == 7
+        assert dropped == 0 or row == 5 or board_after.line_counts[row] == row + 1
+        for other in range(state.num_players):
+            if other != me:
+                assert after.players[other].key() == state.players[other].key()
+
+
+# --------------------------------------------------------------------------- the beginning
+
+
+@pytest.mark.parametrize("num_players", [2, 3, 4])
+def test_the_first_deal(num_players: int) -> None:
+    state = new_game(num_players, starting_player=1, rng=np.random.default_rng(3))
+    assert len(state.factories) == len(state.players) + num_players + 1
+    assert all(sum(tiles) == 4 for tiles in state.factories)
+    assert sum(state.bag) == 100 - 4 * (2 * num_players + 1)
+    assert state.centre == state.lid == [0] * 5
+    assert state.current_player == state.starting_player == 1
+    assert state.round == 1
+    assert len(legal_actions(state)) == 6 * sum(
+        sum(count > 0 for count in tiles) for tiles in state.factories
+    )
+
+
+def test_every_colour_is_drawn_as_often_as_it_lies_in_the_bag() -> None:
+    rng = np.random.default_rng(1)
+    counts = np.zeros(5)
+    for _ in range(1000):
+        counts += np.sum(new_game(2, rng=rng).factories, axis=0)
+    assert np.abs(counts - 4000).max() < 5 * np.sqrt(20_000 * 0.2 * 0.8)
+
+
+def test_a_draw_is_asked_tile_by_tile_with_the_bag() -> None:
+    bags: list[tuple[int, ...]] = []
+
+    def draw(bag: Sequence[int]) -> int:
+        bags.append(tuple(bag))
+        return len(bags) % 5
+
+    state = new_game(2, draw=draw)
+    assert len(bags) == 20
+    assert bags[:3] == [(20,) * 5, (20, 19, 20, 20, 20), (20, 19, 19, 20, 20)]
+    assert state.factories[0] == (0, 1, 1, 1, 1)
+    assert state.factories[1] == (1, 1, 1, 1, 0)
+
+
+@pytest.mark.parametrize("answer", [5, -1, 1.0, None, True, "0"])
+def test_a_draw_that_answers_nonsense(answer: int) -> None:
+    with pytest.raises(SchemaError, match="draw must answer a colour that is in the bag"):
+        new_game(2, draw=lambda bag: answer)
+
+
+def test_a_draw_from_an_empty_colour_changes_nothing_in_the_pure_way() -> None:
+    state = position([board(), board()], centre=(1, 0, 0, 0, 0), lid=(19, 0, 0, 0, 0))
+    state.draw = lambda bag: 0
+    before = state.copy()
+    with pytest.raises(SchemaError, match=r"got 0, the bag has \(0, 20, 20, 20, 20\) of each"):
+        apply_action(state, Action(9, 0, 5))
+    assert state == before
+
+
+def test_a_draw_may_answer_with_integers_of_numpy() -> None:
+    state = new_game(2, draw=lambda bag: np.int64(np.argmax(bag)))  # type: ignore[arg-type, return-value]
+    assert all(type(count) is int for tiles in state.factories for count in tiles)
+
+
+@pytest.mark.parametrize("num_players", [1, 5, 0, -2, 2.0, True, None])
+def test_players_that_cannot_be(num_players: int) -> None:
+    with pytest.raises(UsageError, match="num_players must be 2, 3 or 4, got"):
+        new_game(num_players)
+
+
+@pytest.mark.parametrize("starting_player", [2, -1, 0.0, True, None])
+def test_a_starting_player_that_cannot_be(starting_player: int) -> None:
+    with pytest.raises(UsageError, match="starting_player must be an integer from 0 to 1, got"):
+        new_game(2, starting_player=starting_player)
+
+
+@pytest.mark.parametrize("rng", [random.Random(1), 7])
+def test_a_source_of_numbers_that_cannot_be(rng: RandomSource) -> None:
+    for make in (new_game, FastGame):
+        with pytest.raises(UsageError, match=r"rng must be a numpy\.random\.Generator"):
+            make(2, rng=rng)
+
+
+class Short:
+    """A source that answers with too few numbers."""
+
+    def random(self, size: int, /) -> NDArray[np.float64]:
+        return np.zeros(size - 1)
+
+
+def test_a_source_that_answers_too_little() -> None:
+    for make in (new_game, FastGame):
+        with pytest.raises(SchemaError, match=r"Short.random\(20\) must return an array of that"):
+            make(2, rng=Short())
+
+
+def test_without_a_source_of_numbers_every_game_is_another() -> None:
+    assert len({new_game(2) for _ in range(5)}) == 5
+
+
+def test_a_game_follows_from_its_source_of_numbers() -> None:
+    for seed in range(3):
+        games = [new_game(4, rng=np.random.default_rng(seed)) for _ in range(2)]
+        for state in games:
+            for _ in play_on(state, POLICIES[0], random.Random(seed)):
+                pass
+        assert games[0] == games[1]
+
+
+# --------------------------------------------------------------------------- marker and floor
+
+
+def test_the_marker_lies_before_the_tiles_of_the_same_turn() -> None:
+    state = position([board(), board()], centre=(2, 0, 0, 0, 0), factories=[(0, 4, 0, 0, 0)])
+    take(state, Action(9, 0, 5))
+    assert state.players[0].floor == [5, 0, 0]
+    assert state.marker == 0
+
+
+def test_only_the_first_from_the_centre_takes_the_marker() -> None:
+    state = position([board(), board()], centre=(2, 1, 0, 0, 0), factories=[(0, 4, 0, 0, 0)])
+    apply_in_place(state, Action(9, 0, 1))
+    apply_in_place(state, Action(9, 1, 5))
+    assert [player.floor for player in state.players] == [[5], [1]]
+    assert state.marker == 0
+    assert state.starting_player_next_round == 0
+
+
+def test_a_marker_pushes_a_tile_into_the_lid() -> None:
+    mine = board(floor=[3] * 6)
+    state = position([mine, board()], centre=(2, 0, 0, 0, 0), factories=[(0, 4, 0, 0, 0)])
+    take(state, Action(9, 0, 5))
+    assert mine.floor == [3] * 6 + [5]
+    assert state.lid == [2, 0, 0, 0, 0]
+
+
+def test_a_marker_beside_a_full_floor_costs_nothing_and_its_taker_begins() -> None:
+    mine = board(floor=[3] * 7)
+    state = position([board(), mine], centre=(2, 0, 0, 0, 0), current_player=1)
+    state = apply_action(state, Action(9, 0, 4))
+    assert state.players[1].floor == []
+    assert state.lid == [0, 0, 0, 7, 0]
+    assert state.round == 2
+    assert state.current_player == state.starting_player == 1
+    assert state.marker == NOBODY
+
+
+def test_if_nobody_takes_the_marker_the_old_starter_begins_again() -> None:
+    state = position(
+        [board(), board()], factories=[(4, 0, 0, 0, 0), (0, 4, 0, 0, 0)], current_player=1
+    )
+    state.starting_player = 1
+    apply_in_place(state, Action(0, 0, 5))
+    assert state.marker == NOBODY
+    apply_in_place(state, Action(1, 1, 5))
+    assert state.round == 2
+    assert state.current_player == state.starting_player == 1
+
+
+# --------------------------------------------------------------------------- deals
+
+
+def test_the_lid_goes_into_the_bag_when_a_draw_needs_it() -> None:
+    bags: list[tuple[int, ...]] = []
+
+    def draw(bag: Sequence[int]) -> int:
+        bags.append(tuple(bag))
+        return int(np.argmax(bag))
+
+    players = [board(), board()]
+    state = position(players, centre=(1, 0, 0, 0, 0), lid=(19, 20, 20, 20, 10))
+    state.draw = draw
+    state.lid, state.bag = [19, 20, 20, 20, 17], [0, 0, 0, 0, 3]
+    apply_in_place(state, Action(9, 0, 5))
+    assert bags[:3] == [(0, 0, 0, 0, 3), (0, 0, 0, 0, 2), (0, 0, 0, 0, 1)]
+    assert bags[3] == (20, 20, 20, 20, 17), "the lid with the floors of the round before"
+    assert state.lid == [0] * 5
+    assert state.factories[0] == (1, 0, 0, 0, 3)
+
+
+def test_a_bag_that_empties_on_the_last_draw_is_refilled_at_the_next_deal() -> None:
+    state = position([board(), board()], centre=(1, 0, 0, 0, 0), lid=(19, 20, 20, 20, 0))
+    apply_in_place(state, Action(9, 0, 0))
+    assert state.bag == [0] * 5
+    assert state.lid == [19, 20, 20, 20, 0]
+    assert sum(map(sum, state.factories)) == 20
+
+
+def test_when_both_are_empty_the_round_is_played_with_what_there_is() -> None:
+    """Seventeen tiles are left for nine factories."""
+    players = blocked(fours_left=True).players
+    players[0].line_colours[4], players[0].line_counts[4] = 4, 1
+    state = position(players, centre=(0, 0, 0, 0, 1), current_player=3)
+    assert state.bag == [0, 0, 0, 2, 14]
+    apply_in_place(state, Action(9, 4, 5))
+    assert state.end is None
+    assert [sum(tiles) for tiles in state.factories] == [4, 4, 4, 4, 1, 0, 0, 0, 0]
+    assert state.factories[4] == (0, 0, 0, 0, 1), "the lid has come last"
+    assert state.bag == state.lid == [0] * 5
+    assert {action.source for action in legal_actions(state)} == {0, 1, 2, 3, 4}
+
+
+# --------------------------------------------------------------------------- tiling and the end
+
+
+def test_a_tiling_scores_from_the_top_and_clears_what_is_full() -> None:
+    mine = board(
+        score=1,
+        lines=[(0, 1), (4, 2), (2, 2), (0, 0), (0, 5)],
+        wall=[(0, 4), (1, 3)],
+        floor=[5, 1],
+    )
+    state = position([mine, board()])
+    # Blue goes to (0, 0), alone; white to (1, 0) under it; blue to (4, 4), alone.
+    results = tile_walls(state)
+    assert results == [(1 + 2 + 1, 2), (0, 0)]
+    assert mine.score == 1 + 4 - 2
+    assert mine.line_counts == [0, 0, 2, 0, 0]
+    assert mine.line_colours == [-1, -1, 2, -1, -1]
+    assert mine.floor == []
+    assert state.lid == [4, 1, 0, 0, 1]
+    assert count_tiles(state) == [20] * 5
+
+
+def test_a_full_row_ends_the_game_after_all_have_tiled() -> None:
+    row = [(0, colour) for colour in range(1, 5)]
+    mine, other = board(lines=[(0, 1)], wall=row), board(lines=[(2, 1)], score=1)
+    state = position([other, mine], centre=(0, 0, 1, 0, 0), current_player=0, marker=1)
+    state = apply_action(state, Action(9, 2, 3))
+    assert state.end == "row"
+    assert state.scores == [1 + 1, 5 + 2]
+    assert winners(state) == [1]
+    assert state.factories == [(0,) * 5] * 5, "there is no next deal"
+    assert state.marker == 1
+    with pytest.raises(IllegalAction, match=r"the game is over \(row\)"):
+        apply_action(state, Action(9, 2, 3))
+
+
+@pytest.mark.parametrize(("fours_left", "end"), [(True, "no_progress"), (False, "no_tiles")])
+def test_a_game_in_which_no_wall_can_ever_change_is_over(fours_left: bool, end: str) -> None:
+    state = blocked(fours_left)
+    state = apply_action(state, Action(9, 4, 5 if fours_left else 2))
+    assert state.end == end
+    assert state.phase is Phase.GameOver
+    cost = 2 if fours_left else 1
+    before = 3 if fours_left else 0
+    assert state.scores == [before + 30] * 3 + [max(0, before - cost) + 30]
+    assert winners(state) == ([0, 1, 2] if fours_left else [0, 1, 2, 3])
+    assert state.current_player == 3
+    assert state.marker == 3
+
+
+def test_a_game_goes_on_as_long_as_one_colour_fits_one_line_of_one_player() -> None:
+    state = blocked(fours_left=True)
+    state.players[2].line_colours[1], state.players[2].line_counts[1] = -1, 0
+    state.lid[3] += 1
+    assert count_tiles(state) == [20] * 5
+    assert apply_action(state, Action(9, 4, 5)).end is None
+
+
+def test_most_points_win_then_most_full_rows_then_they_share() -> None:
+    row = [(0, colour) for colour in range(5)]
+    players = [board(score=9, wall=row), board(score=9), board(score=9, wall=row), board(score=8)]
+    state = position(players)
+    assert winners(state) == [0, 2]
+    players[3].score = 10
+    assert winners(state) == [3]
+
+
+def test_the_parts_of_the_end_of_a_round_make_the_whole() -> None:
+    state = new_game(3, rng=np.random.default_rng(5))
+    ends = 0
+    for now, _, action in play_on(state, POLICIES[1], random.Random(5)):
+        parts = now.copy()
+        parts.rng = np.random.default_rng(7)
+        now.rng = np.random.default_rng(7)
+        after = apply_action(now, action)
+        take(parts, action)
+        if not is_table_empty(parts):
+            continue
+        ends += 1
+        tile_walls(parts)
+        parts.end = end_of_game(parts)
+        if parts.end is None:
+            begin_round(parts)
+        else:
+            add_bonuses(parts)
+        assert parts == after
+    assert ends == state.round
+
+
+def test_destinations_are_bits() -> None:
+    player = board(lines=[(0, 1), (3, 1)], wall=[(2, 4)])
+    fits = destinations(player)
+    assert fits == [0b111100, 0b111100, 0b111100, 0b111110, 0b111000]
+
+
+def test_random_play_looks_as_it_should() -> None:
+    """A hundred games each; ten times as many are played compiled."""
+    for num_players, moves, score in ((2, 70.0, 2.9), (3, 90.4, 2.4), (4, 108.3, 2.0)):
+        lengths, scores = [], []
+        for seed in range(100):
+            state = new_game(num_players, rng=np.random.default_rng(seed))
+            lengths.append(sum(1 for _ in play_on(state, POLICIES[0], random.Random(seed))))
+            scores += state.scores
+        assert abs(np.mean(lengths) - moves) < 6
+        assert abs(np.mean(scores) - score) < 1

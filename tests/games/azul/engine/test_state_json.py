@@ -1,0 +1,108 @@
+"""Positions that somebody wrote down: refused, or both engines play on from them."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings, strategies as st
+
+from entity_env import SchemaError
+from entity_env.games.azul import (
+    ActionEncoder,
+    FastGame,
+    GameState,
+    apply_in_place,
+    legal_actions,
+)
+from entity_env.games.azul.engine.tile_draws import SplitMix
+from entity_env.games.azul.kernels.mcts import CompiledSearch
+from entity_env.games.azul.kernels.packed_state import pack_state, unpack_state
+from entity_env.games.azul.players.mcts import Tree
+from tests.games.azul.recorded_games import SEEDS, count_tiles, states
+
+# Numbers at every place of a dict: one that cannot be is refused, and others make a position that
+# both engines can play to its end.
+NUMBERS = st.one_of(
+    st.integers(-2, 21), st.sampled_from((2**25 - 1, 2**25, 2**40, True, 1.0, None))
+)
+
+
+def places(data: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The ways to all that is no list and no dict."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from places(value, (*path, key))
+    elif isinstance(data, list):
+        for i, value in enumerate(data):
+            yield from places(value, (*path, i))
+    else:
+        yield path
+
+
+def put(data: Any, path: tuple[Any, ...], value: object) -> None:  # noqa: ANN401
+    for key in path[:-1]:
+        data = data[key]
+    data[path[-1]] = value
+
+
+def played_on(state: GameState, seed: int) -> None:
+    """Plays on both engines for a while; boards that nobody has reached must be played as well."""
+    fast = FastGame.from_state(state)
+    rng = random.Random(seed)
+    for number in range(80):
+        actions = legal_actions(state)
+        if not actions:
+            return
+        action = rng.choice(actions)
+        state.rng, fast.rng = SplitMix(seed + number), SplitMix(seed + number)
+        apply_in_place(state, action)
+        fast.play(ActionEncoder.encode(action))
+        assert fast.state() == state
+        assert count_tiles(state) == [20] * 5
+
+
+@settings(max_examples=60)
+@given(state=states(), seed=SEEDS, data=st.data())
+def test_a_dict_is_refused_or_can_be_played(
+    state: GameState, seed: int, data: st.DataObject
+) -> None:
+    written: Any = state.to_dict()
+    ways = list(places(written))
+    for path in data.draw(st.lists(st.sampled_from(ways), min_size=1, max_size=3)):
+        put(written, path, data.draw(NUMBERS))
+    try:
+        back = GameState.from_dict(written, rng=np.random.default_rng(seed))
+    except SchemaError:
+        return
+    assert back.to_dict() == written
+    assert unpack_state(pack_state(back), back.rng) == back
+    played_on(back, seed)
+
+
+@settings(max_examples=60)
+@given(state=states(), moved=st.integers(0, 4), seed=SEEDS)
+def test_tiles_moved_from_the_bag_are_refused_or_can_be_played(
+    state: GameState, moved: int, seed: int
+) -> None:
+    """As many of each colour as there must be, but somewhere else: among them too many."""
+    written: Any = state.to_dict()
+    rng = random.Random(seed)
+    for _ in range(moved):
+        colour = rng.randrange(5)
+        if written["bag"][colour]:
+            to = rng.choice([written["lid"], written["centre"], *written["factories"]])
+            written["bag"][colour] -= 1
+            to[colour] += 1
+    try:
+        back = GameState.from_dict(written)
+    except SchemaError:
+        too_many = any(sum(tiles) > 4 for tiles in written["factories"])
+        is_ended = state.is_over and moved > 0
+        assert too_many or is_ended
+        return
+    played_on(back, seed)
+    if not back.is_over:
+        tree = Tree(1000)
+        CompiledSearch(back, tree, 1, seed).run(10)
+        assert tree.visits[0] == 10

@@ -1,0 +1,143 @@
+"""Entities written by compiled code are those of the reference, for any number of players."""
+
+import importlib
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+from entity_env import Obs
+from entity_env.agents import PolicyAgent
+from entity_env.core.observation import Observation
+from entity_env.games.azul import ACTIONS, GameState, azul, legal_actions, new_game
+from entity_env.games.azul.game import PICK, observe
+from entity_env.games.azul.kernels.packed_state import pack_state
+from entity_env.games.azul.legal_moves import options_of
+from tests.games.azul.recorded_games import NUM_PLAYERS, board, position, states
+
+# The first call compiles, which takes half a minute where the cores are shared.
+pytestmark = pytest.mark.timeout(240)
+
+ENTITIES = azul.obs_space().entities
+Rows = dict[str, NDArray[np.float32]]
+
+
+class Witness(PolicyAgent):
+    """Notes what it is shown, and hangs up."""
+
+    seen: Observation
+
+    def decide(self, observation: Observation) -> None:
+        self.seen = observation
+
+
+def of_the_reference(state: GameState) -> Rows:
+    witness = Witness()
+    obs: Obs = observe(state, state.current_player)
+    witness.act(obs.entities(options_of(state)), PICK)
+    return {name: np.asarray(witness.seen.features[name], np.float32) for name in ENTITIES}
+
+
+def compiled(name: str) -> ModuleType:
+    return importlib.import_module(f"entity_env.games.azul.{name}_compiled")
+
+
+def written(*states: GameState) -> Rows:
+    """All rows of some positions, one after another; arrays are full of something else before."""
+    module, options = compiled("entities"), compiled("options")
+    most = 250 * len(states)
+    shown = module.Shown(
+        *(np.full((most, len(each.features)), 77, np.float32) for each in ENTITIES.values())
+    )
+    at, scratch = np.zeros(3, np.int64), options.new_scratch()
+    counts = dict.fromkeys(ENTITIES, 0)
+    for state in states:
+        words = pack_state(state)
+        before = words.copy()
+        groups, num_options = module.write_entities(words, at, shown, scratch)
+        assert_array_equal(words, before)
+        assert num_options == len(legal_actions(state))
+        players = state.num_players
+        each = (1, 2 * players + 2, groups, players, 5 * players, 5 * players, num_options)
+        for name, count in zip(ENTITIES, each, strict=True):
+            counts[name] += count
+    assert at.tolist() == [len(states), counts["Group"], counts["Option"]]
+    for name, rows in zip(ENTITIES, shown, strict=True):
+        assert (rows[counts[name] :] == 77).all()
+    return {n: rows[: counts[n]] for n, rows in zip(ENTITIES, shown, strict=True)}
+
+
+def assert_same(mine: Rows, theirs: Rows) -> None:
+    for name, entity in ENTITIES.items():
+        assert mine[name].shape == theirs[name].shape
+        for column, feature in enumerate(entity.features):
+            assert_array_equal(
+                mine[name][:, column], theirs[name][:, column], f"{name}.{feature}", strict=True
+            )
+
+
+@settings(max_examples=60, deadline=None)
+@given(state=states())
+def test_a_position(state: GameState) -> None:
+    if not state.is_over:
+        assert_same(written(state), of_the_reference(state))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds=st.lists(st.integers(0, 999), min_size=1, max_size=4), num_players=NUM_PLAYERS)
+def test_positions_follow_one_another(seeds: list[int], num_players: int) -> None:
+    games = [new_game(num_players, rng=np.random.default_rng(seed)) for seed in seeds]
+    each = [of_the_reference(state) for state in games]
+    together = {name: np.concatenate([rows[name] for rows in each]) for name in ENTITIES}
+    assert_same(written(*games), together)
+
+
+def by_hand() -> list[GameState]:
+    """Positions that random play hardly reaches."""
+    crowded = board(
+        score=99,
+        lines=[(0, 1), (1, 2), (2, 3), (3, 4), (4, 1)],
+        wall=[(4, 0), (4, 1), (4, 2), (4, 3), (0, 1), (0, 2), (0, 3), (0, 4)],
+        floor=[5, 0, 1, 2, 3, 4, 0],
+    )
+    return [
+        position([crowded, board()], factories=[(4, 0, 0, 0, 0)], centre=(1, 1, 1, 1, 1)),
+        position([board(), crowded], factories=[(2, 0, 0, 0, 2)], marker=1, centre=(0, 0, 0, 5, 0)),
+        position([crowded, crowded], centre=(0, 0, 0, 0, 2), marker=0),
+        position([crowded, board(), crowded], centre=(0, 0, 3, 0, 0), current_player=2),
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_positions_made_by_hand(number: int) -> None:
+    state = by_hand()[number]
+    assert_same(written(state), of_the_reference(state))
+
+
+def test_the_places_of_features_are_those_of_the_schema() -> None:
+    """Compiled code knows them as numbers."""
+    module, features = compiled("options"), list(ENTITIES["Option"].features)
+    for name in ("source", "count", "placed", "completes", "left", "value", "again", "reply"):
+        assert getattr(module, f"_{name.upper()}") == features.index(name)
+    assert features[module._COLOUR] == "colour.is_BLUE"
+    assert features[module._LINE] == "line.0"
+    assert len(features) == module._REPLY + 1
+
+
+def test_options_are_in_the_order_of_their_ids() -> None:
+    """So a place among the rows is a legal move, as the tables take it."""
+    state = new_game(2, rng=np.random.default_rng(4))
+    rows, tables = written(state)["Option"], compiled("tables")
+    words = pack_state(state)
+    for place, (action, option) in enumerate(
+        zip(legal_actions(state), options_of(state), strict=True)
+    ):
+        assert ACTIONS[option.action_id] == action
+        source, choice = tables._nth_option(words, place)
+        assert (source, *divmod(choice, 6)) == action
+        assert rows[place, 0] == action.source
+        assert rows[place, 7] == action.destination
+    assert tables._nth_option(words, len(rows)) == (-1, -1)

@@ -1,0 +1,164 @@
+"""Tree search: the compiled one visits what the reference visits, and both find the best moves."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from entity_env.games.azul import ACTIONS, Action, GameState, legal_actions
+from entity_env.games.azul.engine.engine import (
+    add_bonuses,
+    end_of_game,
+    is_table_empty,
+    take,
+    tile_walls,
+)
+from entity_env.games.azul.kernels.mcts import CompiledSearch
+from entity_env.games.azul.players import mcts as tree_module
+from entity_env.games.azul.players.mcts import PlainSearch, Tree, outcome, prior_weight, squashed
+from tests.games.azul.recorded_games import SEEDS, board, position, reached, states, to_lines
+
+
+def shown(tree: Tree) -> list[list[float]]:
+    count = int(tree.num_nodes[0])
+    arrays = (tree.actions, tree.visits, tree.totals, tree.priors, tree.num_children)
+    return [array[:count].tolist() for array in arrays]
+
+
+@settings(max_examples=15)
+@given(
+    state=states(max_moves=90),
+    word=SEEDS,
+    rounds=st.sampled_from((0, 1, 2)),
+    max_nodes=st.sampled_from((250, 100_000)),
+)
+def test_both_searches_visit_the_same(
+    state: GameState, word: int, rounds: int, max_nodes: int
+) -> None:
+    assume(not state.is_over)
+    before = state.copy()
+    compiled, plain = Tree(max_nodes), Tree(max_nodes)
+    fast = CompiledSearch(state, compiled, rounds, word)
+    slow = PlainSearch(state, plain, rounds, word)
+    for num_visits in (1, 24):
+        fast.run(num_visits)
+        slow.run(num_visits)
+        assert shown(compiled) == shown(plain)
+        assert fast.num_moves == slow.num_moves
+    assert state == before
+    assert int(compiled.num_nodes[0]) <= max_nodes
+    assert compiled.visits[0] == 25
+
+
+@settings(max_examples=30)
+@given(state=states(max_moves=120), word=SEEDS)
+def test_the_tree_is_sound(state: GameState, word: int) -> None:
+    assume(not state.is_over)
+    tree = Tree(50_000)
+    CompiledSearch(state, tree, 1, word).run(300)
+    children = tree.root_children()
+    ids = [ACTIONS[i] for i in tree.actions[children].tolist()]
+    assert ids == legal_actions(state)
+    assert tree.visits[children].sum() == tree.visits[0] == 300
+    assert tree.priors[children].sum() == pytest.approx(1)
+    assert (abs(tree.totals) <= tree.visits).all()
+    for node in range(int(tree.num_nodes[0])):
+        first, count = int(tree.first_child[node]), int(tree.num_children[node])
+        if node and count:
+            below = int(tree.visits[first : first + count].sum())
+            assert below == tree.visits[node] - 1
+    tree.clear()
+    assert len(tree.root_children()) == 0
+    assert not tree.visits.any()
+    assert not tree.totals.any()
+
+
+def value_of(state: GameState, player: int) -> float:
+    """What a player gets from the rest of a round if both play as well as can be, by trying all."""
+    if is_table_empty(state):
+        tile_walls(state)
+        state.end = end_of_game(state)
+        if state.end is not None:
+            add_bonuses(state)
+        return outcome(state)[player]
+    choose = max if state.current_player == player else min
+    return choose(value_of(after(state, action), player) for action in legal_actions(state))
+
+
+def after(state: GameState, action: Action) -> GameState:
+    """The position after a move, before the tiling if it was the last."""
+    state = state.copy()
+    take(state, action)
+    state.current_player = 1 - state.current_player
+    return state
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=SEEDS,
+    num_moves=st.integers(0, 60),
+    centre=st.permutations([0, 0, 1, 1, 3]),
+    word=SEEDS,
+)
+def test_it_finds_what_trying_all_finds(
+    seed: int, num_moves: int, centre: list[int], word: int
+) -> None:
+    """The last three moves of a round of two players."""
+    state = reached(seed, 2, num_moves, to_lines)
+    assume(not state.is_over)
+    state.factories = [(0,) * 5] * 5
+    state.centre = centre
+    me = state.current_player
+    tree = Tree(100_000)
+    CompiledSearch(state, tree, 0, word).run(20_000)
+    values = {action: value_of(after(state, action), me) for action in legal_actions(state)}
+    assert values[ACTIONS[tree.best_action_id()]] > max(values.values()) - 0.02
+
+
+def test_it_finds_the_win_that_is_there() -> None:
+    """A row can be completed now, and that wins; every other move lets the game go on."""
+    row = [(0, colour) for colour in range(4)]
+    state = position([board(score=30, wall=row), board(score=10)], centre=(0, 0, 0, 0, 1), marker=1)
+    tree = Tree()
+    CompiledSearch(state, tree, 1, 1).run(100)
+    assert ACTIONS[tree.best_action_id()] == Action(9, 4, 0)
+
+
+def test_it_does_not_end_a_game_that_it_would_lose() -> None:
+    row = [(0, colour) for colour in range(4)]
+    state = position([board(score=10, wall=row), board(score=40)], centre=(0, 0, 0, 0, 1), marker=1)
+    tree = Tree()
+    CompiledSearch(state, tree, 0, 1).run(1000)
+    assert ACTIONS[tree.best_action_id()] != Action(9, 4, 0)
+
+
+def test_a_full_tree_is_searched_on() -> None:
+    state = position([board(), board()], centre=(3, 3, 3, 3, 3))
+    tree = Tree(60)
+    CompiledSearch(state, tree, 0, 1).run(500)
+    assert tree.visits[0] == 500
+    assert tree.num_nodes[0] <= 60
+
+
+def test_outcomes_are_fair() -> None:
+    """They go from -1 to 1, add up to 0 for two, and a won game is worth more than a lead."""
+    ahead = position([board(score=30), board(score=10)])
+    first, second = outcome(ahead)
+    assert first == -second == squashed(20.0)
+    ahead.end = "row"
+    won, lost = outcome(ahead)
+    assert won == -lost == 0.5 + 0.5 * squashed(20.0) > first
+    tied = position([board(score=8), board(score=8), board(score=1)])
+    tied.end = "row"
+    assert outcome(tied)[:2] == [0.0, 0.0]
+    assert outcome(tied)[2] < -0.5
+
+
+def test_priors_fall_with_the_gap() -> None:
+    weights = [prior_weight(gap) for gap in (0, 100, 300, 10_000)]
+    assert weights[:3] == [1.0, 0.25, 0.0625]
+    assert 0 < weights[3] < 0.001
+
+
+def test_a_round_is_shorter_than_a_path() -> None:
+    assert tree_module.MAX_DEPTH > 36
+    assert Tree(5).visits.dtype == np.int32

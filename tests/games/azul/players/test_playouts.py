@@ -1,0 +1,122 @@
+"""play_many: the compiled playouts equal those of the reference, and look as they should."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from entity_env import MissingExtraError, UsageError
+from entity_env.games.azul import ENDS, backend, play_many
+from entity_env.games.azul.engine.tile_draws import SplitMix, mixed, uniform_draw
+from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS, num_players=NUM_PLAYERS)
+def test_both_backends_play_the_same_games(seed: int, num_players: int) -> None:
+    compiled = play_many(6, seed, num_players=num_players, backend="numba")
+    plain = play_many(6, seed, num_players=num_players, backend="python")
+    for ours, theirs in zip(compiled, plain, strict=True):
+        assert ours.dtype == np.int64
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_game_without_progress_ends_in_both() -> None:
+    """One of the rare ones that would go on for ever by the printed rules."""
+    compiled = play_many(141, 2, num_players=4)
+    assert ENDS[compiled.ends[140]] == "no_progress"
+    assert (compiled.ends[:140] == 0).all()
+    plain = play_many(141, 2, num_players=4, backend="python")
+    for ours, theirs in zip(compiled, plain, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("num_players", "moves", "score", "floor"),
+    [(2, 70.0, 2.92, 0.43), (3, 90.4, 2.41, 0.40), (4, 108.3, 2.04, 0.38)],
+)
+def test_random_play_looks_as_it_should(
+    num_players: int, moves: float, score: float, floor: float
+) -> None:
+    """Figures of 1,000 games of another engine; bounds of more than four standard errors."""
+    games = play_many(20_000, 5, num_players=num_players)
+    assert abs(games.moves.mean() - moves) < 2.5
+    assert 6.5 < games.rounds.mean() < 6.9
+    assert abs(games.scores.mean() - score) < 0.4
+    assert abs(games.floor_moves.sum() / games.moves.sum() - floor) < 0.01
+    assert games.rounds.min() == 5
+    assert games.scores.min() == 0
+
+
+def test_a_game_depends_on_its_number_alone() -> None:
+    few, many = play_many(3, 8), play_many(50, 8)
+    np.testing.assert_array_equal(few.scores, many.scores[:3])
+    assert len(np.unique(many.moves)) > 5
+    other = play_many(50, 9)
+    assert (other.scores != many.scores).any()
+
+
+def test_neighbouring_seeds_share_no_games() -> None:
+    one, other = play_many(200, 1), play_many(200, 2)
+    assert not (one.scores[1:] == other.scores[:-1]).all(axis=1).all()
+    assert (one.moves[1:] != other.moves[:-1]).mean() > 0.5
+
+
+def test_no_games() -> None:
+    games = play_many(0, 1, num_players=3)
+    assert games.scores.shape == (0, 3)
+    assert games.moves.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1, 0), "num_games must be an integer from 0"),
+        ((1.0, 0), "num_games must be"),
+        ((1, -1), "seed must be an integer from 0"),
+        ((1, 2**64), "seed must be"),
+        ((1, None), "seed must be"),
+    ],
+)
+def test_arguments_that_cannot_be(arguments: tuple[Any, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        play_many(*arguments)
+
+
+def test_players_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="num_players must be an integer from 2 to 4, got 5"):
+        play_many(1, 1, num_players=5)
+    with pytest.raises(UsageError, match="backend of play_many must be one of auto, numba, python"):
+        play_many(1, 1, backend="numpy")  # type: ignore[arg-type]
+
+
+def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_numba = play_many(3, 4)
+    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    np.testing.assert_array_equal(play_many(3, 4).scores, with_numba.scores)
+    with pytest.raises(MissingExtraError, match="play_many"):
+        play_many(3, 4, backend="numba")
+
+
+def test_the_sequence_is_split_mix() -> None:
+    """Its first outputs from 0, as its authors' code prints them."""
+    words, word = [], 0
+    for _ in range(3):
+        word = word + 0x9E3779B97F4A7C15 & 2**64 - 1
+        words.append(mixed(word))
+    assert words == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert SplitMix(0).random(3).tolist() == [(word >> 11) / 2**53 for word in words]
+
+
+def test_a_uniform_draw_takes_every_tile_once() -> None:
+    bag = [3, 0, 2, 1, 0]
+    numbers = np.array([0.0, 1 - 2**-53, 0.5, 0.99, 0.0, 0.3])
+    draw = uniform_draw(numbers)
+    drawn = []
+    for _ in numbers:
+        drawn.append(draw(tuple(bag)))
+        bag[drawn[-1]] -= 1
+    assert drawn[:2] == [0, 3]
+    assert sorted(drawn) == [0, 0, 0, 2, 2, 3]
+    assert bag == [0] * 5

@@ -1,0 +1,227 @@
+"""Agents: legal everywhere, the same on both engines, and as strong as they should be."""
+
+import doctest
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+from entity_env import MissingExtraError, UsageError
+from entity_env.games.azul import (
+    ACTIONS,
+    AgentInput,
+    AzulAgent,
+    AzulEnv,
+    EnvConfig,
+    EpisodeDone,
+    GameState,
+    GreedyAgent,
+    HumanAgent,
+    MCTSAgent,
+    RandomAgent,
+    RushAgent,
+    backend,
+    legal_actions,
+    play_match,
+)
+from entity_env.games.azul.engine.actions import ActionEncoder
+from entity_env.games.azul.players import scripted as agents_module
+from tests.games.azul.recorded_games import SEEDS, reached, states, to_lines
+
+AGENTS: dict[str, AzulAgent] = {
+    "random": RandomAgent(),
+    "greedy": GreedyAgent(),
+    "rush": RushAgent(),
+    "mcts": MCTSAgent(rollouts=20),
+}
+
+
+def input_of(state: GameState) -> AgentInput:
+    mask = np.zeros(300, np.bool_)
+    mask[[ActionEncoder.encode(action) for action in legal_actions(state)]] = True
+    return AgentInput(np.zeros(306, np.float32), mask, state.current_player, state)
+
+
+@settings(max_examples=25, deadline=None)
+@given(state=states(max_moves=100), seed=SEEDS)
+def test_they_answer_legally_and_leave_the_state_as_it_is(state: GameState, seed: int) -> None:
+    assume(not state.is_over)
+    given_input, before = input_of(state), state.copy()
+    for agent in AGENTS.values():
+        action_id = agent.select_action(given_input, np.random.default_rng(seed))
+        assert type(action_id) is int
+        assert given_input.legal_action_mask[action_id]
+        again = agent.select_action(given_input, np.random.default_rng(seed))
+        assert again == action_id, "equal draws, equal answers"
+    assert state == before
+
+
+@settings(max_examples=8, deadline=None)
+@given(state=states(max_moves=60), seed=SEEDS)
+def test_both_engines_choose_the_same(state: GameState, seed: int) -> None:
+    assume(not state.is_over)
+    makers: list[Any] = [GreedyAgent, RushAgent, lambda **kw: MCTSAgent(rollouts=10, **kw)]
+    for make in makers:
+        chosen = {
+            make(backend=name).select_action(input_of(state), np.random.default_rng(seed))
+            for name in ("numba", "python")
+        }
+        assert len(chosen) == 1
+
+
+def test_an_input_of_a_step() -> None:
+    env = AzulEnv(EnvConfig(num_players=3, starting_player=2), seed=1)
+    step = env.reset()
+    agent_input = AgentInput.of(step)
+    assert agent_input.current_player == 2
+    np.testing.assert_array_equal(agent_input.observation, step.observations[2])
+    assert agent_input.legal_action_mask is step.legal_action_mask
+    assert RandomAgent().select_action(agent_input, np.random.default_rng(0)) >= 0
+
+
+@pytest.mark.parametrize("agent", [GreedyAgent(), RushAgent(), MCTSAgent(rollouts=1)])
+def test_who_needs_the_state_says_so(agent: AzulAgent) -> None:
+    assert agent.needs_state
+    step = AzulEnv(seed=1).reset()
+    with pytest.raises(UsageError, match=r"needs AgentInput\.state: .*include_full_state_in_step"):
+        agent.select_action(AgentInput.of(step), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        RandomAgent(),
+        GreedyAgent(),
+        GreedyAgent(backend="python"),
+        RushAgent(),
+        MCTSAgent(rollouts=3),
+        MCTSAgent(rollouts=3, backend="python"),
+        HumanAgent(lambda prompt: "1 blue 1", lambda text: None),
+    ],
+    ids=lambda agent: type(agent).__name__,
+)
+def test_when_the_game_is_over_there_is_nothing_to_choose(agent: AzulAgent) -> None:
+    state = reached(3, 2, 2000, to_lines)
+    assert state.is_over
+    nothing = np.zeros(300, np.bool_)
+    agent_input = AgentInput(np.zeros(306, np.float32), nothing, state.current_player, state)
+    with pytest.raises(EpisodeDone, match=r"Agent has nothing to choose from: the game is over"):
+        agent.select_action(agent_input, np.random.default_rng(0))
+
+
+def test_random_is_uniform() -> None:
+    mask = np.zeros(300, np.bool_)
+    mask[[3, 70, 299]] = True
+    given_input = AgentInput(np.zeros(306, np.float32), mask, 0)
+    rng = np.random.default_rng(1)
+    drawn = [RandomAgent().select_action(given_input, rng) for _ in range(600)]
+    ids, counts = np.unique(drawn, return_counts=True)
+    assert ids.tolist() == [3, 70, 299]
+    assert counts.min() > 150
+
+
+@pytest.mark.parametrize("better", ["greedy", "rush"])
+def test_a_rule_of_thumb_beats_random(better: str) -> None:
+    pair = {name: AGENTS[name] for name in (better, "random")}
+    match = play_match(pair, 60)
+    assert match.table()[0].name == better
+    assert match.win_rate(better, "random")[0] > 0.95
+    score = {"greedy": 50, "rush": 40}[better]
+    assert match.table()[0].mean_score > score
+
+
+def test_greedy_beats_rush() -> None:
+    match = play_match({name: AGENTS[name] for name in ("greedy", "rush")}, 100)
+    assert match.win_rate("greedy", "rush")[0] > 0.55
+
+
+def test_a_small_search_beats_random_and_greedy() -> None:
+    searching = MCTSAgent(rollouts=60)
+    assert (
+        play_match({"mcts": searching, "random": RandomAgent()}, 10).win_rate("mcts", "random")[0]
+        == 1
+    )
+    assert (
+        play_match({"mcts": searching, "greedy": GreedyAgent()}, 30).win_rate("mcts", "greedy")[0]
+        > 0.7
+    )
+
+
+def test_a_search_on_the_reference_plays_well_too() -> None:
+    """Ten visits, without numba."""
+    slow = MCTSAgent(rollouts=10, rounds=0, backend="python")
+    match = play_match({"mcts": slow, "random": RandomAgent()}, 2, backend="python")
+    assert match.win_rate("mcts", "random")[0] == 1
+
+
+def test_a_search_keeps_to_its_time() -> None:
+    step = AzulEnv(EnvConfig(include_full_state_in_step=True), seed=1).reset()
+    agent = MCTSAgent(seconds=0.2)
+    agent.select_action(AgentInput.of(step), np.random.default_rng(0))  # loads the machine code
+    visits, start = agent.num_visits, time.perf_counter()
+    agent.select_action(AgentInput.of(step), np.random.default_rng(0))
+    assert 0.19 < time.perf_counter() - start < 10
+    assert agent.num_visits > visits + 100
+    assert agent.num_moves > agent.num_visits
+
+
+def test_the_first_limit_counts() -> None:
+    step = AzulEnv(EnvConfig(include_full_state_in_step=True), seed=1).reset()
+    agent = MCTSAgent(seconds=60, rollouts=37)
+    agent.select_action(AgentInput.of(step), np.random.default_rng(0))
+    assert agent.num_visits == 37
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seconds": 0}, "seconds must be above 0"),
+        ({"seconds": "1"}, "seconds must be above 0"),
+        ({"seconds": True}, "seconds must be above 0"),
+        ({"seconds": float("nan")}, "seconds must be above 0"),
+        ({"seconds": float("inf")}, "seconds must be above 0 and finite"),
+        ({"rollouts": 0}, "rollouts must be 1 or more"),
+        ({"rollouts": 1.5}, "rollouts must be 1 or more"),
+        ({"rounds": -1}, "rounds must be an integer, 0 or more"),
+        ({"backend": "c"}, "backend of MCTSAgent"),
+    ],
+)
+def test_settings_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        MCTSAgent(**arguments)
+
+
+def test_without_numba_the_reference_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    state = AzulEnv(EnvConfig(include_full_state_in_step=True), seed=2).reset().state
+    assert state is not None
+    for agent in (GreedyAgent(), RushAgent(), MCTSAgent(rollouts=2)):
+        action_id = agent.select_action(input_of(state), np.random.default_rng(0))
+        assert ACTIONS[action_id] in legal_actions(state)
+    with pytest.raises(MissingExtraError, match="GreedyAgent"):
+        GreedyAgent(backend="numba")
+
+
+def test_a_person_is_asked_until_the_answer_is_legal() -> None:
+    state = AzulEnv(EnvConfig(include_full_state_in_step=True), seed=2).reset().state
+    assert state is not None
+    colour = next(i for i, count in enumerate(state.factories[0]) if count)
+    answers = iter(["nonsense", "1 x 3", "c blue 1", f"1 {'byrkw'[colour]} 3"])
+    told: list[str] = []
+    agent = HumanAgent(lambda prompt: next(answers), told.append)
+    action_id = agent.select_action(input_of(state), np.random.default_rng(0))
+    assert ACTIONS[action_id] == (0, colour, 2)
+    assert "Player 1: 0 points" in told[0]
+    assert [text.split(":")[0] for text in told[1:]] == [
+        "write source, colour and place, such as '2 red 3' or 'centre k floor'",
+        "colours are blue, yellow, red, black, white, or B Y R K W",
+        "blue from the centre to line 1",
+    ]
+
+
+def test_the_example_runs() -> None:
+    result = doctest.testmod(agents_module)
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,392 @@
+"""One game through every face of Azul at once: rules, fast games, environments, batches, entities.
+
+Each face is tested by itself elsewhere; here they must tell the same story, in this process and in
+another one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from entity_env import Action as Choice, Observation, ProtocolError
+from entity_env.agents import PolicyAgent, RandomAgent
+from entity_env.games.azul import (
+    ACTION_SPACE_SIZE,
+    ACTIONS,
+    Action,
+    ActionEncoder,
+    AgentInput,
+    AzulBatch,
+    AzulEnv,
+    Backend,
+    EntityAgent,
+    EnvConfig,
+    FastGame,
+    FeatureExtractor,
+    GameState,
+    GreedyAgent,
+    RandomAgent as RandomIds,
+    apply_action,
+    apply_in_place,
+    azul,
+    azul_by_id,
+    legal_actions,
+    new_game,
+    play_game,
+    winners,
+)
+from entity_env.games.azul.engine.scoring import full_rows
+from tests import ROOT
+from tests.games.azul.recorded_games import (
+    NUM_PLAYERS,
+    POLICIES,
+    SEEDS,
+    WHOLE,
+    Policy,
+    blocked,
+    count_tiles,
+    recorded_draw,
+    recorded_games,
+    states,
+)
+
+ALL_TILES = [20] * 5
+
+
+def ids_of(state: GameState) -> list[int]:
+    return sorted(ActionEncoder.encode(action) for action in legal_actions(state))
+
+
+# --------------------------------------------------------------------------- all faces at once
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=SEEDS, num_players=NUM_PLAYERS, policy=st.sampled_from(POLICIES))
+def test_every_face_plays_the_same_game(seed: int, num_players: int, policy: Policy) -> None:
+    """Draws are dictated by a list, so that all of them meet the same tiles."""
+    drawn: list[int] = []
+    source = random.Random(seed)
+
+    def draw(bag: Sequence[int]) -> int:
+        drawn.append(source.choices(range(5), list(bag))[0])
+        return drawn[-1]
+
+    rng = random.Random(seed + 1)
+    start = seed % num_players
+    plain = new_game(num_players, starting_player=start, draw=draw)
+
+    def replay() -> Any:  # noqa: ANN401 - a draw
+        at = itertools.count()
+        return lambda bag: drawn[next(at)]
+
+    fast = FastGame(num_players, starting_player=start, draw=replay())
+    config = EnvConfig(num_players, starting_player=start, include_full_state_in_step=True)
+    envs = [AzulEnv(config, backend="python"), AzulEnv(config, backend="numba")]
+    steps = [env.reset(draw=replay()) for env in envs]
+    features = FeatureExtractor()
+    for _ in range(250):
+        assert count_tiles(plain) == ALL_TILES
+        mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
+        mask[ids_of(plain)] = True
+        assert fast.state() == plain
+        for step in steps:
+            assert step.state == plain
+            np.testing.assert_array_equal(step.legal_action_mask, mask)
+            assert step.done == plain.is_over
+            for player in range(num_players):
+                np.testing.assert_array_equal(
+                    step.observations[player], features.encode(plain, player)
+                )
+        if plain.is_over:
+            break
+        action = policy(plain, legal_actions(plain), rng)
+        action_id = ActionEncoder.encode(action)
+        apply_in_place(plain, action)
+        fast.play(action_id)
+        steps = [env.step(action_id) for env in envs]
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**40), num_players=NUM_PLAYERS, data=st.data())
+def test_a_batch_is_as_many_games_as_it_says(
+    seed: int, num_players: int, data: st.DataObject
+) -> None:
+    """Environment i goes on as its own state, played by the rules, does."""
+    batch = AzulBatch(3, num_players=num_players)
+    batch.reset(seed)
+    games = [batch.state(i) for i in range(3)]
+    rng = random.Random(data.draw(SEEDS))
+    for _ in range(40):
+        actions = [rng.choice(np.flatnonzero(row).tolist()) for row in batch.legal_masks]
+        before = [list(game.scores) for game in games]
+        for game, action_id in zip(games, actions, strict=True):
+            apply_in_place(game, ACTIONS[action_id])
+        result = batch.step_no_reset_with_result(np.array(actions))
+        for i, game in enumerate(games):
+            assert batch.state(i) == game
+            assert np.flatnonzero(batch.legal_masks[i]).tolist() == ids_of(game)
+            gained = np.subtract(game.scores, before[i])
+            np.testing.assert_array_equal(batch.player_rewards[i, :num_players], gained)
+            assert result.is_terminal(i) == game.is_over
+        if result.to_reset_mask().any():
+            break
+
+
+@settings(max_examples=25, deadline=None)
+@given(state=states())
+def test_refusals_change_nothing_whatever_refuses(state: GameState) -> None:
+    legal = set(ids_of(state))
+    before, as_dict = state.copy(), json.dumps(state.to_dict(), sort_keys=True)
+    for action_id in range(0, ACTION_SPACE_SIZE, 7):
+        if action_id in legal:
+            continue
+        for apply in (apply_action, apply_in_place):
+            with pytest.raises((ValueError, ProtocolError)):
+                apply(state, ACTIONS[action_id])
+    assert state == before
+    assert json.dumps(state.to_dict(), sort_keys=True) == as_dict
+    assert GameState.from_dict(json.loads(as_dict)) == state
+    assert hash(state) == hash(before)
+
+
+@settings(max_examples=25, deadline=None)
+@given(state=states(max_moves=90), turns=st.integers(0, 3))
+def test_whoever_sits_where_sees_the_same(state: GameState, turns: int) -> None:
+    """Moves, features and entities do not depend on what a seat is called."""
+    if state.is_over:
+        return
+    turned = state.rotated(turns % state.num_players)
+    assert ids_of(turned) == ids_of(state)
+    features = FeatureExtractor()
+    for player in range(state.num_players):
+        seat = (player - turns) % state.num_players
+        np.testing.assert_array_equal(features.encode(state, player), features.encode(turned, seat))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS, num_players=NUM_PLAYERS)
+def test_a_reward_is_a_difference_of_scores_and_the_end_shares_nothing(
+    seed: int, num_players: int
+) -> None:
+    dense = AzulEnv(EnvConfig(num_players))
+    final = AzulEnv(EnvConfig(num_players, "TerminalOnly"))
+    rng = random.Random(seed)
+    steps = [dense.reset(seed=seed), final.reset(seed=seed)]
+    total = np.zeros(4)
+    while not steps[0].done:
+        before = np.array([*dense.state.scores, *[0] * (4 - num_players)])
+        action_id = rng.choice(np.flatnonzero(steps[0].legal_action_mask).tolist())
+        steps = [dense.step(action_id), final.step(action_id)]
+        after = np.array([*dense.state.scores, *[0] * (4 - num_players)])
+        np.testing.assert_array_equal(steps[0].rewards, after - before)
+        total += steps[0].rewards
+        assert steps[1].done or not steps[1].rewards.any()
+    scores = np.array(dense.state.scores, np.float64)
+    np.testing.assert_array_equal(total[:num_players], scores)
+    np.testing.assert_allclose(
+        steps[1].rewards[:num_players], scores - scores.mean(), rtol=0, atol=1e-4
+    )
+    assert abs(float(steps[1].rewards.sum())) < 1e-4
+    best = max((player.score, full_rows(player.wall)) for player in dense.state.players)
+    assert [
+        i
+        for i, player in enumerate(dense.state.players)
+        if (player.score, full_rows(player.wall)) == best
+    ] == winners(dense.state)
+
+
+@pytest.mark.parametrize(("fours_left", "end"), [(True, "no_progress"), (False, "no_tiles")])
+def test_games_that_could_go_on_for_ever_end_in_every_face(fours_left: bool, end: str) -> None:
+    state = blocked(fours_left)
+    last = Action(9, 4, 5 if fours_left else 2)
+    after = apply_action(state, last)
+    assert (after.is_over, after.end) == (True, end)
+    assert legal_actions(after) == []
+    assert count_tiles(after) == ALL_TILES
+    fast = FastGame.from_state(state)
+    fast.play(ActionEncoder.encode(last))
+    assert fast.state() == after
+    assert not fast.legal_mask().any()
+
+
+RECORDED = recorded_games()
+SPECIAL = {tag: game for game in RECORDED for tag in game["tags"]}
+"""A recorded game of everything that is special."""
+
+
+@pytest.mark.parametrize("backend", ["numba", "python"])
+@pytest.mark.parametrize("tag", sorted(SPECIAL))
+def test_recorded_games_are_replayed_by_the_environment(tag: str, backend: Backend) -> None:
+    game = SPECIAL[tag]
+    config = EnvConfig(game["players"], starting_player=game["start"])
+    env = AzulEnv(config, backend=backend)
+    step = env.reset(draw=recorded_draw(game))
+    total = np.zeros(4)
+    for i, move in enumerate(game["moves"]):
+        assert step.current_player == int(game["player"][i])
+        step = env.step(ActionEncoder.encode(Action(*move)))
+        total += step.rewards
+    assert step.terminated
+    assert total[: game["players"]].tolist() == env.state.scores == game["final"]
+    assert env.state.end == game["end"]
+    assert winners(env.state) == game["winners"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not WHOLE.exists(), reason="the whole set is not beside the repository")
+@pytest.mark.parametrize("backend", ["numba", "python"])
+def test_the_whole_set_is_replayed_by_the_environment(backend: Backend) -> None:
+    """With every mask, and the scores of every round."""
+    for game in recorded_games(WHOLE):
+        num_players = game["players"]
+        config = EnvConfig(num_players, starting_player=game["start"])
+        env = AzulEnv(config, backend=backend)
+        step = env.reset(draw=recorded_draw(game))
+        ends = {end["moves"]: end["scores"] for end in game["rounds"]}
+        total = np.zeros(4)
+        for i, move in enumerate(game["moves"]):
+            ids = np.flatnonzero(step.legal_action_mask).tolist()
+            assert sum(1 << action_id for action_id in ids) == int(game["legal"][i], 16)
+            step = env.step(ActionEncoder.encode(Action(*move)))
+            assert not step.rewards.any() or i + 1 in ends, "scores change when a round ends"
+            total += step.rewards
+            if i + 1 in ends and not step.done:
+                assert total[:num_players].tolist() == ends[i + 1]
+        assert step.terminated
+        assert total[:num_players].tolist() == game["final"]
+
+
+@pytest.mark.parametrize("max_rounds", [1, 2, 3])
+@pytest.mark.parametrize("num_players", [2, 3, 4])
+def test_every_face_cuts_after_the_same_rounds(num_players: int, max_rounds: int) -> None:
+    result = play_game([RandomIds()] * num_players, seed=3, max_rounds=max_rounds)
+    assert (result.end, result.num_rounds) == (None, max_rounds + 1)
+    agents = [RandomAgent(seed=i) for i in range(num_players)]
+    played = azul.run(*agents, num_players=num_players, max_rounds=max_rounds)
+    assert all(episode.truncated and not episode.terminated for episode in played)
+    env = AzulEnv(EnvConfig(num_players, max_rounds=max_rounds, include_full_state_in_step=True))
+    rng, step = random.Random(1), env.reset(seed=1)
+    while not step.done:
+        step = env.step(rng.choice(np.flatnonzero(step.legal_action_mask).tolist()))
+    assert step.truncated
+    assert not step.terminated
+    assert not step.legal_action_mask.any()
+    assert step.state is not None
+    assert step.state.round == max_rounds + 1
+
+
+# --------------------------------------------------------------------------- other processes
+
+SCRIPT = """
+import hashlib, random, sys
+import numpy as np
+from entity_env.games.azul import AzulBatch, AzulEnv, EnvConfig, GreedyAgent, RandomAgent, play_game
+digest = hashlib.sha256()
+for players in (2, 3, 4):
+    config = EnvConfig(players, starting_player="random")
+    env = AzulEnv(config, seed=7, backend=sys.argv[1])
+    rng, step = random.Random(5), env.reset()
+    while not step.done:
+        digest.update(step.observations.tobytes() + step.rewards.tobytes())
+        step = env.step(rng.choice(np.flatnonzero(step.legal_action_mask).tolist()))
+    digest.update(repr(env.state.to_dict()).encode())
+    agents = [GreedyAgent(), *[RandomAgent()] * (players - 1)]
+    result = play_game(agents, seed=11, backend=sys.argv[1])
+    digest.update(repr((result.scores, result.num_moves)).encode())
+batch = AzulBatch(4, backend=sys.argv[1])
+batch.reset(3)
+for _ in range(60):
+    result = batch.step_no_reset_with_result(batch.legal_masks.argmax(axis=1))
+    digest.update(result.observations.tobytes())
+    batch.reset_envs(result.to_reset_mask())
+print(digest.hexdigest())
+"""
+
+
+def test_the_same_seed_is_the_same_game_in_every_process() -> None:
+    """Whatever the hashes of strings are there, and whichever engine plays."""
+    digests = []
+    for backend, hash_seed in (("numba", "0"), ("numba", "1"), ("python", "2")):
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, backend],
+            text=True,
+            stdout=subprocess.PIPE,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            cwd=ROOT,
+        )
+        digests.append(done.stdout.strip())
+    assert len(digests[0]) == 64
+    assert digests == digests[:1] * 3
+
+
+# --------------------------------------------------------------------------- agents with entities
+
+
+class Highest(PolicyAgent):
+    """Takes the last of what it may choose, and keeps what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[Observation] = []
+
+    def decide(self, observation: Observation) -> dict[str, Choice] | None:
+        self.shown.append(observation)
+        return {
+            question.name: question.action([int(np.flatnonzero(question.allowed[0])[-1])])
+            for question in self.questions(observation)
+        }
+
+
+@settings(max_examples=20, deadline=None)
+@given(state=states(max_moves=80))
+def test_an_agent_with_entities_chooses_among_the_legal_ids(state: GameState) -> None:
+    if state.is_over:
+        return
+    given_input = AgentInput(
+        np.zeros(1, np.float32), np.zeros(300, np.bool_), state.current_player, state
+    )
+    before = state.copy()
+    for game in (azul, azul_by_id):
+        agent = Highest()
+        chosen = EntityAgent(agent, game).select_action(given_input, np.random.default_rng(0))
+        assert chosen == ids_of(state)[-1]
+        assert set(agent.shown[0].actions) == set(game.action_space())
+    assert state == before
+
+
+def test_an_agent_with_entities_sees_what_the_game_shows() -> None:
+    """In `play_game` and in `azul.run` the same decisions come of the same observations."""
+    agents = [Highest(), Highest()]
+    play_game([EntityAgent(agent) for agent in agents], seed=2, max_rounds=2)
+    for agent in agents:
+        assert len(agent.shown) > 3
+        names = set(azul.obs_space().entities)
+        assert all(set(observation.features) <= names for observation in agent.shown)
+
+
+def test_agents_with_entities_play_with_others() -> None:
+    result = play_game([EntityAgent(RandomAgent(seed=1)), GreedyAgent()], seed=4)
+    again = play_game([EntityAgent(RandomAgent(seed=1)), GreedyAgent()], seed=4)
+    assert result == again
+    assert result.shares[1] == 1
+
+
+def test_an_agent_that_hangs_up_is_an_error() -> None:
+    class Gone(Highest):
+        def decide(self, observation: Observation) -> dict[str, Choice] | None:
+            return None
+
+    with pytest.raises(ProtocolError, match="Gone has hung up in the middle of a game"):
+        play_game([EntityAgent(Gone()), RandomIds()], seed=1)

@@ -1,0 +1,480 @@
+"""AzulEnv: masks, rewards, refusals, determinism, cuts; both backends alike."""
+
+import copy
+import dataclasses
+import doctest
+import random
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+
+from entity_env import MissingExtraError, ProtocolError, SchemaError, UsageError
+from entity_env.games.azul import (
+    ACTIONS,
+    Action,
+    ActionEncoder,
+    AzulEnv,
+    Backend,
+    EnvConfig,
+    EnvStep,
+    EpisodeDone,
+    FeatureExtractor,
+    GameState,
+    IllegalAction,
+    InvalidActionId,
+    Phase,
+    RewardScheme,
+    StepError,
+    backend,
+    env as env_module,
+    features,
+    legal_actions,
+    transitions,
+)
+from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS, recorded_draw, recorded_games
+
+BACKENDS: tuple[Backend, ...] = ("numba", "python")
+SCHEMES = st.sampled_from(list(RewardScheme))
+
+
+def play(env: AzulEnv, seed: int, limit: int = 10_000) -> Iterator[EnvStep]:
+    """Steps of an episode of random moves, the first one from a reset."""
+    rng = random.Random(seed)
+    step = env.reset(seed=seed)
+    yield step
+    while not step.done and limit:
+        step = env.step(rng.choice(np.flatnonzero(step.legal_action_mask).tolist()))
+        yield step
+        limit -= 1
+
+
+def check_same(one: EnvStep, other: EnvStep) -> None:
+    for name, mine, theirs in zip(EnvStep._fields, one, other, strict=True):
+        if isinstance(mine, np.ndarray):
+            assert isinstance(theirs, np.ndarray)
+            assert mine.dtype == theirs.dtype
+            np.testing.assert_array_equal(mine, theirs, name)
+        else:
+            assert mine == theirs, name
+
+
+# --------------------------------------------------------------------------- what a step tells
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS, num_players=NUM_PLAYERS, which=st.sampled_from(BACKENDS))
+def test_every_step_tells_all_there_is(seed: int, num_players: int, which: Backend) -> None:
+    config = EnvConfig(num_players, include_full_state_in_step=True, starting_player="random")
+    env = AzulEnv(config, backend=which)
+    extractor = FeatureExtractor()
+    last_action = None
+    for step in play(env, seed):
+        state = step.state
+        assert state is not None
+        assert step.last_action == last_action or last_action is None
+        assert step.observations.shape == (4, extractor.obs_size)
+        assert step.observations.dtype == step.rewards.dtype == np.float32
+        assert step.rewards.shape == (4,)
+        assert step.legal_action_mask.shape == (300,)
+        assert step.legal_action_mask.dtype == np.bool_
+        assert not step.rewards[num_players:].any()
+        assert not step.observations[num_players:].any()
+        for player in range(num_players):
+            np.testing.assert_array_equal(
+                step.observations[player], extractor.encode(state, player)
+            )
+        assert step.current_player == state.current_player
+        assert step.done == env.done == (state.phase is Phase.GameOver)
+        assert step.terminated == step.done
+        assert not step.truncated
+        check_mask(step.legal_action_mask, state)
+
+
+def check_mask(mask: NDArray[np.bool_], state: GameState) -> None:
+    legal = legal_actions(state)
+    assert all(mask[ActionEncoder.encode(action)] for action in legal)
+    assert {ActionEncoder.decode(int(i)) for i in np.flatnonzero(mask)} == set(legal)
+    assert mask.any() == (not state.is_over)
+
+
+def test_a_reset_earns_nothing_and_has_no_last_action() -> None:
+    step = AzulEnv(EnvConfig(3, starting_player=2), seed=4).reset()
+    assert not step.rewards.any()
+    assert step.last_action is None
+    assert step.current_player == 2
+    assert step.state is None
+    assert not step.done
+
+
+def test_the_player_who_ends_the_game_stays_the_current_one() -> None:
+    for seed in range(5):
+        steps = list(play(AzulEnv(EnvConfig(3)), seed))
+        assert steps[-1].current_player == steps[-2].current_player
+
+
+def test_arrays_are_the_callers_own() -> None:
+    env = AzulEnv(seed=1)
+    step = env.reset()
+    kept = [step.observations.copy(), step.legal_action_mask.copy()]
+    legal = np.flatnonzero(step.legal_action_mask)
+    after = env.step(int(legal[0]))
+    np.testing.assert_array_equal(step.observations, kept[0])
+    np.testing.assert_array_equal(step.legal_action_mask, kept[1])
+    after.legal_action_mask[:] = True
+    with pytest.raises(IllegalAction):
+        env.step(int(legal[0]))
+
+
+def test_the_state_is_a_copy() -> None:
+    env = AzulEnv(EnvConfig(include_full_state_in_step=True), seed=1)
+    step = env.reset()
+    assert step.state is not None
+    step.state.players[0].score = 50
+    assert env.state.scores == [0, 0]
+    env.state.players[0].score = 50
+    assert env.state.scores == [0, 0]
+
+
+# --------------------------------------------------------------------------- rewards
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS, num_players=NUM_PLAYERS, which=st.sampled_from(BACKENDS))
+def test_dense_rewards_add_up_to_the_score(seed: int, num_players: int, which: Backend) -> None:
+    env = AzulEnv(EnvConfig(num_players, "DenseScoreDelta"), backend=which)
+    total = np.zeros(4)
+    for step in play(env, seed):
+        total += step.rewards
+        assert total[:num_players].tolist() == env.state.scores
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS, num_players=NUM_PLAYERS, which=st.sampled_from(BACKENDS))
+def test_terminal_rewards_are_scores_less_their_mean(
+    seed: int,
+    num_players: int,
+    which: Backend,
+) -> None:
+    env = AzulEnv(EnvConfig(num_players, RewardScheme.TerminalOnly), backend=which)
+    for step in play(env, seed):
+        if not step.done:
+            assert not step.rewards.any()
+    scores = np.array(env.state.scores, np.float64)
+    expected = (scores - scores.mean()).astype(np.float32)
+    np.testing.assert_array_equal(step.rewards[:num_players], expected)
+    assert abs(float(step.rewards.sum(dtype=np.float64))) < 1e-4
+    assert not step.rewards[num_players:].any()
+
+
+# --------------------------------------------------------------------------- refusals
+
+
+NO_IDS = [-1, 300, 2**70, True, np.True_, 3.0, np.float64(3), float("nan"), None, "3", [3]]
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+@pytest.mark.parametrize("action_id", NO_IDS)
+def test_no_id_is_refused_before_anything_else_but_an_end(action_id: int, which: Backend) -> None:
+    env = AzulEnv(seed=1, backend=which)
+    with pytest.raises(EpisodeDone, match=r"no episode has begun: call reset\(\)"):
+        env.step(action_id)
+    env.reset()
+    before = env.state
+    with pytest.raises(InvalidActionId, match="from 0 to 299, got"):
+        env.step(action_id)
+    assert env.state == before
+
+
+@settings(max_examples=40)
+@given(
+    seed=SEEDS,
+    num_moves=st.integers(0, 60),
+    action_id=st.integers(0, 299),
+    which=st.sampled_from(BACKENDS),
+)
+def test_an_illegal_action_is_refused(
+    seed: int, num_moves: int, action_id: int, which: Backend
+) -> None:
+    env = AzulEnv(EnvConfig(2 + seed % 3), backend=which)
+    *_, step = play(env, seed, num_moves)
+    if step.legal_action_mask[action_id] or step.done:
+        return
+    before = env.state
+    with pytest.raises(IllegalAction, match=f"may not take {ACTIONS[action_id]}: "):
+        env.step(action_id)
+    assert env.state == before
+    assert not env.done
+    env.step(np.flatnonzero(step.legal_action_mask)[0])
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+def test_after_the_end_every_step_is_refused(which: Backend) -> None:
+    env = AzulEnv(seed=1, backend=which)
+    *_, last = play(env, 1)
+    assert last.done
+    for action_id in (0, 299, -1, 300, None, float("nan")):
+        with pytest.raises(EpisodeDone, match=r"the episode is over: call reset\(\)"):
+            env.step(action_id)  # type: ignore[arg-type]
+    assert not env.reset().done
+    assert not env.done
+
+
+def test_a_refused_step_draws_nothing() -> None:
+    one, other, rng = AzulEnv(seed=3), AzulEnv(seed=3), random.Random(3)
+    step = one.reset()
+    other.reset()
+    while not step.done:
+        for action_id in (-1, int(np.flatnonzero(~step.legal_action_mask)[0])):
+            with pytest.raises(StepError):
+                one.step(action_id)
+        action_id = rng.choice(np.flatnonzero(step.legal_action_mask).tolist())
+        step = one.step(action_id)
+        check_same(step, other.step(action_id))
+
+
+def test_the_errors_belong_to_the_tree() -> None:
+    assert issubclass(EpisodeDone, ProtocolError)
+    assert issubclass(InvalidActionId, SchemaError)
+    assert issubclass(IllegalAction, SchemaError)
+    assert all(
+        issubclass(error, StepError) for error in (EpisodeDone, InvalidActionId, IllegalAction)
+    )
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+def test_a_refusal_gives_a_reason(which: Backend) -> None:
+    env = AzulEnv(backend=which)
+    env.reset(draw=lambda bag: 1)
+    with pytest.raises(
+        IllegalAction,
+        match="player 0 may not take blue from factory 3 to line 2: there is none",
+    ):
+        env.step(ActionEncoder.encode(Action(3, 0, 2)))
+
+
+# --------------------------------------------------------------------------- determinism
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS, num_players=NUM_PLAYERS, scheme=SCHEMES)
+def test_the_same_seed_and_actions_give_the_same_steps(
+    seed: int, num_players: int, scheme: RewardScheme
+) -> None:
+    config = EnvConfig(num_players, scheme, True, "random", max_rounds=7)
+    runs = [play(AzulEnv(config, backend=which), seed) for which in ("numba", "numba", "python")]
+    for one, again, plain in zip(*runs, strict=True):
+        check_same(one, again)
+        check_same(one, plain)
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+def test_episodes_follow_from_the_seed_of_the_environment(which: Backend) -> None:
+    def episodes(env: AzulEnv, count: int) -> list[GameState]:
+        states = []
+        for _ in range(count):
+            env.reset()
+            states.append(env.state)
+        return states
+
+    one = episodes(AzulEnv(seed=5, backend=which), 3)
+    assert one == episodes(AzulEnv(seed=5), 3)
+    assert len(set(one)) == 3
+    assert episodes(AzulEnv(seed=6), 3) != one
+    env = AzulEnv(seed=6, backend=which)
+    env.reset(seed=5)
+    assert env.state == one[0]
+    env.reset()
+    assert env.state == one[1]
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+def test_an_environment_can_be_copied_in_the_middle(which: Backend) -> None:
+    env = AzulEnv(EnvConfig(3), backend=which)
+    *_, step = play(env, 4, 25)
+    other = copy.deepcopy(env)
+    while not step.done:
+        action_id = int(np.flatnonzero(step.legal_action_mask)[0])
+        step = env.step(action_id)
+        check_same(other.step(action_id), step)
+    check_same(other.reset(), env.reset())
+
+
+def test_a_starting_player_at_random_is_everybody() -> None:
+    env = AzulEnv(EnvConfig(4, starting_player="random"), seed=1)
+    assert {env.reset().current_player for _ in range(60)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+def test_a_recorded_game_can_be_replayed(which: Backend) -> None:
+    for game in recorded_games()[:6]:
+        config = EnvConfig(game["players"], starting_player=game["start"])
+        env = AzulEnv(config, backend=which)
+        step = env.reset(draw=recorded_draw(game))
+        total = step.rewards.copy()
+        for fields in game["moves"]:
+            assert not step.done
+            step = env.step(ActionEncoder.encode(Action(*fields)))
+            total += step.rewards
+        assert step.done
+        assert total[: game["players"]].tolist() == game["final"]
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+def test_a_draw_that_answers_nonsense_changes_nothing(which: Backend) -> None:
+    env = AzulEnv(backend=which)
+    answers = iter([0] * 20)
+    step = env.reset(draw=lambda bag: next(answers, 9))
+    while True:
+        before = env.state
+        try:
+            step = env.step(int(np.flatnonzero(step.legal_action_mask)[-1]))
+        except SchemaError as error:
+            assert "draw must answer a colour" in str(error)  # noqa: PT017
+            break
+    assert before == env.state
+    assert not env.done
+
+
+# --------------------------------------------------------------------------- cuts
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+@pytest.mark.parametrize("scheme", list(RewardScheme))
+def test_max_rounds_cuts(which: Backend, scheme: RewardScheme) -> None:
+    config = EnvConfig(3, scheme, True, max_rounds=2)
+    env = AzulEnv(config, backend=which)
+    steps = list(play(env, 3))
+    last = steps[-1]
+    assert last.done
+    assert last.truncated
+    assert not last.terminated
+    assert not last.legal_action_mask.any()
+    assert last.state is not None
+    assert last.state.round == 3
+    assert not last.state.is_over
+    assert last.current_player == last.state.current_player
+    assert all(step.state is not None and step.state.round <= 2 for step in steps[:-1])
+    if scheme is RewardScheme.TerminalOnly:
+        assert not last.rewards.any()
+    with pytest.raises(EpisodeDone, match="the episode is over"):
+        env.step(0)
+    assert not env.reset().done
+
+
+def test_a_game_that_ends_in_the_last_round_is_not_cut() -> None:
+    *_, free = play(AzulEnv(EnvConfig(include_full_state_in_step=True)), 2)
+    assert free.state is not None
+    config = EnvConfig(max_rounds=free.state.round, include_full_state_in_step=True)
+    *_, last = play(AzulEnv(config), 2)
+    check_same(last, free)
+    assert last.terminated
+    *_, cut = play(AzulEnv(dataclasses.replace(config, max_rounds=free.state.round - 1)), 2)
+    assert cut.truncated
+
+
+# --------------------------------------------------------------------------- configuration
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_players": 1}, "num_players of EnvConfig must be 2, 3 or 4, got 1"),
+        ({"num_players": 5}, "num_players of EnvConfig"),
+        ({"num_players": 2.0}, "num_players of EnvConfig"),
+        ({"num_players": True}, "num_players of EnvConfig"),
+        ({"reward_scheme": "Dense"}, "reward_scheme of EnvConfig must be DenseScoreDelta or"),
+        ({"reward_scheme": None}, "reward_scheme of EnvConfig"),
+        (
+            {"include_full_state_in_step": 1},
+            "include_full_state_in_step of EnvConfig must be a bool",
+        ),
+        ({"starting_player": 2}, "starting_player of EnvConfig must be an integer from 0 to 1, or"),
+        ({"starting_player": "first"}, "starting_player of EnvConfig"),
+        ({"starting_player": -1}, "starting_player of EnvConfig"),
+        ({"starting_player": None}, "starting_player of EnvConfig"),
+        ({"max_rounds": 0}, "max_rounds of EnvConfig must be an integer, 1 or more, or None"),
+        ({"max_rounds": 2.5}, "max_rounds of EnvConfig"),
+        ({"max_rounds": True}, "max_rounds of EnvConfig"),
+        ({"max_rounds": "2"}, "max_rounds of EnvConfig"),
+    ],
+)
+def test_a_configuration_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        EnvConfig(**arguments)
+
+
+def test_what_is_no_configuration() -> None:
+    wrong: Any = {"num_players": 2}
+    with pytest.raises(UsageError, match=r"AzulEnv: config must be of EnvConfig, got \{'num_"):
+        AzulEnv(wrong)
+    with pytest.raises(UsageError, match="AzulEnv: features must be of FeatureExtractor, got "):
+        AzulEnv(features=wrong)
+
+
+def test_a_configuration_stays_as_it_is() -> None:
+    config = EnvConfig(reward_scheme="TerminalOnly")
+    assert config.reward_scheme is RewardScheme.TerminalOnly
+    assert config == EnvConfig(reward_scheme=RewardScheme.TerminalOnly)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.num_players = 3  # type: ignore[misc]
+    assert AzulEnv().config == EnvConfig(2, RewardScheme.DenseScoreDelta, False, 0, None)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.0, True, "1"])
+def test_a_seed_that_cannot_be(seed: int) -> None:
+    with pytest.raises(UsageError, match="a seed must be an integer, 0 or more"):
+        AzulEnv(seed=seed)
+    with pytest.raises(UsageError, match="a seed must be an integer, 0 or more"):
+        AzulEnv().reset(seed=seed)
+
+
+def test_before_the_first_reset_there_is_no_state() -> None:
+    env = AzulEnv()
+    assert env.done
+    with pytest.raises(EpisodeDone, match=r"there is no game yet: call reset\(\) first"):
+        env.state  # noqa: B018
+
+
+class Scores(FeatureExtractor):
+    """An extractor of the user's."""
+
+    @property
+    def obs_size(self) -> int:
+        return 2
+
+    def encode(self, state: GameState, player: int) -> NDArray[np.float32]:
+        return np.array([state.players[player].score, player], np.float32)
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+def test_features_may_be_of_the_users_own(which: Backend) -> None:
+    env = AzulEnv(EnvConfig(3), features=Scores(), backend=which)
+    total = np.zeros(4)
+    for step in play(env, 1):
+        total += step.rewards
+        assert step.observations.shape == (4, 2)
+        np.testing.assert_array_equal(step.observations[:, 0], total)
+        np.testing.assert_array_equal(step.observations[:, 1], [0, 1, 2, 0])
+
+
+def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_numba = list(play(AzulEnv(), 1))
+    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    for one, other in zip(with_numba, play(AzulEnv(), 1), strict=True):
+        check_same(one, other)
+    with pytest.raises(MissingExtraError, match="AzulEnv"):
+        AzulEnv(backend="numba")
+    with pytest.raises(UsageError, match="backend of AzulEnv must be one of auto, numba, python"):
+        AzulEnv(backend="rust")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("module", [env_module, features, transitions])
+def test_the_examples_run(module: ModuleType) -> None:
+    results = doctest.testmod(module)
+    assert results.attempted
+    assert not results.failed

@@ -1,0 +1,475 @@
+"""AzulTables: it plays and shows what the game does, pays what it says, and refuses in words."""
+
+import doctest
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+from entity_env import (
+    ClosedError,
+    MissingExtraError,
+    ProtocolError,
+    SchemaError,
+    UsageError,
+    VecEnvironment,
+    VecObs,
+)
+from entity_env.agents import PolicyAgent, RandomAgent
+from entity_env.core.observation import Action, Observation
+from entity_env.core.spaces import ActionName
+from entity_env.games.azul import (
+    ACTIONS,
+    AzulTables,
+    GameState,
+    GreedyAgent,
+    RushAgent,
+    apply_action,
+    apply_in_place,
+    azul,
+    legal_actions,
+    self_play as module,
+    winners,
+)
+from entity_env.games.azul.game import PICK, observe
+from entity_env.games.azul.kernels.packed_state import pack_state
+from entity_env.games.azul.legal_moves import options_of
+from entity_env.games.azul.players.scripted import AgentInput
+from entity_env.games.azul.self_play import OTHERS, prospects
+from tests.games.azul.recorded_games import SEEDS, board, position, states
+
+# The first call compiles, which takes half a minute where the cores are shared.
+pytestmark = pytest.mark.timeout(240)
+
+FEATURES = azul.obs_space().entities
+VALUE = FEATURES["Option"].features.index("value")
+
+
+class Witness(PolicyAgent):
+    """Notes what it is shown, and hangs up."""
+
+    seen: Observation
+
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
+        self.seen = observation
+        return None
+
+
+def shown_by_the_game(state: GameState) -> Observation:
+    witness = Witness()
+    witness.act(observe(state, state.current_player).entities(options_of(state)), PICK)
+    return witness.seen
+
+
+def picks_of(obs: VecObs, rng: np.random.Generator, greedy: float = 0.5) -> NDArray[np.int64]:
+    """A place among the options of every table: now and then that of the greatest value."""
+    options = obs.features["Option"]
+    rows = np.flatnonzero(options.lengths)
+    return np.array(
+        [
+            options[row][:, VALUE].argmax()
+            if rng.random() < greedy
+            else rng.integers(len(options[row]))
+            for row in rows
+        ]
+    )
+
+
+def acted(tables: AzulTables, obs: VecObs, rng: np.random.Generator, **how: float) -> VecObs:
+    return tables.act({"SelectOption": picks_of(obs, rng, **how)})
+
+
+def row_of(tables: AzulTables, env_id: int) -> int:
+    return 2 * env_id + tables.state(env_id).current_player
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=SEEDS, greedy=st.sampled_from([0.0, 0.5, 1.0]))
+def test_it_shows_what_the_game_shows(seed: int, greedy: float) -> None:
+    """Of every third position of some games, bit for bit."""
+    tables, rng = AzulTables(8, seed=seed), np.random.default_rng(seed)
+    obs = tables.reset()
+    for step in range(45):
+        if step % 3 == 0:
+            env_id = step % tables.num_envs
+            row, seen = row_of(tables, env_id), shown_by_the_game(tables.state(env_id))
+            for name in FEATURES:
+                rows = np.asarray(seen.features[name], np.float32)
+                assert_array_equal(obs.features[name][row], rows, name)
+        obs = acted(tables, obs, rng, greedy=greedy)
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=SEEDS)
+def test_who_is_asked_is_whose_turn_it_is(seed: int) -> None:
+    tables, rng = AzulTables(10, seed=seed), np.random.default_rng(seed)
+    obs = tables.reset()
+    for _ in range(40):
+        rows = [row_of(tables, i) for i in range(10)]
+        assert np.flatnonzero(obs.is_ready).tolist() == rows
+        for i, name in enumerate(tables.others):
+            if OTHERS[name] != "self":
+                assert rows[i] == 2 * i
+        mask: Any = obs.action_masks["SelectOption"]
+        lengths = np.stack([obs.features[name].lengths for name in FEATURES])
+        assert mask.actors.values.tolist() == [0] * 10
+        for row in range(20):
+            first, count = lengths[:-1, row].sum(), lengths[-1, row]
+            assert mask.actees[row].tolist() == list(range(first, first + count))
+            assert (count > 0) == (row in rows)
+        for i, row in enumerate(rows):
+            assert lengths[-1, row] == len(legal_actions(tables.state(i)))
+        obs = acted(tables, obs, rng)
+
+
+@pytest.mark.parametrize("other", ["self", "greedy", "rush"])
+def test_it_plays_by_the_rules(other: str) -> None:
+    """The rules, and the plain agents, come to the same positions, deals included."""
+    tables, rng = AzulTables(3, seed=5, others={other: 1}), np.random.default_rng(5)
+    plain = {"greedy": GreedyAgent, "rush": RushAgent}
+    obs, num_ends = tables.reset(), 0
+    for _ in range(120):
+        picks = picks_of(obs, rng)
+        before = [tables.state(i) for i in range(3)]
+        obs = tables.act({"SelectOption": picks})
+        for i, state in enumerate(before):
+            apply_in_place(state, legal_actions(state)[picks[i]])
+            while other != "self" and not state.is_over and state.current_player == 1:
+                asked = AgentInput(np.zeros(0, np.float32), np.zeros(0, np.bool_), 1, state)
+                agent = plain[other](backend="python")
+                apply_in_place(state, ACTIONS[agent.select_action(asked, rng)])
+            assert obs.terminated[2 * i] == state.is_over
+            if state.is_over:
+                num_ends += 1
+                assert tables.state(i).round == 1
+                assert tables.state(i).scores == [0, 0]
+            else:
+                assert tables.state(i) == state
+    assert num_ends >= 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(state=states())
+def test_prospects_are_compiled_alike(state: GameState) -> None:
+    if state.num_players == 2:
+        kernel: Any = importlib.import_module("entity_env.games.azul.kernels.self_play")
+        both = kernel.prospects(pack_state(state)).tolist()
+        assert both == [prospects(state, 0), prospects(state, 1)]
+        if state.is_over:
+            assert both == [100 * score for score in state.scores]
+
+
+@settings(max_examples=30, deadline=None)
+@given(state=states())
+def test_what_a_move_is_worth_is_what_it_adds_to_the_prospects(state: GameState) -> None:
+    """To the floor, and to an empty line that is not full then; others change what lines bring."""
+    player = state.current_player
+    before = prospects(state, player) if not state.is_over else 0
+    for option in options_of(state)[::3]:
+        if option.ends_round or not (option.to_floor or (option.is_fresh and option.left)):
+            continue
+        after = apply_action(state, ACTIONS[option.action_id])
+        assert prospects(after, player) - before == round(100 * option.value)
+        for other in range(state.num_players):
+            if other != player:
+                assert prospects(after, other) == prospects(state, other)
+
+
+def test_prospects_of_boards_made_by_hand() -> None:
+    def value(
+        score: int = 0,
+        lines: Sequence[tuple[int, int]] = (),
+        wall: Sequence[tuple[int, int]] = (),
+        floor: Sequence[int] = (),
+    ) -> int:
+        mine = board(score=score, lines=lines, wall=wall, floor=floor)
+        return prospects(position([mine, board()]), 0)
+
+    assert value() == 0
+    assert value(score=7) == 700
+    assert value(floor=[5, 0, 0]) == -400  # below 0, as scores are not
+    # A tile alone: a point, and a 25th of 2, 7 and 10.
+    tile = 100 + 4 * (2 + 7 + 10)
+    assert value(lines=[(0, 1)]) == tile
+    assert value(wall=[(0, 0)]) == tile - 100
+    # Half of its share of a line that was begun.
+    assert value(lines=[(0, 0), (0, 1)]) == tile // 4
+    assert value(lines=[(0, 0), (0, 0), (0, 2)]) == tile * 2 // 6
+    whole = [(row, 0) for row in range(5)]
+    assert value(wall=whole) == 4 * (5 * 2 + 5 * 7 + 25 * 10)
+
+
+@pytest.mark.parametrize(
+    ("shares", "num_envs", "counts"),
+    [
+        ({"self": 1}, 5, [5, 0, 0, 0]),
+        ({"greedy": 1, "random": 1}, 4, [0, 2, 0, 2]),
+        ({"greedy": 1, "random": 1}, 1, [0, 0, 0, 1]),
+        ({"self": 50, "greedy": 40, "rush": 5, "random": 5}, 100, [50, 40, 5, 5]),
+        ({"self": 0.001, "rush": 1}, 10, [0, 0, 10, 0]),
+        ({"self": 1, "greedy": 1, "rush": 1}, 128, [43, 42, 43, 0]),
+    ],
+)
+def test_seats_are_shared_out(
+    shares: Mapping[str, float], num_envs: int, counts: list[int]
+) -> None:
+    others = AzulTables(num_envs, others=shares).others
+    assert others.shape == (num_envs,)
+    assert np.bincount(others, minlength=4).tolist() == counts
+
+
+@pytest.mark.parametrize(("scale", "win"), [(0.1, 1.0), (1.0, 0.0), (0.0, 2.0)])
+def test_rewards_add_up_to_the_lead_and_the_win(scale: float, win: float) -> None:
+    """From the first position that a seat was shown to the end of its game."""
+    tables = AzulTables(6, seed=2, lead_scale=scale, win_reward=win)
+    rng, obs = np.random.default_rng(2), tables.reset()
+    earned, first = np.zeros(12), np.full(12, np.nan)
+    num_ends = 0
+    for _ in range(150):
+        for i in range(6):
+            row = row_of(tables, i)
+            if np.isnan(first[row]):
+                state = tables.state(i)
+                first[row] = prospects(state, row % 2) - prospects(state, 1 - row % 2)
+        picks = picks_of(obs, rng)
+        before = [tables.state(i) for i in range(6)]
+        obs = tables.act({"SelectOption": picks})
+        assert not obs.truncated.any()
+        earned += obs.reward
+        for episode in obs.episodes:
+            row = 2 * episode.env_id + episode.agent_id
+            assert obs.terminated[row]
+            assert episode.reward == pytest.approx(earned[row], abs=1e-4)
+            if OTHERS[tables.others[episode.env_id]] == "self":
+                state = before[episode.env_id]
+                if not state.is_over:  # both seats are told of the end
+                    apply_in_place(state, legal_actions(state)[picks[episode.env_id]])
+                mine, theirs = state.scores[row % 2], state.scores[1 - row % 2]
+                won = 0 if len(winners(state)) == 2 else 2 * (row % 2 in winners(state)) - 1
+                expected = scale * (mine - theirs - first[row] / 100) + win * won
+                assert episode.reward == pytest.approx(expected, abs=1e-3)
+                assert episode.metrics["score"] == mine
+                num_ends += 1
+            earned[row], first[row] = 0, np.nan
+    assert num_ends >= 4
+
+
+def test_episodes_are_told_with_who_won() -> None:
+    tables, rng = AzulTables(40, seed=3), np.random.default_rng(3)
+    obs, names = tables.reset(), [OTHERS[i] for i in tables.others]
+    assert {name: names.count(name) for name in OTHERS} == {
+        "self": 20,
+        "greedy": 16,
+        "rush": 2,
+        "random": 2,
+    }
+    counts = dict.fromkeys(OTHERS, 0)
+    lengths = np.zeros(80, np.int64)
+    for _ in range(110):
+        lengths += obs.is_ready
+        obs = acted(tables, obs, rng, greedy=0.0)
+        for name, metric in obs.metrics.items():
+            kind, _, other = name.partition("_")
+            assert kind in ("wins", "score")
+            assert (kind, other) != ("wins", "self")
+            counts[other] += metric.count if kind == "score" else 0
+            assert 0 <= metric.mean <= (1 if kind == "wins" else 200)
+        for episode in obs.episodes:
+            row = 2 * episode.env_id + episode.agent_id
+            assert episode.terminated
+            assert episode.length == lengths[row] > 10
+            assert episode.seed == 3 + episode.env_id
+            lengths[row] = 0
+        told = {2 * episode.env_id + episode.agent_id for episode in obs.episodes}
+        assert told == set(np.flatnonzero(obs.terminated).tolist())
+    assert min(counts.values()) > 0
+
+
+def test_greedy_picks_hold_their_own_against_the_greedy_agent() -> None:
+    tables, rng = AzulTables(60, seed=4, others={"greedy": 1}), np.random.default_rng(4)
+    obs, shares = tables.reset(), []
+    for _ in range(60):
+        obs = acted(tables, obs, rng, greedy=1.0)
+        if "wins_greedy" in obs.metrics:
+            metric = obs.metrics["wins_greedy"]
+            shares += [metric.mean] * metric.count
+    assert len(shares) >= 60
+    assert 0.3 < np.mean(shares) < 0.7
+
+
+def test_seats_begin_in_turn() -> None:
+    tables, rng = AzulTables(4, seed=1, others={"self": 1}), np.random.default_rng(1)
+    obs = tables.reset()
+    begun: list[list[int]] = [[tables.state(i).starting_player] for i in range(4)]
+    while min(map(len, begun)) < 3:
+        obs = acted(tables, obs, rng, greedy=1.0)
+        for i in {episode.env_id for episode in obs.episodes}:
+            begun[i].append(tables.state(i).starting_player)
+    for i, players in enumerate(begun):
+        assert players[:3] == [i % 2, 1 - i % 2, i % 2]
+
+
+def played(tables: AzulTables, num_steps: int = 40) -> list[VecObs]:
+    rng, obs = np.random.default_rng(0), tables.reset()
+    kept = []
+    for _ in range(num_steps):
+        kept.append(obs)
+        obs = acted(tables, obs, rng)
+    return kept
+
+
+def test_a_seed_plays_the_same_games() -> None:
+    one, again, other = (AzulTables(5, seed=seed) for seed in (9, 9, 10))
+    for mine, theirs in zip(played(one), played(again), strict=True):
+        assert_array_equal(mine.reward, theirs.reward)
+    first, shifted = AzulTables(5, seed=9), AzulTables(5, seed=10)
+    first.reset()
+    shifted.reset()
+    assert first.state(1).factories == shifted.state(0).factories
+    state = other.reset(seed=9), other.state(2)
+    again.reset(seed=9)
+    assert again.state(2) == state[1]
+    assert other.seed == 9
+    other.reset()
+    assert other.state(2) != state[1]
+
+
+def test_what_was_shown_stays_while_the_games_go_on() -> None:
+    """Until `recv` has returned, as whoever stores it meanwhile needs."""
+    tables = AzulTables(4, seed=1)
+    obs = tables.reset()
+    values = {name: obs.features[name].values.copy() for name in FEATURES}
+    tables.send({"SelectOption": picks_of(obs, np.random.default_rng(1))})
+    later = tables.recv()
+    for name, before in values.items():
+        assert_array_equal(obs.features[name].values, before)
+    assert not np.array_equal(later.features["Source"].values, values["Source"])
+
+
+def test_actions_are_taken_when_they_are_sent() -> None:
+    one, other = AzulTables(2, seed=1), AzulTables(2, seed=1)
+    one.reset(), other.reset()
+    picks = np.array([1, 2])
+    one.send({"SelectOption": picks})
+    picks[:] = 0
+    one.recv()
+    other.act({"SelectOption": np.array([1, 2])})
+    assert [one.state(i) for i in range(2)] == [other.state(i) for i in range(2)]
+
+
+def test_it_is_a_vec_environment() -> None:
+    vec: VecEnvironment = AzulTables(3)
+    assert vec.num_rows == 6
+    assert vec.obs_space() == azul.obs_space()
+    assert vec.action_space() == azul.action_space()
+    obs = vec.reset(seed=1)
+    assert obs.env_id.tolist() == [0, 0, 1, 1, 2, 2]
+    assert obs.agent_id.tolist() == [0, 1] * 3
+    chooser = RandomAgent(seed=1)
+    for _ in range(10):
+        obs = vec.act(chooser.decide_batch(obs, azul.schema))
+        assert obs.reward.dtype == np.float32
+        assert len(obs) == 6
+
+
+def test_it_refuses_in_words() -> None:
+    for num_envs in (0, -1, True, 1.5, "2"):
+        with pytest.raises(UsageError, match="num_envs must be an integer, 1 or more"):
+            AzulTables(num_envs)  # type: ignore[arg-type]
+    wrong: list[Mapping[str, float]] = [{}, {"nobody": 1}, {"self": -1, "rush": 2}, {"self": 0}]
+    for others in wrong:
+        with pytest.raises(UsageError, match="others must give shares"):
+            AzulTables(2, others=others)
+    with pytest.raises(UsageError, match="seed must be an integer"):
+        AzulTables(2, seed=-1)
+    tables = AzulTables(2)
+    picks = {"SelectOption": np.array([0, 0])}
+    with pytest.raises(ProtocolError, match="call reset first"):
+        tables.act(picks)
+    with pytest.raises(ProtocolError, match="call reset first"):
+        tables.state(0)
+    with pytest.raises(UsageError, match="seed must be an integer"):
+        tables.reset(seed=2**64)
+    tables.reset()
+    with pytest.raises(ProtocolError, match="call send before recv"):
+        tables.recv()
+    with pytest.raises(UsageError, match="env_id must be from 0 to 1"):
+        tables.state(2)
+    tables.send(picks)
+    with pytest.raises(ProtocolError, match="call recv before"):
+        tables.send(picks)
+    tables.recv()
+    tables.close()
+    tables.close()
+    for call in (tables.reset, tables.recv, lambda: tables.act(picks), lambda: tables.state(0)):
+        with pytest.raises(ClosedError, match="the tables are closed"):
+            call()
+
+
+def test_actions_that_do_not_fit_change_nothing() -> None:
+    tables = AzulTables(2, seed=3)
+    obs = tables.reset()
+    before = [tables.state(i) for i in range(2)]
+    most = int(obs.features["Option"].lengths.max())
+    for picks in ([0], [0, most], [0, -1], [0.5, 0.5], [[0], [0]]):
+        with pytest.raises(SchemaError, match="SelectOption"):
+            tables.act({"SelectOption": np.array(picks)})
+        assert [tables.state(i) for i in range(2)] == before
+    tables.act({"SelectOption": np.array([0, 0])})
+
+
+def test_it_closes_behind_a_with_block() -> None:
+    with AzulTables(1) as tables:
+        tables.reset()
+    with pytest.raises(ClosedError):
+        tables.reset()
+
+
+def test_it_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="numba"):
+        AzulTables(2)
+
+
+def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
+    """A few updates: it gets better at once, since the value of options is there to be read."""
+    pytest.importorskip("torch")
+    from entity_env.agents import load_agent
+    from entity_env.agents.ppo import PPOConfig, train
+    from entity_env.agents.rogue_net import RogueNetConfig
+    from entity_env.games.azul import EntityAgent, play_game
+
+    config = PPOConfig(
+        total_steps=4_000,
+        net=RogueNetConfig(d_model=16, n_layer=0, n_head=1, d_qk=8),
+        minibatch_size=256,
+        learning_rate=0.01,
+        ent_coef=0.0,
+        clip_vloss=False,
+    )
+    means: list[float] = []
+    with AzulTables(24, seed=1) as tables:
+        result = train(
+            tables,
+            config,
+            out=tmp_path,
+            on_update=lambda progress: means.append(progress.losses.entropy),
+        )
+    assert result.progress.step >= config.total_steps
+    assert means[-1] < means[0] - 0.3
+    agent = EntityAgent(load_agent(tmp_path, greedy=True))
+    game = play_game([agent, GreedyAgent()], seed=1)
+    assert game.end is not None
+    assert game.scores[0] > 10
+
+
+def test_the_example_runs() -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0

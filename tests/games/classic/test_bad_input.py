@@ -1,0 +1,261 @@
+"""Order of calls and bad input of the classic batches: refused by name, before anything changes."""
+
+import copy
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from entity_env import (
+    ClosedError,
+    MissingExtraError,
+    ProtocolError,
+    SchemaError,
+    UsageError,
+)
+from entity_env.games.classic import CartPole, Pendulum, backends as kernels
+from entity_env.games.classic.plain import PlainKernels
+from entity_env.vec.batch_env.batch_env import BatchActions, ResetMask
+from tests.games.classic.histories import GAMES, Game, Make, actions_of, play, same_bits
+
+pytest_plugins = ["tests.games.classic.fixtures"]
+
+
+def test_before_reset_everything_asks_for_it(game: Game, make: Make) -> None:
+    env = make(2)
+    action = actions_of(game, 2, 1)[0]
+    calls: list[Callable[[], object]] = [
+        lambda: env.step(action),
+        lambda: env.step_no_reset(action),
+        lambda: env.step_no_reset_with_result(action),
+        lambda: env.reset_envs(ResetMask(2)),
+        env.view,
+        lambda: env.state,
+        lambda: env.write_rewards(np.zeros(2, np.float32)),
+    ]
+    for call in calls:
+        with pytest.raises(ProtocolError, match=rf"{game.__name__}\.\w+: call reset first"):
+            call()
+
+
+def test_stepping_ended_environments_names_them(game: Game, make: Make) -> None:
+    env = make(40, max_episode_steps=3)
+    env.reset(seed=1)
+    actions = actions_of(game, 40, 3)
+    some = ResetMask(40)
+    for env_id in (0, 5, 39):
+        some.set(env_id)
+    for action in actions:
+        result = env.step_no_reset_with_result(action)
+    before = (env.state, result.rewards.copy())
+    for step in (env.step, env.step_no_reset, env.step_no_reset_with_result):
+        with pytest.raises(ProtocolError, match="0, 1, 2, 3, 4, 5, 6, 7 and 32 more have ended"):
+            step(actions[0])
+    others = ResetMask.from_bool(~some.to_bool())
+    env.reset_envs(others)
+    with pytest.raises(ProtocolError, match="episodes of environments 0, 5, 39 have ended: reset"):
+        env.step(actions[0])
+    state, rewards = before
+    assert np.array_equal(env.state[some.to_bool()], state[some.to_bool()])
+    assert np.array_equal(result.rewards, rewards)
+    env.reset_envs(some)
+    env.step(actions[0])
+
+
+def test_closed_environments_say_so(game: Game, make: Make) -> None:
+    env = make(2)
+    env.reset(seed=1)
+    env.close()
+    env.close()
+    action = actions_of(game, 2, 1)[0]
+    calls: list[Callable[[], object]] = [
+        env.reset,
+        env.view,
+        lambda: env.step(action),
+        lambda: env.reset_envs(ResetMask(2)),
+        lambda: env.set_state(np.zeros((2, 4 if game is CartPole else 2), np.float32)),
+    ]
+    for call in calls:
+        with pytest.raises(ClosedError, match="the environments are closed"):
+            call()
+
+
+def test_no_copies_that_would_share_memory(make: Make) -> None:
+    env = make(2)
+    for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="can be neither copied nor pickled"):
+            copying(env)
+
+
+# ------------------------------------------------------------------ bad input
+
+
+def bad_actions(game: Game) -> list[tuple[Any, str]]:
+    if game is Pendulum:
+        good = np.zeros(4, np.float32)
+        values = [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf"), (2.5, "2.5"), (-3, "-3")]
+        dtypes: list[object] = [np.zeros(4, np.int64), np.zeros(4, np.bool_), ["1"] * 4]
+    else:
+        good = np.zeros(4, np.int64)
+        values = [(-1, "-1"), (3, "3"), (2**40, str(2**40)), (-(2**63), str(-(2**63)))]
+        dtypes = [np.zeros(4, np.float32), np.zeros(4, np.bool_), ["1"] * 4]
+    wrong = []
+    for value, shown in values:
+        actions = good.copy()
+        actions[2] = value
+        wrong.append((actions, f"got {shown}.* for environment 2"))
+    shapes = [good[:3], np.concatenate([good, good]), good.reshape(4, 1), good.reshape(2, 2)]
+    shapes += [good[0], good[:0]]
+    return wrong + [
+        (actions, r"must be \(4,\) .* got \(")
+        for actions in [*shapes, *dtypes, None, [[1], [1, 2], 1, 1]]
+    ]
+
+
+def test_bad_actions_change_nothing(game: Game, make: Make) -> None:
+    env, twin = make(4), make(4)
+    good = actions_of(game, 4, 5)
+    for one in (env, twin):
+        one.reset(seed=6)
+    for action in good:
+        for bad, message in bad_actions(game):
+            for step in (env.step, env.step_no_reset, env.step_no_reset_with_result):
+                with pytest.raises(SchemaError, match=message):
+                    step(bad)
+        assert np.array_equal(env.state, twin.state)
+        env.step(action)
+        twin.step(action)
+        assert np.array_equal(env.view().observations, twin.view().observations)
+
+
+def test_the_first_of_several_bad_actions_is_named(make: Make, game: Game) -> None:
+    env = make(300)
+    env.reset(seed=1)
+    actions: Any = np.zeros(300, np.float32 if game is Pendulum else np.uint8)
+    actions[[7, 250, 299]] = 100
+    with pytest.raises(SchemaError, match="for environment 7, and 2 more out of range"):
+        env.step(actions)
+
+
+def test_every_dtype_and_layout_gives_the_same_bits(game: Game, make: Make) -> None:
+    is_torque = game is Pendulum
+    actions: list[Any] = [np.round(a) if is_torque else a for a in actions_of(game, 21, 10)]
+    dtypes: list[type[np.generic]] = [np.float64, np.float16, np.float32]
+    if not is_torque:
+        dtypes = [np.uint8, np.int64, np.int32, np.uint64, np.int8, np.uint16]
+    histories = []
+    for dtype in dtypes:
+        env = make(21)
+        env.reset(seed=8)
+        histories.append(play(env, [action.astype(dtype) for action in actions]))
+    forms: list[Callable[[BatchActions], Any]] = [
+        lambda action: np.repeat(action, 3)[::3],
+        lambda action: action[::-1].copy()[::-1],
+        lambda action: action.astype(action.dtype.newbyteorder(">")),
+        lambda action: action.tolist(),
+    ]
+    for form in forms:
+        env = make(21)
+        env.reset(seed=8)
+        histories.append(play(env, [form(action) for action in actions]))
+    for history in histories[1:]:
+        assert same_bits(histories[0], history)
+
+
+def test_dtypes_may_alternate(game: Game, make: Make) -> None:
+    env, twin = make(5), make(5)
+    env.reset(seed=1)
+    twin.reset(seed=1)
+    kinds = (np.float32, np.float64) if game is Pendulum else (np.uint8, np.int64, np.int32)
+    for k, action in enumerate(actions_of(game, 5, 12)):
+        narrow: Any = action.astype(kinds[k % len(kinds)])
+        env.step(narrow)
+        twin.step(action)
+        assert np.array_equal(env.view().observations, twin.view().observations)
+
+
+@pytest.mark.parametrize("mask", [np.ones(4, np.bool_), [0], None, ResetMask(5), ResetMask(3)])
+def test_reset_envs_refuses_what_is_no_mask_of_it(mask: ResetMask, make: Make) -> None:
+    env = make(4)
+    env.reset(seed=1)
+    before = env.state
+    with pytest.raises(SchemaError, match="mask must be a ResetMask of 4 environments, got"):
+        env.reset_envs(mask)
+    assert np.array_equal(env.state, before)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, None])
+def test_numbers_that_make_no_sense(number: int, make: Make) -> None:
+    with pytest.raises(UsageError, match="num_envs must be an integer, 1 or more"):
+        make(number)
+    with pytest.raises(UsageError, match="max_episode_steps must be an integer, 1 or more"):
+        make(1, max_episode_steps=number)
+    with pytest.raises(UsageError, match=r"max_episode_steps must be at most 2\*\*62: got"):
+        make(1, max_episode_steps=2**64)
+
+
+def test_states_that_do_not_fit_are_refused(game: Game, make: Make) -> None:
+    env = make(2)
+    env.reset(seed=1)
+    before = env.state
+    size = before.shape[1]
+    far, nan = np.zeros((2, size), np.float32), np.zeros((2, size), np.float32)
+    far[1, 0], nan[1, 1] = 99, np.nan
+    wrong: list[Any] = [np.zeros((2, size + 1), np.float32), np.zeros((2, size), np.int64)]
+    for states in [*wrong, far, nan]:
+        with pytest.raises(SchemaError):
+            env.set_state(states)
+    assert np.array_equal(env.state, before)
+
+
+def test_set_state_begins_episodes_there(game: Game, make: Make) -> None:
+    env = make(2, max_episode_steps=2)
+    [action] = actions_of(game, 2, 1)
+    given = np.array([[0.1] * (4 if game is CartPole else 2)] * 2, np.float32) / 2
+    env.set_state(given)  # before any reset, too
+    assert np.array_equal(env.state, given)
+    env.step_no_reset(action)
+    env.set_state(given)
+    env.step_no_reset(action)
+    assert not env.view().truncations.any()
+    env.step_no_reset(action)
+    assert env.view().truncations.all()
+
+
+# ------------------------------------------------------------------ without numba
+
+
+def test_numba_missing_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    for cls in GAMES:
+        with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[fast\]'"):
+            cls(2, backend="numba")
+        env = cls(2)
+        assert isinstance(env._kernels, PlainKernels)
+
+
+def test_an_unknown_backend() -> None:
+    with pytest.raises(UsageError, match="backend must be one of auto, numba, numpy, got 'cuda'"):
+        CartPole(2, backend="cuda")  # type: ignore[arg-type]
+
+
+def test_the_plain_version_and_masks_never_import_numba() -> None:
+    script = """
+import sys
+sys.modules["numba"] = None  # as if it were not installed
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "numba" else find(name, *rest)
+import numpy as np
+from entity_env.games.classic import CartPole
+env = CartPole(3, max_episode_steps=1)
+env.reset(seed=1)
+mask = env.step_no_reset_with_result(np.zeros(3, np.int64)).to_reset_mask()
+env.reset_envs(mask)
+assert list(mask.iter_set()) == [0, 1, 2]
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

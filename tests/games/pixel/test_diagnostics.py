@@ -1,0 +1,236 @@
+"""A broken rule is found at the step or reset that breaks it, and told so that it can be found."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from torch import Tensor
+
+from entity_env.games.pixel.diagnostics import (
+    PixelFault,
+    before_reset,
+    before_step,
+    check_reset,
+    check_step,
+    describe,
+    hash_of,
+)
+from entity_env.games.pixel.env import PixelGoalEnv
+from entity_env.games.pixel.episode_state import Trackers
+from entity_env.games.pixel.reward.torch_ops import TorchGoalOps
+from entity_env.games.pixel.worlds.grid_world import GridWorld
+from entity_env.games.pixel.worlds.world import Button
+from tests.games.pixel.worlds.all_worlds import actions_of, small_env
+
+NUM = 3
+STEP_WRITES = sorted({field.name for field in fields(Trackers)} - {"slot"})
+RESET_WRITES = (
+    "stack",
+    "tiles",
+    "screen",
+    "prev_dist",
+    "match_count",
+    "episode_step",
+    "slot",
+)
+
+
+def playing(num_steps: int, seed: int = 0, **more: object) -> PixelGoalEnv:
+    """An environment in the midst of its episodes, which checks nothing itself."""
+    env = small_env(NUM, stack_k=2, max_steps=50, **more)  # type: ignore[arg-type]
+    env.reset(0)
+    for actions in actions_of(NUM, num_steps, seed):
+        env.step_tensors(actions, autoreset=True)
+    return env
+
+
+def change(tensor: Tensor, env_id: int, place: int) -> None:
+    """Make one number of one environment another one."""
+    row = tensor[env_id].view(-1) if tensor.ndim > 1 else tensor[env_id : env_id + 1]
+    at = place % len(row)
+    row[at] = ~row[at] if row.dtype == torch.bool else row[at] + 1
+
+
+def stepped(env: PixelGoalEnv, spoil: Callable[[], None]) -> None:
+    """Step, spoil what was written, and check it."""
+    before = before_step(env.trackers)
+    env.step_tensors(actions_of(NUM, 1, 9)[0])
+    spoil()
+    check_step(env.world, env.trackers, env.goal, env.config, before)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(STEP_WRITES),
+    env_id=st.integers(0, NUM - 1),
+    place=st.integers(0, 10_000),
+    num_steps=st.integers(0, 6),
+)
+def test_any_wrong_number_of_a_step_is_found(
+    name: str, env_id: int, place: int, num_steps: int
+) -> None:
+    env = playing(num_steps)
+    stepped(env, lambda: None)
+    before = env.trackers.slot.clone()
+    with pytest.raises(PixelFault) as caught:
+        stepped(env, lambda: spoil(env, name, env_id, place))
+    assert caught.value.env_id == env_id
+    assert caught.value.report.startswith(f"env {env_id}: dist ")
+    assert torch.equal(before, env.trackers.slot)
+
+
+def spoil(env: PixelGoalEnv, name: str, env_id: int, place: int) -> None:
+    """Spoil one tracker, where a step wrote it: the places of tiles and old screens it did not."""
+    tensor = getattr(env.trackers, name)
+    if name == "stack":
+        tensor = tensor[:, -1:].flatten(1)
+        change(tensor, env_id, place)
+        env.trackers.stack[:, -1] = tensor.view_as(env.trackers.stack[:, -1])
+    elif name == "tiles":
+        tile = place % tensor.shape[1]
+        tensor[env_id, tile, 2 + place % 5] += 1
+    else:
+        change(tensor, env_id, place)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from((*RESET_WRITES, "cell", "presses")),
+    others=st.booleans(),
+    place=st.integers(0, 10_000),
+)
+def test_whom_a_reset_must_leave_alone_is_watched(name: str, others: bool, place: int) -> None:
+    env = playing(4)
+    mask = torch.tensor([True, False, True])
+    before = before_reset(env.world, env.trackers)
+    env.reset_mask(mask)
+    check_reset(env.world, env.trackers, mask, env._starts, before)
+    names = {**env.world.state(), **{each: getattr(env.trackers, each) for each in RESET_WRITES}}
+    seen_of_chosen = ("stack", "prev_dist", "match_count", "episode_step")
+    env_id = 1 if others or name not in seen_of_chosen else 2
+    change(names[name], env_id, place)
+    with pytest.raises(PixelFault, match=rf"a reset must .*: env {env_id}: ") as caught:
+        check_reset(env.world, env.trackers, mask, env._starts, before)
+    assert caught.value.env_id == env_id
+    if env_id == 1:
+        assert f"must leave {name} of the others alone" in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["torch", "warp"])
+def test_checks_find_nothing_where_nothing_is_wrong(backend: str) -> None:
+    """Checked or not, a run writes the same."""
+    pytest.importorskip("warp", reason="Warp is not installed")
+    checked = small_env(4, stack_k=3, max_steps=7, match_k=1, backend=backend, checked=True)
+    plain = small_env(4, stack_k=3, max_steps=7, match_k=1, backend=backend)
+    checked.reset(3)
+    plain.reset(3)
+    rng = torch.Generator().manual_seed(5)
+    for actions in actions_of(4, 40, 2):
+        for env in (checked, plain):
+            env.step_tensors(actions)
+        mask = checked.trackers.ended | (torch.rand(4, generator=rng) < 0.2)
+        for env in (checked, plain):
+            env.reset_mask(mask)
+        for field in fields(Trackers):
+            ours, theirs = (getattr(env.trackers, field.name) for env in (checked, plain))
+            assert torch.equal(ours, theirs), field.name
+
+
+def test_the_report_has_the_distance_that_the_step_was_measured_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a wrong reward was made of must be there, or it cannot be made again."""
+    env = playing(0, checked=True)
+    hold = torch.full((NUM,), Button.RIGHT.value, dtype=torch.int32)
+    prev_dist = env.trackers.prev_dist[1].item()
+    judge = TorchGoalOps.judge
+
+    def broken(ops: TorchGoalOps) -> None:
+        judge(ops)
+        env.trackers.reward[1] = 7.0
+
+    env._ops = TorchGoalOps(env.trackers, env.goal, env.config, env._starts)
+    monkeypatch.setattr(TorchGoalOps, "judge", broken)
+    with pytest.raises(PixelFault, match="the reward must be what the step won: env 1") as caught:
+        env.step_tensors(hold)
+    dist = env.trackers.dist[1].item()
+    assert f"dist {dist}, prev_dist {prev_dist}, episode_step 1" in caught.value.report
+    assert f"prev_dist {dist}," in env.describe(1)
+
+
+class TestDescribe:
+    def test_says_whether_the_machine_was_reset(self) -> None:
+        env = playing(3)
+        assert "was reset False" in env.describe(1)
+        env.reset_mask(torch.tensor([False, True, False]))
+        assert "was reset True" in env.describe(1)
+        assert "was reset False" in env.describe(0)
+        env.step_tensors(actions_of(NUM, 1)[0])
+        assert "was reset False" in env.describe(1)
+
+    def test_names_everything_that_a_bug_report_needs(self) -> None:
+        env = playing(5)
+        report = env.describe(2)
+        t = env.trackers
+        for name in ("dist", "prev_dist", "episode_step", "match_count", "slot"):
+            assert f"{name} {getattr(t, name)[2].item()}" in report
+        state = {name: tensor[2] for name, tensor in env.world.state().items()}
+        for name, value in (("pixels", t.frames[2]), ("stack", t.stack[2]), ("memory", state)):
+            assert f"{name} {hash_of(value)}" in report
+
+    def test_another_memory_or_screen_is_another_report(self) -> None:
+        env = playing(5)
+        first = env.describe(0)
+        assert first == playing(5).describe(0)
+        env.world.state()["presses"][0] += 1
+        hidden = env.describe(0)
+        env.trackers.frames[0, 3, 3] ^= 1
+        shown = env.describe(0)
+        assert len({first, hidden, shown}) == 3
+        parts = [dict(word.rsplit(" ", 1) for word in text.split(", ")) for text in (first, hidden)]
+        assert {name for name in parts[0] if parts[0][name] != parts[1][name]} == {"memory"}
+
+    def test_takes_what_was_before_the_step(self) -> None:
+        env = playing(2)
+        before = before_step(env.trackers)
+        before["prev_dist"][0] = 0.125
+        assert "prev_dist 0.125," in describe(env.world, env.trackers, 0, before)
+
+
+def test_a_fault_can_be_sent_to_another_process() -> None:
+    fault = PixelFault("pixels must be shades", 3, "env 3: dist 0.5")
+    again = pickle.loads(pickle.dumps(fault))
+    assert isinstance(again, PixelFault)
+    assert (str(again), again.env_id, again.report) == (str(fault), 3, "env 3: dist 0.5")
+    assert str(fault) == "pixels must be shades: env 3: dist 0.5"
+
+
+def test_copies_from_before_are_copies() -> None:
+    env = playing(2)
+    kept: list[Mapping[str, Tensor]] = [
+        before_step(env.trackers),
+        before_reset(env.world, env.trackers),
+    ]
+    values = [{name: tensor.clone() for name, tensor in each.items()} for each in kept]
+    for actions in actions_of(NUM, 5, 4):
+        env.step_tensors(actions, autoreset=True)
+    for each, expected in zip(kept, values, strict=True):
+        assert all(torch.equal(each[name], value) for name, value in expected.items())
+    assert {"cell", "presses"} <= set(kept[1])
+
+
+def test_a_world_that_restores_another_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = playing(3, checked=True)
+    reset = GridWorld.reset
+
+    def broken(world: GridWorld, mask: Tensor, slots: Tensor) -> None:
+        reset(world, mask.roll(1), slots)
+
+    monkeypatch.setattr(GridWorld, "reset", broken)
+    with pytest.raises(PixelFault, match=r"a reset must leave (cell|presses) of the others alone"):
+        env.reset_mask(torch.tensor([True, False, False]))

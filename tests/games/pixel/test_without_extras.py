@@ -1,0 +1,136 @@
+"""What is not installed is named, with what installs it; the rest goes on without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.games.pixel.worlds.game_boy_rom import square_rom
+
+_BLOCKED = """
+import sys
+for name in {missing!r}:
+    sys.modules[name] = None
+sys.argv = {argv!r}
+"""
+_CLI = "from entity_env.cli import main\nsys.exit(main())"
+_GRID = """
+from entity_env.games.pixel import Goal, GridWorld, PixelGoalEnv
+world = GridWorld(2)
+env = PixelGoalEnv(world, Goal(world.goal_frame(), 0.001))
+env.reset(0)
+print(type(env._ops).__name__)
+"""
+
+
+def without(missing: str, code: str, *argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, for which a package is not there."""
+    program = _BLOCKED.format(missing=[missing], argv=["entity-env", *argv]) + code
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, timeout=50
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A ROM that shows nothing, and a cartridge."""
+    (tmp_path / "loop.ch8").write_bytes(b"\x12\x00")
+    (tmp_path / "square.gb").write_bytes(square_rom())
+    return tmp_path
+
+
+def told(package: str, extra: str) -> str:
+    """The end of the line that names both."""
+    return (
+        f"needs the package '{package}', which is not installed: pip install 'entity-env[{extra}]'"
+    )
+
+
+COMMANDS: dict[str, tuple[str, list[str], str]] = {
+    "a game without torch": ("torch", ["play", "pixel:maze"], told("torch", "pixel")),
+    "a ROM without torch": (
+        "torch",
+        ["play", "pixel", "--rom", "loop.ch8"],
+        told("torch", "pixel"),
+    ),
+    "capturing without torch": (
+        "torch",
+        ["capture-goal", "loop.ch8", "--keys", "A", "--out", "goal"],
+        told("torch", "pixel"),
+    ),
+    "a game without Warp": ("warp", ["play", "pixel:catch"], told("warp-lang", "pixel")),
+    "a ROM without Warp": (
+        "warp",
+        ["play", "pixel", "--rom", "loop.ch8"],
+        told("warp-lang", "pixel"),
+    ),
+    "a Game Boy without PyBoy": (
+        "pyboy",
+        ["play", "pixel", "--rom", "square.gb"],
+        told("pyboy", "pyboy"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_in_one_line_what_is_missing(name: str, folder: Path) -> None:
+    missing, argv, message = COMMANDS[name]
+    before = sorted(folder.iterdir())
+    done = without(missing, _CLI, *argv, cwd=folder)
+    assert done.returncode != 0
+    [line] = done.stderr.splitlines()
+    assert line.startswith("entity-env: ")
+    assert line.endswith(message)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_names_of_the_package_without_torch(tmp_path: Path) -> None:
+    code = """
+import entity_env.games.pixel as pixel
+for name in ("PixelGoalEnv", "GridWorld", "XoChipWorld", "PyBoyWorld", "Goal"):
+    try:
+        getattr(pixel, name)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    lines = without("torch", code, cwd=tmp_path).stdout.splitlines()
+    assert lines == [
+        f"MissingExtraError entity_env.games.pixel.{name} {told('torch', 'pixel')}"
+        for name in ("PixelGoalEnv", "GridWorld", "XoChipWorld", "PyBoyWorld", "Goal")
+    ]
+
+
+def test_what_needs_no_torch_is_there_without_it(tmp_path: Path) -> None:
+    code = (
+        "from entity_env.games.pixel import Button, World\n"
+        "from entity_env.games.pixel.xo_chip import PlainMachine, program\n"
+        "machine = PlainMachine(program('maze'))\n"
+        "machine.step(0, frames=24, instructions=30)\n"
+        "print(machine.pixels().any(), Button.A.value)"
+    )
+    done = without("torch", code, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("True 0\n", "")
+
+
+@pytest.mark.parametrize("missing", ["warp", "pyboy"])
+def test_a_grid_needs_neither_warp_nor_pyboy(missing: str, tmp_path: Path) -> None:
+    done = without(missing, _GRID, cwd=tmp_path)
+    assert done.stderr == ""
+    assert done.stdout == ("TorchGoalOps\n" if missing == "warp" else "WarpGoalOps\n")
+
+
+def test_a_world_of_kernels_without_warp(tmp_path: Path) -> None:
+    code = "from entity_env.games.pixel import XoChipWorld\nXoChipWorld(bytes(2), 1)"
+    done = without("warp", code, cwd=tmp_path)
+    assert told("warp-lang", "pixel") in done.stderr.splitlines()[-1]
+
+
+def test_other_modules_that_are_missing_are_not_taken_for_torch(tmp_path: Path) -> None:
+    """A broken installation is no missing extra."""
+    own = "entity_env.games.pixel.checks"
+    done = without(own, "from entity_env.games.pixel import GridWorld", cwd=tmp_path)
+    assert "MissingExtraError" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith(f"ModuleNotFoundError: import of {own}")

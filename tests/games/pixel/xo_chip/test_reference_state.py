@@ -1,0 +1,218 @@
+"""Machines as a whole: how they begin, what halts them, copies, and what holds for any program."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from entity_env.errors import SchemaError
+from entity_env.games.pixel.worlds.world import Button
+from entity_env.games.pixel.xo_chip import CHIP8, KEYS, XOCHIP, Halt, PlainMachine, Quirks
+from entity_env.games.pixel.xo_chip.opcodes import FORMS
+from entity_env.games.pixel.xo_chip.quirks import (
+    LARGE_FONT,
+    LARGE_FONT_BYTES,
+    SMALL_FONT_BYTES,
+    double,
+    font,
+)
+from tests.games.pixel.xo_chip.reference_machines import DIALECTS, after, programs, quirks
+
+KEY_BITS = st.integers(0, 0xFFFF)
+
+
+def machine_of(code: bytes, quirks: Quirks = XOCHIP) -> PlainMachine:
+    return PlainMachine(code, quirks)
+
+
+# ---------------------------------------------------------------------------- how they begin
+
+
+def test_a_new_machine() -> None:
+    machine = PlainMachine(b"\x12\x34", CHIP8, seed=7)
+    assert machine.memory[0x200:0x203] == b"\x12\x34\0"
+    assert machine.memory[: len(font())] == font()
+    assert (machine.pc, machine.index, machine.random) == (0x200, 0, 7)
+    assert machine.v == machine.saved == [0] * 16
+    assert (machine.delay, machine.sound, machine.pitch, machine.stack) == (0, 0, 64, [])
+    assert machine.halt is Halt.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("quirks", "size"), [(CHIP8, 0), (CHIP8, 4096 - 0x1FF), (XOCHIP, 65536 - 0x1FF)]
+)
+def test_refuses_a_program_that_is_empty_or_too_large(quirks: Quirks, size: int) -> None:
+    room = quirks.memory_size - 0x200
+    with pytest.raises(SchemaError, match=f"rom: expected 1 to {room} bytes, got {size}"):
+        PlainMachine(bytes(size), quirks)
+    PlainMachine(bytes(room), quirks)
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**32])
+def test_refuses_a_seed_out_of_range(seed: int) -> None:
+    with pytest.raises(SchemaError, match=re.escape(f"seed: expected 1 to 2**32 - 1, got {seed}")):
+        PlainMachine(b"\0", seed=seed)
+
+
+@pytest.mark.parametrize("keys", [-1, 65536])
+def test_refuses_keys_that_do_not_exist_before_anything_changes(keys: int) -> None:
+    machine = machine_of(b"\x70\x01")
+    before = machine.state()
+    with pytest.raises(SchemaError, match=f"keys: expected 0 to 65535, got {keys}"):
+        machine.step(keys, frames=1, instructions=1)
+    assert machine.state() == before
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 65537])
+def test_refuses_another_size_of_memory(size: int) -> None:
+    with pytest.raises(SchemaError, match=f"memory_size: expected 4096 or 65536, got {size}"):
+        Quirks(memory_size=size)
+
+
+def test_the_buttons_have_keys_of_their_own() -> None:
+    assert set(KEYS) == set(Button)
+    assert len(set(KEYS.values())) == len(Button)
+    assert set(KEYS.values()) <= set(range(16))
+
+
+def test_the_large_digits_are_the_small_ones_doubled() -> None:
+    assert len(font()) == LARGE_FONT + 16 * LARGE_FONT_BYTES
+    for at in range(16 * SMALL_FONT_BYTES):
+        pair = font()[LARGE_FONT + 2 * at : LARGE_FONT + 2 * at + 2]
+        assert pair[0] == pair[1] == double(font()[at] >> 4, 4)
+
+
+def test_double() -> None:
+    assert double(0b1011, 4) == 0b11001111
+    assert double(0b1011, 2) == 0b1111
+
+
+# ---------------------------------------------------------------------------- what halts them
+
+
+def known(opcode: int) -> bool:
+    code = opcode.to_bytes(2)
+    return any(form.decode((code + bytes(2))[: form.size]) is not None for form in FORMS)
+
+
+@pytest.mark.parametrize("first", range(16))
+def test_every_opcode_is_known_or_halts(first: int) -> None:
+    room = 256 if first in (0x0, 0x5, 0x8, 0x9, 0xE, 0xF) else 16
+    rng = np.random.default_rng(first)
+    rests = {
+        *rng.integers(4096, size=room).tolist(),
+        *range(256),
+        *range(0, 4096, 256),
+        *range(1, 4096, 256),
+    }
+    machine = machine_of(b"\0\0")
+    for rest in rests:
+        machine.memory[0x200:0x202] = (first << 12 | rest).to_bytes(2)
+        tried = machine.copy()
+        tried.step(0, frames=1, instructions=1)
+        is_unknown = tried.halt is Halt.UNKNOWN_OPCODE
+        assert is_unknown is not known(first << 12 | rest), f"{first << 12 | rest:04X}"
+
+
+@pytest.mark.parametrize("opcode", [0x0000, 0x0123, 0x00E1, 0x5121, 0x5124, 0x8128, 0x9121,
+                                    0xE19F, 0xF401, 0xF100, 0xF102, 0xF1FF])  # fmt: skip
+def test_an_unknown_opcode_halts_and_changes_nothing_else(opcode: int) -> None:
+    machine = machine_of(opcode.to_bytes(2))
+    before = machine.state()
+    machine.step(0xFFFF, frames=3, instructions=5)
+    assert machine.state() == {**before, "halt": Halt.UNKNOWN_OPCODE}
+
+
+def test_exit_halts() -> None:
+    machine = after("v0 = 9\ndelay = v0\nexit", frames=7, instructions=5)
+    assert machine.halt is Halt.EXIT
+    assert machine.pc == 0x204
+    assert machine.delay == 9
+
+
+def test_a_return_without_a_call_halts() -> None:
+    machine = after("v1 = 1\nreturn", instructions=5)
+    assert (machine.halt, machine.pc) == (Halt.STACK_UNDERFLOW, 0x202)
+
+
+def test_the_seventeenth_call_halts() -> None:
+    machine = after("again: v1 += 1\ncall again", frames=9, instructions=9)
+    assert (machine.halt, machine.pc) == (Halt.STACK_OVERFLOW, 0x202)
+    assert machine.v[1] == 17
+    assert machine.stack == [0x204] * 16
+
+
+# ---------------------------------------------------------------------------- any program
+
+
+def in_range(machine: PlainMachine) -> bool:
+    numbers = [*machine.v, *machine.saved, machine.delay, machine.sound, machine.pitch]
+    rows = [row for plane in machine.screen.planes for row in plane]
+    return (
+        all(0 <= number <= 255 for number in numbers)
+        and all(0 <= row < 2**128 for row in rows)
+        and all(len(plane) == 64 for plane in machine.screen.planes)
+        and 0 <= machine.index <= 0xFFFF
+        and 0 <= machine.pc < machine.quirks.memory_size
+        and len(machine.memory) == machine.quirks.memory_size
+        and len(machine.stack) <= 16
+        and 0 <= machine.screen.selected <= 3
+        and 1 <= machine.random < 2**32
+    )
+
+
+@settings(max_examples=60)
+@given(programs(), quirks(), st.lists(KEY_BITS, min_size=1, max_size=4))
+def test_any_program_keeps_everything_in_range(
+    code: bytes, quirks: Quirks, keys: list[int]
+) -> None:
+    machine = machine_of(code, quirks)
+    for held in keys:
+        machine.step(held, frames=3, instructions=11)
+        assert in_range(machine)
+
+
+@settings(max_examples=40)
+@given(programs(), quirks(), KEY_BITS, KEY_BITS)
+def test_copies_share_nothing_and_go_the_same_way(
+    code: bytes, quirks: Quirks, first: int, second: int
+) -> None:
+    machine = machine_of(code, quirks)
+    machine.step(first, frames=2, instructions=11)
+    copy, before = machine.copy(), machine.state()
+    assert copy.state() == before
+    machine.step(second, frames=2, instructions=11)
+    assert copy.state() == before
+    copy.step(second, frames=2, instructions=11)
+    assert copy.state() == machine.state()
+
+
+@settings(max_examples=40)
+@given(programs(), quirks(), KEY_BITS)
+def test_a_halted_machine_never_changes(code: bytes, quirks: Quirks, keys: int) -> None:
+    machine = machine_of(code, quirks)
+    machine.step(keys, frames=4, instructions=30)
+    if machine.halt:
+        before = machine.state()
+        machine.step(keys ^ 0xFFFF, frames=2, instructions=30)
+        assert machine.state() == before
+
+
+@settings(max_examples=40)
+@given(programs(), st.sampled_from(DIALECTS), KEY_BITS)
+def test_frames_may_be_cut_anywhere(code: bytes, quirks: Quirks, keys: int) -> None:
+    whole, cut = machine_of(code, quirks), machine_of(code, quirks)
+    whole.step(keys, frames=5, instructions=7)
+    for frames in (2, 0, 3):
+        cut.step(keys, frames=frames, instructions=7)
+    assert whole.state() == cut.state()
+
+
+def test_the_state_is_a_copy_of_all_attributes() -> None:
+    machine = machine_of(b"\x61\x05")
+    state = machine.state()
+    assert set(state) == set(vars(machine))
+    machine.step(0, frames=1, instructions=1)
+    assert machine.state() != state
+    assert state["v"] == [0] * 16

@@ -1,0 +1,686 @@
+"""Many boards at once play the plain game: its observations, its ends, its words for mistakes."""
+
+import dataclasses
+import importlib
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+from entity_env import (
+    GLOBAL_ENTITY,
+    ClosedError,
+    MissingExtraError,
+    Obs,
+    ProtocolError,
+    RaggedArray,
+    SchemaError,
+    UsageError,
+    VecEnvironment,
+    VecObs,
+)
+from entity_env.agents import RandomAgent
+from entity_env.core.draws import Draws, drawn, episode_seeds, runs
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.games import multi_snake
+from entity_env.games.multi_snake import Move, play
+from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch
+from entity_env.vec import VecEnv
+from tests.helpers.batches import assert_same
+from tests.helpers.scripted_agent import ScriptedAgent
+
+Batch: TypeAlias = VecEnv | MultiSnakeBatch
+
+MODES: tuple[Autoreset, ...] = ("same_step", "next_step", "disabled")
+small = partial(MultiSnakeBatch, board_size=4, num_snakes=2, max_snake_length=3, max_step=12)
+each_mode = pytest.mark.parametrize("autoreset", MODES)
+each_kernel = pytest.mark.parametrize("compiled", [True, False], ids=["numba", "numpy"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain_game_draws_alike() -> Iterator[None]:
+    """Lets the plain game draw as many boards at once do: all else must follow."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Not by its name: in `entity_env.games` that is the game.
+        patch.setattr(sys.modules["entity_env.games.multi_snake"], "Random", Draws)
+        yield
+
+
+def acted(vec: MultiSnakeBatch, *moves: int) -> VecObs:
+    return vec.act({"Move": np.array(moves, dtype=np.int64)})
+
+
+def all_three(
+    num_envs: int, seed: int, autoreset: Autoreset, changes: dict[str, Any]
+) -> list[Batch]:
+    plain = VecEnv(multi_snake.with_settings(**changes), num_envs, seed=seed, autoreset=autoreset)
+    return [
+        plain,
+        *(
+            MultiSnakeBatch(num_envs, seed=seed, autoreset=autoreset, compiled=compiled, **changes)
+            for compiled in (True, False)
+        ),
+    ]
+
+
+def _reset(seed: int | None, one: Batch) -> VecObs:
+    return one.reset(seed)
+
+
+def _reset_envs(mask: NDArray[np.bool_], seed: int | None, one: Batch) -> VecObs:
+    return one.reset_envs(mask, seed)
+
+
+def assert_equal(first: VecObs, second: VecObs) -> None:
+    """Compares two batches, and what they say of ended episodes."""
+    assert_same(first, second)
+    for name in ("reward", "terminated", "truncated", "env_id", "agent_id"):
+        one, two = getattr(first, name), getattr(second, name)
+        assert one.dtype == two.dtype, name
+        assert_array_equal(one, two, err_msg=name)
+    assert list(first.episodes) == list(second.episodes)
+    assert (first.final is None) == (second.final is None)
+    if first.final is not None and second.final is not None:
+        assert_equal(first.final, second.final)
+
+
+def chosen(obs: VecObs, rng: np.random.Generator, greed: float) -> NDArray[np.int64]:
+    """Moves of all actors, most of them towards their food."""
+    acts = np.repeat(obs.is_ready, obs.features["Head"].lengths)
+    way = obs.features["Food"].values[acts, :2] - obs.features["Head"].values[acts, :2]
+    x, y = way.T
+    across = np.where(x > 0, 3, 2)
+    along = np.where(y > 0, 0, 1)
+    moves = np.where(abs(x) > abs(y), across, along)
+    return np.where(rng.random(len(moves)) < greed, moves, rng.integers(0, 4, len(moves)))
+
+
+class Lockstep:
+    """Several executors that do the same, and are compared after every call."""
+
+    def __init__(self, executors: list[Batch]) -> None:
+        self.executors = executors
+        self.obs = self.do(lambda one: one.reset())
+
+    def do(self, call: Callable[[Batch], VecObs]) -> VecObs:
+        first, *others = [call(one) for one in self.executors]
+        for other in others:
+            assert_equal(first, other)
+        self.obs = first
+        return first
+
+    def act(self, moves: NDArray[np.int64]) -> VecObs:
+        return self.do(lambda one: one.act({"Move": moves}))
+
+    def close(self) -> None:
+        for one in self.executors:
+            one.close()
+
+
+@st.composite
+def game_settings(draw: st.DrawFn) -> dict[str, int]:
+    num_snakes = draw(st.integers(1, 4))
+    max_snake_length = draw(st.integers(2, 5))
+    least = int(np.ceil(np.sqrt(num_snakes * (max_snake_length + 1))))
+    return {
+        "board_size": draw(st.integers(least, least + 3)),
+        "num_snakes": num_snakes,
+        "max_snake_length": max_snake_length,
+        "max_step": draw(st.integers(1, 40)),
+    }
+
+
+@settings(max_examples=40)
+@given(
+    changes=game_settings(),
+    num_envs=st.integers(1, 4),
+    seed=st.integers(0, 2**130),
+    autoreset=st.sampled_from(MODES),
+    greed=st.sampled_from([0.0, 0.7, 0.9, 1.0]),
+    actions_seed=st.integers(0, 2**32),
+)
+def test_it_plays_the_plain_game_move_for_move(
+    changes: dict[str, Any],
+    num_envs: int,
+    seed: int,
+    autoreset: Autoreset,
+    greed: float,
+    actions_seed: int,
+) -> None:
+    run = Lockstep(all_three(num_envs, seed, autoreset, changes))
+    rng = np.random.default_rng(actions_seed)
+    for _ in range(25):
+        over = run.obs.done
+        if autoreset == "disabled" and over.any():
+            mask = over | (rng.random(num_envs) < 0.2)
+            again = None if rng.random() < 0.7 else int(rng.integers(99))
+            run.do(partial(_reset_envs, mask, again))
+        run.act(chosen(run.obs, rng, greed))
+        if rng.random() < 0.05:
+            again = None if rng.random() < 0.5 else int(rng.integers(9))
+            run.do(partial(_reset, again))
+    run.close()
+
+
+def test_everything_that_can_happen_does() -> None:
+    """No rule that the test above would compare is out of its reach."""
+    seen: Counter[str] = Counter()
+    rng = np.random.default_rng(1)
+    for num_snakes in (1, 2):
+        changes = {"board_size": 4, "num_snakes": num_snakes, "max_snake_length": 3, "max_step": 9}
+        run = Lockstep(all_three(8, 1, "same_step", changes))
+        before = run.obs.features["Food"].values.copy()
+        for _ in range(100):
+            obs = run.act(chosen(run.obs, rng, greed=0.9))
+            food = obs.features["Food"].values.copy()
+            moved = (food != before).reshape(8, -1).any(axis=1)
+            before = food
+            seen["grew"] += int((obs.reward > 0).sum())
+            seen["ate at full length"] += int((moved & (obs.reward == 0) & ~obs.done).sum())
+            seen["all grown"] += sum(episode.reward == 1 for episode in obs.episodes)
+            seen["cut"] += int(obs.truncated.sum())
+            seen["crashed"] += sum(e.terminated and e.reward < 1 for e in obs.episodes)
+        run.close()
+    assert set(+seen) == {"grew", "ate at full length", "all grown", "cut", "crashed"}
+
+
+@each_kernel
+def test_a_full_size_batch_plays_the_plain_game_too(compiled: bool) -> None:
+    plain = VecEnv(multi_snake, 64, seed=5)
+    run = Lockstep([plain, MultiSnakeBatch(64, seed=5, compiled=compiled)])
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        run.act(chosen(run.obs, rng, greed=0.9))
+    assert run.obs.features["Segment"].lengths.max() > 3
+    run.close()
+
+
+@each_kernel
+def test_the_plain_game_repeats_an_episode_from_its_seed(compiled: bool) -> None:
+    rng = np.random.default_rng(3)
+    vec = MultiSnakeBatch(1, seed=3, autoreset="next_step", compiled=compiled)
+    obs = vec.reset()
+    moves: list[list[Move]] = []
+    heads = [obs.features["Head"].values[:, :2].tolist()]
+    while not obs.episodes:
+        indices = chosen(obs, rng, greed=0.9)
+        moves.append([list(Move)[index] for index in indices])
+        obs = vec.act({"Move": indices})
+        heads.append(obs.features["Head"].values[:, :2].tolist())
+    [episode] = obs.episodes
+    shown: list[list[list[int]]] = []
+
+    def answer(obs: Obs) -> list[Move]:
+        shown.append([[head.x, head.y] for head in obs.groups[0]])
+        return moves[len(shown) - 1]
+
+    agent = ScriptedAgent(answer, episodes=1)
+    play(agent, seed=episode.seed)
+    shown.append([[head.x, head.y] for head in agent.end.obs.groups[0]])
+    assert shown == heads
+    assert agent.end.num_steps == episode.length
+    assert agent.end.score == episode.reward
+
+
+class TestDraws:
+    @given(
+        seed=st.integers(0, 2**200),
+        env_ids=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=3),
+        number=st.integers(0, 2**37),
+    )
+    def test_seeds_are_those_of_every_other_executor(
+        self, seed: int, env_ids: list[int], number: int
+    ) -> None:
+        begun = runs(seed, np.array(env_ids, dtype=np.int64))
+        seeds = episode_seeds(begun, np.full(len(env_ids), number, dtype=np.uint64))
+        assert seeds.tolist() == [EpisodeSeeds(seed, env_id)[number] for env_id in env_ids]
+
+    @given(seed=st.integers(0, 2**64 - 1), num_items=st.integers(1, 2**20))
+    def test_python_and_numpy_draw_the_same(self, seed: int, num_items: int) -> None:
+        draws = Draws()
+        draws.seed(seed)
+        states = [(seed + k * 0x9E3779B97F4A7C15) % 2**64 for k in range(1, 6)]
+        indices = drawn(np.array(states, dtype=np.uint64), np.full(5, num_items, dtype=np.uint64))
+        assert indices.tolist() == [draws.choice(range(num_items)) for _ in states]
+
+    def test_they_are_those_of_splitmix64(self) -> None:
+        """Its first outputs for the seed 1234567, which other implementations name as a check."""
+        draws = Draws()
+        draws.seed(1234567)
+        whole = range(2**32)
+        wanted = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+        assert [draws.choice(whole) for _ in wanted] == [z >> 32 for z in wanted]
+
+    def test_all_cells_are_drawn_about_equally(self) -> None:
+        draws = Draws()
+        counts = Counter(
+            draws.choice(range(10)) for seed in range(2000) for _ in _seeded(draws, seed)
+        )
+        assert min(counts.values()) > 850
+        assert max(counts.values()) < 1150
+
+
+def _seeded(draws: Draws, seed: int) -> range:
+    draws.seed(seed)
+    return range(5)
+
+
+class TestSpaces:
+    def test_they_are_those_of_the_plain_game(self) -> None:
+        vec: VecEnvironment = MultiSnakeBatch(2)
+        assert vec.obs_space() == multi_snake.obs_space()
+        assert vec.action_space() == multi_snake.action_space()
+        assert vec.num_rows == 2
+
+    @each_mode
+    def test_its_arrays_are_as_declared(self, autoreset: Autoreset) -> None:
+        with MultiSnakeBatch(3, autoreset=autoreset) as vec:
+            obs = vec.reset()
+        assert len(vec) == len(obs) == 3
+        assert list(obs.features) == ["Head", "Segment", "Food", GLOBAL_ENTITY]
+        for ragged in obs.features.values():
+            assert ragged.values.dtype == np.float32
+            assert ragged.values.flags.c_contiguous
+            assert ragged.lengths.sum() == len(ragged.values)
+        assert obs.is_ready.all()
+        assert not obs.done.any()
+        assert obs.final is None
+        assert list(obs.episodes) == []
+
+
+class TestCalls:
+    @each_mode
+    def test_act_is_send_and_recv(self, autoreset: Autoreset) -> None:
+        one, other = (small(4, autoreset=autoreset) for _ in range(2))
+        first, second = one.reset(), other.reset()
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            moves = chosen(first, rng, greed=0.5)
+            shown = _copied(second)
+            other.send({"Move": moves})
+            assert_equal(second, shown)
+            kept = moves.copy()
+            moves[:] = 0  # the caller may use its array again
+            second = other.recv()
+            first = one.act({"Move": kept})
+            assert_equal(first, second)
+            if autoreset == "disabled":
+                mask = first.done
+                first, second = one.reset_envs(mask), other.reset_envs(mask)
+
+    @each_kernel
+    def test_a_seed_replays(self, compiled: bool) -> None:
+        vec = small(3, seed=9, compiled=compiled)
+        batches = []
+        for _ in range(2):
+            obs = vec.reset(seed=4)
+            rng = np.random.default_rng(1)
+            for _ in range(15):
+                obs = vec.act({"Move": chosen(obs, rng, greed=0.8)})
+            batches.append(_copied(obs))
+        assert_equal(*batches)
+        with small(3, seed=4, compiled=compiled) as fresh:
+            assert_equal(fresh.reset(), vec.reset(seed=4))
+
+    def test_a_reset_drops_what_was_sent(self) -> None:
+        vec = small(2)
+        vec.reset()
+        vec.send({"Move": np.zeros(4, dtype=np.int64)})
+        vec.reset()
+        with pytest.raises(ProtocolError, match="no actions were sent"):
+            vec.recv()
+
+    def test_episodes_stay_what_they_are(self) -> None:
+        vec = small(8, seed=1)
+        obs = vec.reset()
+        rng = np.random.default_rng(0)
+        kept = []
+        for _ in range(60):
+            obs = vec.act({"Move": chosen(obs, rng, greed=0.3)})
+            kept.append((obs.episodes, repr(list(obs.episodes))))
+        assert sum(len(episodes) for episodes, _ in kept) > 20
+        for episodes, shown in kept:
+            assert repr(list(episodes)) == shown
+        latest = next(episodes for episodes, _ in reversed(kept) if len(episodes) > 1)
+        assert latest[-1] == list(latest)[-1]
+        assert latest[:2] == list(latest)[:2]
+        assert repr(latest) == repr(list(latest))
+
+    def test_what_was_shown_may_be_spoilt(self) -> None:
+        """Nobody but the boards themselves knows where the snakes are."""
+        one, other = (small(4, seed=2) for _ in range(2))
+        first, second = one.reset(), other.reset()
+        rng = np.random.default_rng(0)
+        for _ in range(30):
+            moves = chosen(first, rng, greed=0.9)
+            for ragged in second.features.values():
+                ragged.values[:] = np.nan
+            second.reward[:] = 7
+            second.terminated[:] = True
+            first, second = one.act({"Move": moves}), other.act({"Move": moves})
+            assert_equal(first, second)
+
+    @each_kernel
+    @each_mode
+    def test_closed_it_refuses_everything(self, autoreset: Autoreset, compiled: bool) -> None:
+        vec = MultiSnakeBatch(2, autoreset=autoreset, compiled=compiled)
+        vec.reset()
+        vec.close()
+        vec.close()
+        moves = {"Move": np.zeros(4, dtype=np.int64)}
+        for call in (vec.reset, vec.recv, lambda: vec.act(moves), lambda: vec.send(moves)):
+            with pytest.raises(ClosedError, match="make a new one"):
+                call()
+
+
+class TestOrderOfCalls:
+    def test_reset_comes_first(self) -> None:
+        vec = MultiSnakeBatch(1, autoreset="disabled")
+        calls: list[Callable[[], object]] = [
+            lambda: vec.act({}),
+            lambda: vec.send({}),
+            vec.recv,
+            lambda: vec.reset_envs([True]),
+        ]
+        for call in calls:
+            with pytest.raises(ProtocolError, match="call reset first"):
+                call()
+
+    def test_nothing_comes_between_send_and_recv(self) -> None:
+        vec = MultiSnakeBatch(1, autoreset="disabled")
+        vec.reset()
+        moves = {"Move": np.zeros(2, dtype=np.int64)}
+        vec.send(moves)
+        calls: list[Callable[[], object]] = [
+            lambda: vec.send(moves),
+            lambda: vec.act(moves),
+            lambda: vec.reset_envs([True]),
+        ]
+        for call in calls:
+            with pytest.raises(ProtocolError, match="call recv before"):
+                call()
+        vec.recv()
+
+    @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+    def test_only_without_autoreset_is_there_anything_to_reset(self, autoreset: Autoreset) -> None:
+        vec = MultiSnakeBatch(1, autoreset=autoreset)
+        vec.reset()
+        with pytest.raises(ProtocolError, match=f'needs autoreset="disabled".*{autoreset}'):
+            vec.reset_envs([True])
+
+    @each_kernel
+    def test_what_is_over_must_be_reset(self, compiled: bool) -> None:
+        vec = small(3, autoreset="disabled", compiled=compiled, max_step=1)
+        vec.reset()
+        vec.act({"Move": np.zeros(6, dtype=np.int64)})
+        vec.reset_envs([False, True, False])
+        with pytest.raises(ProtocolError, match=r"environments \[0, 2\] have ended"):
+            vec.act({"Move": np.zeros(2, dtype=np.int64)})
+        obs = vec.reset_envs(np.array([True, False, True]))
+        assert obs.is_ready.all()
+        assert vec.act({"Move": np.zeros(6, dtype=np.int64)}).done.all()
+
+    @pytest.mark.parametrize(
+        "mask", [[True], [1, 0], np.zeros((2, 1), dtype=bool), np.zeros(2, dtype=np.uint8), True]
+    )
+    def test_a_mask_has_a_bool_for_every_environment(self, mask: Any) -> None:  # noqa: ANN401
+        vec = MultiSnakeBatch(2, autoreset="disabled")
+        before = _copied(vec.reset())
+        with pytest.raises(SchemaError, match=r"mask needs the shape \(2,\) and bools"):
+            vec.reset_envs(mask)
+        assert_equal(before, vec.reset_envs([False, False]))
+
+    @pytest.mark.parametrize("seed", [-1, 1.5, True, "1"])
+    def test_a_seed_is_no_negative_integer(self, seed: Any) -> None:  # noqa: ANN401
+        with pytest.raises(UsageError, match="a seed must be an integer"):
+            MultiSnakeBatch(2, seed=seed)
+        vec = MultiSnakeBatch(2, autoreset="disabled")
+        before = _copied(vec.reset())
+        for call in (vec.reset, lambda seed: vec.reset_envs([True, True], seed)):
+            with pytest.raises(UsageError, match="a seed must be an integer"):
+                call(seed)
+        assert_equal(before, vec.reset_envs([False, False]))
+
+
+BAD_ACTIONS: list[Any] = [
+    [0, 0, 0, 0],
+    {},
+    {"Turn": np.zeros(4, dtype=np.int64)},
+    {"Move": np.zeros(4, dtype=np.int64), "Turn": []},
+    {"Move": 3},
+    {"Move": np.zeros(3, dtype=np.int64)},
+    {"Move": np.zeros(5, dtype=np.int64)},
+    {"Move": []},
+    {"Move": np.zeros(4)},
+    {"Move": np.zeros(4, dtype=bool)},
+    {"Move": np.zeros((4, 1), dtype=np.int64)},
+    {"Move": [0, 1, 2, 4]},
+    {"Move": [0, 1, -1, 9]},
+    {"Move": np.array([0, 1, 2, -1], dtype=np.int8)},
+    {"Move": np.array([0, 1, 2**63 + 1, 0], dtype=np.uint64)},
+    {"Move": [[0, 1], [2]]},
+    {"Move": ["UP"] * 4},
+    {"Move": RaggedArray(np.zeros(4, dtype=np.int64), [4])},
+    {"Move": RaggedArray(np.zeros(4, dtype=np.int64), [1, 3])},
+    {"Move": RaggedArray(np.array([0, 0, 0, 4]), [2, 2])},
+    {"Move": RaggedArray(np.zeros(4, dtype=np.float32), [2, 2])},
+]
+
+
+class TestActions:
+    @each_kernel
+    @pytest.mark.parametrize("actions", BAD_ACTIONS, ids=str)
+    def test_bad_ones_are_refused_as_anywhere_else(self, actions: Any, compiled: bool) -> None:  # noqa: ANN401
+        vec = MultiSnakeBatch(2, compiled=compiled)
+        before = _copied(vec.reset())
+        with VecEnv(multi_snake, 2) as plain:
+            first = plain.reset()
+            with pytest.raises(SchemaError) as expected:
+                plain.act(actions)
+            with pytest.raises(SchemaError) as refused:
+                vec.act(actions)
+            with pytest.raises(SchemaError):
+                vec.send(actions)
+            assert str(refused.value) == str(expected.value)
+            assert_equal(first, before)
+            moves = {"Move": np.array([0, 1, 2, 3])}
+            assert_equal(plain.act(moves), vec.act(moves))
+
+    @pytest.mark.parametrize(
+        "moves",
+        [
+            [0, 1, 2, 3],
+            (0, 1, 2, 3),
+            np.array([0, 1, 2, 3], dtype=np.int8),
+            np.array([0, 1, 2, 3], dtype=np.uint64),
+            np.array([0, 9, 1, 9, 2, 9, 3, 9])[::2],
+            RaggedArray(np.array([0, 1, 2, 3]), [2, 2]),
+        ],
+        ids=["list", "tuple", "int8", "uint64", "strided", "ragged"],
+    )
+    def test_good_ones_of_any_kind_are_performed(self, moves: Any) -> None:  # noqa: ANN401
+        one, other = MultiSnakeBatch(2), MultiSnakeBatch(2)
+        one.reset()
+        other.reset()
+        assert_equal(one.act({"Move": np.array([0, 1, 2, 3])}), other.act({"Move": moves}))
+
+    def test_nobody_needs_a_move_when_all_are_over(self) -> None:
+        vec = small(2, autoreset="next_step", max_step=1)
+        vec.reset()
+        obs = vec.act({"Move": np.zeros(4, dtype=np.int64)})
+        assert not obs.is_ready.any()
+        assert vec.act({}).is_ready.all()
+        obs = acted(vec, 3, 2, 1, 0)
+        assert acted(vec).is_ready.all()
+
+    def test_only_those_who_act_are_named(self) -> None:
+        """Of two boards the first is over: the only actors are those of the second."""
+        for autoreset in MODES[1:]:
+            vec = small(2, seed=0, autoreset=autoreset)
+            obs = vec.reset()
+            rng = np.random.default_rng(0)
+            while not (obs.done[0] and not obs.done[1]):
+                if autoreset == "disabled" and obs.done.any():
+                    obs = vec.reset_envs(obs.done)
+                obs = vec.act({"Move": chosen(obs, rng, greed=0.5)})
+            if autoreset == "next_step":
+                with pytest.raises(SchemaError, match="actor 1 of env 1 chose 4"):
+                    acted(vec, 0, 4)
+                with pytest.raises(SchemaError, match="env 0 has 0 actors, got 1 values"):
+                    vec.act({"Move": RaggedArray(np.zeros(2, dtype=np.int64), [1, 1])})
+                with pytest.raises(SchemaError, match="2 actors wait for it, the first in env 1"):
+                    vec.act({})
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"num_snakes": 0},
+            {"max_step": 0},
+            {"max_snake_length": 1},
+            {"board_size": 0},
+            {"board_size": 4},
+            {"board_size": 5.0},
+            {"num_snakes": "two"},
+            {"max_step": True},
+        ],
+        ids=str,
+    )
+    def test_it_refuses_what_the_plain_game_refuses(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(UsageError) as expected:
+            multi_snake.run(RandomAgent(seed=1), **changes)
+        with pytest.raises(UsageError) as refused:
+            MultiSnakeBatch(1, **changes)
+        assert str(refused.value) == str(expected.value)
+
+    def test_it_reads_what_the_plain_game_reads(self) -> None:
+        """From a command line, say."""
+        changes: dict[str, Any] = {"num_snakes": "3", "board_size": "6"}
+        with MultiSnakeBatch(2, **changes) as vec:
+            assert vec.reset().features["Head"].lengths.tolist() == [3, 3]
+
+    @pytest.mark.parametrize("num_envs", [0, -1, 1.0, True, "1"])
+    def test_there_is_at_least_one_environment(self, num_envs: Any) -> None:  # noqa: ANN401
+        with pytest.raises(UsageError, match="num_envs must be an integer, 1 or more"):
+            MultiSnakeBatch(num_envs)
+
+    def test_there_are_three_modes(self) -> None:
+        with pytest.raises(UsageError, match="autoreset must be one of same_step, next_step"):
+            MultiSnakeBatch(1, autoreset="never")  # type: ignore[arg-type]
+
+    def test_an_episode_may_be_as_long_as_one_likes(self) -> None:
+        vec = MultiSnakeBatch(1, max_step=10**30)
+        assert not vec.reset().done.any()
+        assert len(acted(vec, 0, 0)) == 1
+
+
+def test_a_place_without_a_cache_compiles_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba import njit
+
+    from entity_env.games.multi_snake_batch import kernels as compiled
+
+    def uncached(**options: Any) -> Any:  # noqa: ANN401
+        if "cache" in options:
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    monkeypatch.setattr(compiled, "njit", uncached)
+
+    def first(values: NDArray[np.int64]) -> int:
+        return int(values[0])
+
+    assert compiled._entered(first)(np.array([7])) == 7
+
+
+class TestWithoutNumba:
+    @pytest.fixture(autouse=True)
+    def no_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        find = importlib.util.find_spec
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name: None if name == "numba" else find(name)
+        )
+
+    def test_numpy_does_the_same(self) -> None:
+        run = Lockstep([VecEnv(multi_snake, 3), MultiSnakeBatch(3)])
+        rng = np.random.default_rng(0)
+        for _ in range(10):
+            run.act(chosen(run.obs, rng, greed=0.8))
+        run.close()
+
+    def test_asking_for_it_names_the_extra(self) -> None:
+        with pytest.raises(MissingExtraError, match=r"numba.*entity-env\[fast\]"):
+            MultiSnakeBatch(3, compiled=True)
+
+
+def test_importing_it_does_not_import_numba(run_python: Callable[[str], str]) -> None:
+    code = "import sys, entity_env.games.multi_snake_batch; print('numba' in sys.modules)"
+    assert run_python(code) == "False"
+
+
+@pytest.fixture
+def run_python() -> Callable[[str], str]:
+    import subprocess
+
+    def run(code: str) -> str:
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert not result.returncode, result.stderr
+        return result.stdout.strip()
+
+    return run
+
+
+def test_an_agent_trained_on_it_plays_the_plain_game(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    assert torch
+    from entity_env.agents.load import load_agent
+    from entity_env.agents.ppo import PPOConfig, train
+    from entity_env.agents.rogue_net import RogueNetConfig
+
+    config = PPOConfig(
+        total_steps=256,
+        num_steps=8,
+        minibatch_size=64,
+        net=RogueNetConfig(d_model=16, n_layer=1),
+    )
+    with MultiSnakeBatch(16, num_snakes=2) as vec:
+        result = train(vec, config, out=tmp_path)
+    assert result.progress.step == 256
+    episodes = multi_snake.run(load_agent(tmp_path), episodes=3)
+    assert len(episodes) == 3
+
+
+def test_a_random_agent_plays_all_boards() -> None:
+    agent = RandomAgent(seed=1)
+    with MultiSnakeBatch(16) as vec:
+        obs = vec.reset(seed=1)
+        num_episodes = 0
+        for _ in range(50):
+            obs = vec.act(agent.decide_batch(obs, multi_snake.schema))
+            num_episodes += len(obs.episodes)
+    assert num_episodes > 20
+
+
+def _copied(obs: VecObs) -> VecObs:
+    """A batch that later steps leave alone."""
+    return dataclasses.replace(
+        obs,
+        features={name: ragged.copy() for name, ragged in obs.features.items()},
+        action_masks={
+            name: dataclasses.replace(mask, actors=mask.actors.copy())
+            for name, mask in obs.action_masks.items()
+        },
+        reward=obs.reward.copy(),
+        terminated=obs.terminated.copy(),
+        truncated=obs.truncated.copy(),
+        final=None if obs.final is None else _copied(obs.final),
+    )

@@ -1,0 +1,136 @@
+"""Batches for tests: finishing a writer, comparing two batches, or one with plain lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_array_equal
+
+from entity_env import (
+    GLOBAL_ENTITY,
+    ActionType,
+    Metric,
+    RaggedArray,
+    VecObs,
+    VecSelectEntityActionMask,
+)
+from entity_env.batching.entity_buffer import BatchWriter
+from entity_env.core.vec_obs import VecActionMask
+from tests.helpers.strategies import (
+    ACTIONS,
+    CALL,
+    EAT,
+    STEER,
+    Food,
+    Rock,
+    Scene,
+    Snake,
+    features_of,
+)
+
+CLASSES: tuple[type, ...] = (Snake, Food, Rock)
+"""What the scenes show, in the order of the observation space."""
+
+
+def finish(writer: BatchWriter) -> VecObs:
+    """The batch that a writer gathered, with rewards of 0."""
+    num_rows = writer.num_rows
+    return writer.finish(
+        reward=np.zeros(num_rows, dtype=np.float32),
+        terminated=np.zeros(num_rows, dtype=np.bool_),
+        truncated=np.zeros(num_rows, dtype=np.bool_),
+        env_id=np.arange(num_rows),
+        agent_id=np.zeros(num_rows, dtype=np.int64),
+    )
+
+
+def assert_same(first: VecObs, second: VecObs) -> None:
+    """Compares everything that the observations of two batches say."""
+    assert list(first.features) == list(second.features)
+    for name, rows in first.features.items():
+        assert_same_ragged(rows, second.features[name])
+    assert set(first.visible) == set(second.visible)
+    for name, seen in first.visible.items():
+        assert_same_ragged(seen, second.visible[name])
+    assert list(first.action_masks) == list(second.action_masks)
+    for name, mask in first.action_masks.items():
+        assert_same_mask(mask, second.action_masks[name])
+    assert first.metrics == second.metrics
+
+
+def assert_same_mask(first: VecActionMask, second: VecActionMask) -> None:
+    assert type(first) is type(second)
+    for part in ("actors", "actees", "mask"):
+        one, two = getattr(first, part, None), getattr(second, part, None)
+        assert (one is None) == (two is None), part
+        if one is not None and two is not None:
+            assert_same_ragged(one, two)
+
+
+def assert_same_ragged(first: RaggedArray[Any], second: RaggedArray[Any]) -> None:
+    assert first.values.dtype == second.values.dtype
+    assert_array_equal(first.lengths, second.lengths)
+    assert_array_equal(first.values, second.values)
+
+
+def assert_shows(batch: VecObs, scenes: Sequence[Scene]) -> None:
+    """Compares a batch with the scenes that it was made of, one number at a time."""
+    assert list(batch.features) == [*(cls.__name__ for cls in CLASSES), GLOBAL_ENTITY]
+    hidden = {cls.__name__ for scene in scenes for cls in scene.visible}
+    assert set(batch.visible) == hidden
+    for row, scene in enumerate(scenes):
+        for cls in CLASSES:
+            entities = scene.entities_of(cls)
+            shown = batch.features[cls.__name__][row].tolist()
+            assert shown == [features_of(entity) for entity in entities]
+            if cls.__name__ in hidden:
+                expected = scene.visible.get(cls, [True] * len(entities))
+                assert batch.visible[cls.__name__][row].tolist() == expected
+        assert batch.features[GLOBAL_ENTITY][row].tolist() == [features_of(scene.world)]
+        for action in ACTIONS:
+            _assert_asks(batch.action_masks[action.name], row, scene, action)
+    for action in ACTIONS:
+        has_mask = any(action in scene.masks for scene in scenes)
+        assert (getattr(batch.action_masks[action.name], "mask", None) is not None) == has_mask
+    assert batch.metrics == _metrics(scenes)
+
+
+def _assert_asks(mask: VecActionMask, row: int, scene: Scene, action: ActionType[Any]) -> None:
+    index_of = {
+        (cls, i): first + i
+        for cls, first in zip(CLASSES, _offsets(scene), strict=True)
+        for i in range(len(scene.entities_of(cls)))
+    }
+    actors: list[int] = []
+    if action in scene.asked:
+        actors = [index_of[actor] for actor in scene.actors_of(action)]
+        if action is CALL:
+            actors = [len(index_of)]
+    assert mask.actors[row].tolist() == actors
+    num_choices = 4
+    if action is EAT:
+        asked = action in scene.asked
+        actees = [index_of[Food, i] for i in range(len(scene.entities_of(Food)))] if asked else []
+        assert isinstance(mask, VecSelectEntityActionMask)
+        assert mask.actees[row].tolist() == actees
+        num_choices = len(actees)
+    given = getattr(mask, "mask", None)
+    if action is not STEER and given is not None:
+        allowed = given[row].reshape(len(actors), num_choices)
+        expected = scene.masks.get(action, np.ones(allowed.shape, dtype=np.bool_))
+        assert_array_equal(allowed, expected)
+
+
+def _offsets(scene: Scene) -> list[int]:
+    counts = [len(scene.entities_of(cls)) for cls in CLASSES]
+    return [sum(counts[:i]) for i in range(len(counts))]
+
+
+def _metrics(scenes: Sequence[Scene]) -> dict[str, Metric]:
+    metrics: dict[str, Metric] = {}
+    for scene in scenes:
+        for name, value in scene.metrics.items():
+            metrics.setdefault(name, Metric()).push(value)
+    return metrics

@@ -1,0 +1,79 @@
+"""What tests run in other processes; apart from them, so that a child need not import pytest."""
+
+import multiprocessing as mp
+import os
+import select
+import signal
+import socket
+from random import Random
+from time import process_time
+
+import numpy as np
+
+from entity_env.vec.workers.doorbell import NUM_BYTES, Doorbell, Wake
+from entity_env.vec.workers.shared_memory import SharedBlock
+
+WAIT_S = 30.0
+"""Longer than anything takes, shorter than the patience of a test."""
+
+
+def double_blocks(first: SharedBlock, connection: socket.socket) -> None:
+    """Answers two blocks, the second of which comes later, with others that hold theirs twice."""
+    _double(first).send(connection)
+    twice = _double(SharedBlock.receive(connection))
+    twice.send(connection)
+    connection.recv(8)  # until then the blocks must be open
+
+
+def _double(block: SharedBlock) -> SharedBlock:
+    twice = SharedBlock.create(2 * block.num_bytes)
+    twice.buffer[:] = bytes(block.buffer) * 2
+    block.buffer[:] = b"taken".ljust(block.num_bytes)
+    return twice
+
+
+def answer(bell: Doorbell, seed: int, longest_pause: int) -> None:
+    """Rings back after a pause of random length, until the parent is gone."""
+    random = Random(seed)
+    while bell.wait(WAIT_S) is Wake.RUNG:
+        dawdle(random, longest_pause)
+        bell.ring()
+
+
+def dawdle(random: Random, longest: int) -> None:
+    """Counts up to a random number; often not at all, seldom ten times as far."""
+    for _ in range(random.choice((0, 1, 1, 1, 10)) * random.randrange(longest + 1)):
+        pass
+
+
+def report_processor_time(bell: Doorbell, block: SharedBlock) -> None:
+    """Writes how much processor time it has had, before each answer."""
+    seconds = block.array(NUM_BYTES, 1, np.float64)
+    while bell.wait(WAIT_S) is Wake.RUNG:
+        seconds[0] = process_time()
+        bell.ring()
+
+
+def fork_and_hang(bell: Doorbell) -> None:
+    """Rings once, having forked a child that keeps the worker's end of the doorbell open."""
+    bell.wait(WAIT_S)
+    is_child = os.fork() == 0
+    if is_child:
+        while not bell.is_peer_gone():
+            select.select([bell._socket], [], [])
+        os._exit(0)
+    bell.ring()
+    signal.pause()
+
+
+def start_a_worker(start_method: str) -> None:
+    """Is a parent that will be killed: prints a line when its worker has answered."""
+    block = SharedBlock.create(NUM_BYTES)
+    ours, theirs = Doorbell.pair(block, 0)
+    mp.set_start_method(start_method)
+    mp.Process(target=answer, args=(theirs, 1, 0)).start()
+    theirs.close()
+    ours.ring()
+    os.write(1, ours.wait(WAIT_S).name.encode() + b"\n")
+    ours.wait()
+    signal.pause()

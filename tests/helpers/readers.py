@@ -1,0 +1,191 @@
+"""Every reader of files that anybody may have written, with good files and its error.
+
+`tests/data/corpus` holds the good files, and what once broke a reader.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from entity_env.agents.rogue_net import load_checkpoint, read_network
+from entity_env.agents.rogue_net.checkpoints.agent_file import agent_from_bytes
+from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
+from entity_env.agents.rogue_net.enn_trainer.checkpoint import parse_enn_checkpoint
+from entity_env.agents.rogue_net.enn_trainer.enn_files import FILES
+from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import read_blob
+from entity_env.agents.rogue_net.enn_trainer.ron import parse_ron
+from entity_env.agents.rogue_net.enn_trainer.tar_archive import read_tar
+from entity_env.episodes.record_json_lines import read_json_lines
+from entity_env.errors import CheckpointError, EntityEnvError, SchemaError, UsageError
+from entity_env.games.azul import GameState
+from entity_env.games.pixel.reward.goal_files import load_goal
+from tests import DATA
+
+CORPUS: Final = DATA / "corpus"
+GOOD: Final = CORPUS / "good"
+_ENN: Final = DATA / "roguenet"
+_ENN_NAMES: Final = ("options_projected", "options_translate", "made_relpos_polar")
+
+CPU_S: Final = 5.0
+"""Processor time of a reader for a file of some kilobytes: the slowest take 0.1 s."""
+MEMORY: Final = 512 << 20
+"""Bytes of address space that it may add to what the process has."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader of files.
+
+    Args:
+        read: reads a file's content; in the folder it may write files.
+        error: what it raises for a file that is wrong.
+        seeds: good files.
+    """
+
+    read: Callable[[bytes, Path], object]
+    error: type[EntityEnvError]
+    seeds: tuple[bytes, ...]
+
+
+class TookTooLongError(BaseException):
+    """A reader spends more processor time than `limits` allows; no `except Exception` eats it."""
+
+
+def _too_long(signum: int, frame: FrameType | None) -> None:
+    raise TookTooLongError("more processor time than a test allows")
+
+
+@contextmanager
+def limits(cpu_s: float = CPU_S, memory: int = MEMORY) -> Iterator[None]:
+    """Bounds memory and processor time of what runs inside, for one reading or for many.
+
+    Args:
+        cpu_s: of one reading; the next one begins with `begin_reading`.
+        memory: bytes of address space that may be added.
+
+    Raises:
+        TookTooLongError: so much time went by.
+        MemoryError: in place of more memory.
+    """
+    before = signal.signal(signal.SIGVTALRM, _too_long)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    statm = Path("/proc/self/statm")
+    if statm.exists():  # elsewhere the memory is not bounded
+        now = int(statm.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + memory, hard))
+    begin_reading(cpu_s)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def begin_reading(cpu_s: float = CPU_S) -> None:
+    """Begin counting processor time from 0."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
+
+
+def _in_folder(
+    folder: Path, name: str, read: Callable[[Path], object]
+) -> Callable[[bytes, Path], object]:
+    """Reads a good folder, one file of which has another content."""
+
+    def with_content(content: bytes, place: Path) -> object:
+        copy = place / folder.name
+        if not copy.exists():
+            shutil.copytree(folder, copy)
+        (copy / name).write_bytes(content)
+        try:
+            return read(copy)
+        finally:
+            shutil.copyfile(folder / name, copy / name)
+
+    return with_content
+
+
+def _checkpoint(folder: Path) -> object:
+    return read_network(folder), load_checkpoint(folder)
+
+
+def _enn(name: str) -> Reader:
+    files = {each: (_ENN / _ENN_NAMES[0] / each).read_bytes() for each in FILES}
+
+    def read(content: bytes, _: Path) -> object:
+        return parse_enn_checkpoint({**files, name: content}, "input")
+
+    return Reader(read, CheckpointError, (files[name],))
+
+
+def _archive(content: bytes, _: Path) -> object:
+    members = read_tar(content, "input")
+    if all(name in members for name in FILES):
+        return parse_enn_checkpoint({name: bytes(members[name]) for name in FILES}, "input")
+    return members
+
+
+def _records(content: bytes, place: Path) -> object:
+    (place / "records.jsonl").write_bytes(content)
+    return read_json_lines(place / "records.jsonl")
+
+
+def _azul(content: bytes, _: Path) -> object:
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):  # of the caller, who reads the JSON
+        return None
+    return GameState.from_dict(data)
+
+
+def _plain(
+    read: Callable[[bytes, str], object], error: type[EntityEnvError], *seeds: Path
+) -> Reader:
+    return Reader(lambda content, _: read(content, "input"), error, _contents(*seeds))
+
+
+def _contents(*paths: Path) -> tuple[bytes, ...]:
+    return tuple(path.read_bytes() for path in paths)
+
+
+_FOLDERS: Final = {
+    "config.json": ("checkpoint", _checkpoint, CheckpointError),
+    "model.safetensors": ("checkpoint", _checkpoint, CheckpointError),
+    "optimizer.safetensors": ("checkpoint", _checkpoint, CheckpointError),
+    "goal.json": ("goal", load_goal, UsageError),
+    "goal.npy": ("goal", load_goal, UsageError),
+    "start.npz": ("goal", load_goal, UsageError),
+}
+
+READERS: Final[dict[str, Reader]] = {
+    **{
+        name: Reader(_in_folder(GOOD / folder, name, read), error, _contents(GOOD / folder / name))
+        for name, (folder, read, error) in _FOLDERS.items()
+    },
+    "agent": _plain(agent_from_bytes, CheckpointError, GOOD / "net.agent"),
+    "safetensors": _plain(
+        read_safetensors,
+        CheckpointError,
+        GOOD / "checkpoint" / "model.safetensors",
+        GOOD / "checkpoint" / "optimizer.safetensors",
+    ),
+    "ron": _plain(parse_ron, CheckpointError, *(_ENN / name / FILES[0] for name in _ENN_NAMES)),
+    "msgpack": _plain(read_blob, CheckpointError, _ENN / _ENN_NAMES[0] / FILES[2]),
+    **{name: _enn(name) for name in FILES},
+    "tar": Reader(_archive, CheckpointError, _contents(_ENN / "trained_multisnake.roguenet")),
+    "records": Reader(_records, UsageError, _contents(GOOD / "records.jsonl")),
+    "azul": Reader(_azul, SchemaError, _contents(GOOD / "azul.json")),
+}
+"""By the name of the folder in `tests/data/corpus/broken`."""

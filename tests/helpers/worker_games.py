@@ -1,0 +1,230 @@
+"""Games that misbehave on purpose, in worker processes; light to import, since every worker does.
+
+`faulty` asks four questions an episode. In the episode whose seed is `victim`, it does something
+bad after `at` answers.
+"""
+
+import multiprocessing.reduction
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env import (
+    Action,
+    ActionName,
+    ActionSpace,
+    Environment,
+    GlobalCategoricalActionMask,
+    GlobalCategoricalActionSpace,
+    Obs,
+    Observation,
+    ObsSpace,
+)
+from entity_env.agents import Agent
+from entity_env.core.spaces import Entity
+from tests.helpers.tiny_games import Dot, Ghost, Move, ask, dots_game
+
+LENGTH = 4
+"""Questions of an episode of `faulty`."""
+
+
+def play_faulty(
+    agent: Agent, *, seed: int, victim: int = -1, at: int = 2, fault: str = "", told: str = ""
+) -> None:
+    try:
+        for i in range(LENGTH):
+            if seed == victim and i == at:
+                FAULTS[fault](agent)
+            if ask(agent, score=i, x=i) is None:
+                return
+        agent.game_over(Obs(LENGTH).entities([Dot(LENGTH)]))
+    finally:
+        tell(told, seed)
+
+
+def tell(path: str, line: object) -> None:
+    """Appends a line to a file; none without a path."""
+    if path:
+        with open(path, "a") as file:
+            file.write(f"{line}\n")
+
+
+faulty = dots_game(play_faulty)
+
+
+def catch_fire(agent: Agent) -> NoReturn:
+    raise OSError("the board is 100 % on fire")
+
+
+def be_killed(agent: Agent) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def be_stopped(agent: Agent) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stare_at_the_wall(agent: Agent) -> None:
+    while True:
+        threading.Event().wait()
+
+
+def run_in_circles(agent: Agent) -> None:
+    while True:
+        pass
+
+
+FAULTS: dict[str, Callable[[Agent], None]] = {
+    "raise": catch_fire,
+    "killed": be_killed,
+    "stopped": be_stopped,
+    "os._exit": lambda agent: os._exit(3),
+    "sys.exit": lambda agent: sys.exit(4),
+    "waits": stare_at_the_wall,
+    "loops": run_in_circles,
+    "not a number": lambda agent: ask(agent, x=float("nan")) and None,
+    "undeclared": lambda agent: agent.act(Obs().entities([Ghost()]), Move) and None,
+    "score": lambda agent: ask(agent, score=float("nan")) and None,
+}
+
+
+def play_gated(agent: Agent, *, seed: int, victim: int = -1, gate: str = "") -> None:
+    """Goes on for ever; one game waits at every second step until somebody opens a named pipe."""
+    i = 0
+    while ask(agent, score=i, x=i) is not None:
+        i += 1
+        if seed == victim and i % 2 == 0:
+            with open(gate) as pipe:
+                pipe.read()
+
+
+gated = dots_game(play_gated)
+
+
+def play_crowd(agent: Agent, *, seed: int, largest: int = 100_000) -> None:
+    """Shows one dot, then as many as can be, then one."""
+    for count in (1, largest, 1):
+        dots = np.arange(count, dtype=np.float32)[:, None]
+        if agent.act(Obs(count).entities(dots, of=Dot), Move) is None:
+            return
+    agent.game_over(Obs(0).entities(np.ones((largest, 1), np.float32), of=Dot))
+
+
+crowd = dots_game(play_crowd)
+
+
+def play_masked(agent: Agent, *, seed: int) -> None:
+    """Nobody may go left; shows how often it was asked."""
+    i = 0
+    obs = Obs().entities([Dot(i)]).mask(Move, [False, True, True])
+    while agent.act(obs, Move) is not None:
+        i += 1
+        obs = Obs(i).entities([Dot(i)]).mask(Move, [False, True, True])
+
+
+masked = dots_game(play_masked)
+
+
+def forbid_pickling(agent: Agent) -> None:
+    """Any pickle from now on, in this process, is an error."""
+    for owner in (pickle, multiprocessing.reduction.ForkingPickler):
+        for name in ("dump", "dumps", "load", "loads"):
+            if hasattr(owner, name):
+                setattr(owner, name, refuse)
+
+
+def refuse(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("something was pickled")
+
+
+def play_without_pickles(agent: Agent, *, seed: int) -> None:
+    """Episodes, metrics and blocks that grow, in a process that can pickle nothing."""
+    forbid_pickling(agent)
+    for i in range(3):
+        dots = np.ones((30_000 * i, 1), dtype=np.float32)
+        obs = Obs(i).entities(dots, of=Dot).metric(f"metric {i}", i)
+        if agent.act(obs, Move) is None:
+            return
+    agent.game_over(Obs(3).metric("over", 1))
+
+
+without_pickles = dots_game(play_without_pickles)
+
+
+class Lamp(Environment):
+    """An environment that draws itself, and counts down."""
+
+    def __init__(self) -> None:
+        self.left = 3
+
+    def obs_space(self) -> ObsSpace:
+        return ObsSpace(entities={"Dot": Entity(["x"])})
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return {"Move": GlobalCategoricalActionSpace(["LEFT", "STAY", "RIGHT"])}
+
+    def reset(self, *, seed: int | None = None) -> Observation:
+        self.left = 3
+        return self._show(0)
+
+    def act(self, actions: Mapping[ActionName, Action]) -> Observation:
+        self.left -= 1
+        return self._show(1)
+
+    def render(self) -> NDArray[np.uint8]:
+        return np.full((2, 2, 3), self.left, np.uint8)
+
+    def _show(self, reward: float) -> Observation:
+        return Observation(
+            reward=reward,
+            terminated=not self.left,
+            features={"Dot": [[self.left]]},
+            actions={"Move": GlobalCategoricalActionMask()},
+        )
+
+
+class DarkLamp(Lamp):
+    """Cannot be drawn."""
+
+    def render(self) -> NDArray[np.uint8]:
+        return Environment.render(self)
+
+
+class HangingLamp(Lamp):
+    def render(self) -> NDArray[np.uint8]:
+        threading.Event().wait()
+        raise AssertionError
+
+
+class DyingLamp(Lamp):
+    def render(self) -> NDArray[np.uint8]:
+        os._exit(5)
+
+
+class BrokenLamp(Lamp):
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise OSError("no such bulb")
+
+
+class DeadLamp(Lamp):
+    """Dies when it is made."""
+
+    def __init__(self) -> None:
+        os._exit(7)
+
+
+def ever_other_lamps() -> Environment:
+    """In every process, another entity type."""
+    lamp = Lamp()
+    space = ObsSpace(entities={"Dot": Entity(["x"]), str(os.getpid()): Entity(["y"])})
+    lamp.obs_space = lambda: space  # type: ignore[method-assign]
+    return lamp

@@ -1,0 +1,82 @@
+"""Names that a package imports when they are first asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from entity_env.errors import MissingExtraError
+from entity_env.lazy_imports import late_names
+
+PACKAGE = "late_names_package"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A package with modules that need what is not there."""
+    folder = tmp_path / PACKAGE
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "numbers.py").write_text("one = 1\n")
+    (folder / "of_torch.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+    )
+    (folder / "of_another.py").write_text("import there_is_no_such_module\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield PACKAGE
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+
+
+def test_a_name_is_imported_when_it_is_asked_for(package: str) -> None:
+    find = late_names(package, {"one": "numbers"})
+    assert f"{package}.numbers" not in sys.modules
+    assert find("one") == 1
+    assert f"{package}.numbers" in sys.modules
+
+
+def test_another_name_is_not_there(package: str) -> None:
+    find = late_names(package, {"one": "numbers"})
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'two'"):
+        find("two")
+
+
+def test_a_name_that_its_module_lacks(package: str) -> None:
+    with pytest.raises(AttributeError, match="two"):
+        late_names(package, {"two": "numbers"})("two")
+
+
+@pytest.mark.parametrize("extra", ["train", "pixel"])
+def test_a_missing_extra_is_named(package: str, extra: str) -> None:
+    find = late_names(package, {"net": "of_torch"}, extra=extra)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'entity-env\[{extra}\]'") as caught:
+        find("net")
+    assert str(caught.value).startswith(f"{package}.net needs the package 'torch'")
+
+
+def test_what_else_is_missing_is_a_fault_and_no_extra(package: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match="there_is_no_such_module") as caught:
+        late_names(package, {"x": "of_another"})("x")
+    assert not isinstance(caught.value, MissingExtraError)
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("entity_env.agents.ppo", "train"),
+        ("entity_env.agents.rogue_net", "RogueNet"),
+        ("entity_env.games.pixel", "PixelGoalEnv"),
+    ],
+)
+def test_without_torch_each_package_says_what_to_install(package: str, name: str) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"try: from {package} import {name}\n"
+        "except ImportError as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"MissingExtraError {package}.{name} needs the package 'torch'")

@@ -1,0 +1,24 @@
+"""What the README shows of entity-gym and enn-trainer runs: its blocks of `py`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+README = ROOT / "README.md"
+SNIPPETS = re.findall(r"^```py\n(.*?)^```$", README.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def test_both_directions_are_shown() -> None:
+    assert len(SNIPPETS) == 2
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_a_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(snippet, "README", "exec"), {})  # noqa: S102 - our own

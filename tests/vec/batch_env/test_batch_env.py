@@ -1,0 +1,138 @@
+"""The interface of batch environments: StepResult, BatchEnv, and one without the new methods."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from entity_env import ActionSpace, Entity, GlobalCategoricalActionSpace, ObsSpace, SchemaError
+from entity_env.errors import UsageError
+from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+
+
+class Counters(BatchEnv):
+    """Counts to its limit, and supports only what every batch must."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs, obs_size=2)
+        self._counts = np.zeros((num_envs, 2), np.float32)
+        self._rewards = np.zeros(num_envs, np.float32)
+        self._flags = np.zeros((2, num_envs), np.uint8)
+
+    def obs_space(self) -> ObsSpace:
+        return ObsSpace(entities={"Counters": Entity(("count", "limit"))})
+
+    def action_space(self) -> Mapping[str, ActionSpace]:
+        return {"Count": GlobalCategoricalActionSpace(("NO", "YES"))}
+
+    def reset(self, seed: int | None = None) -> None:
+        self._counts[:] = 0
+
+    def step(self, actions: BatchActions) -> None:
+        self._counts[:, 0] += actions
+        self._rewards[:] = actions
+
+    def view(self) -> StepResult:
+        return StepResult(self._counts, self._rewards, *self._flags)
+
+
+def result_of(terminals: list[int], truncations: list[int]) -> StepResult:
+    num_envs = len(terminals)
+    return StepResult(
+        np.arange(3 * num_envs, dtype=np.float32).reshape(num_envs, 3),
+        np.zeros(num_envs, np.float32),
+        np.array(terminals, np.uint8),
+        np.array(truncations, np.uint8),
+    )
+
+
+def test_a_result_tells_of_each_environment() -> None:
+    result = result_of([1, 0, 0, 1], [0, 1, 0, 1])
+    assert (result.num_envs, result.obs_size) == (4, 3)
+    assert [result.is_terminal(i) for i in range(4)] == [True, False, False, True]
+    assert [result.is_truncated(i) for i in range(4)] == [False, True, False, True]
+    assert [result.is_done(i) for i in range(4)] == [True, True, False, True]
+    assert result.obs(1).tolist() == [3, 4, 5]
+    assert list(result.to_reset_mask().iter_set()) == [0, 1, 3]
+    assert repr(result) == "StepResult(num_envs=4, obs_size=3, ended=3)"
+
+
+def test_an_observation_is_a_view() -> None:
+    result = result_of([0, 0], [0, 0])
+    result.observations[1] = 7
+    assert result.obs(1).tolist() == [7, 7, 7]
+    assert np.shares_memory(result.obs(0), result.observations)
+
+
+@pytest.mark.parametrize("method", ["obs", "is_terminal", "is_truncated", "is_done"])
+@pytest.mark.parametrize("env_id", [-1, 2, 10**9])
+def test_a_result_refuses_an_index_out_of_range(method: str, env_id: int) -> None:
+    with pytest.raises(UsageError, match="env_id must be from 0 to 1: got"):
+        getattr(result_of([0, 0], [0, 0]), method)(env_id)
+
+
+@pytest.mark.parametrize("num_envs", [0, -3, 2.0, True, "4", None])
+def test_a_number_of_envs_that_makes_no_sense(num_envs: int) -> None:
+    with pytest.raises(UsageError, match="num_envs must be an integer, 1 or more: got"):
+        Counters(num_envs)
+
+
+CALLS: list[tuple[str, Callable[[BatchEnv], object]]] = [
+    ("step_no_reset", lambda env: env.step_no_reset(np.zeros(3, np.int64))),
+    (
+        "step_no_reset_with_result",
+        lambda env: env.step_no_reset_with_result(np.zeros(3, np.int64)),
+    ),
+    ("reset_envs", lambda env: env.reset_envs(ResetMask(3))),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), CALLS)
+def test_who_cannot_do_without_reset_says_so(name: str, call: Callable[[BatchEnv], object]) -> None:
+    env = Counters(3)
+    assert env.supports_no_reset() is False
+    with pytest.raises(NotImplementedError, match=rf"Counters has no {name}\(\).*supports_no"):
+        call(env)
+
+
+def test_writes_copy_what_is_shown() -> None:
+    env = Counters(3)
+    env.reset()
+    env.step(np.array([1, 0, 1]))
+    observations, rewards = np.zeros((3, 2), np.float32), np.zeros(3, np.float32)
+    flags = np.ones((2, 3), np.uint8)
+    env.write_observations(observations)
+    env.write_rewards(rewards)
+    env.write_terminals(flags[0])
+    env.write_truncations(flags[1])
+    assert observations.tolist() == [[1, 0], [0, 0], [1, 0]]
+    assert rewards.tolist() == [1, 0, 1]
+    assert not flags.any()
+    env.step(np.array([1, 1, 1]))
+    assert observations[:, 0].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("method", "out"),
+    [
+        ("write_observations", np.zeros((3, 3), np.float32)),
+        ("write_observations", np.zeros(6, np.float32)),
+        ("write_observations", np.zeros((3, 2), np.float64)),
+        ("write_rewards", np.zeros(2, np.float32)),
+        ("write_rewards", np.zeros((3, 1), np.float32)),
+        ("write_terminals", np.zeros(3, np.bool_)),
+        ("write_truncations", np.zeros(3, np.int64)),
+        ("write_truncations", [0, 0, 0]),
+    ],
+)
+def test_writes_refuse_what_does_not_fit(method: str, out: NDArray[np.generic]) -> None:
+    with pytest.raises(SchemaError, match=rf"Counters.{method}: out must be an array \(3,.*got"):
+        getattr(Counters(3), method)(out)
+
+
+def test_writes_refuse_what_cannot_be_written() -> None:
+    out = np.zeros(3, np.float32)
+    out.flags.writeable = False
+    with pytest.raises(SchemaError, match="out cannot be written"):
+        Counters(3).write_rewards(out)

@@ -1,0 +1,222 @@
+"""What a batch environment allows reaches whoever acts: as masks of a VecEnv, and of Gymnasium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, get_args
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+
+from entity_env import SchemaError, VecObs
+from entity_env.agents import random_actions
+from entity_env.core.vec_obs import VecCategoricalActionMask
+from entity_env.games.azul import ACTION_SPACE_SIZE, AzulBatch
+from entity_env.games.classic import CartPole, MountainCar
+from entity_env.interop.gymnasium import AutoresetMode, BatchVectorEnv
+from entity_env.vec import Autoreset
+from entity_env.vec.batch_env.batch_env import BatchEnv
+from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from tests.vec.batch_env.corridor import Corridor, Walled
+
+MODES: tuple[Autoreset, ...] = get_args(Autoreset)
+each_mode = pytest.mark.parametrize("autoreset", MODES)
+SHORT = partial(AzulBatch, max_rounds=1)
+
+
+class Told(Corridor):
+    """Says that something is allowed, whatever it is."""
+
+    told: Any = None
+
+    @property
+    def legal_masks(self) -> Any:  # noqa: ANN401 - that is what it is about
+        return self.told
+
+
+def masks_of(obs: VecObs, name: str = "Move") -> VecCategoricalActionMask:
+    mask = obs.action_masks[name]
+    assert isinstance(mask, VecCategoricalActionMask)
+    return mask
+
+
+def test_without_masks_everything_is_allowed() -> None:
+    assert Corridor(2).legal_masks is None
+    assert CartPole(2).legal_masks is None
+    with BatchVecEnv(Corridor(2)) as vec:
+        assert masks_of(vec.reset(), "Walk").mask is None
+
+
+def test_the_masks_are_those_of_the_environments_without_a_copy() -> None:
+    azul = AzulBatch(5)
+    with BatchVecEnv(azul) as vec:
+        obs = vec.reset(3)
+        for _ in range(20):
+            mask = masks_of(obs).mask
+            assert mask is not None
+            assert mask.values.shape == (5, ACTION_SPACE_SIZE)
+            assert mask.lengths.tolist() == [1] * 5
+            assert np.shares_memory(mask.values, azul.legal_masks)
+            np.testing.assert_array_equal(mask.values, azul.legal_masks)
+            obs = vec.act({"Move": mask.values.argmax(axis=1)})
+
+
+@each_mode
+@pytest.mark.parametrize("num_players", [2, 3, 4])
+def test_random_agents_make_legal_moves_only(autoreset: Autoreset, num_players: int) -> None:
+    num_ended = 0
+    with BatchVecEnv(partial(SHORT, num_players=num_players), 6, autoreset=autoreset) as vec:
+        rng = np.random.default_rng(num_players)
+        obs = vec.reset(1)
+        for _ in range(120):
+            if autoreset == "disabled" and obs.done.any():
+                obs = vec.reset_envs(obs.done)
+            obs = vec.act(random_actions(obs, vec.action_space(), rng))
+            num_ended += len(obs.episodes)
+            mask = masks_of(obs).mask
+            assert mask is not None
+            asked = np.ones(6, np.bool_) if autoreset == "same_step" else ~obs.done
+            assert mask.lengths.tolist() == asked.tolist()
+            assert len(mask.values) == asked.sum()
+            assert mask.values.any(axis=1).all(), "whoever is asked has a choice"
+    assert num_ended >= 12
+
+
+def test_nobody_is_asked_in_a_last_observation() -> None:
+    with BatchVecEnv(SHORT, 4) as vec:
+        rng = np.random.default_rng(0)
+        obs = vec.reset(1)
+        while obs.final is None:
+            obs = vec.act(random_actions(obs, vec.action_space(), rng))
+        assert masks_of(obs.final).actors.lengths.tolist() == [0] * len(obs.final)
+        assert not obs.final.is_ready.any()
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), way=st.sampled_from(["act", "send"]), data=st.data())
+def test_what_is_not_allowed_is_refused_and_nothing_has_happened(
+    seed: int, way: str, data: st.DataObject
+) -> None:
+    with BatchVecEnv(AzulBatch(3, backend="python")) as vec:
+        obs = vec.reset(seed)
+        mask = masks_of(obs).mask
+        assert mask is not None
+        before = mask.values.copy(), obs.features["Azul"].values.copy()
+        env_id = data.draw(st.integers(0, 2))
+        wrong = data.draw(st.sampled_from(np.flatnonzero(~before[0][env_id]).tolist()))
+        actions = before[0].argmax(axis=1)
+        actions[env_id] = wrong
+        with pytest.raises(SchemaError, match=f"{wrong}.*which its mask forbids|forbids"):
+            (vec.act if way == "act" else vec.send)({"Move": actions})
+        actions[env_id] = before[0][env_id].argmax()
+        np.testing.assert_array_equal(mask.values, before[0])
+        np.testing.assert_array_equal(obs.features["Azul"].values, before[1])
+        vec.act({"Move": actions})
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+@each_mode
+def test_workers_show_the_same_masks(autoreset: Autoreset, num_workers: int) -> None:
+    def played(num_workers: int) -> list[list[Any]]:
+        with BatchVecEnv(Walled, 5, num_workers, autoreset=autoreset, seed=2) as vec:
+            rng, obs, shown = np.random.default_rng(1), vec.reset(), []
+            for _ in range(25):
+                if autoreset == "disabled" and obs.done.any():
+                    obs = vec.reset_envs(obs.done)
+                mask = masks_of(obs, "Walk").mask
+                assert mask is not None
+                shown.append([mask.values.tolist(), mask.lengths.tolist(), obs.reward.tolist()])
+                obs = vec.act(random_actions(obs, vec.action_space(), rng))
+            return shown
+
+    assert played(num_workers) == played(0)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (np.ones((2, 2), np.bool_), r"must be \(2, 3\) bool, got \(2, 2\) bool"),
+        (np.ones((3, 3), np.bool_), r"must be \(2, 3\) bool, got \(3, 3\) bool"),
+        (np.ones((2, 3), np.uint8), r"must be \(2, 3\) bool, got \(2, 3\) uint8"),
+        ([[True] * 3] * 2, r"must be \(2, 3\) bool, got a list"),
+    ],
+)
+def test_masks_that_fit_nothing_are_refused(told: object, message: str) -> None:
+    env = Told(2)
+    env.told = told
+    with BatchVecEnv(env) as vec, pytest.raises(SchemaError, match=f"Told: legal_masks {message}"):
+        vec.reset()
+
+
+def test_numbers_have_no_masks() -> None:
+    env = Told(2, kind="continuous")
+    env.told = np.ones((2, 1), np.bool_)
+    with BatchVecEnv(env) as vec, pytest.raises(SchemaError, match="None for an action of numbers"):
+        vec.reset()
+
+
+def test_a_trainer_learns_from_them() -> None:
+    ppo = pytest.importorskip("entity_env.agents.ppo")
+    config = ppo.PPOConfig(
+        total_steps=256, num_steps=16, minibatch_size=64, net=_small(), seed=1, update_epochs=1
+    )
+    with BatchVecEnv(AzulBatch(8)) as vec:
+        result = ppo.train(vec, config)
+    assert result.progress.step >= 256
+
+
+def _small() -> Any:  # noqa: ANN401 - torch is not there for every check of types
+    from entity_env.agents.rogue_net import RogueNetConfig
+
+    return RogueNetConfig(d_model=16, n_layer=1, n_head=1)
+
+
+# --------------------------------------------------------------------------- Gymnasium
+
+
+Vector = gym.vector.VectorEnv[Any, Any, Any]
+
+
+def made(make: Callable[[int], BatchEnv], mode: AutoresetMode) -> Vector:
+    return BatchVectorEnv(make(4), autoreset_mode=mode)
+
+
+def legal(infos: dict[str, Any], rng: np.random.Generator) -> NDArray[np.int64]:
+    """A random legal action of each; 0, which need not be legal, for those who wait."""
+    rows = infos["action_mask"]
+    return np.array([rng.choice(np.flatnonzero(row)) if row.any() else 0 for row in rows])
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_gymnasium_is_told_what_is_allowed(mode: AutoresetMode) -> None:
+    envs = made(SHORT, mode)
+    rng = np.random.default_rng(0)
+    _, infos = envs.reset(seed=1)
+    num_ended = 0
+    for _ in range(60):
+        masks = infos["action_mask"]
+        assert masks.shape == (4, ACTION_SPACE_SIZE)
+        assert masks.dtype == np.int8
+        assert infos["_action_mask"].all()
+        _, _, terminated, truncated, infos = envs.step(legal(infos, rng))
+        ended = terminated | truncated
+        num_ended += int(ended.sum())
+        if mode == AutoresetMode.DISABLED and ended.any():
+            _, infos = envs.reset(options={"reset_mask": ended})
+            assert infos["_action_mask"].tolist() == ended.tolist()
+            assert (infos["action_mask"].any(axis=1) == ended).all()
+            break
+    assert num_ended >= 1
+    envs.close()
+
+
+def test_gymnasium_is_told_nothing_where_everything_is_allowed() -> None:
+    envs = made(partial(MountainCar, backend="numpy"), AutoresetMode.NEXT_STEP)
+    _, infos = envs.reset(seed=1)
+    assert infos == {}
+    assert envs.step(np.zeros(4, np.int64))[-1] == {}
+    envs.close()

@@ -1,0 +1,806 @@
+"""BatchVecEnv shows what stepping batches of one by hand shows, wherever they are stepped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from entity_env import (
+    GLOBAL_ENTITY,
+    CategoricalActionSpace,
+    ClosedError,
+    Entity,
+    Episode,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    ProtocolError,
+    RaggedArray,
+    SchemaError,
+    SelectEntityActionSpace,
+    UsageError,
+    VecObs,
+    WorkerError,
+)
+from entity_env.agents import random_actions
+from entity_env.core.spaces import ActionName, ActionSpace
+from entity_env.games.azul import AzulBatch
+from entity_env.games.classic import CartPole, MountainCar, Pendulum
+from entity_env.vec import Autoreset
+from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.stepper import BatchEnvSteps
+from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from tests.helpers.executors import (
+    Asked,
+    Batch,
+    Choices,
+    Executor,
+    Row,
+    Spaces,
+    Vectorized,
+    choose,
+    plain_batch,
+)
+from tests.vec.batch_env.corridor import Corridor, Parade, Spoilt, Walled
+
+Make: TypeAlias = Callable[[int], BatchEnv]
+Way: TypeAlias = Literal["act", "send", "workers"]
+
+# Short episodes: each test sees some of them end, one way and the other.
+MAKES: dict[str, Make] = {
+    "corridor": Corridor,
+    "corridor-categorical": partial(Corridor, kind="categorical"),
+    "corridor-continuous": partial(Corridor, kind="continuous"),
+    "parade": Parade,
+    "walled": Walled,
+    "walled-categorical": partial(Walled, kind="categorical"),
+    "azul": partial(AzulBatch, max_rounds=1, backend="python"),
+    "cart_pole": partial(CartPole, max_episode_steps=11, backend="numpy"),
+    "mountain_car": partial(MountainCar, max_episode_steps=5, backend="numpy"),
+    "pendulum": partial(Pendulum, max_episode_steps=4, backend="numpy"),
+}
+BY_WORKERS = [
+    MAKES[name] for name in ("corridor", "corridor-continuous", "parade", "walled", "cart_pole")
+]
+"""Those that are spread over workers, which take their time to start."""
+MODES: tuple[Autoreset, ...] = get_args(Autoreset)
+WAYS: tuple[Way, ...] = get_args(Way)
+each_make = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+each_mode = pytest.mark.parametrize("autoreset", MODES)
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+class ByHand:
+    """One batch of one environment after another, without any cleverness."""
+
+    def __init__(self, make: Make, num_envs: int, seed: int, autoreset: Autoreset) -> None:
+        self._envs = [make(1) for _ in range(num_envs)]
+        self._seeds = [seed + i for i in range(num_envs)]
+        self._is_new = [True] * num_envs
+        self._autoreset = autoreset
+        self._numbers = [-1] * num_envs
+        self._earned: list[list[float]] = [[] for _ in range(num_envs)]
+        self._rows: list[Row] = [Row(0.0, False, False)] * num_envs
+        self._final: list[tuple[int, int, Row]] = []
+        self._episodes: list[Episode] = []
+
+    def reset(self, seed: int | None = None) -> Batch:
+        return self.reset_envs([True] * len(self._envs), seed)
+
+    def reset_envs(self, mask: Sequence[bool], seed: int | None = None) -> Batch:
+        self._final, self._episodes = [], []
+        for i in range(len(self._envs)):
+            self._rows[i] = replace(self._rows[i], reward=0.0)
+            if mask[i]:
+                if seed is not None:
+                    self._is_new[i], self._seeds[i], self._numbers[i] = True, seed + i, -1
+                self._begin(i)
+        return self._batch()
+
+    def act(self, choices: Choices) -> Batch:
+        [values] = choices.values()
+        left = list(values.reshape(-1))
+        self._final, self._episodes = [], []
+        for i, env in enumerate(self._envs):
+            if env.view().is_done(0):
+                self._reset(i)  # the episode in between is passed over
+                self._begin(i)
+            else:
+                self._step(i, env, left.pop(0))
+        assert not left, "more choices than actors"
+        return self._batch()
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _step(self, i: int, env: BatchEnv, value: float) -> None:
+        result = env.step_no_reset_with_result(np.array([value]))
+        reward = float(result.rewards[0])
+        self._earned[i].append(reward)
+        row = self._rows[i] = self._row(i, reward)
+        if not result.is_done(0):
+            return
+        self._episodes.append(
+            Episode(
+                reward=sum(self._earned[i]),
+                length=len(self._earned[i]),
+                terminated=row.terminated,
+                truncated=row.truncated,
+                seed=self._seeds[i],
+                number=self._numbers[i],
+                env_id=i,
+            )
+        )
+        if self._autoreset == "same_step":
+            self._final.append((i, 0, row))
+            self._begin(i)
+            self._rows[i] = replace(
+                self._rows[i],
+                reward=reward,
+                terminated=row.terminated,
+                truncated=row.truncated,
+            )
+
+    def _begin(self, i: int) -> None:
+        self._reset(i)
+        self._numbers[i] += 1
+        self._earned[i] = []
+        self._rows[i] = self._row(i, 0.0)
+
+    def _reset(self, i: int) -> None:
+        self._envs[i].reset(self._seeds[i] if self._is_new[i] else None)
+        self._is_new[i] = False
+
+    def _row(self, i: int, reward: float) -> Row:
+        env, result = self._envs[i], self._envs[i].view()
+        [entity], [(action, space)] = env.obs_space().entities, env.action_space().items()
+        is_global = isinstance(space, GlobalCategoricalActionSpace)
+        assert not isinstance(space, SelectEntityActionSpace)
+        numbers, num_globals = result.observations[0].tolist(), len(env.obs_space().global_features)
+        width = (len(numbers) - num_globals) // env.num_entities
+        each = [numbers[width * e : width * (e + 1)] for e in range(env.num_entities)]
+        shared = [numbers[width * env.num_entities :]]
+        legal = env.legal_masks
+        allowed = [True] * len(space) if legal is None else legal[0].tolist()
+        asked = {action: Asked([len(each) * is_global], [], [allowed])}
+        return Row(
+            reward=reward,
+            terminated=result.is_terminal(0),
+            truncated=result.is_truncated(0),
+            features={entity: each} | ({GLOBAL_ENTITY: shared} if num_globals else {}),
+            asked={} if result.is_done(0) else asked,
+        )
+
+    def _batch(self) -> Batch:
+        return Batch(list(self._rows), self._final, self._episodes, {})
+
+
+class Sent(Vectorized):
+    """A `VecEnv` whose actions are sent, in place of `act`."""
+
+    def act(self, choices: Choices) -> Batch:
+        self.vec.send(choices)
+        return plain_batch(self.vec.recv(), self._spaces)
+
+
+def executor(
+    make: Make, num_envs: int, seed: int, autoreset: Autoreset, way: Way = "act"
+) -> Executor:
+    num_workers = min(2, num_envs) if way == "workers" else 0
+    vec = BatchVecEnv(make, num_envs, num_workers, seed=seed, autoreset=autoreset)
+    return Sent(vec) if way == "send" else Vectorized(vec)
+
+
+def played(
+    run: Executor,
+    spaces: Spaces,
+    autoreset: Autoreset,
+    num_steps: int = 14,
+    seed: int | None = None,
+) -> list[Batch]:
+    """Random legal actions, the same ones for the same batches; resets what must be reset."""
+    rng = np.random.default_rng(3)
+    batches = [run.reset(seed)]
+    for _ in range(num_steps):
+        over = [row.terminated or row.truncated for row in batches[-1].rows]
+        if autoreset == "disabled" and any(over):
+            batches.append(run.reset_envs(over))
+        else:
+            batches.append(run.act(choose(batches[-1], spaces, rng)))
+    return batches
+
+
+def spaces_of(make: Make) -> Spaces:
+    env = make(1)
+    return env.obs_space(), env.action_space()
+
+
+def results(
+    make: Make, autoreset: Autoreset, way: Way | None, num_envs: int = 3, seed: int = 5
+) -> list[Batch]:
+    """What an executor shows; the slow reference by hand without a way."""
+    run: Executor = (
+        ByHand(make, num_envs, seed, autoreset)
+        if way is None
+        else executor(make, num_envs, seed, autoreset, way)
+    )
+    try:
+        return played(run, spaces_of(make), autoreset)
+    finally:
+        run.close()
+
+
+@each_mode
+@each_make
+def test_all_show_what_stepping_by_hand_shows(make: Make, autoreset: Autoreset) -> None:
+    expected = results(make, autoreset, None)
+    assert any(batch.episodes for batch in expected)
+    for way in WAYS:
+        if way == "workers" and make not in BY_WORKERS:
+            continue
+        for step, (batch, wanted) in enumerate(
+            zip(results(make, autoreset, way), expected, strict=True)
+        ):
+            assert batch == wanted, f"{way}, step {step}"
+
+
+@settings(max_examples=40)
+@given(
+    make=st.sampled_from([*MAKES.values()]),
+    autoreset=st.sampled_from(MODES),
+    way=st.sampled_from(["act", "send"]),
+    num_envs=st.integers(1, 5),
+    seed=st.integers(0, 2**62),
+)
+def test_whatever_the_seed_and_the_number(
+    make: Make, autoreset: Autoreset, way: Way, num_envs: int, seed: int
+) -> None:
+    by_hand = results(make, autoreset, None, num_envs, seed)
+    assert results(make, autoreset, way, num_envs, seed) == by_hand
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+@each_mode
+def test_workers_change_nothing(autoreset: Autoreset, num_workers: int) -> None:
+    def batches(num_workers: int) -> list[Batch]:
+        vec = BatchVecEnv(Corridor, 7, num_workers, autoreset=autoreset, seed=9)
+        with vec:
+            return played(Vectorized(vec), spaces_of(Corridor), autoreset, 20)
+
+    assert batches(num_workers) == batches(0)
+
+
+@each_make
+def test_it_is_the_batch_with_auto_reset(make: Make) -> None:
+    """The observations that `step` leads to, the rewards, and the ends that it hides."""
+    env = make(4)
+    env.reset(seed=7)
+    rng = np.random.default_rng(1)
+    with BatchVecEnv(make(4), seed=7) as vec:
+        [name], space = vec.action_space(), vec.action_space()
+        obs = vec.reset()
+        for _ in range(30):
+            actions = random_actions(obs, space, rng)
+            obs = vec.act(actions)
+            env.step(actions[name].reshape(-1))
+            shown = [ragged.values.reshape(4, -1) for ragged in obs.features.values()]
+            np.testing.assert_array_equal(np.hstack(shown), env.view().observations)
+            np.testing.assert_array_equal(obs.reward, env.view().rewards)
+
+
+class TestSeeds:
+    @each_way
+    @each_mode
+    def test_reset_with_a_seed_replays(self, autoreset: Autoreset, way: Way) -> None:
+        run = executor(Corridor, 3, 1, autoreset, way)
+        try:
+            first, again = (played(run, spaces_of(Corridor), autoreset, seed=4) for _ in range(2))
+        finally:
+            run.close()
+        assert first == again
+        assert {e.number for batch in first for e in batch.episodes if e.env_id == 0} >= {0, 1}
+        assert {e.seed - e.env_id for batch in first for e in batch.episodes} == {4}
+
+    @each_way
+    def test_reset_without_a_seed_goes_on(self, way: Way) -> None:
+        run = executor(Corridor, 3, 1, "same_step", way)
+        by_hand = ByHand(Corridor, 3, 1, "same_step")
+        try:
+            for _ in range(3):
+                assert run.reset() == by_hand.reset()
+            spaces = spaces_of(Corridor)
+            assert played(run, spaces, "same_step") == played(by_hand, spaces, "same_step")
+        finally:
+            run.close()
+
+    @each_way
+    def test_reset_envs_with_a_seed(self, way: Way) -> None:
+        run = executor(Corridor, 3, 1, "disabled", way)
+        by_hand = ByHand(Corridor, 3, 1, "disabled")
+        try:
+            for each in (run, by_hand):
+                each.reset()
+            mask = [True, False, True]
+            assert run.reset_envs(mask, seed=50) == by_hand.reset_envs(mask, seed=50)
+            assert run.reset_envs([False, True, True]) == by_hand.reset_envs([False, True, True])
+        finally:
+            run.close()
+
+    @each_way
+    def test_equal_starts_are_equal_episodes(self, way: Way) -> None:
+        num_workers = 2 if way == "workers" else 0
+        with BatchVecEnv(CartPole, 4, num_workers, autoreset="disabled") as vec:
+            [rows] = [shown(vec.reset(3, starts=[2, 0, 2, 9]))]
+            assert rows[0] == rows[2] != rows[1]
+            expected = shown(vec.reset(3))
+            assert rows[0] == expected[2]
+            assert rows[1] == expected[0]
+            again = shown(vec.reset_envs([False, True, False, True], 3, starts=[9, 2, 9, 1]))
+            assert again == [expected[0], expected[2], expected[2], expected[1]]
+            obs = vec.act({"Push": np.zeros(4, np.int64)})
+            while not obs.episodes:
+                obs = vec.act({"Push": np.zeros(4, np.int64)})
+            assert {e.env_id: e.seed for e in obs.episodes}.items() <= {
+                0: 3,
+                1: 5,
+                2: 5,
+                3: 4,
+            }.items()
+
+    def test_a_run_is_that_of_the_batch_environment(self) -> None:
+        env = CartPole(5)
+        env.reset(seed=12)
+        with BatchVecEnv(CartPole, 5, 2) as vec:
+            np.testing.assert_array_equal(
+                vec.reset(12).features["CartPole"].values, env.view().observations
+            )
+
+    @pytest.mark.parametrize("seed", [-1, 0.5, "one", True, 2**63, 2**63 - 2])
+    def test_that_make_no_sense(self, seed: Any) -> None:  # noqa: ANN401 - something wrong
+        with pytest.raises(UsageError, match="seed must be"):
+            BatchVecEnv(Corridor, 3, seed=seed)
+        with BatchVecEnv(Corridor(3), autoreset="disabled", seed=8) as vec:
+            with pytest.raises(UsageError, match="seed must be"):
+                vec.reset(seed)
+            first = shown(vec.reset())
+            with pytest.raises(UsageError, match="seed must be"):
+                vec.reset_envs([True] * 3, seed)
+            assert shown(vec.reset(8)) == first
+
+    def test_the_largest(self) -> None:
+        with BatchVecEnv(CartPole, 3, seed=2**63 - 3) as vec:
+            obs = vec.reset()
+            while not any(e.env_id == 2 for e in obs.episodes):
+                obs = vec.act({"Push": np.zeros(3, np.int64)})
+            assert max(e.seed for e in obs.episodes) == 2**63 - 1
+
+    @pytest.mark.parametrize("starts", [[0, 1], [0, -1, 2], [0.5, 1, 2], [[0, 1, 2]]])
+    def test_starts_that_make_no_sense(self, starts: Any) -> None:  # noqa: ANN401
+        with BatchVecEnv(Corridor(3)) as vec:
+            with pytest.raises(SchemaError, match="starts needs the shape"):
+                vec.reset(1, starts=starts)
+            vec.reset()
+            with pytest.raises(UsageError, match="starts are those of a seed"):
+                vec.reset(starts=[0, 1, 2])
+
+
+def shown(obs: VecObs) -> list[list[float]]:
+    rows: list[list[float]] = next(iter(obs.features.values())).values.tolist()
+    return rows
+
+
+class TestViews:
+    def test_features_and_rewards_are_the_environments_own(self) -> None:
+        env = CartPole(6)
+        with BatchVecEnv(env) as vec:
+            obs = vec.reset()
+            assert np.shares_memory(obs.features["CartPole"].values, env.view().observations)
+            for _ in range(3):
+                obs = vec.act({"Push": np.ones(6, np.int64)})
+                assert np.shares_memory(obs.features["CartPole"].values, env.view().observations)
+                assert np.shares_memory(obs.reward, env.view().rewards)
+                vec.send({"Push": np.ones(6, np.int64)})
+                before = obs.features["CartPole"].values.copy()
+                np.testing.assert_array_equal(obs.features["CartPole"].values, before)
+                obs = vec.recv()
+                assert np.shares_memory(obs.features["CartPole"].values, env.view().observations)
+
+    def test_what_was_shown_stays_until_recv(self) -> None:
+        with BatchVecEnv(Corridor(3)) as vec:
+            obs = vec.reset()
+            before = plain_batch(obs, spaces_of(Corridor))
+            vec.send({"Walk": np.ones(3, np.int64)})
+            assert plain_batch(obs, spaces_of(Corridor)) == before
+
+    def test_episodes_can_be_looked_at_later(self) -> None:
+        with BatchVecEnv(Corridor(3), seed=2) as vec:
+            vec.reset()
+            batches = [vec.act({"Walk": np.full(3, 2)}) for _ in range(12)]
+            vec.reset(seed=100)
+            vec.act({"Walk": np.full(3, 2)})
+            late = [list(batch.episodes) for batch in batches]
+        with BatchVecEnv(Corridor(3), seed=2) as vec:
+            vec.reset()
+            early = [list(vec.act({"Walk": np.full(3, 2)}).episodes) for _ in range(12)]
+        assert late == early
+        assert any(early)
+
+    def test_masks_are_made_once(self) -> None:
+        with BatchVecEnv(CartPole(3, max_episode_steps=2)) as vec:
+            vec.reset()
+            first, second = (vec.act({"Push": np.ones(3, np.int64)}) for _ in range(2))
+            assert second.action_masks is first.action_masks
+            assert second.env_id is first.env_id
+            assert GLOBAL_ENTITY in first.features
+
+
+class TestActions:
+    @pytest.mark.parametrize(
+        ("actions", "message"),
+        [
+            ([1, 1, 1], "must be a mapping"),
+            ({}, "'Walk' is missing: 3 actors wait for it, the first in env 0"),
+            ({"Walk": np.ones(3, np.int64), "Fly": np.ones(3)}, "'Fly' is not in the action space"),
+            ({"Walk": np.ones(2, np.int64)}, "'Walk' needs 3 values, one an actor: got 2"),
+            ({"Walk": np.ones((3, 1), np.int64)}, r"'Walk' needs the shape \(3,\)"),
+            ({"Walk": np.ones(3)}, "'Walk' needs integers, got float64"),
+            ({"Walk": np.ones(3, np.bool_)}, "'Walk' needs integers, got bool"),
+            ({"Walk": np.array([0, 3, 1])}, "actor 0 of env 1 chose 3, expected 0 to 2"),
+            ({"Walk": np.array([0, 1, -1])}, "actor 0 of env 2 chose -1, expected 0 to 2"),
+            ({"Walk": RaggedArray(np.ones(3, np.int64), [1, 2, 0])}, "env 1 has 1 actors, got 2"),
+        ],
+    )
+    @pytest.mark.parametrize("way", ["act", "send"])
+    def test_that_do_not_fit_change_nothing(
+        self,
+        way: Way,
+        actions: Any,  # noqa: ANN401 - something wrong
+        message: str,
+    ) -> None:
+        with BatchVecEnv(Corridor, 3) as vec, BatchVecEnv(Corridor, 3) as same:
+            vec.reset()
+            same.reset()
+            for _ in range(3):
+                with pytest.raises(SchemaError, match=message):
+                    vec.send(actions) if way == "send" else vec.act(actions)
+                right = {"Walk": np.array([0, 1, 2])}
+                wanted = plain_batch(same.act(right), spaces_of(Corridor))
+                assert plain_batch(vec.act(right), spaces_of(Corridor)) == wanted
+
+    @pytest.mark.parametrize(
+        ("torques", "message"),
+        [
+            (np.full((3, 1), np.nan, np.float32), "env 0: action 'Torque': actor 0 chose nan"),
+            (np.array([[0], [2.5], [0]]), "env 1: action 'Torque': actor 0 chose 2.5 for"),
+            (np.zeros(3, np.float32), r"'Torque' needs the shape \(num_actors, 1\)"),
+            (np.zeros((2, 1)), "'Torque' needs 3 values, one an actor: got 2"),
+        ],
+    )
+    def test_torques_that_do_not_fit(self, torques: Any, message: str) -> None:  # noqa: ANN401
+        with BatchVecEnv(Pendulum(3)) as vec:
+            before = shown(vec.reset())
+            with pytest.raises(SchemaError, match=message):
+                vec.act({"Torque": torques})
+            assert shown(vec.reset(0)) == before
+            vec.act({"Torque": np.zeros((3, 1), np.float32)})
+
+    @pytest.mark.parametrize(
+        "actions",
+        [
+            np.array([0, 1, 2]),
+            np.array([0, 1, 2], np.uint8),
+            np.array([0, 9, 1, 9, 2, 9])[::2],
+            RaggedArray(np.array([0, 1, 2]), [1, 1, 1]),
+            [0, 1, 2],
+        ],
+    )
+    def test_in_any_form(self, actions: Any) -> None:  # noqa: ANN401
+        with BatchVecEnv(Corridor(3)) as vec, BatchVecEnv(Corridor(3)) as same:
+            vec.reset()
+            same.reset()
+            wanted = shown(same.act({"Walk": np.array([0, 1, 2])}))
+            assert shown(vec.act({"Walk": actions})) == wanted
+
+    def test_torques_of_any_floats(self) -> None:
+        for dtype in (np.float32, np.float64):
+            with BatchVecEnv(Pendulum(3)) as vec:
+                vec.reset()
+                torques: Any = np.full((3, 1), 2, dtype)
+                vec.act({"Torque": torques})
+
+
+class TestOrderOfCalls:
+    CALLS: Mapping[str, Callable[[BatchVecEnv], object]] = {
+        "act": lambda vec: vec.act({"Walk": np.ones(2, np.int64)}),
+        "send": lambda vec: vec.send({"Walk": np.ones(2, np.int64)}),
+        "recv": lambda vec: vec.recv(),
+        "reset_envs": lambda vec: vec.reset_envs([True, True]),
+        "render": lambda vec: vec.render(),
+    }
+    each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+    @each_call
+    def test_before_reset(self, call: Callable[[BatchVecEnv], object]) -> None:
+        vec = BatchVecEnv(Corridor(2), autoreset="disabled")
+        with vec, pytest.raises(ProtocolError, match="call reset first"):
+            call(vec)
+
+    @each_call
+    def test_after_close(self, call: Callable[[BatchVecEnv], object]) -> None:
+        env = Corridor(2)
+        vec = BatchVecEnv(env, autoreset="disabled")
+        vec.reset()
+        vec.close()
+        vec.close()
+        assert env.is_closed
+        with pytest.raises(ClosedError, match="make a new one"):
+            call(vec)
+        with pytest.raises(ClosedError, match="make a new one"):
+            vec.reset()
+
+    def test_act_while_something_was_sent(self) -> None:
+        with BatchVecEnv(Corridor(2)) as vec:
+            vec.reset()
+            vec.send({"Walk": np.ones(2, np.int64)})
+            with pytest.raises(ProtocolError, match="call recv"):
+                vec.act({"Walk": np.ones(2, np.int64)})
+            vec.recv()
+            with pytest.raises(ProtocolError, match="call send"):
+                vec.recv()
+
+    @each_way
+    def test_act_while_an_environment_is_over(self, way: Way) -> None:
+        num_workers = 2 if way == "workers" else 0
+        with BatchVecEnv(Corridor, 3, num_workers, autoreset="disabled") as vec:
+            obs = vec.reset()
+            while not obs.done.any():
+                obs = vec.act({"Walk": np.full(3, 2)})
+            over = np.flatnonzero(obs.done).tolist()
+            asked = {"Walk": np.full(3 - len(over), 2)}
+            for _ in range(2):
+                with pytest.raises(ProtocolError, match="have ended: call reset_envs") as caught:
+                    vec.send(asked) if way == "send" else vec.act(asked)
+                assert str(over) in str(caught.value)
+            vec.reset_envs(obs.done)
+            vec.act({"Walk": np.full(3, 2)})
+
+    @each_mode
+    def test_reset_envs_belongs_to_one_mode(self, autoreset: Autoreset) -> None:
+        with BatchVecEnv(Corridor(2), autoreset=autoreset) as vec:
+            vec.reset()
+            if autoreset == "disabled":
+                vec.reset_envs([False, False])
+                with pytest.raises(SchemaError, match=r"mask needs the shape \(2,\) and bools"):
+                    vec.reset_envs([True])
+            else:
+                with pytest.raises(ProtocolError, match="disabled"):
+                    vec.reset_envs([True, False])
+
+    def test_an_environment_that_fails(self) -> None:
+        class Fragile(Corridor):
+            def step_no_reset_with_result(self, actions: Any) -> StepResult:  # noqa: ANN401
+                if self.result.observations[:, 1].max() == 1:
+                    raise OSError("it broke")
+                return super().step_no_reset_with_result(actions)
+
+        with BatchVecEnv(Fragile(2)) as vec:
+            vec.reset()
+            vec.act({"Walk": np.ones(2, np.int64)})
+            with pytest.raises(OSError, match="it broke"):
+                vec.act({"Walk": np.ones(2, np.int64)})
+            with pytest.raises(ProtocolError, match="call reset first"):
+                vec.act({"Walk": np.ones(2, np.int64)})
+            vec.reset()
+            vec.act({"Walk": np.ones(2, np.int64)})
+        with BatchVecEnv(Fragile, 2, 1) as vec:
+            vec.reset()
+            vec.act({"Walk": np.ones(2, np.int64)})
+            with pytest.raises(WorkerError, match="it broke"):
+                vec.act({"Walk": np.ones(2, np.int64)})
+
+
+class NoReset(Corridor):
+    def supports_no_reset(self) -> bool:
+        return False
+
+
+class Crowd(Corridor):
+    def obs_space(self) -> ObsSpace:
+        return ObsSpace(entities={name: Entity(("x", "time")) for name in "AB"})
+
+
+class Chooser(Corridor):
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return {"Walk": SelectEntityActionSpace()}
+
+
+class Cramped(Parade):
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.obs_size = 7
+
+
+class Leaderless(Parade):
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return {"Walk": CategoricalActionSpace(("BACK", "STAY", "ON"))}
+
+
+class TestSources:
+    @pytest.mark.parametrize(
+        ("make", "kind", "message"),
+        [
+            (NoReset, UsageError, r"NoReset: its supports_no_reset\(\) is False"),
+            (Crowd, SchemaError, r"Crowd: .* entities \['A', 'B'\]"),
+            (Chooser, SchemaError, "Chooser: action 'Walk' selects entities"),
+            (
+                partial(Corridor, obs_size=3),
+                SchemaError,
+                "Walker has 2 features, but obs_size is 3",
+            ),
+            (
+                Cramped,
+                SchemaError,
+                "Walker has 2 features times 3 entities and 2 global ones, but ",
+            ),
+            (Leaderless, SchemaError, "'Walk' must be global, .* which of 3 entities acts"),
+            (lambda _: Corridor(5), SchemaError, "asked for 2 environments and returned one of 5"),
+            (lambda _: "corridor", SchemaError, "asked for 2 environments and returned str"),
+        ],
+    )
+    @pytest.mark.parametrize("num_workers", [0, 1])
+    def test_that_cannot_be_shown(
+        self,
+        make: Any,  # noqa: ANN401 - something wrong
+        kind: type[Exception],
+        message: str,
+        num_workers: int,
+    ) -> None:
+        with pytest.raises(kind, match=message):
+            BatchVecEnv(make, 2, num_workers)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ((Corridor,), "num_envs is missing"),
+            ((Corridor, 0), "num_envs must be an integer, 1 or more: got 0"),
+            ((Corridor, 2, 3), "num_workers must be at most num_envs"),
+            ((Corridor, 2, -1), "num_workers must be an integer, 0 or more"),
+            ((Corridor(2), 3), "has 2 copies, not 3"),
+            ((Corridor(2), 2, 1), r"BatchVecEnv\(Corridor, 2, num_workers=1\)"),
+        ],
+    )
+    def test_with_numbers_that_make_no_sense(self, arguments: Any, message: str) -> None:  # noqa: ANN401
+        with pytest.raises(UsageError, match=message):
+            BatchVecEnv(*arguments)
+
+    def test_that_are_none(self) -> None:
+        source: Any = 3
+        with pytest.raises(SchemaError, match="needs a BatchEnv, its class, or a function"):
+            BatchVecEnv(source, 2)
+
+    def test_an_unknown_mode(self) -> None:
+        mode: Any = "never"
+        with pytest.raises(UsageError, match="autoreset must be one of"):
+            BatchVecEnv(Corridor(2), autoreset=mode)
+
+    def test_attributes(self) -> None:
+        with BatchVecEnv(Corridor(3)) as vec:
+            assert (vec.num_envs, vec.num_agents, vec.num_rows, len(vec)) == (3, 1, 3, 3)
+            assert vec.obs_space() == Corridor(1).obs_space()
+            assert vec.action_space() == Corridor(1).action_space()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_statistics(num_workers: int) -> None:
+    with BatchVecEnv(CartPole, 6, num_workers) as vec:
+        vec.reset()
+        episodes = [len(vec.act({"Push": np.ones(6, np.int64)}).episodes) for _ in range(20)]
+        statistics = vec.statistics()
+    assert (statistics.num_steps, statistics.num_env_steps) == (20, 120)
+    assert statistics.num_episodes == sum(episodes) > 0
+    assert len(statistics.workers) == max(num_workers, 1)
+    assert statistics.games_s > 0
+    assert statistics.waiting_s > 0
+
+
+def test_renders_what_has_a_place() -> None:
+    class Square(Corridor):
+        def obs_space(self) -> ObsSpace:
+            return ObsSpace(entities={"Walker": Entity(("x", "y"))})
+
+    with BatchVecEnv(Square(2)) as vec:
+        vec.reset()
+        assert vec.render(1).shape[2] == 3
+
+
+@settings(max_examples=60)
+@given(num_envs=st.integers(1, 200), seed=st.integers(0, 2**32), mode=st.sampled_from(MODES))
+def test_compiled_books_are_the_plain_ones(num_envs: int, seed: int, mode: Autoreset) -> None:
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(seed)
+
+    def steps(is_compiled: bool) -> BatchEnvSteps:
+        env = Pendulum(num_envs, max_episode_steps=4, backend="numpy")
+        made = BatchEnvSteps(env, mode, is_compiled)
+        env.reset(seed)
+        made.begin(range(num_envs))
+        return made
+
+    compiled, plain = steps(True), steps(False)
+    for _ in range(9):
+        torques = rng.uniform(-2, 2, num_envs).astype(np.float32)
+        for each in (compiled, plain):
+            if mode == "disabled" and each.over is not None:
+                each.begin(np.flatnonzero(each.over).tolist())
+            each.advance(torques)
+        assert books(compiled) == books(plain)
+
+
+def books(steps: BatchEnvSteps) -> object:
+    ended = steps.ended
+    told = None
+    if ended is not None:
+        told = [list(ended.episodes()), ended.env_ids.tolist(), ended.reward.tolist()]
+        told += [ended.flags.tolist()]
+    over = None if steps.over is None else steps.over.tolist()
+    return told, over, steps.terminated.tolist(), steps.truncated.tolist(), steps.reward.tolist()
+
+
+def test_a_mask_of_everything_and_nothing() -> None:
+    with BatchVecEnv(Corridor(2), autoreset="disabled") as vec:
+        vec.reset()
+        before = shown(vec.act({"Walk": np.ones(2, np.int64)}))
+        obs = vec.reset_envs([False, False])
+        assert shown(obs) == before
+        assert obs.reward.tolist() == [0, 0]
+        everything = ResetMask.from_bool(np.ones(2, np.bool_)).to_bool()
+        assert vec.reset_envs(everything).features["Walker"].values[:, 1].tolist() == [0, 0]
+
+
+def test_a_reset_of_more_environments_than_a_pipe_holds() -> None:
+    with BatchVecEnv(partial(CartPole, backend="numpy"), 50_000, 1) as vec:
+        assert len(vec.reset(seed=1)) == 50_000
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_actions_are_taken_when_they_are_sent(num_workers: int) -> None:
+    """The caller may use its array again."""
+    make = partial(CartPole, backend="numpy")
+    pushes = np.ones(3, np.int64)
+    with BatchVecEnv(make, 3, num_workers) as vec, BatchVecEnv(make, 3) as other:
+        vec.reset(seed=1)
+        vec.send({"Push": pushes})
+        pushes[:] = 0
+        other.reset(seed=1)
+        expected = other.act({"Push": np.ones(3, np.int64)}).features["CartPole"].values
+        assert vec.recv().features["CartPole"].values.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "steps", "words"),
+    [
+        ("reward", 3, "episode 0, step 3: the reward must be finite, got inf"),
+        ("reward", 8, "episode 1, step 2: the reward must be finite, got inf"),
+        ("observation", 6, r"episode 0, step 6: number 1 of the observation .*, got nan"),
+        ("start", 6, r"episode 1, step 0: number 0 of the observation .*, got -inf"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(
+    num_workers: int, what: str, steps: int, words: str
+) -> None:
+    # With workers the environment is the last of the first one's share.
+    spoilt = partial(Spoilt, what=what, steps=steps)
+    num_envs = 10 if num_workers else 5
+    with BatchVecEnv(spoilt, num_envs, num_workers) as vec:
+        vec.reset(seed=0)
+        for _ in range(steps - 1):
+            vec.act({"Walk": np.ones(num_envs, np.int64)})
+        with pytest.raises(SchemaError, match=f"env 4, {words}"):
+            vec.act({"Walk": np.ones(num_envs, np.int64)})

@@ -1,0 +1,591 @@
+"""Workers under attack: messages of any size, interrupts at bad moments, forks, hasty ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from entity_env import ClosedError, Obs, ProtocolError, SchemaError, UsageError, WorkerError
+from entity_env.agents import Agent
+from entity_env.authoring import game_traceback
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.vec import VecEnv
+from entity_env.vec.workers import (
+    handle as link,
+    pool as workers,
+    shared_memory as shared_block,
+    step_codec as wire,
+)
+from entity_env.vec.workers.shared_memory import SharedBlock
+from tests import ROOT
+from tests.helpers.tiny_games import Dot, Move, ask, count, dots_game
+from tests.helpers.worker_games import Lamp
+from tests.helpers.worker_helpers import is_running, pid_of, plain_reset, script, stay
+
+SOCKET_BUFFER = 212_992
+"""What a socket takes on Linux before a sender waits for the reader."""
+SIZES = [0, 1, SOCKET_BUFFER - 1, SOCKET_BUFFER, SOCKET_BUFFER + 1, 10_000_000]
+
+
+def play_raising(agent: Agent, *, seed: int, size: int = 0) -> None:
+    ask(agent)
+    raise ValueError("<" + "x" * size + ">")
+
+
+def play_recursing(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(5000)
+    try:
+        there()
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def there() -> NoReturn:
+    back()
+
+
+def back() -> NoReturn:
+    there()
+
+
+class OddError(Exception):
+    """Neither its text nor its notes can be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def play_raising_oddly(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    error = OddError()
+    error.__notes__ = [1, "a note"]  # type: ignore[list-item]  # as a careless game does
+    raise error
+
+
+def play_noting_oddly(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    error = SchemaError("hi")
+    error.__notes__ = [1, "a note"]  # type: ignore[list-item]  # as a careless game does
+    raise error
+
+
+def play_raising_ours(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    raise WorkerError("mine", game_traceback=lambda: 0)  # type: ignore[arg-type]  # cannot be sent
+
+
+class Painter(Lamp):
+    """Draws itself as large as it is told."""
+
+    size = 300
+
+    def render(self) -> NDArray[np.uint8]:
+        return np.full((self.size, self.size, 3), 7, np.uint8)
+
+
+class LargePainter(Painter):
+    size = 2000
+
+
+class ClumsyPainter(Painter):
+    def render(self) -> NDArray[np.uint8]:
+        raise ValueError("x" * 300_000)
+
+
+class TestMessages:
+    """None is so large that worker and parent wait for each other."""
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_a_failure_of_any_size_arrives(self, size: int) -> None:
+        game = dots_game(play_raising).with_settings(size=size)
+        with VecEnv(game, 2, 1, step_timeout_s=30) as vec:
+            vec.reset()
+            with pytest.raises(WorkerError, match="the game raised ValueError: <") as caught:
+                vec.act(stay(2))
+            assert len(caught.value.reason) < game_traceback.MAX_MESSAGE + 200
+            assert len(caught.value.game_traceback) <= game_traceback.MAX_TRACE + 10
+            assert "in play_raising" in caught.value.game_traceback
+            assert ">" in caught.value.reason
+            vec.reset()
+
+    def test_of_a_deep_recursion_the_innermost_frames_arrive(self) -> None:
+        with VecEnv(dots_game(play_recursing), 2, 1, step_timeout_s=30) as vec:
+            vec.reset()
+            with pytest.raises(WorkerError, match="RecursionError") as caught:
+                vec.act(stay(2))
+            trace = caught.value.game_traceback
+            assert trace.endswith("RecursionError: maximum recursion depth exceeded")
+            assert len(trace) <= game_traceback.MAX_TRACE + 10
+            vec.reset()
+
+    @pytest.mark.parametrize("num_workers", [0, 1])
+    def test_what_cannot_be_text_is_left_out(self, num_workers: int) -> None:
+        with VecEnv(dots_game(play_raising_oddly), 2, num_workers) as vec:
+            vec.reset()
+            with pytest.raises(WorkerError, match="message cannot be made: RuntimeError") as caught:
+                vec.act(stay(2))
+            assert caught.value.env_id == 0
+
+    def test_notes_that_are_no_text_are_left_out(self) -> None:
+        with VecEnv(dots_game(play_noting_oddly), 2, 1) as vec:
+            vec.reset()
+            with pytest.raises(SchemaError, match="hi") as caught:
+                vec.act(stay(2))
+            assert "a note" in caught.value.__notes__
+
+    def test_attributes_that_cannot_be_pickled_are_left_out(self) -> None:
+        with VecEnv(dots_game(play_raising_ours), 2, 1) as vec:
+            vec.reset()
+            with pytest.raises(WorkerError, match="mine"):
+                vec.act(stay(2))
+            vec.reset()
+
+    @pytest.mark.parametrize("painter", [Painter, LargePainter])
+    def test_a_picture_of_any_size_arrives(self, painter: type[Painter]) -> None:
+        with VecEnv(painter, 2, 1, step_timeout_s=30) as vec:
+            vec.reset()
+            picture = vec.render(1)
+            assert picture.shape == (painter.size, painter.size, 3)
+            assert (picture == 7).all()
+
+    def test_what_fails_while_drawing_is_named(self) -> None:
+        with VecEnv(ClumsyPainter, 2, 1, step_timeout_s=30) as vec:
+            vec.reset()
+            with pytest.raises(WorkerError, match="ValueError: x") as caught:
+                vec.render(1)
+            assert caught.value.env_id == 1
+            assert "in render" in caught.value.game_traceback
+            vec.reset()
+
+
+def play_growing(agent: Agent, *, seed: int) -> None:
+    for i in range(50):
+        dots = [Dot(100 * i + k) for k in range(1 + 5000 * (i % 2))]
+        if agent.act(Obs(i).entities(dots), Move) is None:
+            return
+    agent.game_over(Obs(50).entities([Dot(50)]))
+
+
+growing = dots_game(play_growing)
+MOMENTS: Mapping[str, tuple[type[Any], str]] = {
+    "ring": (link.Link, "_ring"),
+    "room": (link.Link, "_room"),
+    "read": (link.Link, "read"),
+    "reader": (wire.StepReader, "read"),
+    "learn": (wire.StepReader, "_learn_names"),
+    "count": (workers.Workers, "_count"),
+    "side": (workers.Workers, "_side_by_side"),
+    "wait": (workers.Workers, "_wait"),
+    "reset": (workers.Workers, "start_reset"),
+}
+
+
+def interrupt_once(
+    monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str, *, before: bool, skip: int = 0
+) -> list[int]:
+    """Raises KeyboardInterrupt once, before or after a call; the list tells how often it was."""
+    given = owner.__dict__[name]
+    real = given.__func__ if isinstance(given, classmethod) else given
+    calls = [0]
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - of any function
+        calls[0] += 1
+        is_it = calls[0] == skip + 1
+        if is_it and before:
+            raise KeyboardInterrupt
+        result = real(*args, **kwargs)
+        if is_it:
+            raise KeyboardInterrupt
+        return result
+
+    wrapped = classmethod(interrupted) if isinstance(given, classmethod) else interrupted
+    monkeypatch.setattr(owner, name, wrapped)
+    return calls
+
+
+def assert_plays_right(vec: VecEnv) -> None:
+    """A reset, and some steps, show what the game shows; a metric keeps its name."""
+    for step in range(4):
+        obs = vec.reset() if step == 0 else vec.act(stay(vec.num_envs))
+        for env_id in range(vec.num_envs):
+            dots = obs.features["Dot"][env_id][:, 0]
+            assert dots.tolist() == [100 * step + k for k in range(1 + 5000 * (step % 2))]
+        assert obs.action_masks["Move"].actors.lengths.tolist() == [1] * vec.num_envs
+        assert obs.reward.tolist() == [float(step > 0)] * vec.num_envs
+
+
+class TestInterrupts:
+    """As in a notebook: Ctrl-C, then reset and go on with the same workers."""
+
+    @pytest.mark.parametrize("before", [True, False])
+    @pytest.mark.parametrize("call", ["reset", "act"])
+    @pytest.mark.parametrize("moment", MOMENTS)
+    @pytest.mark.parametrize("skip", [0, 1])
+    def test_a_reset_after_one_shows_the_right_things(
+        self, moment: str, call: str, before: bool, skip: int
+    ) -> None:
+        with VecEnv(growing, 2, 2, step_timeout_s=30) as vec:
+            if call == "act":
+                vec.reset()
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                interrupt_once(monkeypatch, *MOMENTS[moment], before=before, skip=skip)
+                try:
+                    vec.reset() if call == "reset" else vec.act(stay(2))
+                except KeyboardInterrupt:
+                    with pytest.raises(ProtocolError):
+                        vec.act(stay(2))
+            pids = pid_of(0), pid_of(1)
+            assert_plays_right(vec)
+            assert (pid_of(0), pid_of(1)) == pids
+
+    @pytest.mark.parametrize("before", [True, False])
+    @pytest.mark.parametrize("skip", range(4))
+    def test_memory_that_was_on_its_way_is_sent_again(self, before: bool, skip: int) -> None:
+        with VecEnv(growing, 2, 2, step_timeout_s=30) as vec:
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                interrupt_once(monkeypatch, SharedBlock, "receive", before=before, skip=skip)
+                with pytest.raises(KeyboardInterrupt):
+                    assert_plays_right(vec)
+            assert_plays_right(vec)
+            assert_plays_right(vec)
+
+    @pytest.mark.parametrize("moment", ["greet", "begin"])
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_worker_whose_start_was_interrupted_is_replaced(
+        self, moment: str, before: bool
+    ) -> None:
+        with VecEnv(growing, 2, 1, step_timeout_s=30) as vec:
+            vec.reset()
+            os.kill(pid_of(0), signal.SIGKILL)
+            with pytest.raises(WorkerError, match="died"):
+                vec.act(stay(2))
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                interrupt_once(monkeypatch, link.Link, moment, before=before)
+                with pytest.raises(KeyboardInterrupt):
+                    vec.reset()
+            assert_plays_right(vec)
+
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_failure_that_was_on_its_way_is_forgotten(self, before: bool) -> None:
+        with VecEnv(dots_game(play_raising), 2, 1, step_timeout_s=30) as vec:
+            vec.reset()
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                interrupt_once(monkeypatch, SharedBlock, "receive", before=before)
+                with pytest.raises(KeyboardInterrupt):
+                    vec.act(stay(2))
+            vec.reset()
+            with pytest.raises(WorkerError, match="ValueError"):
+                vec.act(stay(2))
+
+    @pytest.mark.parametrize("num_workers", [0, 1, 2])
+    @pytest.mark.parametrize("moment", ["start_reset", "wait", "collect"])
+    def test_the_run_of_an_interrupted_reset_is_begun_once_more(
+        self, num_workers: int, moment: str
+    ) -> None:
+        with VecEnv(count, 2, num_workers, seed=5) as expected:
+            first, third = plain_reset(expected), expected.reset(seed=9)
+        with VecEnv(count, 2, num_workers, seed=5) as vec:
+            backend = type(vec._backend)
+            for seed in (None, 9):
+                with pytest.MonkeyPatch.context() as monkeypatch:
+                    interrupt_once(monkeypatch, backend, moment, before=False)
+                    with pytest.raises(KeyboardInterrupt):
+                        vec.reset(seed=seed)
+                if seed is None:
+                    assert plain_reset(vec) == first
+            assert vec.reset().features == third.features
+
+
+def play_counting(agent: Agent, *, seed: int) -> None:
+    """Shows the number of its episode; the second fails at once, the third kills its process."""
+    number = [EpisodeSeeds(5, 0)[i] for i in range(20)].index(seed)
+    if number == 1:
+        raise ValueError("at once")
+    for i in range(3):
+        if number == 2 and i == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if ask(agent, score=i, x=number) is None:
+            return
+    agent.game_over(Obs(3).entities([Dot(number)]))
+
+
+def test_a_lost_episode_is_the_one_that_was_shown() -> None:
+    """Also after one that failed before it showed anything; and none is played twice."""
+    shown: list[float] = []
+    told: list[tuple[int, int, bool]] = []
+    with VecEnv(dots_game(play_counting), 1, 1, seed=5, on_error="restart") as vec:
+        obs = vec.reset()
+        for _ in range(9):
+            shown.append(float(obs.features["Dot"][0][0, 0]))
+            told += [(e.number, e.length, "error" in e.metrics) for e in obs.episodes]
+            obs = vec.act(stay(1))
+    assert shown == [0, 0, 0, 2, 2, 3, 3, 3, 4]
+    assert told == [(0, 3, False), (2, 2, True), (3, 3, False)]
+
+
+FORKS = {
+    "exit": "sys.exit(0)",
+    "exception": "raise ValueError('the child fails')",
+    "collected": "del vec; gc.collect(); os._exit(0)",
+    "closed": "vec.close(); os._exit(0)",
+}
+
+
+class TestForks:
+    """A fork of the parent leaves the parent's workers alone."""
+
+    @pytest.mark.parametrize("end", FORKS)
+    def test_one_that_ends_changes_nothing(self, tmp_path: Path, end: str) -> None:
+        text = f"""
+            import gc, os, sys
+            import numpy as np
+            from entity_env.vec import VecEnv
+            from tests.helpers.tiny_games import count
+            if __name__ == "__main__":
+                vec = VecEnv(count, 2, 1)
+                vec.reset()
+                pid = os.fork()
+                if pid == 0:
+                    {FORKS[end]}
+                os.waitpid(pid, 0)
+                obs = vec.act({{"Move": np.ones(2, np.int64)}})
+                print("played on", obs.reward.tolist())
+                vec.close()
+        """
+        with script(tmp_path, text) as process:
+            out, error = process.communicate(timeout=50)
+        assert out == "played on [1.0, 1.0]\n", error
+        assert ("the child fails" in error) == (end == "exception")
+        assert "multiprocessing" not in error
+
+    @pytest.mark.parametrize(
+        "call", ["vec.act(stay)", "vec.reset()", "vec.render()", "vec.send(stay)"]
+    )
+    def test_it_may_not_step(self, tmp_path: Path, call: str) -> None:
+        text = f"""
+            import os
+            import numpy as np
+            from entity_env import ProtocolError
+            from entity_env.vec import VecEnv
+            from tests.helpers.worker_games import Lamp
+            stay = {{"Move": np.zeros(2, np.int64)}}
+            if __name__ == "__main__":
+                vec = VecEnv(Lamp, 2, 1)
+                vec.reset()
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        {call}
+                    except ProtocolError as error:
+                        print(error, flush=True)
+                    os._exit(0)
+                os.waitpid(pid, 0)
+                vec.reset()
+                vec.close()
+        """
+        with script(tmp_path, text) as process:
+            out, error = process.communicate(timeout=50)
+        assert "was forked from it" in out, error
+        assert not error
+
+    def test_workers_of_a_killed_parent_leave_while_its_fork_lives(self, tmp_path: Path) -> None:
+        text = """
+            import os, signal
+            from entity_env.vec import VecEnv
+            from tests.helpers.tiny_games import count
+            if __name__ == "__main__":
+                vec = VecEnv(count, 2, 1)
+                vec.reset()
+                pid = os.fork()
+                if pid == 0:
+                    os.close(1)
+                    os.close(2)
+                    signal.pause()
+                print(vec._backend._links[0].process.pid, pid, flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+        """
+        with script(tmp_path, text) as process:
+            assert process.stdout is not None  # which its child's fork server keeps open as well
+            worker, child = map(int, process.stdout.readline().split())
+            try:
+                deadline = monotonic() + 30
+                while is_running(worker) and monotonic() < deadline:
+                    threading.Event().wait(0.02)
+                assert not is_running(worker)
+                assert is_running(child)
+            finally:
+                os.kill(child, signal.SIGKILL)
+
+
+def play_hanging(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    threading.Event().wait()
+
+
+hanging = dots_game(play_hanging)
+
+
+class TestClosing:
+    def test_all_workers_share_one_deadline(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(workers, "_LEAVE_TIMEOUT_S", 0.2)
+        until: dict[str, list[float]] = {"ask_to_leave": [], "close": []}
+        for name, seen in until.items():
+            real: Callable[..., Any] = getattr(link.Link, name)
+
+            def recorded(
+                self: link.Link,
+                until: float,
+                seen: list[float] = seen,
+                real: Callable[..., Any] = real,
+            ) -> object:
+                seen.append(until)
+                return real(self, until)
+
+            monkeypatch.setattr(link.Link, name, recorded)
+        vec = VecEnv(hanging, 3, 3)
+        vec.reset()
+        vec.send(stay(3))
+        pids = [pid_of(i) for i in range(3)]
+        vec.close()
+        assert not any(map(is_running, pids))
+        for seen in until.values():
+            assert len(seen) == 3
+            assert len(set(seen)) == 1
+
+    def test_another_thread_ends_a_call_that_waits(self) -> None:
+        vec = VecEnv(hanging, 2, 2)
+        vec.reset()
+        vec.send(stay(2))
+        raised: list[BaseException] = []
+        entered = threading.Event()
+
+        def wait() -> None:
+            entered.set()
+            try:
+                vec.recv()
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        entered.wait()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(workers, "_LEAVE_TIMEOUT_S", 0.5)
+            vec.close()
+        thread.join(30)
+        assert [type(error) for error in raised] == [ClosedError]
+
+    def test_where_sigchld_is_blocked(self, tmp_path: Path) -> None:
+        text = """
+            import signal
+            from entity_env.vec import VecEnv
+            from tests.helpers.tiny_games import count
+            if __name__ == "__main__":
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+                vec = VecEnv(count, 2, 1)
+                vec.reset()
+                vec.close()
+                assert signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+                print("closed")
+        """
+        with script(tmp_path, text) as process:
+            out, error = process.communicate(timeout=50)
+        assert out == "closed\n", error
+
+    def test_again_after_an_interrupted_one(self) -> None:
+        for name in ("ask_to_leave", "close", "end"):
+            for before in (True, False):
+                vec = VecEnv(count, 2, 2)
+                vec.reset()
+                pids = pid_of(0), pid_of(1)
+                with pytest.MonkeyPatch.context() as monkeypatch:
+                    interrupt_once(monkeypatch, link.Link, name, before=before)
+                    with pytest.raises(KeyboardInterrupt):
+                        vec.close()
+                vec.close()
+                assert not any(map(is_running, pids))
+
+
+def play_telling_signals(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    ended = subprocess.run(  # a program that a game starts ends by SIGTERM as anywhere else
+        [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"],
+        check=False,
+    ).returncode
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        os.kill(os.getpid(), number)
+    raise ValueError(f"its program ended by {-ended}, safe path {os.environ.get('PYTHONSAFEPATH')}")
+
+
+def test_signals_are_the_parents_business() -> None:
+    with VecEnv(dots_game(play_telling_signals), 1, 1) as vec:
+        vec.reset()
+        message = f"its program ended by {int(signal.SIGTERM)}, safe path None"
+        with pytest.raises(WorkerError, match=message):
+            vec.act(stay(1))
+
+
+def test_modules_in_the_current_folder_do_not_hide_pythons_own(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("json", "socket", "signal", "selectors"):
+        (elsewhere / f"{name}.py").write_text("raise RuntimeError('not this one')")
+    file = tmp_path / "script.py"
+    text = """
+        from entity_env.vec import VecEnv
+        from tests.helpers.tiny_games import count
+        if __name__ == "__main__":
+            for method in ("forkserver", "spawn"):
+                with VecEnv(count, 1, 1, start_method=method) as vec:
+                    vec.reset()
+            print("played")
+    """
+    file.write_text(textwrap.dedent(text))
+    ended = subprocess.run(
+        [sys.executable, str(file)],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert ended.stdout == "played\n", ended.stderr
+
+
+class SlowLamp(Lamp):
+    """Takes long to make."""
+
+    def __init__(self) -> None:
+        threading.Event().wait(20)
+
+
+def test_the_time_to_start_can_be_given() -> None:
+    with pytest.raises(WorkerError, match=r"within 0\.3 s: if they take that long, give more by"):
+        VecEnv(SlowLamp, 1, 1, start_timeout_s=0.3)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), "5", True])
+@pytest.mark.parametrize("name", ["start_timeout_s", "step_timeout_s"])
+def test_times_are_seconds(name: str, seconds: object) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be a number of seconds above 0, at most"):
+        VecEnv(count, 1, **{name: seconds})  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "gone"))
+    told = str(shared_block.machine_error("start worker 0", error))
+    assert str(tmp_path / "gone") in told
+    assert "TMPDIR" in told
