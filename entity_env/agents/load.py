@@ -11,7 +11,7 @@ from entity_env.agents.random import RandomAgent
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX as AGENT_SUFFIX
 from entity_env.agents.rogue_net.checkpoints.folder import old_of
 from entity_env.agents.rogue_net.checkpoints.reader import find_network
-from entity_env.agents.rogue_net.enn_trainer.enn_files import SUFFIX
+from entity_env.agents.rogue_net.enn_trainer.checkpoint import SUFFIX
 from entity_env.authoring.agent import Agent
 from entity_env.errors import CheckpointError, MissingExtraError, UsageError
 

@@ -19,8 +19,7 @@ from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.authoring.to_observation import observe
-from entity_env.check.obs_breaches import obs_breaches
-from entity_env.check.observations import observation_breaches
+from entity_env.check.observations import obs_breaches, observation_breaches
 from entity_env.check.violations import (
     Breaches,
     Snapshot,

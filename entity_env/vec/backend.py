@@ -16,8 +16,7 @@ from entity_env.core.environment import Environment
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import ProtocolError, SchemaError, UsageError
-from entity_env.vec.batch_env.backend import BatchInProcess
-from entity_env.vec.batch_env.batch_vec_share import BatchEnvShare
+from entity_env.vec.batch_env.backend import BatchEnvShare, BatchInProcess
 from entity_env.vec.batch_env.source import BatchSource
 from entity_env.vec.batch_env.stepper import BatchEnvSteps
 from entity_env.vec.in_process.base import LocalBatch, OnError

@@ -26,7 +26,7 @@ from entity_env import (
 from entity_env.agents import TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
-from entity_env.vec.batch_env.batch_vec_runs import SequenceSeeds
+from entity_env.vec.batch_env.source import SequenceSeeds
 from tests.attack.budget import Attack
 from tests.attack.interrupter import Interrupter
 from tests.attack.told_games import ToldEnv, told_game

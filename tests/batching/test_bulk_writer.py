@@ -24,8 +24,7 @@ from entity_env import (
     SelectEntityActionSpace,
     VecObs,
 )
-from entity_env.batching.bulk_writer import BulkWriter
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import BulkWriter, ObservationWriter
 from tests.batching.test_observation_batcher import forms_of
 from tests.helpers.batches import finish
 from tests.helpers.strategies import action_spaces, obs_spaces, observations

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from entity_env import ContractError, Obs
 from entity_env.authoring.schema import Schema
-from entity_env.check.obs_breaches import obs_breaches
+from entity_env.check.observations import obs_breaches
 from entity_env.check.violations import Breaches, Snapshot, difference, is_finite, require_same
 from tests.helpers.strategies import (
     FEW,

@@ -29,11 +29,11 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import RandomAgent
-from entity_env.core.draws import Draws, drawn, episode_seeds, runs
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move, play
 from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch
+from entity_env.games.multi_snake_batch.draws import Draws, drawn, episode_seeds, runs
 from entity_env.vec import VecEnv
 from tests.helpers.batches import assert_same
 from tests.helpers.scripted_agent import ScriptedAgent

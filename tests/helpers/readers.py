@@ -20,11 +20,9 @@ from typing import Final
 from entity_env.agents.rogue_net import load_checkpoint, read_network
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_from_bytes
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
-from entity_env.agents.rogue_net.enn_trainer.checkpoint import parse_enn_checkpoint
-from entity_env.agents.rogue_net.enn_trainer.enn_files import FILES
+from entity_env.agents.rogue_net.enn_trainer.checkpoint import FILES, parse_enn_checkpoint, read_tar
 from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import read_blob
 from entity_env.agents.rogue_net.enn_trainer.ron import parse_ron
-from entity_env.agents.rogue_net.enn_trainer.tar_archive import read_tar
 from entity_env.episodes.record_json_lines import read_json_lines
 from entity_env.errors import CheckpointError, EntityEnvError, SchemaError, UsageError
 from entity_env.games.azul import GameState

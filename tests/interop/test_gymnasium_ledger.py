@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from entity_env import Episode, SchemaError
-from entity_env.interop.gymnasium.gymnasium_ledger import AllowedActions, Ledger
+from entity_env.interop.gymnasium.from_gymnasium import AllowedActions, Ledger
 
 NUM_ENVS = 3
 Flags = list[bool]

@@ -55,7 +55,7 @@ FINE = {
     "entity_env/vec/local.py": "from entity_env.agents import TrainAgent\nimport entity_env.vec",
     "entity_env/games/snake.py": "from entity_env.agents import Agent\nimport entity_env.authoring.obs",
     "entity_env/games/classic/cart.py": "import numba\nfrom entity_env.vec.batch_env.batch_env import StepResult",
-    "entity_env/games/classic/cart_compiled.py": "from entity_env.vec.batch_env.batch_compiled import loaded",
+    "entity_env/games/classic/cart_compiled.py": "from entity_env.core.numba_utils import loaded",
     "entity_env/vec/batch_compiled.py": "from numba import njit",
     "entity_env/interop/gymnasium.py": "import gymnasium\nfrom entity_env.vec import VecEnv",
     "entity_env/cli/main.py": "from entity_env.games import snake\nfrom entity_env.cli import play",

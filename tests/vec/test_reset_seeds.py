@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from entity_env import SchemaError, UsageError
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.vec.batch_env.batch_vec_runs import SequenceSeeds, require_seed, sequence_runs
+from entity_env.vec.batch_env.source import SequenceSeeds, require_seed, sequence_runs
 from entity_env.vec.reset_seeds import chosen_envs, new_runs
 from tests.helpers.strategies import FEW, untyped
 

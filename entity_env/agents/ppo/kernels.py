@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.kernels.attention import ONE, ZERO, Floats, Ints, compiled
 
@@ -102,3 +103,24 @@ def ppo_loss(
     figures[2] = surprise * share
     figures[3] = divergence * share
     figures[4] = clipped * share
+
+
+@compiled
+def take_sequences(
+    values: NDArray[np.generic], offsets: Ints, index: Ints, out: NDArray[np.generic]
+) -> None:
+    """Copies sequences one after another; nothing is checked.
+
+    Args:
+        values: `(num_values, width)`.
+        offsets: `(num_sequences + 1,)` where each sequence begins.
+        index: `(num_taken,)` sequences.
+        out: `(num_values_taken, width)`, is written.
+    """
+    width = values.shape[1]
+    at = 0
+    for i in index:
+        for j in range(offsets[i], offsets[i + 1]):
+            for c in range(width):
+                out[at, c] = values[j, c]
+            at += 1

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
+
+import numpy as np
+
+from entity_env.core.vec_obs import Metric, VecObs
+from entity_env.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from entity_env.agents.rogue_net.torch_net.net import RogueNet
@@ -82,3 +90,103 @@ class TrainResult:
     progress: TrainProgress
     is_interrupted: bool = False
     checkpoint: Path | None = None
+
+
+class CurveWriter:
+    """Writes one point a curve and update.
+
+    Args:
+        folder: where the event files go; None writes nothing.
+
+    Raises:
+        MissingExtraError: tensorboard is not installed.
+        UsageError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._writer = None
+        if folder is not None:
+            try:
+                # Here and not above: it takes a second to import.
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise MissingExtraError("tensorboard", "train", "writing curves") from error
+            try:
+                self._writer = SummaryWriter(str(folder))
+            except OSError as error:
+                raise UsageError(f"cannot write curves to {folder}: {error}") from error
+
+    def __enter__(self) -> CurveWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, progress: TrainProgress, metrics: Mapping[str, Metric]) -> None:
+        """Writes a point of every curve at `progress.step`; what is NaN is left out."""
+        if self._writer is None:
+            return
+        points = {
+            "charts/steps_per_s": progress.steps_per_s,
+            "charts/learning_rate": progress.learning_rate,
+            "charts/ent_coef": progress.ent_coef,
+            "episode/mean_reward": progress.mean_reward,
+            "episode/mean_length": progress.mean_length,
+            "episode/count": float(progress.num_episodes),
+            **{f"losses/{name}": value for name, value in asdict(progress.losses).items()},
+            **{f"metrics/{name}.mean": metric.mean for name, metric in metrics.items()},
+            **{f"metrics/{name}.min": metric.min for name, metric in metrics.items()},
+            **{f"metrics/{name}.max": metric.max for name, metric in metrics.items()},
+        }
+        for name, value in points.items():
+            if math.isfinite(value):
+                self._writer.add_scalar(name, value, progress.step)
+
+
+class EpisodeMeter:
+    """Counts episodes and the games' metrics.
+
+    Args:
+        window: episodes that the means go over.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._rewards: deque[float] = deque(maxlen=window)
+        self._lengths: deque[int] = deque(maxlen=window)
+        self.num_episodes = 0
+        self.metrics: dict[str, Metric] = {}
+
+    def add(self, obs: VecObs) -> None:
+        """Counts the episodes that ended with this batch, and its metrics."""
+        for episode in obs.episodes:
+            self._rewards.append(episode.reward)
+            self._lengths.append(episode.length)
+            for name, value in episode.metrics.items():
+                self.metrics.setdefault(f"episode/{name}", Metric()).push(value)
+        self.num_episodes += len(obs.episodes)
+        for name, metric in obs.metrics.items():
+            total = self.metrics.setdefault(name, Metric())
+            total.count += metric.count
+            total.sum += metric.sum
+            total.min = min(total.min, metric.min)
+            total.max = max(total.max, metric.max)
+
+    def start_rollout(self) -> None:
+        """Forgets the metrics of the rollout before; the episodes stay."""
+        self.metrics = {}
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean reward of the last episodes; NaN when there are none."""
+        return float(np.mean(self._rewards)) if self._rewards else float("nan")
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of actions of the last episodes; NaN when there are none."""
+        return float(np.mean(self._lengths)) if self._lengths else float("nan")

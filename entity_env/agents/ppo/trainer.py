@@ -15,12 +15,16 @@ import torch
 
 from entity_env.agents.ppo.checkpoint import Learner, load_learner, run_folder, save_learner
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.episode_meter import EpisodeMeter
 from entity_env.agents.ppo.gc_tuning import keep_freed_memory, settled
-from entity_env.agents.ppo.logging import Losses, TrainProgress, TrainResult
+from entity_env.agents.ppo.logging import (
+    CurveWriter,
+    EpisodeMeter,
+    Losses,
+    TrainProgress,
+    TrainResult,
+)
 from entity_env.agents.ppo.rollout import Collector, require_finite_decisions
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.tensorboard import CurveWriter
 from entity_env.agents.ppo.update import learn, make_batch
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER

@@ -4,7 +4,6 @@
 `play_many` play the same games compiled. `AzulEnv` is stepped by action ids, on either.
 """
 
-from entity_env.games.azul.backend import Backend as Backend
 from entity_env.games.azul.batch import AzulBatch as AzulBatch
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE as ACTION_SPACE_SIZE,
@@ -39,7 +38,6 @@ from entity_env.games.azul.errors import (
     InvalidActionId as InvalidActionId,
     StepError as StepError,
 )
-from entity_env.games.azul.fast_game import FastGame as FastGame
 from entity_env.games.azul.features import FeatureExtractor as FeatureExtractor
 from entity_env.games.azul.game import (
     AzulGame as AzulGame,
@@ -65,6 +63,7 @@ from entity_env.games.azul.players.scripted import (
     RushAgent as RushAgent,
 )
 from entity_env.games.azul.self_play import AzulTables as AzulTables
+from entity_env.games.azul.single_game import Backend as Backend, FastGame as FastGame
 from entity_env.games.azul.transitions import (
     Transition as Transition,
     TransitionLog as TransitionLog,

@@ -32,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.errors import UsageError
-from entity_env.games.azul.backend import Backend, is_compiled
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
@@ -45,16 +44,18 @@ from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import Draw
 from entity_env.games.azul.errors import EpisodeDone
-from entity_env.games.azul.fast_game import FastGame
 from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
 from entity_env.games.azul.single_game import (
     ILLEGAL,
     OVER,
+    Backend,
+    FastGame,
     Mask,
     Observations,
     PlainGame,
     Rewards,
     SteppedGame,
+    is_compiled,
 )
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core import starts
+from entity_env.core import seeding
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -18,9 +18,8 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import checked_count
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
-from entity_env.games.classic.backends import Backend, Step, make_kernels
+from entity_env.games.classic.backends import Backend, Step, are_in_range, make_kernels
 from entity_env.games.classic.dynamics import Rules
-from entity_env.games.classic.plain import are_in_range
 from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, Memory
 from entity_env.vec.batch_env.batch_env import (
     MISFIT,
@@ -103,7 +102,9 @@ class ClassicEnv(BatchEnv):
         if seed is None and result.num_ended == _NOT_RESET:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         if seed is not None:
-            memory.streams[:] = starts.streams(starts.checked_seed(seed), np.arange(self.num_envs))
+            memory.streams[:] = seeding.streams(
+                seeding.checked_seed(seed), np.arange(self.num_envs)
+            )
         memory.header[CLOCK] = 0
         memory.header[NEXT_DEADLINE] = memory.header[MAX_STEPS]
         memory.rewards[:] = 0
@@ -137,8 +138,8 @@ class ClassicEnv(BatchEnv):
         if getattr(mask, "num_envs", None) != self.num_envs or not isinstance(mask, ResetMask):
             raise self._misfit(mask)
         if seed is not None:
-            first, env_ids = starts.checked_seed(seed), mask.indices()
-            self._memory.streams[env_ids] = starts.streams(first, env_ids)
+            first, env_ids = seeding.checked_seed(seed), mask.indices()
+            self._memory.streams[env_ids] = seeding.streams(first, env_ids)
         words = mask.words()
         if words is not None:
             result.num_ended = self._reset(words, self._address)

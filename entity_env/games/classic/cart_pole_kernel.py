@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from entity_env.core.numba_utils import FAST_MATH, compiled, trailing_zeros
 from entity_env.games.classic import cart_pole as cart
 from entity_env.games.classic.kernels import (
     GAMMA,
@@ -38,7 +39,6 @@ from entity_env.games.classic.state_table import (
     TERMINALS,
     TRUNCATIONS,
 )
-from entity_env.vec.batch_env.batch_compiled import FAST_MATH, compiled, trailing_zeros
 from entity_env.vec.batch_env.batch_env import MISFIT
 
 _ONE, _HALF = f32(1.0), f32(0.5)

@@ -27,7 +27,7 @@ class Rules:
         state: the numbers of a state.
         low: the least of each number of a state in which an episode goes on.
         high: the largest.
-        start: turns draws, `(NUM_DRAWS, num)` float32 integers (see `starts`), into states.
+        start: turns draws, `(NUM_DRAWS, num)` float32 integers (see `core.seeding`), into states.
         advance: moves states on in place by the actions given; returns rewards, float32, and
             whether the rules end the episode, bool.
         observe: observations `(num_envs, len(features))` of states.

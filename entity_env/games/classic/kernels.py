@@ -11,7 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core import starts
+from entity_env.core import seeding
+from entity_env.core.numba_utils import FAST_MATH, carray, compiled, count_bits, pointer
 from entity_env.games.classic.state_table import (
     CLOCK,
     DEADLINES,
@@ -25,14 +26,7 @@ from entity_env.games.classic.state_table import (
     TRUNCATIONS,
     WIDTH,
 )
-from entity_env.vec.batch_env.batch_compiled import (
-    FAST_MATH,
-    carray,
-    compiled,
-    count_bits,
-    pack_words,
-    pointer,
-)
+from entity_env.vec.batch_env.reset_mask_kernel import pack_words
 
 Floats: TypeAlias = NDArray[np.float32]
 Words: TypeAlias = NDArray[np.uint64]
@@ -202,20 +196,20 @@ def _cut(num: int, clock: int, deadlines: Longs, truncations: Bytes) -> int:
 
 @compiled()
 def mixed(word: np.uint64) -> np.uint64:
-    """See `starts.mixed`."""
+    """See `seeding.mixed`."""
     word = (word ^ (word >> u64(30))) * u64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> u64(27))) * u64(0x94D049BB133111EB)
     return word ^ (word >> u64(31))
 
 
-GAMMA = u64(starts.GAMMA)
-_SIGN = np.int32(starts.HALF)
-_LOW_BITS = u64(2 * starts.HALF - 1)
+GAMMA = u64(seeding.GAMMA)
+_SIGN = np.int32(seeding.HALF)
+_LOW_BITS = u64(2 * seeding.HALF - 1)
 
 
 @compiled()
 def high_draw(word: np.uint64) -> np.float32:
-    """The first draw of a word; see `starts.draw`."""
+    """The first draw of a word; see `seeding.draw`."""
     return f32(np.int32(word >> u64(40)) - _SIGN)
 
 

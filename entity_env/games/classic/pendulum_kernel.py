@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from entity_env.core.numba_utils import FAST_MATH, compiled, trailing_zeros
 from entity_env.games.classic import pendulum
 from entity_env.games.classic.kernels import (
     GAMMA,
@@ -44,7 +45,6 @@ from entity_env.games.classic.state_table import (
     TERMINALS,
     TRUNCATIONS,
 )
-from entity_env.vec.batch_env.batch_compiled import FAST_MATH, compiled, trailing_zeros
 from entity_env.vec.batch_env.batch_env import MISFIT
 
 _ONE, _ZERO = f32(1.0), f32(0.0)

@@ -14,7 +14,7 @@ Example:
     RaggedArray(3 sequences, 6 rows, shape (6, 3), float32)
 """
 
-from entity_env.core.draws import Draws as Draws
+from entity_env.games.multi_snake_batch.draws import Draws as Draws
 from entity_env.games.multi_snake_batch.vec_env import (
     Autoreset as Autoreset,
     MultiSnakeBatch as MultiSnakeBatch,

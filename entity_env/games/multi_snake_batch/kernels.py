@@ -15,17 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from entity_env.core import draws
-from entity_env.core.draws import (
-    GAMMA,
-    MASK,
-    OUT,
-    POWERS_A,
-    U1,
-    U6,
-    U32,
-    U63,
-)
+from entity_env.games.multi_snake_batch import draws
+from entity_env.games.multi_snake_batch.draws import GAMMA, MASK, OUT, POWERS_A, U1, U6, U32, U63
 from entity_env.games.multi_snake_batch.state import (
     BEGIN,
     BLOCKED,

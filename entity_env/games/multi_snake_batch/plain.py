@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.draws import GAMMA, U1, drawn, episode_seeds
+from entity_env.games.multi_snake_batch.draws import GAMMA, U1, drawn, episode_seeds
 from entity_env.games.multi_snake_batch.state import (
     BEGIN,
     BLOCKED,

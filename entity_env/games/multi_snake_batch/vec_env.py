@@ -9,7 +9,6 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.draws import runs
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
@@ -24,6 +23,7 @@ from entity_env.errors import (
 )
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
 from entity_env.games.multi_snake_batch import plain
+from entity_env.games.multi_snake_batch.draws import runs
 from entity_env.games.multi_snake_batch.episodes import Episodes
 from entity_env.games.multi_snake_batch.state import (
     BEGIN,

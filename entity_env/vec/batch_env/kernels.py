@@ -8,8 +8,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from entity_env.vec.batch_env.batch_compiled import array_of, compiled, loaded, trailing_zeros
-from entity_env.vec.batch_env.batch_vec_books import BEGUN_AT, EARNED_SO_FAR, NUMBERS, Kernel
+from entity_env.core.numba_utils import array_of, compiled, loaded, trailing_zeros
+from entity_env.vec.batch_env.stepper import BEGUN_AT, EARNED_SO_FAR, NUMBERS, Kernel
 
 _ONE: Final = np.uint64(1)
 

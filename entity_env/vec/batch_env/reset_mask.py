@@ -277,10 +277,10 @@ class _Kernels:
         if find_spec("numba") is None:
             self.pack_flags, self.list_bits = pack_flags_plain, list_bits_plain
         else:
-            from entity_env.vec.batch_env import batch_compiled
+            from entity_env.vec.batch_env import reset_mask_kernel
 
-            self.pack_flags = batch_compiled.load_pack_flags()
-            self.list_bits = batch_compiled.load_list_bits()
+            self.pack_flags = reset_mask_kernel.load_pack_flags()
+            self.list_bits = reset_mask_kernel.load_list_bits()
 
 
 _KERNELS: Final = _Kernels()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import (
     ActionName,
     CategoricalActionSpace,
@@ -19,7 +21,42 @@ from entity_env.core.spaces import (
 from entity_env.core.validation import checked_count
 from entity_env.errors import SchemaError, UsageError
 from entity_env.vec.batch_env.batch_env import BatchEnv
-from entity_env.vec.batch_env.batch_vec_rows import RowParts
+from entity_env.vec.reset_seeds import new_runs
+
+
+@dataclass(frozen=True, slots=True)
+class RowParts:
+    """Splits rows of observations into the features of entities, and the global ones after them.
+
+    Args:
+        num_entities: entities in a row.
+        num_features: of each.
+        num_globals: global features of a row.
+    """
+
+    num_entities: int
+    num_features: int
+    num_globals: int
+
+    @property
+    def obs_size(self) -> int:
+        """Numbers in a row."""
+        return self.num_entities * self.num_features + self.num_globals
+
+    @property
+    def are_views(self) -> bool:
+        """Whether the parts of rows that follow each other are views; else some are copies."""
+        return not self.num_globals
+
+    def entities(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`(num_rows * num_entities, num_features)` float32."""
+        own = rows[:, : self.num_entities * self.num_features]
+        return own.reshape(len(rows) * self.num_entities, self.num_features)
+
+    def globals(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`(num_rows, num_globals)` float32."""
+        return np.ascontiguousarray(rows[:, self.obs_size - self.num_globals :])
+
 
 Space: TypeAlias = CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
 """What a batch environment can ask for."""
@@ -111,3 +148,68 @@ def require_masks(env: BatchEnv, space: Space) -> None:
             return
         got = f"{masks.shape} {masks.dtype}"
     raise SchemaError(f"{name}: legal_masks must be {wanted} bool, got {got}")
+
+
+_NUM_SEEDS: Final = 2**63
+"""Episodes tell their seed in 64 bits with a sign."""
+
+
+class SequenceSeeds(EpisodeSeeds):
+    """The seeds of one environment of a batch, which has one for a whole sequence of episodes.
+
+    Args:
+        seed: of the sequence, from its first episode on.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.seed = int(seed)
+
+    def __getitem__(self, episode: int) -> int:
+        """Seed of the sequence that begins with an episode: another one for every number.
+
+        Nobody can begin in the middle of a sequence. Who must go on elsewhere, after a process
+        died, begins a sequence of its own.
+        """
+        return self.seed if not episode else super().__getitem__(episode)
+
+    def __reduce__(self) -> tuple[type[SequenceSeeds], tuple[int]]:
+        """Workers are sent one for each of their environments."""
+        return SequenceSeeds, (self.seed,)
+
+
+def sequence_runs(
+    env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
+) -> dict[int, Run]:
+    """The runs that environments of a batch begin; none where they go on with their sequence.
+
+    Args:
+        env_ids: the environments that are reset.
+        num_envs: how many there are.
+        seed: environment i begins the sequence `seed + i`; None = it goes on with its own.
+        starts: `(num_envs,)` integers: environment i begins the sequence `seed + starts[i]`.
+
+    Raises:
+        SchemaError: starts of another shape or dtype, or negative.
+        UsageError: starts without a seed, or a seed that is no integer, negative or too large.
+    """
+    env_ids = list(env_ids)
+    new_runs((), num_envs, seed, starts)  # refuses what makes no sense
+    if seed is None:
+        return {}
+    offsets = np.arange(num_envs) if starts is None else np.asarray(starts)
+    require_seed(seed, int(offsets.max()) + 1)
+    return {i: (SequenceSeeds(int(seed) + int(offsets[i])), 0) for i in env_ids}
+
+
+def require_seed(seed: int, num_seeds: int) -> None:
+    """Checks a seed that is an integer, and those that follow it.
+
+    Raises:
+        UsageError: they are too large.
+    """
+    if int(seed) + num_seeds > _NUM_SEEDS:
+        raise UsageError(
+            f"a seed must be at most 2**63 - {num_seeds}, for {num_seeds} sequences that begin at "
+            f"it: got {seed}"
+        )

@@ -17,8 +17,7 @@ from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import SchemaError, UsageError
 from entity_env.vec.batch_env.backend import BatchInProcess
 from entity_env.vec.batch_env.batch_env import BatchEnv
-from entity_env.vec.batch_env.batch_vec_runs import require_seed, sequence_runs
-from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec.batch_env.source import BatchSource, require_seed, sequence_runs
 from entity_env.vec.options import Autoreset
 from entity_env.vec.reset_seeds import chosen_envs
 from entity_env.vec.vec_env import VecEnv

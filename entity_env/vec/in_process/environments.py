@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from entity_env.batching.adapter import OURS, games_of
-from entity_env.batching.bulk_writer import BulkWriter
+from entity_env.batching.observation_batcher import BulkWriter
 from entity_env.core.action_request import Asked
 from entity_env.core.environment import Environment
 from entity_env.core.episode import Episode

@@ -41,12 +41,22 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from time import monotonic
 from typing import Final, Literal, NoReturn, Protocol, TypeAlias
 
 from entity_env.errors import ClosedError
 from entity_env.vec.workers.shared_memory import SharedBlock, machine_error
-from entity_env.vec.workers.wake import Wake as Wake
+
+
+class Wake(Enum):
+    """Why a wait ended."""
+
+    RUNG = "rung"
+    TIMED_OUT = "timed out"
+    PEER_GONE = "peer gone"
+    """The other side has closed its end, or its process has died, and had not rung before."""
+
 
 Path: TypeAlias = Literal["spin", "kernel"]
 """Look at shared memory for a moment before sleeping, or always go through the kernel."""

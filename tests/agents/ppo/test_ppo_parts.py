@@ -19,9 +19,13 @@ from numpy.typing import NDArray
 from entity_env.agents.ppo import rollout_buffer as storage_module
 from entity_env.agents.ppo.checkpoint import Learner, load_learner, save_learner
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.episode_meter import EpisodeMeter
-from entity_env.agents.ppo.growing import GrowingArray, GrowingRagged
-from entity_env.agents.ppo.rollout_buffer import DecisionStorage, FrozenDecisions
+from entity_env.agents.ppo.logging import EpisodeMeter
+from entity_env.agents.ppo.rollout_buffer import (
+    DecisionStorage,
+    FrozenDecisions,
+    GrowingArray,
+    GrowingRagged,
+)
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
 from entity_env.agents.rogue_net.torch_net.attention import has_numba

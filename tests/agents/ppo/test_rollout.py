@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.growing import GrowingArray, GrowingRagged
 from entity_env.agents.ppo.rollout import Collector
+from entity_env.agents.ppo.rollout_buffer import GrowingArray, GrowingRagged
 from entity_env.agents.ppo.update import Batch, learn, make_batch, minibatch_loss
 from entity_env.agents.rogue_net import RogueNet
 from entity_env.agents.rogue_net.batch_layout import Batch as NetBatch

@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net import (
     RogueNetConfig,
 )
 from entity_env.agents.rogue_net.torch_net.distributions import tempered
-from entity_env.agents.rogue_net.torch_net.torch_input_norm import InputNorm
+from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.weights import expected_tensors
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (

@@ -18,7 +18,7 @@ from entity_env.agents.human.describe import SeenEntity
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.check import check_game
 from entity_env.cli import main
-from entity_env.cli.commands.train_settings import TrainSettings, settings_of
+from entity_env.cli.commands.train import TrainSettings, settings_of
 from entity_env.cli.load_game import find_game
 from entity_env.cli.make_vec_env import is_batch, many
 from entity_env.core.space_json import spaces_to_json

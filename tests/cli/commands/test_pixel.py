@@ -15,7 +15,7 @@ from rich.console import Console
 
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
-from entity_env.cli.commands.train_settings import settings_of
+from entity_env.cli.commands.train import settings_of
 from entity_env.cli.display.pixel_view import PixelView, colors_of, viewed
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import find_game

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli import main, make_vec_env as vectors
-from entity_env.cli.commands.train_settings import TrainSettings, settings_of
+from entity_env.cli.commands.train import TrainSettings, settings_of
 from entity_env.cli.make_vec_env import is_tables, to_learn_from
 from entity_env.games import snake
 from entity_env.games.azul import AzulTables, azul, azul_by_id

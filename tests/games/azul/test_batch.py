@@ -24,10 +24,10 @@ from entity_env.games.azul import (
     InvalidActionId,
     RewardScheme,
     apply_in_place,
-    backend,
     batch,
     legal_actions,
     new_game,
+    single_game,
 )
 from entity_env.games.azul.engine.tile_draws import SplitMix, mixed
 from entity_env.games.azul.features import FEATURE_NAMES, OBS_SIZE
@@ -371,7 +371,7 @@ def test_a_copy_goes_its_own_way(name: Backend) -> None:
 def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     azul = AzulBatch(2)
     azul.reset(5)
-    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
     plain = AzulBatch(2)
     plain.reset(5)
     np.testing.assert_array_equal(plain.view().observations, azul.view().observations)

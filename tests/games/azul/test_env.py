@@ -30,10 +30,10 @@ from entity_env.games.azul import (
     Phase,
     RewardScheme,
     StepError,
-    backend,
     env as env_module,
     features,
     legal_actions,
+    single_game,
     transitions,
 )
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS, recorded_draw, recorded_games
@@ -464,7 +464,7 @@ def test_features_may_be_of_the_users_own(which: Backend) -> None:
 
 def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     with_numba = list(play(AzulEnv(), 1))
-    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
     for one, other in zip(with_numba, play(AzulEnv(), 1), strict=True):
         check_same(one, other)
     with pytest.raises(MissingExtraError, match="AzulEnv"):

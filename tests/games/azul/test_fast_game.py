@@ -20,10 +20,9 @@ from entity_env.games.azul import (
     IllegalAction,
     InvalidActionId,
     apply_action,
-    backend,
-    fast_game,
     legal_actions,
     new_game,
+    single_game,
     winners,
 )
 from entity_env.games.azul.kernels import engine as engine_compiled
@@ -263,7 +262,7 @@ def test_games_that_cannot_be(num_players: int, start: int) -> None:
 
 
 def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "find_spec", lambda name: None)
-    fast_game._load.cache_clear()
+    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
+    single_game._load.cache_clear()
     with pytest.raises(MissingExtraError, match="FastGame"):
         FastGame(2)

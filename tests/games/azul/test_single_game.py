@@ -6,8 +6,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_array_equal
 
 from entity_env.errors import MissingExtraError, SchemaError, UsageError
-from entity_env.games.azul import ACTIONS, FastGame, backend as backend_module
-from entity_env.games.azul.backend import is_compiled
+from entity_env.games.azul import ACTIONS, FastGame, single_game
 from entity_env.games.azul.engine.engine import is_table_empty, take
 from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
@@ -19,6 +18,7 @@ from entity_env.games.azul.single_game import (
     PlainGame,
     Rewards,
     SteppedGame,
+    is_compiled,
 )
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
 
@@ -138,7 +138,7 @@ def test_which_engine_plays() -> None:
 
 
 def test_which_engine_plays_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
     assert not is_compiled("auto", "a test")
     assert not is_compiled("python", "a test")
     with pytest.raises(MissingExtraError, match=r"a test\(backend=\"numba\"\) needs .*numba.*fast"):

@@ -18,7 +18,7 @@ from entity_env import (
     UsageError,
 )
 from entity_env.games.classic import CartPole, Pendulum, backends as kernels
-from entity_env.games.classic.plain import PlainKernels
+from entity_env.games.classic.backends import PlainKernels
 from entity_env.vec.batch_env.batch_env import BatchActions, ResetMask
 from tests.games.classic.histories import GAMES, Game, Make, actions_of, play, same_bits
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.core import starts
+from entity_env.core import seeding
 from entity_env.games.classic import Backend, CartPole, MountainCar, Pendulum
 from entity_env.games.classic.batch_env import ClassicEnv
 from tests.games.classic.histories import BACKENDS, GAMES, Game, random_actions, wide_states
@@ -277,15 +277,15 @@ def test_mixing_is_split_mix_64(words: list[int]) -> None:
         z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
         return z ^ (z >> 31)
 
-    assert starts.mixed(np.array(words, np.uint64)).tolist() == [mixed(word) for word in words]
+    assert seeding.mixed(np.array(words, np.uint64)).tolist() == [mixed(word) for word in words]
 
 
 def test_draws_are_those_of_the_published_sequence() -> None:
     """SplitMix64 from 1234567, as printed with its reference implementation."""
     published = [6457827717110365317, 3203168211198807973]
-    draws, streams = starts.draw(np.array([1234567], np.uint64))
+    draws, streams = seeding.draw(np.array([1234567], np.uint64))
     expected = [
         part - 2**23 for word in published for part in (word >> 40, (word >> 8) & (2**24 - 1))
     ]
     assert draws[:, 0].tolist() == expected
-    assert int(streams[0]) == (1234567 + 2 * starts.GAMMA) % 2**64
+    assert int(streams[0]) == (1234567 + 2 * seeding.GAMMA) % 2**64

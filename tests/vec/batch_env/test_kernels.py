@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.vec.batch_env import batch_compiled
-from entity_env.vec.batch_env.batch_compiled import (
+from entity_env.core import numba_utils as batch_compiled
+from entity_env.core.numba_utils import (
     BYTES,
     FAST_MATH,
     LONGS,
@@ -18,11 +18,11 @@ from entity_env.vec.batch_env.batch_compiled import (
     compiled,
     count_bits,
     loaded,
-    pack_flags,
 )
+from entity_env.vec.batch_env.reset_mask_kernel import pack_flags
 
 HELPER = """
-from entity_env.vec.batch_env.batch_compiled import compiled
+from entity_env.core.numba_utils import compiled
 @compiled()
 def helped(x: int) -> int:
     return x + {}
@@ -30,7 +30,7 @@ def helped(x: int) -> int:
 KERNEL = """
 import sys
 import helper
-from entity_env.vec.batch_env.batch_compiled import compiled
+from entity_env.core.numba_utils import compiled
 @compiled()
 def kernel(x: int) -> int:
     return 2 * helper.helped(x)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
 from entity_env.vec.batch_env.batch_env import StepResult
-from entity_env.vec.batch_env.batch_vec_books import Books, Ended
-from entity_env.vec.batch_env.batch_vec_rows import RowParts
-from entity_env.vec.batch_env.batch_vec_runs import sequence_runs
+from entity_env.vec.batch_env.source import RowParts, sequence_runs
+from entity_env.vec.batch_env.stepper import Books, Ended
 from entity_env.vec.episode_stats import EARNED
 from tests.helpers.strategies import FEW, FLOATS, float_rows
 

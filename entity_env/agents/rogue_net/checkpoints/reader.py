@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     read_header,
 )
 from entity_env.agents.rogue_net.checkpoints.safetensors import MAX_HEADER, read_safetensors
-from entity_env.agents.rogue_net.enn_trainer.enn_files import (
+from entity_env.agents.rogue_net.enn_trainer.checkpoint import (
     CONFIG as ENN_CONFIG,
     SUFFIX,
     find_enn_checkpoint,

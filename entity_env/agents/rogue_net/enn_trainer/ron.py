@@ -7,6 +7,7 @@ costs a small multiple of the text: nesting, length of texts and number of value
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -212,3 +213,56 @@ class _Reader:
         raise CheckpointError(
             f"{self._where}: line {line}, column {column}: expected {expected}, got {got}"
         )
+
+
+_INDENT = "    "
+_SIMPLE_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\", "\0": "\\0"}
+
+
+def write_ron(value: Ron, indent: str = "") -> str:
+    """One value as text, an item a line.
+
+    Raises:
+        ValueError: an infinite number or one that is none, which python-ron does not read.
+    """
+    match value:
+        case None:
+            return "None"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return _float(value)
+        case int():
+            return str(value)
+        case str():
+            return _text(value)
+        case list():
+            return _items("[", [write_ron(item, indent + _INDENT) for item in value], "]", indent)
+        case dict():
+            entries = [
+                f"{write_ron(key)}: {write_ron(item, indent + _INDENT)}"
+                for key, item in value.items()
+            ]
+            return _items("{", entries, "}", indent)
+        case Struct():
+            fields = [
+                f"{key}: {write_ron(item, indent + _INDENT)}" for key, item in value.fields.items()
+            ]
+            return _items(f"{value.name}(", fields, ")", indent)
+
+
+def _items(opening: str, items: list[str], closing: str, indent: str) -> str:
+    if not items:
+        return opening + closing
+    lines = "".join(f"{indent}{_INDENT}{item},\n" for item in items)
+    return f"{opening}\n{lines}{indent}{closing}"
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError(f"RON for python-ron cannot hold the number {value}")
+    return repr(value)
+
+
+def _text(value: str) -> str:
+    return '"' + "".join(_SIMPLE_ESCAPES.get(character, character) for character in value) + '"'

@@ -14,16 +14,20 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     require_place,
     write_new,
 )
-from entity_env.agents.rogue_net.enn_trainer.checkpoint import with_copies
+from entity_env.agents.rogue_net.enn_trainer.checkpoint import (
+    AGENT,
+    CONFIG,
+    FILES,
+    STATE,
+    with_copies,
+)
 from entity_env.agents.rogue_net.enn_trainer.config import (
     LAST_VERSION,
     config_to_ron,
     spaces_to_ron,
 )
-from entity_env.agents.rogue_net.enn_trainer.enn_files import AGENT, CONFIG, FILES, STATE
 from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import write_blob
-from entity_env.agents.rogue_net.enn_trainer.ron import Struct
-from entity_env.agents.rogue_net.enn_trainer.ron_writer import write_ron
+from entity_env.agents.rogue_net.enn_trainer.ron import Struct, write_ron
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.errors import CheckpointError
 

@@ -23,7 +23,7 @@ from entity_env.agents.rogue_net.checkpoints.reader import (
     read_network,
 )
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
-from entity_env.agents.rogue_net.enn_trainer.enn_files import is_enn_checkpoint
+from entity_env.agents.rogue_net.enn_trainer.checkpoint import is_enn_checkpoint
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.rogue_net.weights import Weights

@@ -14,11 +14,10 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
     GaussianDistribution,
+    log_softmax,
 )
-from entity_env.agents.rogue_net.torch_net.pooling import Ends
+from entity_env.agents.rogue_net.torch_net.pooling import Ends, Pairs
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
-from entity_env.agents.rogue_net.torch_net.torch_looks import Pairs
-from entity_env.agents.rogue_net.torch_net.torch_probabilities import log_softmax
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,

@@ -28,8 +28,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
 from entity_env.agents.rogue_net.torch_net.embedding import EntityEmbedding
 from entity_env.agents.rogue_net.torch_net.heads import make_head
 from entity_env.agents.rogue_net.torch_net.pooling import Ends
-from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
-from entity_env.agents.rogue_net.torch_net.torch_named_modules import NamedModules
+from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor
 from entity_env.agents.rogue_net.torch_net.transformer import Transformer, place_of
 from entity_env.agents.rogue_net.weights import Weights, expected_tensors
 from entity_env.core.spaces import (

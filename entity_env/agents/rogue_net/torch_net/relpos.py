@@ -14,9 +14,8 @@ from torch.nn import functional
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.options import RelposEncodingConfig
 from entity_env.agents.rogue_net.relpos import Pairs
-from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
-from entity_env.agents.rogue_net.torch_net.torch_input_norm import InputNorm
-from entity_env.agents.rogue_net.torch_net.torch_named_modules import NamedModules
+from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
+from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor
 from entity_env.agents.rogue_net.weights import relpos_constants
 from entity_env.core.spaces import EntityName
 

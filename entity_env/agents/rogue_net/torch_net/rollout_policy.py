@@ -18,13 +18,16 @@ from entity_env.agents.rogue_net.action_index import Choices, find_choices
 from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
 from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, Packed, has_numba
 from entity_env.agents.rogue_net.torch_net.block import LARGEST_MODEL, forward
-from entity_env.agents.rogue_net.torch_net.embedding import FeaturelessEmbedding
+from entity_env.agents.rogue_net.torch_net.distributions import ALL
+from entity_env.agents.rogue_net.torch_net.embedding import (
+    LARGEST_WIDTH,
+    FeaturelessEmbedding,
+    InputNorm,
+    embed_type,
+)
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
 from entity_env.agents.rogue_net.torch_net.net import Decisions, RogueNet, Samples
 from entity_env.agents.rogue_net.torch_net.tensors import as_array
-from entity_env.agents.rogue_net.torch_net.torch_embed import LARGEST_WIDTH, embed_type
-from entity_env.agents.rogue_net.torch_net.torch_input_norm import InputNorm
-from entity_env.agents.rogue_net.torch_net.torch_probabilities import ALL
 from entity_env.agents.rogue_net.torch_net.transformer import Block
 from entity_env.core.spaces import ActionName
 

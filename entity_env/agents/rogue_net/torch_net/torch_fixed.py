@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
+from entity_env.agents.rogue_net.torch_net.embedding import CLIP, InputNorm
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.agents.rogue_net.torch_net.torch_input_norm import CLIP, InputNorm
 from entity_env.agents.rogue_net.torch_net.transformer import Slots
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
 from entity_env.agents.rogue_net.batch_layout import Layout
@@ -24,8 +25,51 @@ from entity_env.agents.rogue_net.torch_net.block import LARGEST_MODEL, BlockWeig
 from entity_env.agents.rogue_net.torch_net.pooling import Ends
 from entity_env.agents.rogue_net.torch_net.relpos import RelposEncoding, RelposTables
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
-from entity_env.agents.rogue_net.torch_net.torch_slots import from_slots, to_slots
 from entity_env.core.spaces import EntityName
+
+
+class _ToSlots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:
+        ctx.save_for_backward(slots)
+        return packed.index_select(0, source)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (slots,) = ctx.saved_tensors  # type: ignore[attr-defined]  # set by save_for_backward
+        return gradient.index_select(0, slots), None, None
+
+
+class _FromSlots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, padded: Tensor, slots: Tensor) -> Tensor:
+        ctx.save_for_backward(slots)
+        ctx.num_slots = len(padded)  # type: ignore[attr-defined]  # a context takes attributes
+        return padded.index_select(0, slots)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        (slots,) = ctx.saved_tensors  # type: ignore[attr-defined]  # set by save_for_backward
+        padded = gradient.new_zeros(ctx.num_slots, gradient.shape[1])  # type: ignore[attr-defined]
+        return padded.index_copy_(0, slots, gradient), None
+
+
+def to_slots(packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:
+    """`(num_entities, width)` to `(num_slots, width)`; empty slots hold some entity's values.
+
+    Nothing may depend on an empty slot: it passes no gradient on.
+    """
+    moved: Tensor = _ToSlots.apply(packed, slots, source)  # type: ignore[no-untyped-call]
+    return moved
+
+
+def from_slots(padded: Tensor, slots: Tensor) -> Tensor:
+    """`(num_slots, width)` back to `(num_entities, width)`."""
+    moved: Tensor = _FromSlots.apply(padded, slots)  # type: ignore[no-untyped-call]
+    return moved
+
 
 HIDDEN = -1e9
 """Added to the logit of what an entity must not attend to."""

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.numba_utils import compiled, count_bits
 from entity_env.games.azul.engine import rules
 from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, MARKER, NOBODY
 from entity_env.games.azul.kernels.packed_state import (
@@ -36,7 +37,6 @@ from entity_env.games.azul.kernels.packed_state import (
     WALL,
     Words,
 )
-from entity_env.vec.batch_env.batch_compiled import compiled, count_bits
 
 _LINE_FITS: Final = ONES * 31
 """The bits of `fits` that are lines."""

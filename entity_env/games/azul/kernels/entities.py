@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import rules
 from entity_env.games.azul.engine.rules import CENTRE, FLOOR_SLOTS, NOBODY
 from entity_env.games.azul.kernels.engine import bits_of, num_factories, seat
@@ -33,7 +34,6 @@ from entity_env.games.azul.kernels.packed_state import (
     WALL,
     Words,
 )
-from entity_env.vec.batch_env.batch_compiled import compiled
 
 Rows = NDArray[np.float32]
 

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.numba_utils import compiled
 from entity_env.games.azul import features
 from entity_env.games.azul.engine.rules import CENTRE, FLOOR_SLOTS, NOBODY, NUM_LINES
 from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import num_factories, seat
 from entity_env.games.azul.kernels.packed_state import FIELD, Words
-from entity_env.vec.batch_env.batch_compiled import compiled
 
 Row = NDArray[np.float32]
 """`(OBS_SIZE,)` float32."""

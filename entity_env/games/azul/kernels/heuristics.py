@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import rules
 from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, NOBODY
 from entity_env.games.azul.kernels.engine import bits_of, fits_of, placement_points, seat, spread
@@ -24,7 +25,6 @@ from entity_env.games.azul.kernels.packed_state import (
     Words,
 )
 from entity_env.games.azul.players.heuristics import POINT, RUSH_STEP, RUSH_TOP, SHARE
-from entity_env.vec.batch_env.batch_compiled import compiled
 
 GREEDY, RUSH = 0, 1
 """What a line may be worth."""

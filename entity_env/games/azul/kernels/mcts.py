@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.kernels.engine import (
     bits_of,
@@ -47,7 +48,6 @@ from entity_env.games.azul.players.mcts import (
     UNVISITED_LOSS,
     Tree,
 )
-from entity_env.vec.batch_env.batch_compiled import compiled
 
 _ROOM: Final = 246
 """More children than this no position has: 41 groups, 6 destinations each."""

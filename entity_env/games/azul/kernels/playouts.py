@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import tile_draws as draws
 from entity_env.games.azul.engine.rules import FLOOR, NUM_SOURCES
 from entity_env.games.azul.kernels.engine import (
@@ -22,7 +23,6 @@ from entity_env.games.azul.kernels.engine import (
     take,
 )
 from entity_env.games.azul.kernels.packed_state import END, NUM_WORDS, ROUND, SCORE, SOURCES, Words
-from entity_env.vec.batch_env.batch_compiled import compiled
 
 _GAMMA: Final = np.uint64(draws.GAMMA)
 _FIRST, _SECOND = (np.uint64(multiplier) for multiplier in draws.MULTIPLIERS)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import rules
 from entity_env.games.azul.engine.tile_draws import GAMMA
 from entity_env.games.azul.kernels.engine import (
@@ -39,7 +40,6 @@ from entity_env.games.azul.kernels.packed_state import (
 )
 from entity_env.games.azul.kernels.playouts import deal_by, nth_bit, random_move, uniform
 from entity_env.games.azul.players.heuristics import POINT, SHARE
-from entity_env.vec.batch_env.batch_compiled import compiled
 
 LEARNER, GREEDY, RUSH, RANDOM = 0, 1, 2, 3
 """Who sits in the second seat."""

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.errors import UsageError
-from entity_env.games.azul.backend import Backend, is_compiled
 from entity_env.games.azul.engine.actions import is_integer
 from entity_env.games.azul.engine.engine import apply_in_place, legal_actions, new_game
 from entity_env.games.azul.engine.rules import FLOOR, MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import ENDS
 from entity_env.games.azul.engine.tile_draws import SplitMix, mixed
+from entity_env.games.azul.single_game import Backend, is_compiled
 
 
 class Playouts(NamedTuple):

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.errors import UsageError
-from entity_env.games.azul.backend import Backend, is_compiled
 from entity_env.games.azul.engine.actions import ActionEncoder, is_integer
 from entity_env.games.azul.engine.engine import legal_actions
 from entity_env.games.azul.engine.state import GameState
@@ -32,6 +31,7 @@ from entity_env.games.azul.errors import EpisodeDone
 from entity_env.games.azul.kernels.packed_state import pack_state
 from entity_env.games.azul.players.heuristics import Worth, best_action, greedy_worth, rush_worth
 from entity_env.games.azul.players.mcts import PlainSearch, Tree
+from entity_env.games.azul.single_game import Backend, is_compiled
 
 _CHUNK_S: Final = 0.02
 """Seconds between two looks at the clock, about."""

@@ -32,12 +32,10 @@ from entity_env.agents.rogue_net import (
     write_enn_checkpoint,
 )
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
-from entity_env.agents.rogue_net.enn_trainer.checkpoint import parse_enn_checkpoint
+from entity_env.agents.rogue_net.enn_trainer.checkpoint import FILES, parse_enn_checkpoint, read_tar
 from entity_env.agents.rogue_net.enn_trainer.config import config_from_ron
-from entity_env.agents.rogue_net.enn_trainer.enn_files import FILES
 from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import DTYPES, read_blob, write_blob
 from entity_env.agents.rogue_net.enn_trainer.ron import parse_ron
-from entity_env.agents.rogue_net.enn_trainer.tar_archive import read_tar
 from entity_env.core.spaces import (
     ActionSpace,
     CategoricalActionSpace,

@@ -9,8 +9,14 @@ import tracemalloc
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.agents.rogue_net.enn_trainer.ron import MAX_DEPTH, MAX_TEXT, Ron, Struct, parse_ron
-from entity_env.agents.rogue_net.enn_trainer.ron_writer import write_ron
+from entity_env.agents.rogue_net.enn_trainer.ron import (
+    MAX_DEPTH,
+    MAX_TEXT,
+    Ron,
+    Struct,
+    parse_ron,
+    write_ron,
+)
 from entity_env.errors import CheckpointError
 from tests.agents.rogue_net.fixtures import FIXTURES
 

@@ -21,9 +21,7 @@ from entity_env.agents.rogue_net.torch_net import (
     transformer as torch_transformer,
 )
 from entity_env.agents.rogue_net.torch_net.attention import Packed
-from entity_env.agents.rogue_net.torch_net.embedding import EntityEmbedding
-from entity_env.agents.rogue_net.torch_net.torch_embed import LARGEST_WIDTH
-from entity_env.agents.rogue_net.torch_net.torch_input_norm import CLIP
+from entity_env.agents.rogue_net.torch_net.embedding import CLIP, LARGEST_WIDTH, EntityEmbedding
 from entity_env.agents.rogue_net.torch_net.transformer import Block, place_of
 from entity_env.core.ragged import RaggedArray
 

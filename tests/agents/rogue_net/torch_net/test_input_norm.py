@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 import torch
 
-from entity_env.agents.rogue_net.torch_net.torch_input_norm import InputNorm
+from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 
 ROWS = torch.tensor([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
 

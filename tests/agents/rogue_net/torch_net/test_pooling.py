@@ -17,8 +17,7 @@ from entity_env.agents.rogue_net.batch_layout import Layout, ObsBatch, lay_out
 from entity_env.agents.rogue_net.torch_net import attention as torch_attention, heads as torch_heads
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
-from entity_env.agents.rogue_net.torch_net.pooling import Ends
-from entity_env.agents.rogue_net.torch_net.torch_looks import Pairs
+from entity_env.agents.rogue_net.torch_net.pooling import Ends, Pairs
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.vec_obs import VecCategoricalActionMask, VecSelectEntityActionMask
 

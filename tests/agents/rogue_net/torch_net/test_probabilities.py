@@ -11,10 +11,12 @@ from torch import Tensor
 
 from entity_env.agents.rogue_net.torch_net import attention as torch_attention
 from entity_env.agents.rogue_net.torch_net.distributions import (
+    FORBIDDEN,
     CategoricalDistribution,
     GaussianDistribution,
+    log_softmax,
+    weigh,
 )
-from entity_env.agents.rogue_net.torch_net.torch_probabilities import FORBIDDEN, log_softmax, weigh
 
 pytest.importorskip("numba")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from entity_env import MissingExtraError, UsageError
-from entity_env.games.azul import ENDS, backend, play_many
+from entity_env.games.azul import ENDS, play_many, single_game
 from entity_env.games.azul.engine.tile_draws import SplitMix, mixed, uniform_draw
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
 
@@ -93,7 +93,7 @@ def test_players_that_cannot_be() -> None:
 
 def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     with_numba = play_many(3, 4)
-    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
     np.testing.assert_array_equal(play_many(3, 4).scores, with_numba.scores)
     with pytest.raises(MissingExtraError, match="play_many"):
         play_many(3, 4, backend="numba")

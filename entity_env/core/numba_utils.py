@@ -1,7 +1,7 @@
-"""Compiled cores of batches: how they are compiled, and the two loops of `ResetMask`.
+"""How compiled code is made: decorators around numba, its types and a few of its intrinsics.
 
-The only module of `vec` that imports numba; whoever needs it imports it when asked for. Compiled
-code is kept next to the source, so that only the first process of an installation waits for it.
+Imports numba, so that whoever imports it does so when compiled code is first needed. Compiled code
+is kept next to the source: only the first process of an installation waits for the compiler.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from numba.core import cgutils
 from numba.cpython.unsafe import numbers
 from numba.extending import intrinsic
 from numba.np import numpy_support
-from numpy.typing import NDArray
-
-from entity_env.vec.batch_env.reset_mask import MISFIT, Flags
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -74,15 +71,15 @@ def compiled(
 
 @cache
 def _sources(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, time and size of all that a function may be made of: its folder, and this module.
+    """Name, time and size of all that a function may be made of: its package, and this module.
 
     numba itself looks at the file of a function alone. With code from before a change in another
     file, one that says where things are in memory, it would write where nothing of ours is.
     """
-    here = Path(__file__).parent
-    own = [here / "batch_compiled.py", here / "reset_mask.py"]
-    others = [] if path.parent == here else sorted(path.parent.glob("*.py"))
-    stats = [(source.name, source.stat()) for source in (*own, *others)]
+    folder = path.parent.parent if path.parent.name == "kernels" else path.parent
+    stats = [
+        (str(source), source.stat()) for source in (Path(__file__), *sorted(folder.rglob("*.py")))
+    ]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
@@ -119,25 +116,10 @@ carray: Any = numpy_support.carray
 trailing_zeros: Callable[[np.uint64], np.uint64] = cast(Any, numbers.trailing_zeros)
 
 _U = tuple(np.uint64(value) for value in range(64))
-_NO_FLAG = np.uint64(0xFEFEFEFEFEFEFEFE)
-_SWAP_1 = np.uint64(0x00AA00AA00AA00AA)
-_SWAP_2 = np.uint64(0x0000CCCC0000CCCC)
-_SWAP_4 = np.uint64(0x00000000F0F0F0F0)
 _PAIRS = np.uint64(0x5555555555555555)
 _FOURS = np.uint64(0x3333333333333333)
 _EIGHTS = np.uint64(0x0F0F0F0F0F0F0F0F)
 _BYTES = np.uint64(0x0101010101010101)
-
-
-@compiled()
-def _transposed(bits: np.uint64) -> np.uint64:
-    """Eight bytes as the rows of a matrix of bits, transposed (Hacker's Delight, 7-3)."""
-    swapped = (bits ^ (bits >> _U[7])) & _SWAP_1
-    bits ^= swapped ^ (swapped << _U[7])
-    swapped = (bits ^ (bits >> _U[14])) & _SWAP_2
-    bits ^= swapped ^ (swapped << _U[14])
-    swapped = (bits ^ (bits >> _U[28])) & _SWAP_4
-    return bits ^ swapped ^ (swapped << _U[28])
 
 
 @compiled()
@@ -147,81 +129,3 @@ def count_bits(bits: np.uint64) -> np.int64:
     bits = (bits & _FOURS) + ((bits >> _U[2]) & _FOURS)
     bits = (bits + (bits >> _U[4])) & _EIGHTS
     return np.int64((bits * _BYTES) >> _U[56])
-
-
-@compiled()
-def pack_words(
-    num_words: int,
-    first: NDArray[np.uint64],
-    second: NDArray[np.uint64],
-    words: NDArray[np.uint64],
-) -> int:
-    """Sets bit i of the first words where flag i of either is 1, 8 flags a word; counts them.
-
-    `MISFIT` when a flag is neither 0 nor 1. Flag j of the word k goes to bit k of byte j, by a
-    shift of the whole word: after eight words only the transposition is left to do.
-    """
-    count = np.int64(0)
-    seen = _U[0]
-    for i in range(num_words):
-        bits = _U[0]
-        for k in range(8):
-            flags = first[8 * i + k] | second[8 * i + k]
-            seen |= flags
-            bits |= flags << np.uint64(k)
-        words[i] = _transposed(bits)
-        count += count_bits(words[i])
-    return MISFIT if seen & _NO_FLAG else int(count)
-
-
-@compiled()
-def _are_words(flags: Flags) -> bool:
-    """Whether flags can be read 8 at a time: one after another, from a multiple of 8."""
-    return flags.ctypes.data % 8 == 0 and (flags.shape[0] == 1 or flags.strides[0] == 1)
-
-
-@compiled()
-def pack_flags(first: Flags, second: Flags, words: NDArray[np.uint64]) -> int:
-    """`pack_words` for any number of flags; `MISFIT`, too, when they cannot be read as words."""
-    num_flags = first.shape[0]
-    if num_flags == 0 or second.shape[0] != num_flags:
-        return MISFIT
-    if not (_are_words(first) and _are_words(second)):
-        return MISFIT
-    num_whole = num_flags // 64
-    count = pack_words(
-        num_whole,
-        first[: 64 * num_whole].view(np.uint64),
-        second[: 64 * num_whole].view(np.uint64),
-        words,
-    )
-    if count == MISFIT or num_flags % 64 == 0:
-        return count
-    bits = _U[0]
-    for i in range(64 * num_whole, num_flags):
-        if first[i] | second[i]:
-            bits |= _U[1] << np.uint64(i % 64)
-    words[num_whole] = bits
-    return count + int(count_bits(bits))
-
-
-@compiled()
-def list_bits(words: NDArray[np.uint64], indices: NDArray[np.int64]) -> None:
-    """Writes the indices of all bits that are set, ascending."""
-    k = 0
-    for j in range(words.shape[0]):
-        word = words[j]
-        while word:
-            indices[k] = 64 * j + np.int64(trailing_zeros(word))
-            word &= word - _U[1]
-            k += 1
-
-
-def load_pack_flags() -> Callable[[Flags, Flags, NDArray[np.uint64]], int]:
-    """`pack_flags`, compiled or read from the cache."""
-    return loaded(pack_flags, BYTES, BYTES, WORDS)
-
-
-def load_list_bits() -> Callable[[NDArray[np.uint64], NDArray[np.int64]], None]:
-    """`list_bits`, compiled or read from the cache."""
-    return loaded(list_bits, WORDS, LONGS)
