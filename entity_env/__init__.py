@@ -52,8 +52,6 @@ from entity_env.core.vec_obs import (
     VecObs as VecObs,
     VecSelectEntityActionMask as VecSelectEntityActionMask,
 )
-from entity_env.episodes.base import EpisodeEnv as EpisodeEnv, Step as Step
-from entity_env.episodes.record import Record as Record
 from entity_env.errors import (
     CheckpointError as CheckpointError,
     ClosedError as ClosedError,
@@ -71,6 +69,16 @@ from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
     from entity_env.check import check_env as check_env, check_game as check_game
+    from entity_env.episodes.episode_env import EpisodeEnv as EpisodeEnv, Step as Step
+    from entity_env.episodes.record import Record as Record
 
-# The checks are for tests: nobody else should wait the 15 ms that they take to import.
-__getattr__ = late_names(__name__, {"check_env": "check", "check_game": "check"})
+# Imported when first used: a shipped game needs neither, and they load `vec`.
+_LATE = {
+    "EpisodeEnv": "episodes.episode_env",
+    "Record": "episodes.record",
+    "Step": "episodes.episode_env",
+    "check_env": "check",
+    "check_game": "check",
+}
+
+__getattr__ = late_names(__name__, _LATE)

@@ -1,9 +1,9 @@
-"""Record: named numbers, arrays and texts of one moment, and whoever writes them down."""
+"""Record: named numbers, arrays and texts of one step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NoReturn, Protocol, TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -135,35 +135,6 @@ class Record:
 
     def _refuse(self, name: str, wanted: str, value: RecordValue) -> NoReturn:
         raise UsageError(f"{name!r} of the record must be {wanted}, it is {_show(value)}")
-
-
-class Recorder(Protocol):
-    """Writes records down."""
-
-    def write(self, record: Record, step: int) -> None:
-        """Writes a record.
-
-        Args:
-            record: what.
-            step: when: where on the axis of its curves.
-
-        Raises:
-            ClosedError: after `close`.
-        """
-
-    def close(self) -> None:
-        """Writes whatever is left, and gives the file back; may be called twice."""
-
-
-def require_step(step: object) -> int:
-    """A step as a plain integer.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if not isinstance(step, int | np.integer) or isinstance(step, bool):
-        raise UsageError(f"a record is written at a step, an integer: got {step!r}")
-    return int(step)
 
 
 def _require_name(name: object) -> None:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
-from entity_env.episodes.base import EpisodeEnv, Step
+from entity_env.episodes.episode_env import EpisodeEnv, Step, record_of, require_index
 from entity_env.episodes.record import Record
-from entity_env.episodes.single import record_of, require_index
 from entity_env.errors import UsageError
 from entity_env.vec.backend import Source
 from entity_env.vec.options import Autoreset

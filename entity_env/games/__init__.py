@@ -42,7 +42,7 @@ _LATE = {
     "pixel_catch": "pixel.play",
     "pixel_grid": "pixel.play",
     "pixel_maze": "pixel.play",
-    "pixel_rom": "pixel.rom_play",
+    "pixel_rom": "pixel.rom.play",
     "BATCH_GAMES": "registry",
     "GAMES": "registry",
     "BatchGame": "registry",

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias, get_args
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channels.channel import Transport, require_transport
+from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game import Game
-from entity_env.authoring.step_timeout import StepTimeout, require_timeout
+from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.environment import Environment
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.errors import ProtocolError, SchemaError, UsageError
-from entity_env.vec.batch_env.backend import BatchEnvShare, BatchInProcess
+from entity_env.errors import ProtocolError, SchemaError
+from entity_env.vec.batch_env.backend import BatchEnvShare
 from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.batch_env.stepper import BatchEnvSteps
 from entity_env.vec.in_process.base import LocalBatch, OnError
 from entity_env.vec.in_process.environments import EnvironmentBatch
 from entity_env.vec.in_process.games import GameBatch
@@ -167,7 +166,7 @@ def make_batch(
     """
     if isinstance(source, BatchSource):
         return BatchEnvShare(source.made(num_envs), autoreset, first_env)
-    return _local_batch(source, num_envs, autoreset, transport, on_error, first_env)
+    return local_batch(source, num_envs, autoreset, transport, on_error, first_env)
 
 
 def act_on(batch: Batch, values: Values, memory: StepMemory) -> BatchStep:
@@ -177,7 +176,7 @@ def act_on(batch: Batch, values: Values, memory: StepMemory) -> BatchStep:
     return batch.act({name: array.tolist() for name, array in values.items()}, memory)
 
 
-def _local_batch(
+def local_batch(
     source: Game | Callable[[], Environment],
     num_envs: int,
     autoreset: Autoreset,
@@ -209,61 +208,3 @@ def render_env(batch: Batch, env_id: int) -> NDArray[np.uint8] | None:
     if isinstance(batch, EnvironmentBatch):
         return batch.environment(env_id).render()
     return None
-
-
-def make_backend(
-    source: Source,
-    num_envs: int,
-    num_workers: int,
-    autoreset: Autoreset,
-    transport: Transport,
-    on_error: OnError,
-    step_timeout_s: float | None,
-    start_method: str | None,
-    start_timeout_s: float | None,
-) -> Backend:
-    """What a `VecEnv` of these arguments runs on.
-
-    Raises:
-        UsageError: a number or mode that makes no sense.
-        SchemaError: `source` is nothing that can be run.
-        WorkerError: a worker could not be started.
-    """
-    _require_choice("autoreset", autoreset, get_args(Autoreset))
-    _require_choice("on_error", on_error, get_args(OnError))
-    require_transport(transport)
-    require_timeout(step_timeout_s)
-    _require_count("num_envs", num_envs, 1)
-    _require_count("num_workers", num_workers, 0)
-    require_timeout(start_timeout_s, "start_timeout_s")
-    require_source(source)
-    if num_workers > num_envs:
-        raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
-    if isinstance(source, BatchSource) and not num_workers:
-        return BatchInProcess(BatchEnvSteps(source.made(num_envs), autoreset))
-    if not isinstance(source, BatchSource) and not num_workers:
-        batch = _local_batch(source, num_envs, autoreset, transport, on_error)
-        return InProcess(batch, step_timeout_s)
-    from entity_env.vec.workers.pool import Workers  # multiprocessing takes 20 ms to import
-
-    return Workers(
-        source,
-        num_envs,
-        num_workers,
-        autoreset,
-        transport,
-        on_error,
-        step_timeout_s,
-        start_method,
-        start_timeout_s,
-    )
-
-
-def _require_count(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{name} must be an integer, {least} or more: got {value!r}")
-
-
-def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.agents.channels.channel import Transport
+from entity_env.agents.channels.channel import Transport, require_transport
+from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_actions import checked_actions
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ClosedError, ProtocolError, UsageError
-from entity_env.vec.backend import Source, make_backend
+from entity_env.vec.backend import Backend, InProcess, Source, local_batch, require_source
+from entity_env.vec.batch_env.backend import BatchInProcess
+from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec.batch_env.stepper import BatchEnvSteps
 from entity_env.vec.in_process.base import OnError
 from entity_env.vec.options import Autoreset
 from entity_env.vec.pending_batch import Delivered, lost_rows
@@ -444,3 +449,61 @@ class VecEnv:
         self._require_open()
         if not (self._open or self._answered):
             raise ProtocolError("nothing is being played: call reset first")
+
+
+def make_backend(
+    source: Source,
+    num_envs: int,
+    num_workers: int,
+    autoreset: Autoreset,
+    transport: Transport,
+    on_error: OnError,
+    step_timeout_s: float | None,
+    start_method: str | None,
+    start_timeout_s: float | None,
+) -> Backend:
+    """What a `VecEnv` of these arguments runs on.
+
+    Raises:
+        UsageError: a number or mode that makes no sense.
+        SchemaError: `source` is nothing that can be run.
+        WorkerError: a worker could not be started.
+    """
+    _require_choice("autoreset", autoreset, get_args(Autoreset))
+    _require_choice("on_error", on_error, get_args(OnError))
+    require_transport(transport)
+    require_timeout(step_timeout_s)
+    _require_count("num_envs", num_envs, 1)
+    _require_count("num_workers", num_workers, 0)
+    require_timeout(start_timeout_s, "start_timeout_s")
+    require_source(source)
+    if num_workers > num_envs:
+        raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
+    if isinstance(source, BatchSource) and not num_workers:
+        return BatchInProcess(BatchEnvSteps(source.made(num_envs), autoreset))
+    if not isinstance(source, BatchSource) and not num_workers:
+        batch = local_batch(source, num_envs, autoreset, transport, on_error)
+        return InProcess(batch, step_timeout_s)
+    from entity_env.vec.workers.pool import Workers  # multiprocessing takes 20 ms to import
+
+    return Workers(
+        source,
+        num_envs,
+        num_workers,
+        autoreset,
+        transport,
+        on_error,
+        step_timeout_s,
+        start_method,
+        start_timeout_s,
+    )
+
+
+def _require_count(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{name} must be an integer, {least} or more: got {value!r}")
+
+
+def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

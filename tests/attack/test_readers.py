@@ -212,7 +212,6 @@ SHAPED: dict[str, Mutate] = {
     "config.json": json_of,
     "goal.json": json_of,
     "azul": json_of,
-    "records": lines_of,
     "ron": ron_of,
     "config.ron": ron_of,
     "state.ron": ron_of,

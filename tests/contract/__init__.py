@@ -1,1 +1,1 @@
-"""New."""
+"""Suites over every game and every executor, by parametrization."""

@@ -35,7 +35,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, RandomAgent, TrainAgentEnv, random_action
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.episodes.single import EpisodeOfEnvironment, EpisodeOfGame
+from entity_env.episodes.episode_env import EpisodeOfEnvironment, EpisodeOfGame
 from entity_env.games import snake
 from tests.helpers.strategies import untyped
 from tests.helpers.tiny_games import TINY_GAMES, ask, count, dots_game

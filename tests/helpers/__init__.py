@@ -1,1 +1,1 @@
-"""New."""
+"""What tests of several folders share; nothing here is a test."""

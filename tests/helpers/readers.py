@@ -23,7 +23,6 @@ from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import FILES, parse_enn_checkpoint, read_tar
 from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import read_blob
 from entity_env.agents.rogue_net.enn_trainer.ron import parse_ron
-from entity_env.episodes.record_json_lines import read_json_lines
 from entity_env.errors import CheckpointError, EntityEnvError, SchemaError, UsageError
 from entity_env.games.azul import GameState
 from entity_env.games.pixel.reward.goal_files import load_goal
@@ -135,11 +134,6 @@ def _archive(content: bytes, _: Path) -> object:
     return members
 
 
-def _records(content: bytes, place: Path) -> object:
-    (place / "records.jsonl").write_bytes(content)
-    return read_json_lines(place / "records.jsonl")
-
-
 def _azul(content: bytes, _: Path) -> object:
     try:
         data = json.loads(content)
@@ -183,7 +177,6 @@ READERS: Final[dict[str, Reader]] = {
     "msgpack": _plain(read_blob, CheckpointError, _ENN / _ENN_NAMES[0] / FILES[2]),
     **{name: _enn(name) for name in FILES},
     "tar": Reader(_archive, CheckpointError, _contents(_ENN / "trained_multisnake.roguenet")),
-    "records": Reader(_records, UsageError, _contents(GOOD / "records.jsonl")),
     "azul": Reader(_azul, SchemaError, _contents(GOOD / "azul.json")),
 }
 """By the name of the folder in `tests/data/corpus/broken`."""

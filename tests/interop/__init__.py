@@ -1,1 +1,1 @@
-"""New."""
+"""Tests of `entity_env.interop`."""

@@ -1,1 +1,1 @@
-"""New."""
+"""Tests of the repository: its layout, README, examples and types."""

@@ -1,7 +1,8 @@
 """The rules of the layout, each a function from a source tree to its breaches, a line each."""
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
@@ -11,29 +12,39 @@ LINKS = ("agents", "games", "vec")
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 
-# What a folder of entity_env may not import of entity_env. "" is the contract: entity_env/*.py;
-# `check` belongs to it too.
-FORBIDDEN = {
-    "": ("agents", "vec", "games", "cli", "interop"),
-    "check": ("agents", "vec", "games", "cli", "interop"),
-    "agents": ("vec", "games", "cli", "interop"),
-    "vec": ("games", "cli", "interop"),
-    "games": ("agents", "vec", "cli", "interop"),
-    "interop": ("cli",),
-}
-# What they may import all the same: a game needs the type of who it asks, a batch game its base.
-EXCEPTIONS = {
-    "games": (
-        "entity_env.agents.Agent",
-        "entity_env.authoring.agent.Agent",
-        *(f"entity_env.vec.{name}" for name in ("BatchEnv", "ResetMask", "StepResult")),
-        *(f"entity_env.vec.{name}" for name in ("batch.*", "batch_compiled.*")),
-    ),
-}
+# Floors, lowest first: what is on one imports what is on the same or below it. Imports inside
+# functions and under TYPE_CHECKING count too. `entity_env/__init__.py` hands names on, from all.
+FLOORS = (
+    "errors",
+    "lazy_imports",
+    "core",
+    "authoring",
+    "views",
+    "batching",
+    "agents",
+    "replay",
+    "vec",
+    "episodes",
+    "games",
+    "check",
+    "interop",
+    "cli",
+)
+# What is above the floor of a game's own imports, and what a game may import of it all the same:
+# the type of who it asks, what people and players are, and the base class of batch games.
+ABOVE_GAMES = ("agents", "replay", "vec", "episodes")
+FOR_GAMES = (
+    "entity_env.agents.Agent",
+    "entity_env.agents.human.*",
+    "entity_env.agents.ratings.*",
+    *(f"entity_env.vec.{name}" for name in ("BatchEnv", "ResetMask", "StepResult", "batch_env.*")),
+)
+MAX_FILES = 15
+MAX_CYCLE = 2
 # Who may import a dependency that not every installation has.
 OPTIONAL = {
-    "torch": ("agents/rogue_net/torch_*", "agents/ppo/*", "games/pixel/*"),
-    "numba": ("games/classic/*", "*compiled*"),
+    "torch": ("agents/rogue_net/torch_net/*", "agents/ppo/*", "games/pixel/*"),
+    "numba": ("core/numba_utils.py", "*/kernels/*", "*/kernels.py", "*_kernel.py"),
     "warp": ("games/pixel/*",),
     "gymnasium": ("interop/*",),
     "pettingzoo": ("interop/*",),
@@ -57,13 +68,56 @@ def sources(root: Path, *folders: str) -> Iterator[Source]:
             yield Source(path.relative_to(root), text, ast.parse(text))
 
 
-def arrows(root: Path) -> list[str]:
-    """Imports against contract <- agents <- vec, games <- contract and Agent, nothing <- cli."""
+def floors(root: Path) -> list[str]:
+    """Imports from a higher floor, and what a game may not import."""
     return [
         f"{source.path}:{line} imports {name}"
         for source in sources(root, PACKAGE)
-        for line, name in imports(source)
-        if not _may_import(_folder(source), name)
+        if len(source.path.parts) > 2
+        for line, name in imports(source, typing_too=True)
+        if not _may_import(source.path.parts[1], name)
+    ]
+
+
+def crowded_folders(root: Path) -> list[str]:
+    """Folders of more files than a reader takes in at a glance."""
+    counts = Counter(
+        path.parent.relative_to(root).as_posix()
+        for folder in (PACKAGE, "tests")
+        for path in (root / folder).rglob("*.py")
+    )
+    return [f"{folder} has {count} files" for folder, count in counts.items() if count > MAX_FILES]
+
+
+def undescribed_folders(root: Path) -> list[str]:
+    """Packages whose `__init__.py` does not say what belongs in them."""
+    return [
+        f"{folder.relative_to(root).as_posix()}: describe it in its __init__.py"
+        for folder in sorted({path.parent for path in (root / PACKAGE).rglob("*.py")})
+        if not _docstring(folder / "__init__.py")
+    ]
+
+
+def import_cycles(root: Path) -> list[str]:
+    """Cycles of more than two modules; a package's `__init__.py`, which hands names on, aside."""
+    modules = {
+        ".".join(source.path.with_suffix("").parts): source
+        for source in sources(root, PACKAGE)
+        if source.path.name != "__init__.py"
+    }
+    imported = {
+        module: {
+            found
+            for _, name in imports(source, typing_too=True)
+            for found in (name, name.rpartition(".")[0])
+            if found in modules and found != module
+        }
+        for module, source in modules.items()
+    }
+    return [
+        f"{' and '.join(cycle)} import each other"
+        for cycle in _components(imported)
+        if len(cycle) > MAX_CYCLE
     ]
 
 
@@ -152,14 +206,42 @@ def _origin(node: ast.ImportFrom, source: Source) -> str:
     return ".".join([*package, *filter(None, [node.module])])
 
 
-def _folder(source: Source) -> str:
-    """Return the folder of entity_env that a module belongs to, "" for the contract."""
-    return source.path.parts[1] if len(source.path.parts) > 2 else ""
-
-
 def _may_import(folder: str, name: str) -> bool:
-    if any(fnmatch(name, exception) for exception in EXCEPTIONS.get(folder, ())):
-        return True
-    package, _, rest = name.partition(".")
-    target = rest.split(".")[0]
-    return package != PACKAGE or target == folder or target not in FORBIDDEN.get(folder, ())
+    package, *rest = name.split(".")
+    if package != PACKAGE or folder not in FLOORS:
+        return package != PACKAGE
+    if not rest or rest[0] not in FLOORS:  # a name that the package hands on
+        return folder == "games"
+    if folder == "games" and rest[0] in ABOVE_GAMES:
+        return any(fnmatch(name, allowed) for allowed in FOR_GAMES)
+    return FLOORS.index(rest[0]) <= FLOORS.index(folder)
+
+
+def _docstring(path: Path) -> str | None:
+    return ast.get_docstring(ast.parse(path.read_text())) if path.exists() else None
+
+
+def _components(edges: Mapping[str, Set[str]]) -> list[list[str]]:
+    """The strongly connected components of a graph (Tarjan 1972)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        order[node] = lowest[node] = len(order)
+        stack.append(node)
+        for other in sorted(edges[node]):
+            if other not in order:
+                visit(other)
+            if other in stack:
+                lowest[node] = min(lowest[node], lowest[other])
+        if lowest[node] == order[node]:
+            at = stack.index(node)
+            found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for node in edges:
+        if node not in order:
+            visit(node)
+    return found

@@ -11,7 +11,10 @@ from tests import ROOT
 from tests.project import layout
 
 RULES = (
-    layout.arrows,
+    layout.floors,
+    layout.crowded_folders,
+    layout.undescribed_folders,
+    layout.import_cycles,
     layout.optional_dependencies,
     layout.link_imports,
     layout.sizes,
@@ -21,46 +24,48 @@ RULES = (
 Rule = Callable[[Path], list[str]]
 
 BREACHES: list[tuple[Rule, str, str]] = [
-    (layout.arrows, "entity_env/obs.py", "import entity_env.agents"),
-    (layout.arrows, "entity_env/obs.py", "from entity_env import vec"),
-    (layout.arrows, "entity_env/obs.py", "from .games import snake"),
-    (layout.arrows, "entity_env/obs.py", "def f() -> None:\n    from entity_env.vec import VecEnv"),
-    (layout.arrows, "entity_env/obs.py", "if True:\n    import entity_env.interop.gymnasium"),
-    (layout.arrows, "entity_env/agents/random.py", "from entity_env.vec.in_process.base import x"),
-    (layout.arrows, "entity_env/agents/ppo/train.py", "from ...games import snake"),
-    (layout.arrows, "entity_env/vec/local.py", "from entity_env.games.snake import snake"),
-    (layout.arrows, "entity_env/vec/local.py", "import entity_env.cli"),
-    (layout.arrows, "entity_env/games/snake.py", "from entity_env.agents import RandomAgent"),
-    (layout.arrows, "entity_env/games/snake.py", "from entity_env.vec import VecEnv"),
-    (layout.arrows, "entity_env/interop/gymnasium.py", "from entity_env.cli import main"),
+    (layout.floors, "entity_env/core/obs.py", "import entity_env.agents"),
+    (layout.floors, "entity_env/core/obs.py", "from entity_env import vec"),
+    (layout.floors, "entity_env/core/obs.py", "from entity_env import Game"),
+    (layout.floors, "entity_env/core/obs.py", "from ..games import snake"),
+    (layout.floors, "entity_env/core/x.py", "def f() -> None:\n    from entity_env.vec import V"),
+    (layout.floors, "entity_env/core/x.py", "if TYPE_CHECKING:\n    import entity_env.authoring"),
+    (layout.floors, "entity_env/stray/x.py", "import entity_env.core"),
+    (layout.floors, "entity_env/agents/random.py", "from entity_env.vec.local import x"),
+    (layout.floors, "entity_env/agents/ppo/train.py", "from ...games import snake"),
+    (layout.floors, "entity_env/vec/local.py", "from entity_env.games.snake import snake"),
+    (layout.floors, "entity_env/vec/local.py", "import entity_env.cli"),
+    (layout.floors, "entity_env/games/snake.py", "from entity_env.agents import RandomAgent"),
+    (layout.floors, "entity_env/games/snake.py", "from entity_env.vec import VecEnv"),
+    (layout.floors, "entity_env/interop/gymnasium.py", "from entity_env.cli import main"),
+    (layout.undescribed_folders, "entity_env/views", "x = 1"),
     (layout.optional_dependencies, "entity_env/agents/rogue_net/numpy.py", "import torch.nn"),
     (layout.optional_dependencies, "entity_env/vec/x.py", "def f() -> None:\n    import torch"),
     (layout.optional_dependencies, "entity_env/games/snake.py", "from numba import njit"),
-    (layout.optional_dependencies, "entity_env/vec/batch.py", "import numba"),
-    (layout.optional_dependencies, "entity_env/vec/reset_mask.py", "from numba import njit"),
-    (layout.optional_dependencies, "entity_env/episode.py", "import gymnasium as gym"),
+    (layout.optional_dependencies, "entity_env/vec/batch_env/x.py", "import numba"),
+    (layout.optional_dependencies, "entity_env/core/x.py", "import gymnasium as gym"),
     (layout.link_imports, "entity_env/vec/local.py", "from agents import Agent"),
     (layout.link_imports, "examples/demo.py", "import games.snake"),
-    (layout.sizes, "entity_env/obs.py", "x = 1\n" * 601),
-    (layout.sizes, "entity_env/obs.py", "class A:\n  def f(self):\n" + "    x = 1\n" * 60),
-    (layout.prints_and_asserts, "entity_env/obs.py", "def f() -> None:\n    print(1)"),
+    (layout.sizes, "entity_env/core/obs.py", "x = 1\n" * 601),
+    (layout.sizes, "entity_env/core/obs.py", "class A:\n  def f(self):\n" + "    x = 1\n" * 60),
+    (layout.prints_and_asserts, "entity_env/core/obs.py", "def f() -> None:\n    print(1)"),
     (layout.prints_and_asserts, "entity_env/cli/main.py", "assert True, 'no'"),
 ]
 FINE = {
-    "entity_env/obs.py": "if TYPE_CHECKING:\n    from entity_env.agents import Agent\n"
-    + "x = 1\n" * 598,
-    "entity_env/vec_obs.py": "from entity_env.core.spaces import ObsSpace\nimport greenlet",
-    "entity_env/agents/ppo/train.py": "import torch\nfrom entity_env.authoring.agent import Agent",
-    "entity_env/agents/rogue_net/torch_network.py": "from torch import nn",
+    "entity_env/core/obs.py": "from entity_env.core.spaces import Entity\n" + "x = 1\n" * 599,
+    "entity_env/core/spaces.py": "if TYPE_CHECKING:\n    from entity_env.core.obs import Obs",
+    "entity_env/vec/vec_obs.py": "from entity_env.core.spaces import ObsSpace\nimport greenlet",
+    "entity_env/agents/ppo/train.py": "import torch\nfrom entity_env.agents.agent import Agent",
+    "entity_env/agents/rogue_net/torch_net/net.py": "from torch import nn",
     "entity_env/vec/local.py": "from entity_env.agents import TrainAgent\nimport entity_env.vec",
-    "entity_env/games/snake.py": "from entity_env.agents import Agent\nimport entity_env.authoring.obs",
-    "entity_env/games/classic/cart.py": "import numba\nfrom entity_env.vec.batch_env.batch_env import StepResult",
-    "entity_env/games/classic/cart_compiled.py": "from entity_env.core.numba_utils import loaded",
-    "entity_env/vec/batch_compiled.py": "from numba import njit",
+    "entity_env/games/snake.py": "from entity_env import Game\nfrom entity_env.agents import Agent",
+    "entity_env/games/cart/cart.py": "from entity_env.vec.batch_env.batch_env import BatchEnv",
+    "entity_env/games/cart/cart_kernel.py": "from numba import njit",
+    "entity_env/games/azul/kernels/engine.py": "from numba import njit",
     "entity_env/interop/gymnasium.py": "import gymnasium\nfrom entity_env.vec import VecEnv",
     "entity_env/cli/main.py": "from entity_env.games import snake\nfrom entity_env.cli import play",
-    "entity_env/schema.py": "def f() -> None:\n" + "    console.print(1)\n" * 59,
-    "tests/test_snake.py": "from entity_env.games import snake\nassert print(snake)",
+    "entity_env/core/schema.py": "def f() -> None:\n" + "    console.print(1)\n" * 59,
+    "tests/games/test_snake.py": "from entity_env.games import snake\nassert print(snake)",
 }
 
 
@@ -76,15 +81,35 @@ def test_layout(rule: Rule) -> None:
 
 @pytest.mark.parametrize(("rule", "name", "text"), BREACHES)
 def test_finds_a_breach(tmp_path: Path, rule: Rule, name: str, text: str) -> None:
-    plant(tmp_path, name, text)
+    plant(tmp_path, name if name.endswith(".py") else f"{name}/x.py", text)
     (breach,) = rule(tmp_path)
     assert breach.startswith(name)
+
+
+def test_finds_a_folder_of_too_many_files(tmp_path: Path) -> None:
+    for i in range(15):
+        plant(tmp_path, f"tests/core/test_{i}.py", "")
+    assert layout.crowded_folders(tmp_path) == []
+    plant(tmp_path, "tests/core/__init__.py", "")
+    assert layout.crowded_folders(tmp_path) == ["tests/core has 16 files"]
+
+
+def test_finds_a_cycle_of_more_than_two_modules(tmp_path: Path) -> None:
+    plant(tmp_path, "entity_env/vec/a.py", "from entity_env.vec import b")
+    plant(tmp_path, "entity_env/vec/b.py", "def f() -> None:\n    import entity_env.vec.c")
+    plant(tmp_path, "entity_env/vec/c.py", "x = 1")
+    assert layout.import_cycles(tmp_path) == []
+    plant(tmp_path, "entity_env/vec/c.py", "if TYPE_CHECKING:\n    from entity_env.vec.a import x")
+    (breach,) = layout.import_cycles(tmp_path)
+    assert breach.startswith("entity_env.vec.a and entity_env.vec.b and entity_env.vec.c")
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule is not layout.links])
 def test_lets_the_rest_pass(tmp_path: Path, rule: Rule) -> None:
     for name, text in FINE.items():
         plant(tmp_path, name, text)
+        if name.startswith("entity_env"):
+            plant(tmp_path, f"{Path(name).parent}/__init__.py", '"""What is in here."""')
     assert rule(tmp_path) == []
 
 

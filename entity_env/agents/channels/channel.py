@@ -6,7 +6,6 @@ Two transports behind one interface. `greenlet` switches within the thread, in u
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import FrameType
 from typing import Literal, Protocol, TypeAlias, get_args
 
@@ -71,27 +70,6 @@ class Channel(Protocol):
         Raises:
             ProtocolError: as `throw`.
         """
-
-
-def make_channel(transport: Transport, target: Callable[[], None], name: str) -> Channel:
-    """A channel that will run `target`.
-
-    Args:
-        transport: "greenlet" or "thread".
-        target: the game; nothing of it runs before the first `resume`.
-        name: what errors and threads call it.
-
-    Raises:
-        UsageError: another transport.
-    """
-    require_transport(transport)
-    if transport == "greenlet":
-        from entity_env.agents.channels.greenlet_channel import GreenletChannel
-
-        return GreenletChannel(target, name)
-    from entity_env.agents.channels.thread_channel import ThreadChannel
-
-    return ThreadChannel(target, name)
 
 
 def require_transport(transport: str) -> None:

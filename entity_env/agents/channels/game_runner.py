@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final, TypeAlias
 
-from entity_env.agents.channels.channel import Channel, Transport, make_channel, require_transport
+from entity_env.agents.channels.channel import Channel, Transport, require_transport
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.game import Game, no_game_over
 from entity_env.authoring.obs import Obs
@@ -299,3 +299,24 @@ class GameHost:
                 f"{self.name}: {_MAX_IDLE_EPISODES} episodes in a row ended without asking any "
                 "agent, so there is nothing to train"
             )
+
+
+def make_channel(transport: Transport, target: Callable[[], None], name: str) -> Channel:
+    """A channel that will run `target`.
+
+    Args:
+        transport: "greenlet" or "thread".
+        target: the game; nothing of it runs before the first `resume`.
+        name: what errors and threads call it.
+
+    Raises:
+        UsageError: another transport.
+    """
+    require_transport(transport)
+    if transport == "greenlet":
+        from entity_env.agents.channels.greenlet_channel import GreenletChannel
+
+        return GreenletChannel(target, name)
+    from entity_env.agents.channels.thread_channel import ThreadChannel
+
+    return ThreadChannel(target, name)

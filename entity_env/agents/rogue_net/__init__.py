@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     )
 
 _LATE = {
-    "NumpyAgent": "numpy_agent",
-    "NumpyNet": "numpy_net",
-    "write_enn_checkpoint": "enn_writer",
-    "ActionDistribution": "torch_distributions",
-    "CategoricalDistribution": "torch_distributions",
-    "Checkpoint": "torch_checkpoint",
-    "Decisions": "torch_net",
-    "Evaluation": "torch_net",
-    "GaussianDistribution": "torch_distributions",
-    "NeuralAgent": "torch_agent",
-    "RogueNet": "torch_net",
-    "load_checkpoint": "torch_checkpoint",
-    "save_checkpoint": "torch_checkpoint",
+    "NumpyAgent": "numpy_net.agent",
+    "NumpyNet": "numpy_net.net",
+    "write_enn_checkpoint": "enn_trainer.writer",
+    "ActionDistribution": "torch_net.distributions",
+    "CategoricalDistribution": "torch_net.distributions",
+    "Checkpoint": "torch_net.checkpoint",
+    "Decisions": "torch_net.net",
+    "Evaluation": "torch_net.net",
+    "GaussianDistribution": "torch_net.distributions",
+    "NeuralAgent": "torch_net.agent",
+    "RogueNet": "torch_net.net",
+    "load_checkpoint": "torch_net.checkpoint",
+    "save_checkpoint": "torch_net.checkpoint",
 }
 
 __getattr__ = late_names(__name__, _LATE)

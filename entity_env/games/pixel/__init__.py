@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from entity_env.games.pixel.xo_chip.world import XoChipWorld as XoChipWorld
 
 _LATE = {
-    "Goal": "core",
-    "GridWorld": "grid_world",
-    "PixelFault": "faults",
-    "PixelGoalEnv": "pixel_goal_env",
-    "PyBoyWorld": "pyboy_world",
-    "RewardConfig": "core",
-    "Trackers": "trackers",
-    "XoChipWorld": "xo_chip.xo_world",
+    "Goal": "reward.reward",
+    "GridWorld": "worlds.grid_world",
+    "PixelFault": "diagnostics",
+    "PixelGoalEnv": "env",
+    "PyBoyWorld": "worlds.game_boy",
+    "RewardConfig": "reward.reward",
+    "Trackers": "episode_state",
+    "XoChipWorld": "xo_chip.world",
 }
 
 __getattr__ = late_names(__name__, _LATE, extra="pixel")

@@ -15,9 +15,9 @@ from entity_env.agents.channels.channel import (
     MAX_SWALLOWED_EXITS,
     Channel,
     Transport,
-    make_channel,
     require_transport,
 )
+from entity_env.agents.channels.game_runner import make_channel
 from entity_env.agents.channels.thread_channel import ThreadChannel
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)

@@ -7,7 +7,8 @@ from numpy.testing import assert_array_equal
 
 from entity_env.errors import MissingExtraError, SchemaError, UsageError
 from entity_env.games.azul import ACTIONS, FastGame, single_game
-from entity_env.games.azul.engine.engine import is_table_empty, take
+from entity_env.games.azul.engine.engine import take
+from entity_env.games.azul.engine.state import is_table_empty
 from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
 from entity_env.games.azul.single_game import (

@@ -38,7 +38,7 @@ from entity_env.games.azul.engine.scoring import (
     placement_points,
     score_after,
 )
-from entity_env.games.azul.engine.state import End, GameState, Player
+from entity_env.games.azul.engine.state import End, GameState, Player, is_table_empty
 from entity_env.games.azul.engine.tile_draws import (
     Draw,
     RandomSource,
@@ -277,11 +277,6 @@ def _drop(state: GameState, player: Player, colour: int, count: int) -> None:
     dropped = min(count, FLOOR_SLOTS - len(player.floor))
     player.floor += [colour] * dropped
     state.lid[colour] += count - dropped
-
-
-def is_table_empty(state: GameState) -> bool:
-    """Whether factories and centre hold no tiles: the round is over."""
-    return not any(state.centre) and not any(map(any, state.factories))
 
 
 # ------------------------------------------------------------------------------- the end of a round

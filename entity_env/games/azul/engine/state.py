@@ -8,8 +8,15 @@ from typing import Final, Literal, TypeAlias
 
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import is_index
-from entity_env.games.azul.engine.rules import NO_COLOUR, NOBODY, NUM_LINES
-from entity_env.games.azul.engine.tile_draws import Draw, RandomSource
+from entity_env.games.azul.engine.rules import (
+    NO_COLOUR,
+    NOBODY,
+    NUM_LINES,
+)
+from entity_env.games.azul.engine.tile_draws import (
+    Draw,
+    RandomSource,
+)
 
 End: TypeAlias = Literal["row", "no_progress", "no_tiles"]
 """Why a game is over. `row`: somebody has filled a row of the wall. `no_progress`: no colour of bag
@@ -243,3 +250,8 @@ class GameState:
         from entity_env.games.azul.engine.state_json import read_state
 
         return read_state(data, rng=rng, draw=draw)
+
+
+def is_table_empty(state: GameState) -> bool:
+    """Whether factories and centre hold no tiles: the round is over."""
+    return not any(state.centre) and not any(map(any, state.factories))

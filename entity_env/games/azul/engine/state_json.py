@@ -7,7 +7,6 @@ from typing import NoReturn
 
 from entity_env.errors import SchemaError, shown
 from entity_env.games.azul.engine.actions import is_index, is_integer
-from entity_env.games.azul.engine.engine import is_table_empty
 from entity_env.games.azul.engine.rules import (
     COLOURS,
     FLOOR_SLOTS,
@@ -23,7 +22,7 @@ from entity_env.games.azul.engine.rules import (
     column_of,
     num_factories,
 )
-from entity_env.games.azul.engine.state import ENDS, GameState, Player
+from entity_env.games.azul.engine.state import ENDS, GameState, Player, is_table_empty
 from entity_env.games.azul.engine.tile_draws import Draw, RandomSource, checked_rng
 
 

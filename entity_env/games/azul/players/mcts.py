@@ -22,13 +22,12 @@ from entity_env.games.azul.engine.engine import (
     add_bonuses,
     begin_round,
     end_of_game,
-    is_table_empty,
     legal_actions,
     take,
     tile_walls,
     winners,
 )
-from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.engine.state import GameState, is_table_empty
 from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.players.heuristics import (
     POINT,

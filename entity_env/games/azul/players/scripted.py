@@ -178,7 +178,7 @@ class MCTSAgent:
         self._rollouts = rollouts
         self._rounds = int(rounds)
         self._search: Any = (
-            _compiled("tree").CompiledSearch if is_compiled(backend, "MCTSAgent") else PlainSearch
+            _compiled("mcts").CompiledSearch if is_compiled(backend, "MCTSAgent") else PlainSearch
         )
         self._tree = Tree()
         self.num_moves = 0
@@ -243,4 +243,4 @@ def _nothing_to_choose(agent: object) -> EpisodeDone:
 
 @cache
 def _compiled(name: str) -> Any:  # noqa: ANN401 - a module
-    return import_module(f"entity_env.games.azul.{name}_compiled")
+    return import_module(f"entity_env.games.azul.kernels.{name}")

@@ -1,1 +1,4 @@
-"""New."""
+"""NVIDIA Warp, typed and started: what kernels share.
+
+Kernels themselves are where they are used.
+"""

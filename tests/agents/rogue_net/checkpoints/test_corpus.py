@@ -15,7 +15,6 @@ from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, read_network
 from entity_env.cli.commands.capture_goal import _read_keys
 from entity_env.core.files import parse_json, read_file
 from entity_env.core.spaces import Entity, ObsSpace, SelectEntityActionSpace
-from entity_env.episodes.record_json_lines import read_json_lines
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
 from entity_env.games.pixel.reward.goal_files import load_goal
 from entity_env.games.pixel.rom.machines import read_rom
@@ -95,7 +94,6 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "a description of spaces": ("config.json", lambda: b" " * (5 << 20), "bytes are too many"),
     "an archive of zeros": ("start.npz", lambda: _npz(64 << 20), "at most 64 of 8388608"),
     "an archive that says less": ("start.npz", lambda: _npz(64 << 20, 100), "cannot be read"),
-    "records of brackets": ("records", lambda: b'{"step": [' + b"[" * 100_000, ""),
 }
 
 
@@ -109,13 +107,6 @@ def test_bombs_are_refused(name: str, tmp_path: Path) -> None:
     with limits(), pytest.raises(READERS[kind].error) as error:
         READERS[kind].read(content, tmp_path)
     assert re.search(message, str(error.value))
-
-
-def _records(path: Path) -> object:
-    try:
-        return read_json_lines(path)
-    except OSError as error:  # what it raises for a file that cannot be read
-        raise UsageError(str(error)) from error
 
 
 def _checkpoint_with(folder: Path) -> Iterator[Path]:
@@ -143,7 +134,6 @@ FILES: dict[str, Callable[[Path], object]] = {
     "goal/start.npz": lambda path: load_goal(path.parent),
     "game.ch8": read_rom,
     "keys.txt": lambda path: _read_keys("--keys", str(path)),
-    "records.jsonl": _records,
 }
 
 

@@ -1,1 +1,1 @@
-"""New."""
+"""Tests of `entity_env.agents.rogue_net.torch_net`."""

@@ -30,12 +30,12 @@ from entity_env.games.azul.engine.engine import (
     begin_round,
     destinations,
     end_of_game,
-    is_table_empty,
     take,
     tile_walls,
 )
 from entity_env.games.azul.engine.rules import NOBODY
 from entity_env.games.azul.engine.scoring import bonus_counts
+from entity_env.games.azul.engine.state import is_table_empty
 from tests.games.azul.recorded_games import (
     DATA,
     NUM_PLAYERS,

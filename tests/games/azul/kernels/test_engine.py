@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 from entity_env.games.azul import ACTIONS, ENDS, ActionEncoder, GameState, legal_actions, new_game
 from entity_env.games.azul.engine import engine, scoring
 from entity_env.games.azul.engine.rules import ROWS
+from entity_env.games.azul.engine.state import is_table_empty
 from entity_env.games.azul.engine.tile_draws import SplitMix, deal_numbers
 from entity_env.games.azul.kernels import engine as compiled
 from entity_env.games.azul.kernels.packed_state import (
@@ -92,7 +93,7 @@ def test_a_move(state: GameState, which: int) -> None:
     words = pack_state(state)
     is_empty = compiled.take(words, *choice_of(ActionEncoder.encode(action)))
     engine.take(state, action)
-    assert is_empty == engine.is_table_empty(state)
+    assert is_empty == is_table_empty(state)
     assert_array_equal(words, pack_state(state))
     compiled.pass_turn(words)
     assert words[CURRENT] == (state.current_player + 1) % state.num_players

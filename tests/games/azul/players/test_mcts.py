@@ -5,13 +5,8 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from entity_env.games.azul import ACTIONS, Action, GameState, legal_actions
-from entity_env.games.azul.engine.engine import (
-    add_bonuses,
-    end_of_game,
-    is_table_empty,
-    take,
-    tile_walls,
-)
+from entity_env.games.azul.engine.engine import add_bonuses, end_of_game, take, tile_walls
+from entity_env.games.azul.engine.state import is_table_empty
 from entity_env.games.azul.kernels.mcts import CompiledSearch
 from entity_env.games.azul.players import mcts as tree_module
 from entity_env.games.azul.players.mcts import PlainSearch, Tree, outcome, prior_weight, squashed

@@ -1,1 +1,1 @@
-"""New."""
+"""Tests of `entity_env.games.pixel.reward`."""
