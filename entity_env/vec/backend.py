@@ -184,6 +184,7 @@ def local_batch(
     on_error: OnError,
     first_env: int = 0,
 ) -> LocalBatch:
+    """The environments of this process, or of one worker."""
     require_source(source)
     if isinstance(source, Game):
         return GameBatch(source, num_envs, autoreset, transport, on_error, first_env)
