@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers.leaks import holdings, leaked_since
+from tests.helpers.leaks import holdings, leaked_since, watch_segments
 
 # Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,6 +28,8 @@ multiprocessing.set_forkserver_preload(
 )
 # Now, while the current folder is searched: a VecEnv starts it without that, and finds no tests.
 multiprocessing.forkserver.ensure_running()
+
+watch_segments()
 
 # A shell that runs the tests in the background has Ctrl-C ignored, nohup SIGHUP, and so would they.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,8 +56,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """Fail a test that leaks a thread, a process or a segment of shared memory."""
+    """Fail a test that leaks a thread, a child process or a segment of shared memory."""
     before = holdings()
     yield
     if leaked := leaked_since(before):
+        pytest.fail("left behind: " + "; ".join(leaked), pytrace=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leaves_no_orphans() -> Iterator[None]:
+    """Fail the last test of a file that leaves processes of processes behind."""
+    before = holdings(orphans=True)
+    yield
+    if leaked := leaked_since(before, orphans=True):
         pytest.fail("left behind: " + "; ".join(leaked), pytrace=False)
