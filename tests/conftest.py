@@ -3,13 +3,15 @@
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from entity_env.errors import MissingExtraError
 from tests.helpers.leaks import holdings, leaked_since, watch_segments
 
 # Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
@@ -37,13 +39,24 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 _MANY_TESTS = 100
+_OPTIONAL = ("msgpack", "numba", "pyboy", "safetensors", "tensorboard", "torch", "warp")
+_MISSING = tuple(name for name in _OPTIONAL if find_spec(name) is None)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compiles before several processes do so at once: the first that collects nothing itself."""
+    if getattr(session.config.option, "numprocesses", None):
+        _compile()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compiles what training needs before many tests: a single one would take too long over it."""
-    if len(session.items) < _MANY_TESTS or session.config.option.collectonly:
-        return
-    if find_spec("numba") is None or find_spec("torch") is None:
+    if len(session.items) >= _MANY_TESTS and not session.config.option.collectonly:
+        _compile()
+
+
+def _compile() -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ or {"numba", "torch"} & set(_MISSING):
         return
     from entity_env.agents.ppo import PPOConfig, train
     from entity_env.games import cherry_pick, multi_snake
@@ -52,6 +65,31 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for game in (multi_snake, cherry_pick):
         with VecEnv(game, 40) as vec:
             train(vec, PPOConfig(total_steps=160, num_steps=2))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skips the files that import an optional package which is not installed."""
+    report = yield
+    if report.failed and isinstance(collector, pytest.Module):
+        for name in _MISSING:
+            if re.search(rf"(No module named '{name}|needs {name}\\b)", report.longreprtext):
+                report.outcome = "skipped"
+                report.longrepr = (str(collector.path), 0, f"Skipped: {name} is not installed")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Skips the tests that find an optional package missing."""
+    try:
+        return (yield)
+    except (ModuleNotFoundError, MissingExtraError) as error:
+        if found := [name for name in _MISSING if name in str(error)]:
+            pytest.skip(f"{found[0]} is not installed")
+        raise
 
 
 @pytest.fixture(autouse=True)
