@@ -22,6 +22,10 @@ settings.register_profile("dev", deadline=None)
 settings.register_profile(
     "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+# `make test` tries a few examples of each property, `make test-all` all of them.
+_FEW_EXAMPLES = 20
+settings.register_profile("fast", settings.get_profile("dev"), max_examples=_FEW_EXAMPLES)
+settings.register_profile("ci-fast", settings.get_profile("ci"), max_examples=_FEW_EXAMPLES)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # Workers begin with what they would import anyway: 30 ms each rather than 500.
@@ -41,6 +45,19 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 _MANY_TESTS = 100
 _OPTIONAL = ("msgpack", "numba", "pyboy", "safetensors", "tensorboard", "torch", "warp")
 _MISSING = tuple(name for name in _OPTIONAL if find_spec(name) is None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bounds the examples of properties that ask for a number of their own, too."""
+    if settings.default is None or settings.default.max_examples != _FEW_EXAMPLES:
+        return
+    for item in items:
+        function = getattr(item, "function", None)
+        own: settings | None = getattr(function, "_hypothesis_internal_use_settings", None)
+        if own is not None and own.max_examples > _FEW_EXAMPLES:
+            vars(function)["_hypothesis_internal_use_settings"] = settings(
+                own, max_examples=_FEW_EXAMPLES
+            )
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
