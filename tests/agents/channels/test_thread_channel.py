@@ -177,7 +177,8 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fork_leaves_the_thread_to_its_parent(tmp_path: Path) -> None:
     """A forked process has no thread of the game, and would wait for it for ever."""
     text = """
-        import os, sys
+        import os, sys, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, from 3.12
         from entity_env import ProtocolError
         from entity_env.vec import VecEnv
         from tests.helpers.tiny_games import count
