@@ -439,11 +439,21 @@ def test_train_agent_env(transport: Transport, attack: Attack) -> None:
     assert not suspended_games()
 
 
+_EARLIER: list[greenlet] = []
+
+
+@pytest.fixture(autouse=True)
+def games_of_earlier_tests() -> None:
+    """Those that other tests gave up, suspended for good."""
+    _EARLIER[:] = []
+    _EARLIER[:] = suspended_games()
+
+
 def suspended_games() -> list[greenlet]:
-    """Games of this process that have begun and not ended; of threads the fixtures know."""
+    """Games of this test that have begun and not ended; of threads the fixtures know."""
     here = getcurrent()
     found = [each for each in gc.get_objects() if issubclass(type(each), greenlet)]
-    return [each for each in found if each and each is not here]
+    return [each for each in found if each and each is not here and each not in _EARLIER]
 
 
 def _told_seed(observation: Observation) -> int:
