@@ -16,14 +16,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from entity_env.agents.rogue_net.checkpoints.safetensors import DTYPES, MAX_HEADER, read_safetensors
+from entity_env.agents.rogue_net.checkpoints.safetensors import (
+    MAX_HEADER,
+    read_safetensors,
+    write_safetensors,
+)
 from entity_env.agents.rogue_net.config import MAX_NUMBERS, RogueNetConfig
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.files import parse_json, read_file
@@ -39,7 +39,6 @@ _CHECKSUM: Final = 20
 _BODY: Final = _CHECKSUM + 32
 _MAX_DESCRIPTION: Final = 4 << 20
 _MAX_BYTES: Final = 4 * MAX_NUMBERS + MAX_HEADER + _MAX_DESCRIPTION + _BODY + 8
-_NAMES: Final = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 
 
 def is_agent_file(path: Path) -> bool:
@@ -77,7 +76,7 @@ def agent_bytes(weights: Weights) -> bytes:
         "spaces": spaces_to_json(weights.obs_space, weights.action_space),
     }
     text = json.dumps(description, ensure_ascii=False).encode()
-    body = len(text).to_bytes(8, "little") + text + _safetensors(weights.tensors)
+    body = len(text).to_bytes(8, "little") + text + write_safetensors(weights.tensors)
     return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
 
 
@@ -143,23 +142,3 @@ def _description(text: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError(f"the description is no object of JSON but a {type(data).__name__}")
     return data
-
-
-def _safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """Tensors in the format of safetensors, by name."""
-    header: dict[str, dict[str, object]] = {}
-    parts: list[bytes] = []
-    start = 0
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        data = tensor.tobytes()
-        header[name] = {
-            "dtype": _NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, start + len(data)],
-        }
-        parts.append(data)
-        start += len(data)
-    text = json.dumps(header, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(parts)
