@@ -87,7 +87,7 @@ def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
     if agent != _BLOB:
         raise CheckpointError(
             f"{state_name}: the agent is kept as {str(agent)[:40]!r}, expected {_BLOB!r}: older "
-            "forms are pickles, which could run any code; save it again with hyperstate 0.4 or later"
+            "forms are pickles, which could run any code; save it with hyperstate 0.4 or later"
         )
     obs_space, action_space = spaces_from_ron(state, state_name)
     config = config_from_ron(parse_ron(files[CONFIG], config_name), config_name)
@@ -116,7 +116,7 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
         if header == bytes(block):
             return members
         try:
-            info = tarfile.TarInfo.frombuf(header, "utf-8", "replace")  # type: ignore[arg-type]
+            info = tarfile.TarInfo.frombuf(header, "utf-8", "replace")
         except tarfile.HeaderError as error:
             raise CheckpointError(
                 f"{place}: {error}: the archive is incomplete, or no uncompressed tar archive"
@@ -124,7 +124,7 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
         data = memoryview(content)[at + block : at + block + info.size]
         if info.size != len(data):
             raise CheckpointError(
-                f"{place}: a file of {info.size} bytes is beyond the end: the archive is incomplete"
+                f"{place}: a file of {info.size} bytes is beyond the end of the archive"
             )
         at += block + -(-info.size // block) * block
         if info.type in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):

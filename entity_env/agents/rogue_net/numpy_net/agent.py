@@ -1,7 +1,8 @@
-"""NumpyAgent: a trained network that plays without torch."""
+"""NumpyAgent: an agent that computes its network without torch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,16 +15,19 @@ from entity_env.agents.rogue_net.neural_agent import Choosing, Samples, TrainedA
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     FORBIDDEN,
     CategoricalArrays,
+    Distribution,
     GaussianArrays,
     bounds,
-    choose,
     choose_label,
-    tempered,
 )
 from entity_env.agents.rogue_net.numpy_net.functions import softmax
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
-from entity_env.agents.rogue_net.numpy_net.single_observation import Asked, One, OneReader
+from entity_env.agents.rogue_net.numpy_net.single_observation import (
+    RequestedAction,
+    SingleObservation,
+    SingleObservationReader,
+)
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.batching.observation_batcher import ObservationWriter
 from entity_env.core.observation import Observation
@@ -33,28 +37,24 @@ from entity_env.errors import CheckpointError, SchemaError
 
 Float: TypeAlias = NDArray[np.float32]
 Choice: TypeAlias = tuple[dict[ActionName, Samples], dict[ActionName, Float]]
-"""Per action what was chosen, and the probabilities of all choices."""
+"""Samples and probabilities, see `TrainedAgent.choose`."""
 
 
 class NumpyAgent(TrainedAgent):
-    """Plays as a trained network decides, with numpy alone; tells all probabilities.
+    """Acts by a trained network, computed in numpy.
 
-    A decision on one observation takes a fraction of the time that torch needs. The same seed makes
-    the same draws wherever it runs, but others than `NeuralAgent` does.
+    A decision on one observation takes a fraction of the time that torch needs. The same seed gives
+    the same samples on every machine, but others than those of `NeuralAgent`.
 
     Args:
-        weights: the network, which fits its own description.
-        greedy: take what is most probable, of real numbers the mean; otherwise draw, as in
-            training.
-        temperature: how evenly it draws, see `Choosing`; 1 = as in training.
-        seed: the same seed and game make the same draws; None = a fresh one.
-        adapt: plays also in a game that shows more than the network was trained for; see
-            `TrainedAgent`.
+        weights: a network that fits its own description, see `Weights.require_fit`.
+        greedy, temperature: see `Choosing`.
+        seed: of the samples; None = a random one.
+        adapt: see `TrainedAgent`.
 
     Raises:
         UsageError: a temperature that is not above 0.
-        CheckpointError: at once, when no network has such parts; and on the first decision, when
-            the game declared another schema than the network was trained for, see `TrainedAgent`.
+        CheckpointError: no network has such parts; later as `TrainedAgent`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class NumpyAgent(TrainedAgent):
             raise CheckpointError(str(error)) from error
         self.weights = weights
         self._rng = np.random.default_rng(seed)
-        self._reader = OneReader(obs_space, action_space)
+        self._reader = SingleObservationReader(obs_space, action_space)
         self._writer = ObservationWriter(obs_space, action_space, "the observation".format)
 
     @classmethod
@@ -113,11 +113,10 @@ class NumpyAgent(TrainedAgent):
         return chosen, probs
 
     def choose_batch(self, obs: Batch) -> VecActions:
-        distributions, _ = self._net.distributions(obs)
-        return choose(tempered(distributions, self.choosing.temperature), self.choosing, self._rng)
+        return self._sample(self._distributions(obs))
 
-    def _encode(self, one: One) -> Float | None:
-        """Vectors of actors and actees, action after action; None when there are none."""
+    def _encode(self, one: SingleObservation) -> Float | None:
+        """Embeddings of actors and actees, action after action; None when there are none."""
         asked = [each for action in one.asked for each in (action.actors, action.actees)]
         present = [each for each in asked if each is not None and len(each)]
         if not present:
@@ -125,7 +124,7 @@ class NumpyAgent(TrainedAgent):
         wanted = present[0] if len(present) == 1 else np.concatenate(present)
         return self._fused.encode(one.own, one.shared, one.visible, wanted)
 
-    def _probs(self, asked: Asked, actors: Float, actees: Float) -> Float:
+    def _probs(self, asked: RequestedAction, actors: Float, actees: Float) -> Float:
         if asked.actees is None:
             logits = self._fused.score_labels(asked.name, actors)
         else:
@@ -136,7 +135,9 @@ class NumpyAgent(TrainedAgent):
             logits = np.where(asked.allowed, logits, FORBIDDEN)
         return softmax(logits) if logits.size else logits
 
-    def _numbers(self, asked: Asked, space: ContinuousActionSpace, actors: Float) -> Float:
+    def _numbers(
+        self, asked: RequestedAction, space: ContinuousActionSpace, actors: Float
+    ) -> Float:
         mean = self._fused.score_labels(asked.name, actors)
         log_std = self.weights.tensors[f"action_heads.{asked.name}.log_std"]
         numbers = GaussianArrays(asked.actors, mean, log_std, *bounds(space))
@@ -145,18 +146,31 @@ class NumpyAgent(TrainedAgent):
         )
 
     def _choose_from_batch(self, observation: Observation) -> Choice:
-        """The same by way of a batch of one, which checks everything and says what is wrong."""
+        """`choose` by a batch of one observation, which converts and checks everything."""
         self._writer.clear()
         self._writer.add(observation)
         flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
         batch = self._writer.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
-        distributions, _ = self._net.distributions(batch)
-        distributions = tempered(distributions, self.choosing.temperature)
+        distributions = self._distributions(batch)
         return (
-            choose(distributions, self.choosing, self._rng),
+            self._sample(distributions),
             {
                 name: each.probs
                 for name, each in distributions.items()
                 if isinstance(each, CategoricalArrays)
             },
         )
+
+    def _distributions(self, obs: Batch) -> dict[ActionName, Distribution]:
+        """The distributions of a batch, at the temperature of this agent."""
+        distributions, _ = self._net.distributions(obs)
+        temperature = self.choosing.temperature
+        if temperature == 1.0:
+            return distributions
+        return {name: each.at_temperature(temperature) for name, each in distributions.items()}
+
+    def _sample(
+        self, distributions: Mapping[ActionName, Distribution]
+    ) -> dict[ActionName, Samples]:
+        greedy = self.choosing.greedy
+        return {name: each.choose(greedy, self._rng) for name, each in distributions.items()}

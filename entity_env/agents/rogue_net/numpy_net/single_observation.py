@@ -1,8 +1,7 @@
-"""Reads one observation as arrays, without the detour of a batch.
+"""Reads one observation as arrays, without making a batch of it.
 
-Only what is usual: arrays of numbers of the right shape, and masks that fit. For anything else the
-answer is None, and whoever asks goes by way of a batch, which converts, checks, and says in words
-what is wrong.
+Only the common form: arrays of numbers of the right shape, and masks that fit. For everything else
+the result is None, and the caller makes a batch, which converts, checks, and raises.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from entity_env.errors import SchemaError
 Float: TypeAlias = NDArray[np.float32]
 
 
-class Asked(NamedTuple):
-    """One action that is asked for; every actor has a choice."""
+class RequestedAction(NamedTuple):
+    """A requested action; every actor has an allowed choice."""
 
     name: ActionName
     actors: NDArray[np.int64]
@@ -42,23 +41,23 @@ class Asked(NamedTuple):
     """`(num_actors, num_choices)`; None = everything."""
 
 
-class One(NamedTuple):
+class SingleObservation(NamedTuple):
     """One observation.
 
     Args:
-        own: per type that is shown `(num_entities, num_features)`.
+        own: per type in the observation `(num_entities, num_features)`.
         shared: `(num_global_features,)`.
         visible: `(num_entities,)`, the entity of global actions included; None = all are.
-        asked: every action that is asked for.
+        asked: the requested actions.
     """
 
     own: dict[EntityName, Float]
     shared: Float
     visible: NDArray[np.bool_] | None
-    asked: list[Asked]
+    asked: list[RequestedAction]
 
 
-class OneReader:
+class SingleObservationReader:
     """Reads observations of these spaces."""
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
@@ -70,8 +69,8 @@ class OneReader:
             any(isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values())
         )
 
-    def read(self, observation: Observation) -> One | None:
-        """The observation; None when anything about it is unusual, or wrong."""
+    def read(self, observation: Observation) -> SingleObservation | None:
+        """The observation; None unless it has the common form."""
         own = self._features(observation)
         if own is None or len(observation.global_features) != self._num_shared:
             return None
@@ -85,7 +84,7 @@ class OneReader:
             return None
         if shared.ndim != 1 or not all(asked):
             return None
-        return One(own, shared, visible, [each for each in asked if each is not None])
+        return SingleObservation(own, shared, visible, [each for each in asked if each is not None])
 
     def _features(self, observation: Observation) -> dict[EntityName, Float] | None:
         given = observation.features
@@ -115,7 +114,9 @@ class OneReader:
         ]
         return np.concatenate([*flags, np.ones(self._num_global, dtype=np.bool_)])
 
-    def _asked(self, name: ActionName, mask: ActionMask, observation: Observation) -> Asked | None:
+    def _asked(
+        self, name: ActionName, mask: ActionMask, observation: Observation
+    ) -> RequestedAction | None:
         space = self._actions[name]
         if type(mask) is not MASK_OF_SPACE[type(space)]:
             return None
@@ -127,13 +128,13 @@ class OneReader:
         given = getattr(mask, "mask", None)
         if given is None:
             can_choose = num_choices or not len(actors)
-            return Asked(name, actors, actees, None) if can_choose else None
+            return RequestedAction(name, actors, actees, None) if can_choose else None
         allowed = as_mask(given, (len(actors), num_choices), name)
-        return Asked(name, actors, actees, allowed) if allowed.any(axis=1).all() else None
+        return RequestedAction(name, actors, actees, allowed) if allowed.any(axis=1).all() else None
 
 
 def _as_float(array: NDArray[Any]) -> Float:
-    """The same numbers as float32; those beyond become infinite, which the network tells."""
+    """As float32; larger numbers become infinite, which the network detects."""
     if array.dtype == np.float32:
         return array
     with np.errstate(over="ignore"):  # a microsecond, so only where it is needed

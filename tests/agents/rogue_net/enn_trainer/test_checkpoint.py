@@ -204,7 +204,7 @@ def test_what_a_setting_that_is_left_out_meant() -> None:
         ({"config": ("d_model: 16", "d_model: 8")}, "expected"),
         ({"config": ("TrainConfig(", "[")}, "line 2, column 12: expected ','"),
         ({"state": ("<blob:msgpack>", "<blob:pickle>")}, "pickles, which could run any code"),
-        ({"state": ("<blob:msgpack>", "<BLOB>")}, "save it again with hyperstate 0.4"),
+        ({"state": ("<blob:msgpack>", "<BLOB>")}, "save it with hyperstate 0.4"),
         ({"state": ("agent:", "agen:")}, "the agent is kept as 'None'"),
         ({"state": ("obs_space:", "obs:")}, r"expected ObsSpace\(…\)"),
         ({"state": ("action_space:", "actions:")}, "needs a dict under 'action_space'"),
