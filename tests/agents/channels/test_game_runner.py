@@ -9,7 +9,7 @@ import pytest
 from entity_env import ClosedError, Episode, GameExit, Obs, ProtocolError, UsageError
 from entity_env.agents import Agent
 from entity_env.agents.channels.channel import Transport
-from entity_env.agents.channels.game_runner import GameHost
+from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.core.seeding import EpisodeSeeds
 from tests.agents.channels.test_greenlet_channel import in_thread
@@ -18,7 +18,7 @@ from tests.helpers.tiny_games import Move, Play, ask, dots_game
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
 
-class Host(GameHost):
+class Host(GameRunner):
     """Notes every episode that ends."""
 
     def __init__(self, play: Play, num_agents: int, transport: Transport, holds: bool) -> None:

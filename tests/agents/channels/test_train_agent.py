@@ -264,7 +264,7 @@ class TestAskedTwice:
             agents[1].act_async(show(), Move)
             agents[1].game_over()
 
-        with pytest.raises(ProtocolError, match=r"agent 1 was told game_over before .*\.get\(\)"):
+        with pytest.raises(ProtocolError, match=r"agent 1 was given game_over before .*\.get\(\)"):
             driven(play, num_agents=2).reset_all()
 
 
