@@ -1,12 +1,11 @@
 """Who decides: agents that a game asks for actions."""
 
-from entity_env.agents.batch_policy import BatchPolicy as BatchPolicy
 from entity_env.agents.channels.channel import Transport as Transport
 from entity_env.agents.channels.train_agent import TrainAgent as TrainAgent
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv as TrainAgentEnv
 from entity_env.agents.human.human_agent import HumanAgent as HumanAgent
 from entity_env.agents.load import load_agent as load_agent
-from entity_env.agents.policy_agent import PolicyAgent as PolicyAgent
+from entity_env.agents.policy_agent import BatchPolicy as BatchPolicy, PolicyAgent as PolicyAgent
 from entity_env.agents.random import (
     RandomAgent as RandomAgent,
     random_action as random_action,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.agent import Agent, Answered
@@ -14,6 +14,7 @@ from entity_env.authoring.schema import Schema
 from entity_env.core.action_request import Question, questions
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
+from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, SchemaError
 
 
@@ -103,3 +104,19 @@ class PolicyAgent(Agent):
             )
         except SchemaError as error:
             raise SchemaError(f"{type(self).__name__} answered illegally: {error}") from error
+
+
+@runtime_checkable
+class BatchPolicy(Protocol):
+    """Decides for a whole batch, as `act` does for one observation."""
+
+    def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
+        """One value for every actor of the batch.
+
+        Args:
+            obs: the observations.
+            schema: of the game that shows them.
+
+        Raises:
+            CheckpointError: the agent was trained for another schema.
+        """

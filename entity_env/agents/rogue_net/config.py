@@ -2,12 +2,256 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Final
+from typing import Final, TypeAlias
 
-from entity_env.agents.rogue_net.options import RelposEncodingConfig, TranslationConfig
 from entity_env.errors import UsageError, shown
+
+GATES: Final = (None, "linear", "relu", "gelu", "sigmoid")
+"""What a value gate may be."""
+
+MAX_BUCKETS: Final = 1_000_000
+"""Buckets of relative positions; a table with more is a mistake."""
+
+MAX_POSITIONS: Final = 16
+"""Features that hold a position."""
+
+Names: TypeAlias = Sequence[str]
+
+
+@dataclass(frozen=True)
+class RelposEncodingConfig:
+    """Lets attention see where entities are relative to each other, as rogue-net 0.1.9 does.
+
+    Relative positions fall into buckets, each with a learned key and value: cells of a grid, or
+    with `radial` and `distance` angles, rings, or both. Names and meaning are those of rogue-net.
+
+    Args:
+        extent: per position feature the largest distance that is told apart; or the number of
+            angles, of rings, or of both.
+        position_features: names of the features that hold the position, in every entity.
+        scale: size of a cell or ring.
+        per_entity_values: values differ by the type of the entity that is looked at.
+        exclude_entities: types without a position; rogue-net never came to support any.
+        value_relpos_projection, key_relpos_projection: adds a projection of the position itself.
+        per_entity_projections: one projection a type. As in rogue-net, all of them are added for
+            entities of the first type, and none for others.
+        radial: buckets by angle.
+        distance: buckets by distance.
+        rotation_vec_features: two features that say where an entity looks; angles count from there.
+        rotation_angle_feature: the same as one angle, in radians.
+        interpolate: mixes neighbouring buckets.
+        value_gate: what a target entity's own projection does to its value: None, "linear",
+            "relu", "gelu" or "sigmoid".
+        enable_negative_distance_weight_bug: as networks of configuration versions before 4 were
+            trained: beyond the last ring, weights go on linearly.
+
+    Raises:
+        UsageError: settings that contradict each other.
+    """
+
+    extent: Sequence[int]
+    position_features: Names
+    scale: float = 1.0
+    per_entity_values: bool = False
+    exclude_entities: Names = ()
+    value_relpos_projection: bool = False
+    key_relpos_projection: bool = False
+    per_entity_projections: bool = False
+    radial: bool = False
+    distance: bool = False
+    rotation_vec_features: Names | None = None
+    rotation_angle_feature: str | None = None
+    interpolate: bool = False
+    value_gate: str | None = "relu"
+    enable_negative_distance_weight_bug: bool = False
+
+    def __post_init__(self) -> None:
+        _freeze(self, "extent", "position_features", "exclude_entities", "rotation_vec_features")
+        _require_numbers(self)
+        _require_flags(self)
+        _require_positions(self.position_features)
+        _require_names("exclude_entities", self.exclude_entities)
+        _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
+        if self.value_gate not in GATES:
+            raise UsageError(f"value_gate must be one of {GATES}, got {shown(self.value_gate)}")
+        expected = self.radial + self.distance or len(self.position_features)
+        if len(self.extent) != expected:
+            raise UsageError(
+                f"extent needs {expected} integers for "
+                f"{self.kind} and the positions {', '.join(self.position_features)}: "
+                f"got {list(self.extent)}"
+            )
+        _require_kind(self)
+
+    @property
+    def kind(self) -> str:
+        """How relative positions are told apart: "grid", "radial", "distance" or "polar"."""
+        if self.radial:
+            return "polar" if self.distance else "radial"
+        return "distance" if self.distance else "grid"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of buckets along every axis."""
+        if self.kind == "grid":
+            return tuple(2 * extent + 1 for extent in self.extent)
+        return tuple(self.extent)
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of buckets altogether."""
+        return math.prod(self.sizes)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart neighbours along every axis are numbered."""
+        return tuple(math.prod(self.sizes[:axis]) for axis in range(len(self.sizes)))
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether positions themselves are projected, besides their buckets."""
+        return self.value_relpos_projection or self.key_relpos_projection
+
+
+@dataclass(frozen=True)
+class TranslationConfig:
+    """Puts one entity at the origin, as rogue-net 0.1.9 does.
+
+    Args:
+        reference_entity: type of that entity; an observation with others needs exactly one of it.
+            Its own features stay as they are.
+        position_features: names of the features that hold the position; entities without them
+            are left alone.
+        rotation_vec_features: two features of the reference that say where it looks: all positions
+            are turned by it.
+        rotation_angle_feature: the same as one angle, in radians.
+        add_dist_feature: adds the distance to the reference as the last feature.
+
+    Raises:
+        UsageError: settings that contradict each other.
+    """
+
+    reference_entity: str
+    position_features: Names
+    rotation_vec_features: Names | None = None
+    rotation_angle_feature: str | None = None
+    add_dist_feature: bool = False
+
+    def __post_init__(self) -> None:
+        _freeze(self, "position_features", "rotation_vec_features")
+        if not isinstance(self.reference_entity, str):
+            raise UsageError(f"reference_entity is a name, got {shown(self.reference_entity)}")
+        if type(self.add_dist_feature) is not bool:
+            raise UsageError(
+                f"add_dist_feature is true or false, got {shown(self.add_dist_feature)}"
+            )
+        _require_positions(self.position_features)
+        _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
+        if self.is_rotated and len(self.position_features) != 2:
+            raise UsageError(
+                f"positions are turned in the plane: got {len(self.position_features)} "
+                f"position features, {', '.join(self.position_features)}"
+            )
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether positions are turned, besides being moved."""
+        return self.rotation_vec_features is not None or self.rotation_angle_feature is not None
+
+
+def _freeze(config: object, *names: str) -> None:
+    """Lists become tuples, so that configurations can be compared and hashed."""
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, list):
+            object.__setattr__(config, name, tuple(value))
+
+
+def _require_numbers(config: RelposEncodingConfig) -> None:
+    extent, scale = config.extent, config.scale
+    smallest = 0 if config.kind == "grid" else 1
+    is_integers = isinstance(extent, tuple) and all(type(x) is int for x in extent)
+    if not is_integers or not all(smallest <= x <= MAX_BUCKETS for x in extent):
+        raise UsageError(
+            f"extent must be integers from {smallest} to {MAX_BUCKETS}, got {shown(extent)}"
+        )
+    if len(extent) > MAX_POSITIONS:
+        raise UsageError(f"extent must be at most {MAX_POSITIONS} integers, got {len(extent)}")
+    if type(scale) not in (int, float) or not _has_inverse(scale):
+        raise UsageError(f"scale must be a number above 0, got {shown(scale)}")
+    if config.num_buckets > MAX_BUCKETS:
+        raise UsageError(
+            f"extent {list(extent)} makes {config.num_buckets} buckets, at most {MAX_BUCKETS} go"
+        )
+
+
+def _has_inverse(scale: float) -> bool:
+    """Whether float64 holds a number above 0, and one divided by it."""
+    try:
+        return 0 < float(scale) < math.inf and math.isfinite(1.0 / scale)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def _require_flags(config: RelposEncodingConfig) -> None:
+    for name in (
+        "per_entity_values",
+        "value_relpos_projection",
+        "key_relpos_projection",
+        "per_entity_projections",
+        "radial",
+        "distance",
+        "interpolate",
+        "enable_negative_distance_weight_bug",
+    ):
+        value = getattr(config, name)
+        if type(value) is not bool:
+            raise UsageError(f"{name} is true or false, got {shown(value)}")
+
+
+def _require_kind(config: RelposEncodingConfig) -> None:
+    """Refuses combinations that rogue-net cannot run either."""
+    num_positions = len(config.position_features)
+    if not num_positions:
+        raise UsageError("position_features names no feature")
+    if config.radial:
+        if config.rotation_vec_features is None and config.rotation_angle_feature is None:
+            raise UsageError(
+                "radial positions count from where an entity looks: set rotation_vec_features or "
+                "rotation_angle_feature"
+            )
+        if num_positions < 2:
+            raise UsageError("radial positions need two position features, got one")
+    if config.kind == "grid" and config.interpolate:
+        raise UsageError("positions in a grid cannot be interpolated")
+    if config.has_projection and num_positions != 2:
+        raise UsageError(f"projections need two position features, got {num_positions}")
+
+
+def _require_positions(names: Names) -> None:
+    _require_names("position_features", names)
+    if len(names) > MAX_POSITIONS:
+        raise UsageError(f"position_features names {len(names)}, at most {MAX_POSITIONS} go")
+
+
+def _require_names(what: str, names: object) -> None:
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{what} must be a list of names, got {shown(names)}")
+
+
+def _require_rotation(vector: Names | None, angle: str | None) -> None:
+    if vector is not None:
+        _require_names("rotation_vec_features", vector)
+        if len(vector) != 2:
+            raise UsageError(f"rotation_vec_features needs two names, got {shown(list(vector))}")
+        if angle is not None:
+            raise UsageError("set rotation_vec_features or rotation_angle_feature, not both")
+    elif angle is not None and not isinstance(angle, str):
+        raise UsageError(f"rotation_angle_feature is a name, got {shown(angle)}")
+
 
 MAX_LAYERS: Final = 1000
 MAX_WIDTH: Final = 1 << 16

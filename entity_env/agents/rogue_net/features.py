@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Batch
-from entity_env.agents.rogue_net.options import TranslationConfig
+from entity_env.agents.rogue_net.config import TranslationConfig
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Layout
-from entity_env.agents.rogue_net.options import RelposEncodingConfig
+from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.core.spaces import EntityName
 from entity_env.errors import SchemaError
 

@@ -10,9 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import MAX_NUMBERS, RogueNetConfig
+from entity_env.agents.rogue_net.config import MAX_NUMBERS, RelposEncodingConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import Inputs
-from entity_env.agents.rogue_net.options import RelposEncodingConfig
 from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.core.spaces import (
     ActionName,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.config import (
+    RelposEncodingConfig,
+    RogueNetConfig,
+    TranslationConfig,
+)
 from entity_env.agents.rogue_net.enn_trainer.ron import Ron, Struct
-from entity_env.agents.rogue_net.options import RelposEncodingConfig, TranslationConfig
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,

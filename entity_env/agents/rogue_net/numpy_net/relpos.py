@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Layout
+from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.agents.rogue_net.features import Inputs
 from entity_env.agents.rogue_net.numpy_net.functions import (
     linear,
@@ -18,7 +19,6 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
     sigmoid,
     table_gelu,
 )
-from entity_env.agents.rogue_net.options import RelposEncodingConfig
 from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.agents.rogue_net.weights import RELPOS, Weights
 from entity_env.core.spaces import EntityName

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from entity_env.agents.rogue_net.config import RogueNetConfig
-from entity_env.agents.rogue_net.options import RelposEncodingConfig
+from entity_env.agents.rogue_net.config import RelposEncodingConfig, RogueNetConfig
 from entity_env.agents.rogue_net.relpos import RelposBuckets
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.agents.batch_policy import BatchPolicy
+from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.rogue_net import (
     CategoricalDistribution,
     GaussianDistribution,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import UsageError
-from entity_env.agents.rogue_net.options import (
+from entity_env.agents.rogue_net.config import (
     GATES,
     MAX_BUCKETS,
     RelposEncodingConfig,
