@@ -1,4 +1,7 @@
-"""Who decides: agents that a game asks for actions."""
+"""Agents, which choose actions for a game: random, human, trained, or an own `decide`.
+
+Training them is in `ppo`, their network in `rogue_net`; the interface `Agent` is in `authoring`.
+"""
 
 from entity_env.agents.channels.channel import Transport as Transport
 from entity_env.agents.channels.train_agent import TrainAgent as TrainAgent

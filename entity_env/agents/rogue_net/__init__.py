@@ -1,6 +1,7 @@
-"""RogueNet, the entity transformer. Importing this package does not import torch.
+"""RogueNet, the entity transformer: its configuration and features, in torch and in numpy.
 
-Names that need torch, or that few programs need, are loaded when they are first used.
+Importing this package does not import torch: names that need it are loaded at their first use.
+Training belongs to `ppo`.
 """
 
 from __future__ import annotations

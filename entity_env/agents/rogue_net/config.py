@@ -1,4 +1,4 @@
-"""The size and the options of a RogueNet."""
+"""Sizes and options of a RogueNet."""
 
 from __future__ import annotations
 
@@ -9,44 +9,49 @@ from typing import Final, TypeAlias
 
 from entity_env.errors import UsageError, shown
 
+MAX_LAYERS: Final = 1000
+MAX_WIDTH: Final = 1 << 16
+"""Of `d_model`, `n_head` and `d_qk`."""
+MAX_NUMBERS: Final = 1 << 28
+"""Parameters of a network: 1 GiB of float32."""
 GATES: Final = (None, "linear", "relu", "gelu", "sigmoid")
-"""What a value gate may be."""
+"""Activations of a value gate."""
 
 MAX_BUCKETS: Final = 1_000_000
-"""Buckets of relative positions; a table with more is a mistake."""
+"""Largest number of buckets of relative positions."""
 
 MAX_POSITIONS: Final = 16
-"""Features that hold a position."""
+"""Largest number of position features."""
 
 Names: TypeAlias = Sequence[str]
 
 
 @dataclass(frozen=True)
 class RelposEncodingConfig:
-    """Lets attention see where entities are relative to each other, as rogue-net 0.1.9 does.
+    """Relative positions in attention, as in rogue-net 0.1.9, with its names and their meaning.
 
-    Relative positions fall into buckets, each with a learned key and value: cells of a grid, or
-    with `radial` and `distance` angles, rings, or both. Names and meaning are those of rogue-net.
+    Relative positions are put into buckets, each with a learned key and value: cells of a grid, or
+    with `radial` and `distance` angles, rings, or both.
 
     Args:
-        extent: per position feature the largest distance that is told apart; or the number of
-            angles, of rings, or of both.
-        position_features: names of the features that hold the position, in every entity.
+        extent: per position feature the largest distance in cells; or the number of angles, of
+            rings, or of both.
+        position_features: names of the position features of every entity.
         scale: size of a cell or ring.
-        per_entity_values: values differ by the type of the entity that is looked at.
-        exclude_entities: types without a position; rogue-net never came to support any.
+        per_entity_values: values depend on the type of the key entity, too.
+        exclude_entities: types without a position; rogue-net does not support any.
         value_relpos_projection, key_relpos_projection: adds a projection of the position itself.
-        per_entity_projections: one projection a type. As in rogue-net, all of them are added for
-            entities of the first type, and none for others.
+        per_entity_projections: one projection per type. As in rogue-net, all of them are added for
+            queries of the first type, and none for others.
         radial: buckets by angle.
         distance: buckets by distance.
-        rotation_vec_features: two features that say where an entity looks; angles count from there.
+        rotation_vec_features: two features, the direction of an entity; angles are relative to it.
         rotation_angle_feature: the same as one angle, in radians.
-        interpolate: mixes neighbouring buckets.
-        value_gate: what a target entity's own projection does to its value: None, "linear",
-            "relu", "gelu" or "sigmoid".
-        enable_negative_distance_weight_bug: as networks of configuration versions before 4 were
-            trained: beyond the last ring, weights go on linearly.
+        interpolate: interpolates between neighbouring buckets.
+        value_gate: activation of a gate of the values, a projection of the key entity: None,
+            "linear", "relu", "gelu" or "sigmoid".
+        enable_negative_distance_weight_bug: weights beyond the last ring are extrapolated, as in
+            configurations before version 4.
 
     Raises:
         UsageError: settings that contradict each other.
@@ -88,7 +93,7 @@ class RelposEncodingConfig:
 
     @property
     def kind(self) -> str:
-        """How relative positions are told apart: "grid", "radial", "distance" or "polar"."""
+        """Kind of buckets: "grid", "radial", "distance" or "polar"."""
         if self.radial:
             return "polar" if self.distance else "radial"
         return "distance" if self.distance else "grid"
@@ -102,31 +107,30 @@ class RelposEncodingConfig:
 
     @property
     def num_buckets(self) -> int:
-        """Number of buckets altogether."""
+        """Total number of buckets."""
         return math.prod(self.sizes)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far apart neighbours along every axis are numbered."""
+        """Difference of the indices of neighbours along every axis."""
         return tuple(math.prod(self.sizes[:axis]) for axis in range(len(self.sizes)))
 
     @property
     def has_projection(self) -> bool:
-        """Whether positions themselves are projected, besides their buckets."""
+        """Whether positions themselves are projected, too."""
         return self.value_relpos_projection or self.key_relpos_projection
 
 
 @dataclass(frozen=True)
 class TranslationConfig:
-    """Puts one entity at the origin, as rogue-net 0.1.9 does.
+    """Moves positions so that a reference entity is at the origin, as in rogue-net 0.1.9.
 
     Args:
-        reference_entity: type of that entity; an observation with others needs exactly one of it.
-            Its own features stay as they are.
-        position_features: names of the features that hold the position; entities without them
-            are left alone.
-        rotation_vec_features: two features of the reference that say where it looks: all positions
-            are turned by it.
+        reference_entity: type of that entity, exactly one in an observation with other entities.
+            Its own features do not change.
+        position_features: names of the position features; entities without them do not change.
+        rotation_vec_features: two features, the direction of the reference: positions are rotated
+            so that it points along the first axis.
         rotation_angle_feature: the same as one angle, in radians.
         add_dist_feature: adds the distance to the reference as the last feature.
 
@@ -144,26 +148,23 @@ class TranslationConfig:
         _freeze(self, "position_features", "rotation_vec_features")
         if not isinstance(self.reference_entity, str):
             raise UsageError(f"reference_entity is a name, got {shown(self.reference_entity)}")
-        if type(self.add_dist_feature) is not bool:
-            raise UsageError(
-                f"add_dist_feature is true or false, got {shown(self.add_dist_feature)}"
-            )
+        _require_flags(self)
         _require_positions(self.position_features)
         _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
         if self.is_rotated and len(self.position_features) != 2:
             raise UsageError(
-                f"positions are turned in the plane: got {len(self.position_features)} "
+                f"positions are rotated in the plane: got {len(self.position_features)} "
                 f"position features, {', '.join(self.position_features)}"
             )
 
     @property
     def is_rotated(self) -> bool:
-        """Whether positions are turned, besides being moved."""
+        """Whether positions are rotated."""
         return self.rotation_vec_features is not None or self.rotation_angle_feature is not None
 
 
 def _freeze(config: object, *names: str) -> None:
-    """Lists become tuples, so that configurations can be compared and hashed."""
+    """Converts lists to tuples, which can be hashed."""
     for name in names:
         value = getattr(config, name)
         if isinstance(value, list):
@@ -189,38 +190,29 @@ def _require_numbers(config: RelposEncodingConfig) -> None:
 
 
 def _has_inverse(scale: float) -> bool:
-    """Whether float64 holds a number above 0, and one divided by it."""
+    """Whether a number above 0 and its inverse are finite in float64."""
     try:
         return 0 < float(scale) < math.inf and math.isfinite(1.0 / scale)
     except OverflowError:  # an integer beyond all floats
         return False
 
 
-def _require_flags(config: RelposEncodingConfig) -> None:
-    for name in (
-        "per_entity_values",
-        "value_relpos_projection",
-        "key_relpos_projection",
-        "per_entity_projections",
-        "radial",
-        "distance",
-        "interpolate",
-        "enable_negative_distance_weight_bug",
-    ):
-        value = getattr(config, name)
-        if type(value) is not bool:
-            raise UsageError(f"{name} is true or false, got {shown(value)}")
+def _require_flags(config: RelposEncodingConfig | TranslationConfig) -> None:
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if type(field.default) is bool and type(value) is not bool:
+            raise UsageError(f"{field.name} is true or false, got {shown(value)}")
 
 
 def _require_kind(config: RelposEncodingConfig) -> None:
-    """Refuses combinations that rogue-net cannot run either."""
+    """Refuses combinations that rogue-net cannot run."""
     num_positions = len(config.position_features)
     if not num_positions:
         raise UsageError("position_features names no feature")
     if config.radial:
         if config.rotation_vec_features is None and config.rotation_angle_feature is None:
             raise UsageError(
-                "radial positions count from where an entity looks: set rotation_vec_features or "
+                "radial positions are relative to a direction: set rotation_vec_features or "
                 "rotation_angle_feature"
             )
         if num_positions < 2:
@@ -253,33 +245,27 @@ def _require_rotation(vector: Names | None, angle: str | None) -> None:
         raise UsageError(f"rotation_angle_feature is a name, got {shown(angle)}")
 
 
-MAX_LAYERS: Final = 1000
-MAX_WIDTH: Final = 1 << 16
-"""Of `d_model`, `n_head` and `d_qk`."""
-MAX_NUMBERS: Final = 1 << 28
-"""Parameters of a network: 1 GiB of float32."""
-
 _SIZES: Final = ("d_model", "n_layer", "n_head", "d_qk")
 _OPTIONS: Final = {"relpos_encoding": RelposEncodingConfig, "translation": TranslationConfig}
 
 
 @dataclass(frozen=True)
 class RogueNetConfig:
-    """Chooses the size of a RogueNet, and what it does with positions.
+    """Sizes and options of a RogueNet.
 
     Args:
-        d_model: numbers that describe one entity inside the network; a multiple of `n_head`.
-        n_layer: transformer blocks; 0 leaves every entity on its own.
-        n_head: attention heads in each block.
-        d_qk: numbers that an actor and a selectable entity are compared by.
-        relpos_encoding: lets attention see relative positions; None = it does not.
-        translation: puts one entity at the origin; None = positions stay as they are.
+        d_model: width of an entity embedding; a multiple of `n_head`.
+        n_layer: number of transformer blocks; 0 = entities do not see each other.
+        n_head: attention heads of each block.
+        d_qk: width of the queries and keys of select actions.
+        relpos_encoding: relative positions in attention; None = none.
+        translation: moves positions so that one entity is at the origin; None = no move.
 
     The options may be given as the mappings that `to_json` makes of them.
 
     Raises:
-        UsageError: a size that no network can have, or larger than is reasonable (`MAX_LAYERS`,
-            `MAX_WIDTH`, `MAX_NUMBERS`), or options that contradict each other.
+        UsageError: an invalid size, one beyond `MAX_LAYERS`, `MAX_WIDTH` or `MAX_NUMBERS`, or
+            options that contradict each other.
     """
 
     d_model: int = 32
@@ -314,11 +300,11 @@ class RogueNetConfig:
 
     @property
     def d_head(self) -> int:
-        """Numbers that one attention head compares entities by."""
+        """Width of the queries and keys of one attention head."""
         return self.d_model // self.n_head
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON; options that are not used are left out."""
+        """The configuration as JSON, without options that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
@@ -326,7 +312,7 @@ class RogueNetConfig:
         """The configuration that `to_json` gave.
 
         Raises:
-            UsageError: a size is missing, a setting is unknown, or cannot work.
+            UsageError: a size is missing, or a setting is unknown or invalid.
         """
         known = {field.name for field in fields(cls)}
         if not isinstance(data, dict) or not set(_SIZES) <= set(data) <= known:

@@ -132,7 +132,7 @@ def test_relative_positions_that_cannot_be(
         ({"rotation_vec_features": XY, "rotation_angle_feature": "a"}, "not both"),
         (
             {"position_features": ("x", "y", "z"), "rotation_angle_feature": "a"},
-            "turned in the plane: got 3 position features, x, y, z",
+            "rotated in the plane: got 3 position features, x, y, z",
         ),
     ],
 )

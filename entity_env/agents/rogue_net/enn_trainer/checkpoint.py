@@ -1,11 +1,11 @@
 """Checkpoints of enn-trainer: a folder, or a `.roguenet` archive of the same files.
 
-    config.ron            the training configuration, of which `net` makes the network
-    state.ron             the spaces that it was trained for
+    config.ron            the training configuration; `net` describes the network
+    state.ron             its spaces
     state.agent.msgpack   its parameters
 
-Other files (the optimizer's, a value network's) are left alone. Read and written as enn-trainer
-0.1.16 with hyperstate 0.4.4 does. Sources are the packages themselves; nothing in a file is run.
+Other files (of the optimizer, of a value network) are ignored. The format is that of enn-trainer
+0.1.16 with hyperstate 0.4.4, from the source of these packages. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ STATE: Final = "state.ron"
 AGENT: Final = "state.agent.msgpack"
 FILES: Final = (CONFIG, STATE, AGENT)
 SUFFIX: Final = ".roguenet"
-"""Of an archive of these files."""
+"""Suffix of an archive of these files."""
 LATEST: Final = "latest-step*"
-"""The checkpoint in the folder of a training run; there is only ever one."""
+"""Name of the checkpoint in the folder of a training run."""
 MAX_BYTES: Final = 1 << 30
 _BLOB: Final = "<blob:msgpack>"
 _MAX_MEMBERS: Final = 1000
@@ -40,7 +40,7 @@ _MAX_PATH: Final = 1 << 16
 
 
 def is_enn_checkpoint(path: Path) -> bool:
-    """Whether `path` is a folder with such a checkpoint, or looks like an archive of one."""
+    """Whether `path` is a folder with a `config.ron`, or a file with the suffix of an archive."""
     return (path / CONFIG).is_file() or (path.suffix == SUFFIX and path.is_file())
 
 
@@ -54,8 +54,8 @@ def read_enn_checkpoint(path: Path) -> Weights:
     """Reads a folder or an archive.
 
     Raises:
-        CheckpointError: a file is missing, damaged, too large, or not what such a checkpoint
-            holds; or rogue-net itself could not run the network.
+        CheckpointError: a file is missing, damaged, too large, or of another format; or rogue-net
+            itself could not run the network.
         MissingExtraError: msgpack is not installed.
     """
     if path.is_dir():
@@ -70,14 +70,9 @@ def read_enn_checkpoint(path: Path) -> Weights:
 
 
 def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
-    """Makes a network of the contents of `FILES`.
+    """Reads the contents of `FILES`, by name; `where` is their folder, for errors.
 
-    Args:
-        files: content by name.
-        where: what to call their place in an error.
-
-    Raises:
-        CheckpointError, MissingExtraError: as `read_enn_checkpoint`.
+    Raises as `read_enn_checkpoint`.
     """
     config_name, state_name, agent_name = (f"{where}{os.sep}{name}" for name in FILES)
     state = parse_ron(files[STATE], state_name)
@@ -160,7 +155,7 @@ def _long_path(kind: bytes, content: bytes, place: str) -> str | None:
 
 
 def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
-    """The tensors as rogue-net names them: every block has its own name for relative positions."""
+    """The tensors of rogue-net, where every block has copies of those of relative positions."""
     shared = {name: t for name, t in weights.tensors.items() if name.startswith(RELPOS)}
     tensors = dict(weights.tensors)
     for i in range(weights.config.n_layer):
@@ -171,7 +166,7 @@ def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
 def _without_copies(
     tensors: dict[str, NDArray[Any]], n_layer: int, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Drops the second names of relative positions, after they are found to say the same."""
+    """Drops the copies of the tensors of relative positions, after a check that they are equal."""
     shared = [name for name in tensors if name.startswith(RELPOS)]
     for name in shared:
         for i in range(n_layer):

@@ -1,4 +1,4 @@
-"""The configuration and the spaces of an enn-trainer checkpoint, as ours."""
+"""Configuration and spaces of an enn-trainer checkpoint, from RON and to RON."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LAST_VERSION: Final = 4
 
 _Value = TypeVar("_Value")
 
-# What a setting that is left out meant in versions up to the one named; see the upgrade rules of
-# enn-trainer 0.1.16. Version 4 means the defaults of our own classes.
+# Defaults of missing settings in versions up to the key; see the upgrade rules of enn-trainer
+# 0.1.16. In version 4 they are the defaults of our classes.
 _OLD_NET: Final = {1: {"n_layer": 1, "d_model": 64}}
 _OLD_RELPOS: Final[Mapping[int, Mapping[str, bool]]] = {
     0: {"per_entity_values": True},
@@ -39,11 +39,7 @@ _NET: Final = {*_SIZES, *_WITHOUT_EFFECT, "pooling", "relpos_encoding", "transla
 
 
 def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
-    """The network that a `config.ron` describes.
-
-    Raises:
-        CheckpointError: it is of a later version, or describes no network that rogue-net runs.
-    """
+    """The network of a `config.ron`; raises CheckpointError if rogue-net could not run it."""
     train = _struct(ron, "TrainConfig", where)
     version = _get(train, "version", int, where)
     if not 0 <= version <= LAST_VERSION:
@@ -85,11 +81,7 @@ def config_to_ron(config: RogueNetConfig) -> Struct:
 
 
 def spaces_from_ron(state: Struct, where: str) -> tuple[ObsSpace, dict[ActionName, ActionSpace]]:
-    """The spaces that a `state.ron` describes; the order of its maps counts.
-
-    Raises:
-        CheckpointError: they are missing, or of another form.
-    """
+    """The spaces of a `state.ron`, in the order of its maps."""
     obs = _struct(state.fields.get("obs_space"), "ObsSpace", where)
     entities = _get(obs, "entities", dict, where)
     actions = _get(state, "action_space", dict, where)
@@ -117,7 +109,7 @@ def spaces_to_ron(
     """The fields `obs_space` and `action_space` of a `state.ron`.
 
     Raises:
-        CheckpointError: an action that enn-trainer does not know.
+        CheckpointError: an action that enn-trainer does not support.
     """
     entities: dict[str | int | bool, Ron] = {
         name: Struct("Entity", {"features": [*entity.features]})
@@ -158,8 +150,8 @@ def _action_to_ron(name: ActionName, space: ActionSpace) -> Struct:
             return Struct("SelectEntityActionSpace")
         case _:
             raise CheckpointError(
-                f"action {name!r} chooses real numbers, which enn-trainer does not know: "
-                "save the network as a checkpoint of ours"
+                f"action {name!r} chooses real numbers, which enn-trainer does not support: "
+                "save the network as a checkpoint of entity_env"
             )
 
 
@@ -200,7 +192,7 @@ def _old(defaults: Mapping[int, Mapping[str, Any]], version: int) -> dict[str, A
 
 
 def _struct(ron: Ron, name: str, where: str) -> Struct:
-    """Whatever the struct is called: a class of their own may stand for enn-trainer's."""
+    """Checks that it is a struct, of any name: subclasses have other names."""
     if not isinstance(ron, Struct):
         raise CheckpointError(f"{where}: expected {name}(…), got a {type(ron).__name__}")
     return ron

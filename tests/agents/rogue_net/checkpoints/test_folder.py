@@ -318,7 +318,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "no checkpoint of ours"),
+        ({"format": "other"}, "no checkpoint of entity_env"),
         ({"version": 99}, "version 99 of the format, expected 1"),
         ({"version": None}, "version None"),
         (
