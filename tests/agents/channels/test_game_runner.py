@@ -180,7 +180,7 @@ class TestRestart:
             host.restart()
         host.restart()
         assert len(plays) == 2
-        host.close()  # ends the game, rather than begin it anew once more
+        host.close()  # ends the game, rather than restart it
         assert len(plays) == 2
 
     def test_refused_in_another_thread_changes_nothing(self) -> None:
@@ -222,7 +222,7 @@ class TestRestart:
 
 class TestEpisodes:
     @each_hold
-    def test_are_told_with_their_number_and_seed(self, make: MakeHost, holds: bool) -> None:
+    def test_have_their_number_and_seed(self, make: MakeHost, holds: bool) -> None:
         host = make(Plays(length=2).play, holds=holds)
         host.restart(5)
         for _ in range(3):

@@ -141,7 +141,7 @@ def test_translations_that_cannot_be(changes: Mapping[str, Any], message: str) -
         TranslationConfig(**{**SHIP, **changes})
 
 
-def test_a_translation_turns_if_it_is_told_by_what() -> None:
+def test_a_translation_rotates_if_it_has_a_direction() -> None:
     assert not TranslationConfig(**SHIP).is_rotated
     assert TranslationConfig(**SHIP, rotation_angle_feature="a").is_rotated
     assert TranslationConfig(**SHIP, rotation_vec_features=("dx", "dy")).is_rotated

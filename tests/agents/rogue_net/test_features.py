@@ -144,7 +144,7 @@ def test_the_entity_of_global_actions_is_the_last() -> None:
         ),
     ],
 )
-def test_a_translation_by_what_is_not_there_is_told(config: TranslationConfig, words: str) -> None:
+def test_a_translation_by_what_is_not_there_raises(config: TranslationConfig, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         Inputs(SPACE, ACTIONS, config)
 
@@ -215,7 +215,7 @@ def asking(name: str, mask: ActionMask) -> dict[str, Any]:
         {"visible": {"Rock": [1, 2]}},
         asking("fly", CategoricalActionMask()),
         asking("go", SelectEntityActionMask()),
-        asking("go", CategoricalActionMask(actor_ids=["nobody"])),
+        asking("go", CategoricalActionMask(actor_ids=["missing"])),
         asking("go", CategoricalActionMask(actor_ids=["f"], mask=[[0, 0]])),
         asking("go", CategoricalActionMask(actor_ids=["f"], mask=[[1, 1, 1]])),
         asking("go", CategoricalActionMask(actor_types=["Moon"])),

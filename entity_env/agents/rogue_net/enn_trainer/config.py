@@ -58,9 +58,9 @@ def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
     settings = {**_old(_OLD_NET, version), **net.fields}
     try:
         return RogueNetConfig(
-            **{name: _integer(settings, name, where) for name in _SIZES if name in settings},
-            relpos_encoding=_relpos(net.fields.get("relpos_encoding"), version, where),
-            translation=_option(TranslationConfig, net.fields.get("translation"), {}, where),
+            **{name: settings[name] for name in _SIZES if name in settings},
+            relpos_encoding=_option(net, "relpos_encoding", _old(_OLD_RELPOS, version), where),
+            translation=_option(net, "translation", {}, where),
         )
     except UsageError as error:
         raise CheckpointError(f"{where}: {error}") from error
@@ -155,20 +155,9 @@ def _action_to_ron(name: ActionName, space: ActionSpace) -> Struct:
             )
 
 
-def _relpos(ron: Ron, version: int, where: str) -> RelposEncodingConfig | None:
-    return _option(RelposEncodingConfig, ron, _old(_OLD_RELPOS, version), where)
-
-
-def _option(
-    cls: type[_Value], ron: Ron, old_defaults: Mapping[str, object], where: str
-) -> _Value | None:
-    if ron is None:
-        return None
-    fields: dict[str, Any] = {**old_defaults, **_struct(ron, cls.__name__, where).fields}
-    try:
-        return cls(**fields)
-    except TypeError as error:  # a setting that is missing or unknown
-        raise CheckpointError(f"{where}: {cls.__name__}: {error}") from error
+def _option(net: Struct, name: str, old: Mapping[str, Any], where: str) -> Any:  # noqa: ANN401 - RogueNetConfig checks it
+    option = net.fields.get(name)
+    return None if option is None else {**old, **_struct(option, name, where).fields}
 
 
 def _option_to_ron(option: RelposEncodingConfig | TranslationConfig | None) -> Ron:
@@ -205,13 +194,6 @@ def _get(struct: Struct, key: str, cls: type[_Value], where: str) -> _Value:
             f"{where}: {struct.name[:80] or 'the struct'} needs a {cls.__name__} under {key!r}, "
             f"got a {type(value).__name__}"
         )
-    return value
-
-
-def _integer(settings: Mapping[str, object], key: str, where: str) -> int:
-    value = settings[key]
-    if type(value) is not int:
-        raise CheckpointError(f"{where}: {key} must be an integer, got {str(value)[:80]}")
     return value
 
 

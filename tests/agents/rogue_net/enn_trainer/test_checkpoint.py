@@ -215,7 +215,7 @@ def test_what_a_setting_that_is_left_out_meant() -> None:
         ({"state": ('"is_set"', '"is_set", "more"')}, r"has shape \(2,\) .*expected \(3,\)"),
     ],
 )
-def test_other_files_are_told(changes: dict[str, tuple[str, str]], message: str) -> None:
+def test_other_files_raise(changes: dict[str, tuple[str, str]], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         parse_enn_checkpoint(_edited(XOR, **changes), "x")
 
@@ -236,7 +236,7 @@ def test_other_files_are_told(changes: dict[str, tuple[str, str]], message: str)
         ("8,\n                6", "6,\n                8", "extent_tensor is"),
     ],
 )
-def test_options_that_cannot_be_are_told(old: str, new: str, message: str) -> None:
+def test_options_that_cannot_be_raise(old: str, new: str, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         parse_enn_checkpoint(_edited(POLAR, config=(old, new)), "x")
 
@@ -297,7 +297,7 @@ def test_a_tensor_is_what_it_says() -> None:
         (b"\x81" + b"\x91" * 100_000, "expected tensors in msgpack"),
     ],
 )
-def test_damaged_blobs_are_told(blob: bytes, message: str) -> None:
+def test_damaged_blobs_raise(blob: bytes, message: str) -> None:
     with pytest.raises(CheckpointError) as error:
         read_blob(blob, "some/blob")
     assert message in str(error.value)
@@ -388,12 +388,12 @@ def _resized(content: bytes, size: int) -> bytes:
         (b"x" * 1024, "invalid header: the archive"),
     ],
 )
-def test_odd_archives_are_told(content: bytes, message: str) -> None:
+def test_odd_archives_raise(content: bytes, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         read_tar(content, "x.roguenet")
 
 
-def test_a_sparse_file_in_the_manner_of_pax_is_told() -> None:
+def test_a_sparse_file_in_the_manner_of_pax_raises() -> None:
     """Its bytes are a map of the holes, then what lies between them, under a name of their own."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -404,7 +404,7 @@ def test_a_sparse_file_in_the_manner_of_pax_is_told() -> None:
         read_tar(buffer.getvalue(), "x.roguenet")
 
 
-def test_missing_files_are_told(tmp_path: Path) -> None:
+def test_missing_files_raise(tmp_path: Path) -> None:
     for name in FILES[1:]:
         shutil.copytree(DATA / "trained_xor", tmp_path / name)
         (tmp_path / name / name).unlink()
@@ -456,7 +456,7 @@ ENTRY = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
         (struct.pack("<Q", 1) + b"\xff", "can't decode byte 0xff"),
     ],
 )
-def test_damaged_safetensors_are_told(content: bytes, message: str) -> None:
+def test_damaged_safetensors_raise(content: bytes, message: str) -> None:
     with pytest.raises(CheckpointError) as error:
         read_safetensors(content, "some/model.safetensors")
     assert message in str(error.value)

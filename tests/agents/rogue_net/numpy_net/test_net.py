@@ -379,7 +379,7 @@ KEYS = {"keys": np.zeros((1, 0), np.float32)}
         ),
     ],
 )
-def test_what_is_wrong_is_told(changes: dict[str, object], message: str) -> None:
+def test_what_is_wrong_raises(changes: dict[str, object], message: str) -> None:
     weights = _weights(OBS, CONFIGS[0], 1, 0.4)
     for agent in (NumpyAgent(weights), NeuralAgent(RogueNet.of(weights))):
         with pytest.raises(SchemaError, match=message):
