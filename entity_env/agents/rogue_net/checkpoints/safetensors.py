@@ -69,7 +69,7 @@ def write_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class _Entry(NamedTuple):
-    """What the header says of one tensor; `start` and `stop` count from the end of the header."""
+    """Entry of one tensor in the header; `start` and `stop` count from the end of the header."""
 
     start: int
     stop: int

@@ -85,7 +85,7 @@ class _FusedBlock(NamedTuple):
 
 
 class FusedNet:
-    """Encodes one observation, and scores what its actors may choose.
+    """Embeddings, logits and value of one observation.
 
     It is immutable: several agents may share one, on any thread.
 
@@ -347,7 +347,7 @@ def _fuse_embedding(
         matrix[start : start + width, 0] = tensors[f"{prefix}.1.weight"].T
         matrix[mark] = [
             tensors[f"{prefix}.1.bias"],
-            tensors[f"{prefix}.3.weight"] * math.sqrt(d_model),  # what `_centering` divides by
+            tensors[f"{prefix}.3.weight"] * math.sqrt(d_model),  # the divisor of `_centering`
             tensors[f"{prefix}.3.bias"],
         ]
         start += width
