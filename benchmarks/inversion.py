@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.common import interleaved, report, rounds_and_json
 from entity_env import Game, Obs
 from entity_env.agents import Agent, Transport
-from entity_env.agents.channels.game_runner import GameHost, OnEnd
+from entity_env.agents.channels.game_runner import GameRunner, OnEnd
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.core.episode import Episode
 
@@ -101,10 +101,12 @@ def measure_pair(num_games: int, transport: Transport = "greenlet") -> Callable[
     return measure
 
 
-def make_hosts(num_games: int, transport: Transport) -> list[GameHost]:
+def make_hosts(num_games: int, transport: Transport) -> list[GameRunner]:
     """Games that wait in their first `act`."""
     on_end: OnEnd = _ignore
-    hosts = [GameHost(GAME, transport=transport, env_id=i, on_end=on_end) for i in range(num_games)]
+    hosts = [
+        GameRunner(GAME, transport=transport, env_id=i, on_end=on_end) for i in range(num_games)
+    ]
     for host in hosts:
         host.restart(0)
     return hosts

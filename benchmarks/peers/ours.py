@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.peers.stepper import Stepper
 from entity_env import Game, Obs
 from entity_env.agents import Agent
-from entity_env.agents.channels.game_runner import GameHost
+from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.core.episode import Episode
 from entity_env.games import multi_snake
@@ -88,7 +88,7 @@ def _totals(vec: VecEnv) -> Mapping[str, float]:
 
 def bare_snake(num_envs: int) -> Stepper:
     """The games alone, in this process: answered and resumed, and nobody reads what they show."""
-    hosts = [GameHost(ONE_SNAKE, env_id=i, on_end=_ignore) for i in range(num_envs)]
+    hosts = [GameRunner(ONE_SNAKE, env_id=i, on_end=_ignore) for i in range(num_envs)]
     for host in hosts:
         host.restart(0)
     rng = np.random.default_rng(0)

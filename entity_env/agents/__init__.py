@@ -1,12 +1,14 @@
-"""Who decides: agents that a game asks for actions."""
+"""Agents, which choose actions for a game: random, human, trained, or an own `decide`.
 
-from entity_env.agents.batch_policy import BatchPolicy as BatchPolicy
+Training them is in `ppo`, their network in `rogue_net`; the interface `Agent` is in `authoring`.
+"""
+
 from entity_env.agents.channels.channel import Transport as Transport
 from entity_env.agents.channels.train_agent import TrainAgent as TrainAgent
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv as TrainAgentEnv
 from entity_env.agents.human.human_agent import HumanAgent as HumanAgent
 from entity_env.agents.load import load_agent as load_agent
-from entity_env.agents.policy_agent import PolicyAgent as PolicyAgent
+from entity_env.agents.policy_agent import BatchPolicy as BatchPolicy, PolicyAgent as PolicyAgent
 from entity_env.agents.random import (
     RandomAgent as RandomAgent,
     random_action as random_action,

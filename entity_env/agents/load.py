@@ -1,4 +1,4 @@
-"""load_agent: an agent from what a user names: random, human, or a checkpoint."""
+"""load_agent: the random agent, the human agent, or one from a checkpoint, by name."""
 
 from __future__ import annotations
 
@@ -37,29 +37,28 @@ def load_agent(
     backend: Backend = "auto",
     adapt: bool = False,
 ) -> Agent:
-    """Loads an agent to be handed to `Game.run`.
+    """Loads an agent for `Game.run`.
 
     Args:
-        source: "random", "human" (asked in the terminal), or a trained network: the folder of a
+        source: "random", "human" (asks in the terminal), or a trained network: the folder of a
             checkpoint or of a training run, an exported `.agent` file, the folder of a checkpoint
             of enn-trainer, or a `.roguenet` archive. A folder called `random` is `./random`.
-        greedy: a trained agent takes what it thinks best; otherwise it draws, as in training.
-        temperature: above 1 a trained agent draws more evenly, below 1 more often what it thinks
-            best; 1 = as in training.
-        seed: the same seed makes the same draws; None = a fresh one.
-        backend: what computes a trained network: "numpy" needs nothing else and is the faster for
-            one decision at a time, "torch" for large batches. "auto" is numpy, also where torch is
-            installed, so that a seed makes the same draws everywhere.
-        adapt: a trained agent plays also in a game whose entities got features since, in any order,
-            or that got types of entities: it does not see what it does not know. Such entities it
-            can neither act for nor select. By default every difference is an error.
+        greedy: a trained agent takes the most probable action; otherwise it samples, as in
+            training.
+        temperature: of the samples: above 1 they are more even, below 1 less; 1 = as in training.
+        seed: of the samples; None = a random one.
+        backend: of a trained network: "numpy" needs no other package and is faster for single
+            observations, "torch" for large batches. "auto" is numpy, even if torch is installed, so
+            that a seed gives the same samples everywhere.
+        adapt: a trained agent also plays a game with more features (in any order) or more entity
+            types than it was trained on; it ignores them, and can neither act for nor select such
+            entities. By default every difference is an error.
 
     Raises:
         UsageError: there is no such agent, folder or backend, or the temperature is not above 0.
-        CheckpointError: the folder or file holds no network, or one that cannot be read. One of
-            another game is found out when the agent is first asked; the error names every
-            difference, with `adapt` those that leaving out does not mend: a feature or type that
-            the agent was trained on is gone, or an action differs.
+        CheckpointError: the folder or file holds no network, or one that cannot be read. A network
+            of another game raises at the first observation; the error names every difference, with
+            `adapt` those that cannot be ignored: a missing feature or type, or another action.
         MissingExtraError: the backend torch, or a checkpoint of enn-trainer, needs a package that
             is not installed.
     """
@@ -75,16 +74,12 @@ def load_agent(
 
 
 def _find(name: str) -> Path:
-    """The checkpoint that a user means.
-
-    Raises:
-        UsageError, CheckpointError: there is none; says what there is.
-    """
+    """The checkpoint of that name; errors list those that exist."""
     path = Path(name)
     try:
         is_file = path.is_file() and path.suffix in (SUFFIX, AGENT_SUFFIX)
         is_there = is_file or path.is_dir() or old_of(path).is_dir()
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
+    except OSError as error:  # a name that is too long, a folder without permission
         raise UsageError(f"no agent {name!r}: {error.strerror}") from error
     if not is_there:
         raise UsageError(_no_such_agent(name, path))
@@ -115,7 +110,7 @@ def _torch_agent(found: Path) -> type[TrainedAgent]:
 
 
 def _no_such_agent(name: str, path: Path) -> str:
-    """What to tell a user who named something that does not exist."""
+    """Message for a name without an agent."""
     if path.is_file():
         return f"{name} is a file; expected {_EXPECTED}"
     around = _checkpoints_in(path.parent)
@@ -127,7 +122,7 @@ def _no_such_agent(name: str, path: Path) -> str:
 
 
 def _checkpoints_in(folder: Path) -> list[str]:
-    """What directly inside is a checkpoint, or a training run with one."""
+    """Checkpoints, and training runs with one, directly in a folder."""
     found = []
     files = [*folder.glob(f"*{AGENT_SUFFIX}"), *folder.glob(f"*{SUFFIX}")]
     for path in sorted([*folder.glob("*/"), *files]):

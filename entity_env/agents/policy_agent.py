@@ -1,10 +1,10 @@
-"""PolicyAgent: an agent made of one function from an observation to actions."""
+"""PolicyAgent: base class of agents that map an observation to actions; BatchPolicy."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.agent import Agent, Answered
@@ -14,14 +14,15 @@ from entity_env.authoring.schema import Schema
 from entity_env.core.action_request import Question, questions
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
+from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, SchemaError
 
 
 class PolicyAgent(Agent):
-    """An agent that decides at once, by `decide`.
+    """Base class of agents that implement `decide`.
 
-    Works inside `Game.run`, which binds it to the game's schema, and also when a game's `play` is
-    called with it directly.
+    Works in `Game.run`, which binds it to the schema of the game, and if `play` of a game is called
+    with it directly.
     """
 
     def __init__(self) -> None:
@@ -31,20 +32,20 @@ class PolicyAgent(Agent):
 
     @abstractmethod
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
-        """Chooses an action for everything that the observation asks for.
+        """Chooses the actions that the observation asks for.
 
-        `self.questions(observation)` lists what is asked, with what is allowed.
+        `self.questions(observation)` lists them, with their masks.
 
         Returns:
-            One action for each of `observation.actions`; None hangs up, so that the game leaves.
+            One action for each of `observation.actions`; None makes the game leave.
         """
 
     @property
     def schema(self) -> Schema:
-        """What the game declared.
+        """The schema of the game.
 
         Raises:
-            ProtocolError: the agent has not been asked anything yet.
+            ProtocolError: before the first observation.
         """
         if self._schema is None:
             raise ProtocolError(f"{type(self).__name__} has no game yet: hand it to Game.run")
@@ -58,7 +59,7 @@ class PolicyAgent(Agent):
         self._run = run
 
     def questions(self, observation: Observation) -> list[Question]:
-        """What an observation of this agent's game asks for."""
+        """The actions that an observation asks for, with actors and masks."""
         if self._asked[0] is not observation:
             schema = self.schema
             asked = questions(observation, schema.obs_space(), schema.action_space())
@@ -94,7 +95,7 @@ class PolicyAgent(Agent):
         observation: Observation,
         decided: Mapping[ActionName, Action],
     ) -> tuple[Any, ...]:
-        """What the game receives, after a check that every choice is legal."""
+        """Return values of `act`, after a check that every choice is legal."""
         asked = {question.name: question for question in self.questions(observation)}
         try:
             return tuple(
@@ -103,3 +104,19 @@ class PolicyAgent(Agent):
             )
         except SchemaError as error:
             raise SchemaError(f"{type(self).__name__} answered illegally: {error}") from error
+
+
+@runtime_checkable
+class BatchPolicy(Protocol):
+    """An agent that can choose actions for a batch of observations."""
+
+    def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
+        """One value for every actor of the batch.
+
+        Args:
+            obs: the observations.
+            schema: of the game.
+
+        Raises:
+            CheckpointError: the agent was trained for another schema.
+        """

@@ -1,4 +1,4 @@
-"""RandomAgent: legal choices, all equally likely."""
+"""RandomAgent: uniformly random legal actions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from entity_env.core.vec_obs import (
 
 
 class RandomAgent(PolicyAgent):
-    """Chooses uniformly among what is allowed.
+    """Chooses uniformly among the allowed actions.
 
     Args:
-        seed: the same seed and game make the same choices; None = a fresh one.
+        seed: of the choices; None = a random one.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -52,10 +52,10 @@ class RandomAgent(PolicyAgent):
 def random_actions(
     vec_obs: VecObs, action_space: Mapping[ActionName, ActionSpace], rng: np.random.Generator
 ) -> dict[ActionName, NDArray[Any]]:
-    """Legal answers for a whole batch, uniform over what each actor may choose.
+    """Legal actions of a batch, uniform over the choices that each actor is allowed.
 
     Returns:
-        Per action a new array with one value an actor, as in `VecActions`.
+        Per action a new array with one value per actor, as in `VecActions`.
     """
     return {
         name: _random_values(vec_obs.action_masks[name], space, rng)
@@ -78,7 +78,7 @@ def _random_values(
 
 
 def _random_allowed(allowed: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Column of one True per row, uniform over them."""
+    """Column of a uniformly random True of every row."""
     rank = (rng.random(len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
     return np.asarray(np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1))
 

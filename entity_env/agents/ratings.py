@@ -1,4 +1,4 @@
-"""Matches between agents, whatever they play: who sits where, win rates, intervals and ratings.
+"""Matches between agents of any game: seats, win rates, confidence intervals and Elo ratings.
 
 Example:
     >>> from entity_env.agents.ratings import Match, Result
@@ -27,11 +27,11 @@ _SURE: Final = 1e-9
 
 @dataclass(frozen=True)
 class Result:
-    """How a game ended; seats are those of the game.
+    """Result of a game.
 
     Attributes:
-        names: who sat where.
-        scores: what each seat has earned; more is better.
+        names: agent of each seat.
+        scores: score of each seat; more is better.
     """
 
     names: tuple[str, ...]
@@ -39,12 +39,12 @@ class Result:
 
     @property
     def ranks(self) -> tuple[tuple[float, ...], ...]:
-        """What tells who of two was ahead: the greater one; equal ones are a tie."""
+        """Sort key of each seat: the greatest wins; equal ones are a tie."""
         return tuple((score,) for score in self.scores)
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """What each seat has of the win: 1, or as much less as there are others who share it."""
+        """Share of the win of each seat: 1, less when several seats share it, or 0."""
         ranks = self.ranks
         first = ranks.count(max(ranks))
         return tuple(1 / first if rank == max(ranks) else 0.0 for rank in ranks)
@@ -55,12 +55,12 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True)
 class Standing:
-    """How an agent did in a match.
+    """Row of the table of a match.
 
     Attributes:
         name: of the agent.
-        num_games: how many it played.
-        wins: how many it won; shared ones count in part.
+        num_games: games that it played.
+        wins: sum of its shares of wins.
         win_rate: `wins / num_games`.
         low, high: 95 % confidence interval of the win rate (Wilson 1927).
         mean_score: points a game.
@@ -82,21 +82,21 @@ class Match(Generic[R]):
     """The games of a match.
 
     Attributes:
-        names: of all agents; each of them has played.
-        games: in the order in which they were played.
+        names: of all agents; each has played.
+        games: in order.
     """
 
     names: tuple[str, ...]
     games: tuple[R, ...]
 
     def table(self) -> list[Standing]:
-        """How each agent did, the best first."""
+        """One row per agent, the best first."""
         elo = dict(zip(self.names, elo_ratings(self.names, self.games), strict=True))
         rows = [self._standing(name, elo[name]) for name in self.names]
         return sorted(rows, key=lambda row: -row.elo)
 
     def win_rate(self, name: str, other: str) -> tuple[float, float, float]:
-        """How often an agent was ahead of another at the same table, and the interval of that.
+        """Rate of games in which an agent was ahead of another, and its 95 % interval.
 
         Raises:
             UsageError: they have not met.
@@ -141,18 +141,18 @@ class Match(Generic[R]):
 def seatings(
     names: Sequence[str], num_seats: int, num_games: int
 ) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Who sits where in each game of a match in which every group that fits plays.
+    """Seats of each game of a match in which every combination of agents plays.
 
-    Games come in sets of `num_seats`, in which everybody sits once in every seat; those of a set
-    should begin alike.
+    Games come in sets of `num_seats`, in which every agent has every seat once; the games of a set
+    should have the same seed.
 
     Args:
-        names: of the agents, all different; at least as many as seats.
-        num_seats: how many play a game.
-        num_games: games of each group, a multiple of `num_seats`.
+        names: of the agents, all different; at least `num_seats`.
+        num_seats: seats of a game.
+        num_games: games of each combination, a multiple of `num_seats`.
 
     Yields:
-        The names by seat, and the number of the set, the same for all groups.
+        The names by seat, and the index of the set, the same for all combinations.
     """
     for group in combinations(names, num_seats):
         for number in range(num_games):
@@ -169,10 +169,10 @@ def wilson(wins: float, count: int) -> tuple[float, float]:
 
 
 def elo_ratings(names: Sequence[str], games: Sequence[Result]) -> list[float]:
-    """Ratings whose odds fit best who was ahead of whom, by pairs (Bradley and Terry 1952).
+    """Maximum likelihood ratings of the pairwise results (Bradley and Terry 1952); their mean is 0.
 
-    Found by the iteration of Hunter 2004, with one drawn game added to every pair that met, so that
-    who has lost all games has a rating, too. Their mean is 0.
+    Computed by the iteration of Hunter 2004, with one drawn game added to every pair that met, so
+    that an agent that has lost all games has a rating, too.
     """
     met, won = _meetings(names, games)
     strengths = np.ones(len(names))
@@ -189,7 +189,7 @@ def elo_ratings(names: Sequence[str], games: Sequence[Result]) -> list[float]:
 
 
 def _meetings(names: Sequence[str], games: Sequence[Result]) -> tuple[np.ndarray, np.ndarray]:
-    """How often each agent met each other, and was ahead."""
+    """`(num_agents, num_agents)` games of each pair, and games in which the first was ahead."""
     places: Mapping[str, int] = {name: i for i, name in enumerate(names)}
     met, won = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
     for game in games:

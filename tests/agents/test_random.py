@@ -97,7 +97,7 @@ def test_choices_are_uniform_over_what_is_allowed() -> None:
     assert high == pytest.approx([1, 5], abs=0.01)
 
 
-def test_nobody_gets_no_answer() -> None:
+def test_no_actors_get_no_actions() -> None:
     writer = ObsWriter(SCHEMA)
     obs = Obs().actors([]).globals(WORLD).mask(EAT, []).mask(MOVE, [])
     writer.add(obs, [MOVE, EAT, STEER])

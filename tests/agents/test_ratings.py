@@ -85,7 +85,7 @@ def test_standings_add_up(match: Match[Result]) -> None:
 
 
 @given(match=matches())
-def test_who_is_ahead_of_whom_is_the_other_way_round_for_the_other(match: Match[Result]) -> None:
+def test_a_duel_is_reversed_for_the_other_agent(match: Match[Result]) -> None:
     for name, other in combinations(match.names, 2):
         rate, low, high = match.win_rate(name, other)
         back, low_back, high_back = match.win_rate(other, name)

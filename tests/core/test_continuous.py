@@ -17,8 +17,8 @@ from torch.distributions import Normal
 
 from entity_env import Continuous, Game, Obs
 from entity_env.agents import Agent, RandomAgent
-from entity_env.agents.batch_policy import BatchPolicy
 from entity_env.agents.load import load_agent
+from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.update import Batch, make_batch, minibatch_loss

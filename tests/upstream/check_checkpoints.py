@@ -23,8 +23,8 @@ from entity_env.agents.rogue_net import (
     read_network,
     write_enn_checkpoint,
 )
+from entity_env.agents.rogue_net.config import GATES
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
-from entity_env.agents.rogue_net.options import GATES
 from entity_env.games import multi_snake
 from entity_env.interop.entity_gym import environment
 from entity_env.vec import VecEnv

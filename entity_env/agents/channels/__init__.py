@@ -1,4 +1,4 @@
-"""A game's loop turned inside out: `TrainAgent` asks over a channel, `TrainAgentEnv` answers.
+"""Games as environments: a game runs on a stack of its own and waits there for actions.
 
 Greenlets and threads are the two transports. Agents that decide by themselves do not belong here.
 """

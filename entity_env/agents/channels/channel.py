@@ -1,7 +1,7 @@
 """Channel: runs a game on a stack of its own, so that it can wait in the middle of a call.
 
-Two transports behind one interface. `greenlet` switches within the thread, in under a microsecond;
-`thread` gives the game an OS thread, for games that need one (asyncio, callbacks out of C).
+Two transports implement it: `greenlet` switches within the thread, in under a microsecond; `thread`
+runs the game in an OS thread, for games that need one (asyncio, callbacks from C).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from types import FrameType
 from typing import Literal, Protocol, TypeAlias, get_args
 
-from entity_env.errors import UsageError
+from entity_env.errors import ProtocolError, UsageError
 
 Transport: TypeAlias = Literal["greenlet", "thread"]
 
 MAX_SWALLOWED_EXITS = 100
-"""A game that catches `GameExit` this often and goes on asking is given up."""
+"""A game that catches `GameExit` more often and does not return is abandoned."""
 
 
 class Channel(Protocol):
@@ -25,60 +25,61 @@ class Channel(Protocol):
 
     @property
     def is_finished(self) -> bool:
-        """The function has returned, raised, or was unwound."""
+        """The function has returned or raised."""
 
     @property
     def frame(self) -> FrameType | None:
         """The innermost frame of the game while it waits; None if there is none."""
 
     def resume(self) -> None:
-        """Runs the game until it waits in `suspend`, or is finished.
-
-        What the game raises comes out here, with the game's own frames.
+        """Runs the game until it waits in `suspend` or is finished; raises what the game raises.
 
         Raises:
-            ProtocolError: called from a thread that this transport cannot be driven from; nothing
-                has happened then.
+            ProtocolError: called from a thread that cannot drive this transport; the game did not
+                run.
             ClosedError: the game is finished.
         """
 
     def suspend(self) -> None:
-        """Called by the game: hands over to the driver, and returns when it resumes.
+        """Called by the game: returns control to the driver until the next `resume`.
 
         Raises:
-            GameExit: the driver wants the game to unwind.
-            ProtocolError: called from elsewhere than the game's own stack.
+            GameExit: the driver closes or restarts the game.
+            ProtocolError: not called from the stack of the game.
         """
 
     def throw(self) -> None:
         """Raises `GameExit` where the game waits, and runs it until it waits again or is finished.
 
-        A game that has not begun, since an interrupt came first, begins. After an interrupt in any
-        of these methods `throw` and `close` work as ever.
+        A game that has not started, because of an interrupt, is started. `throw` and `close` work
+        after an interrupt in any of these methods.
 
         Raises:
-            ProtocolError: the game swallows `GameExit`; it is given up, suspended for good. Or as
-                `resume`.
+            ProtocolError: the game catches `GameExit` again and again; it stays suspended for good.
+                Or as `resume`.
         """
 
     def ready_again(self) -> None:
-        """Tells that the game has been unwound, and `target` begins anew on the same stack."""
+        """Called by the game after it was unwound, before it is restarted on the same stack."""
 
     def close(self) -> None:
         """Unwinds the game, so that its `finally` blocks run; may be called twice.
 
-        Raises:
-            ProtocolError: as `throw`.
+        Raises as `throw`.
         """
 
 
 def require_transport(transport: str) -> None:
-    """Checks the name of a transport.
-
-    Raises:
-        UsageError: there is none of this name.
-    """
+    """Checks the name of a transport."""
     if transport not in get_args(Transport):
         raise UsageError(
             f"transport must be one of {', '.join(get_args(Transport))}, got {transport!r}"
         )
+
+
+def swallows_exit(name: str) -> ProtocolError:
+    """The error of a game that catches `GameExit` more than `MAX_SWALLOWED_EXITS` times."""
+    return ProtocolError(
+        f"{name}: the game swallows GameExit and goes on asking, so it cannot be closed; catch "
+        "Exception rather than BaseException, and leave when act gives None"
+    )

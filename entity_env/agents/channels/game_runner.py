@@ -1,4 +1,4 @@
-"""GameHost: drives one game from outside, through the `TrainAgent`s that it hands to the game."""
+"""GameRunner: runs one game that is suspended wherever its agents wait for actions."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from entity_env.core.validation import is_number, must_be_number
 from entity_env.errors import ClosedError, GameExit, ProtocolError, SchemaError
 
 OnEnd: TypeAlias = Callable[[TrainAgent, Obs, Episode], None]
-"""Called when an episode of an agent ends, with its last observation, which is only valid now."""
+"""Called at the end of every episode; the final observation is valid during the call only."""
 
 _MAX_IDLE_EPISODES: Final = 1000
 
 
-class GameHost:
+class GameRunner:
     """Runs one game, suspended wherever it waits for its agents.
 
-    The loop is `restart`, then again and again: read what the `waiting` agents show, `give` each of
-    them its answer, `resume`. Nothing here refers to the owner of the host, so that dropping the
-    owner can close it: a suspended game is never garbage collected by itself on CPython 3.11.
+    Call `restart`; then repeat: read the observations of the `waiting` agents, `give` each of them
+    its action, `resume`. A runner holds no reference to its owner, so that the owner can close it
+    when it is collected: CPython 3.11 never garbage-collects a suspended greenlet.
 
     Args:
-        game: what to play.
-        transport: how the game waits; see `Channel`.
-        env_id: index of the environment, from which with the seed of the run the episodes' seeds
-            follow.
-        on_end: told of every ended episode.
-        holds_at_end: the game waits at the end of an episode until it is resumed once more, rather
-            than go on to the first observation of the next one.
+        game: the game.
+        transport: see `Channel`.
+        env_id: index of the environment; the seeds of the episodes follow from it and the seed of
+            the run.
+        on_end: see `OnEnd`.
+        holds_at_end: the game waits at the end of an episode, too, and goes on to the first
+            observation of the next one only after another `resume`.
     """
 
     __slots__ = (
-        "_begun",
         "_channel",
         "_holds_at_end",
         "_is_restarting",
+        "_last_started",
         "_new_run",
         "_num_idle",
         "_on_end",
@@ -76,30 +76,30 @@ class GameHost:
         """All agents' episodes have ended, and the game waits for the next `resume`."""
         self.is_closed = False
         self.resume: Callable[[], None] = self._not_started
-        """Runs the game until an agent waits, or until `is_over` if the host holds at the end. The
-        channel's own method, since a call more would be felt at a million steps a second."""
+        """Runs the game until an agent waits, or until `is_over` if it holds at the end. The method
+        of the channel itself, which saves a call a step."""
         self._on_end = on_end
         self._holds_at_end = holds_at_end
         self._transport: Transport = transport
         self._channel: Channel | None = None
         self._seeds = EpisodeSeeds(0, env_id)
-        self._begun = -1
-        """Number of the episode that `play` was last called for."""
+        self._last_started = -1
+        """Index of the last episode for which `play` was called."""
         self._new_run: Run | None = None
-        """What the next restart begins; kept until it has, so that no interrupt loses it."""
+        """Run that the next restart starts; kept until then, so that no interrupt loses it."""
         self._is_restarting = False
-        """The game is to begin anew, once it has been unwound."""
+        """`play` is called again once the game has been unwound."""
         self._num_idle = 0
-        """Episodes that ended in a row without a question."""
+        """Consecutive episodes without an action."""
 
     @property
     def waiting(self) -> list[TrainAgent]:
-        """The agents that have shown something and wait for an answer."""
+        """The agents that wait for an action."""
         return [agent for agent in self.agents if agent.obs is not None]
 
     @property
     def episode(self) -> int:
-        """Number of the episode that is being played, from 0."""
+        """Index of the current episode."""
         playing = [a.num_episodes for a in self.agents if a.is_playing or a.obs is not None]
         return max(playing or [agent.num_episodes for agent in self.agents])
 
@@ -114,7 +114,7 @@ class GameHost:
         return self.is_closed or self._is_restarting
 
     def numbers(self) -> list[int]:
-        """Number of the episode that each agent plays, or plays next."""
+        """Index of the current or next episode of each agent."""
         if any(agent.is_playing or agent.obs is not None for agent in self.agents):
             return [agent.num_episodes for agent in self.agents]
         return [self._next_episode()] * len(self.agents)
@@ -124,23 +124,23 @@ class GameHost:
         return self._seeds[episode]
 
     def begin_run(self, seeds: EpisodeSeeds, number: int = 0) -> None:
-        """The next `restart` begins a new run of episodes, at this number."""
+        """Makes the next `restart` start a new run of episodes, at this index."""
         self._new_run = seeds, number
 
     def restart(self, seed: int | EpisodeSeeds | None = None, number: int = 0) -> None:
-        """Unwinds whatever is being played, and plays anew until the game waits.
+        """Unwinds the game, and runs its next episode until it waits.
 
-        May be called again after an interrupt: it goes on to an episode that has not begun, so
-        that none is played twice. The one that was cut, or was just about to begin, is dropped.
+        After an interrupt it may be called again: the interrupted episode is dropped, and none is
+        played twice.
 
         Args:
-            seed: begins a new run of episodes with this seed, or with these seeds, whatever
-                `env_id` is; None goes on to the next episode.
-            number: of the first episode of a new run.
+            seed: starts a new run of episodes with this seed, or with these seeds, which do not
+                depend on `env_id`; None = the next episode of the run.
+            number: index of the first episode of a new run.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: the game cannot be unwound, or never asks anything.
+            ProtocolError: the game cannot be unwound, or never asks for an action.
         """
         if self.is_closed:
             raise ClosedError(f"{self.name} is closed: make a new environment")
@@ -153,17 +153,17 @@ class GameHost:
             and self._new_run is None
             and not (self._channel is None or self._channel.is_finished)
         ):
-            self.resume()  # it goes on to its next episode by itself
+            self.resume()  # its loop goes on to the next episode
         else:
-            self._begin_anew()
+            self._restart_game()
         self.require_waiting()
 
     def close(self) -> None:
         """Unwinds the game, so that its `finally` blocks run; may be called twice.
 
         Raises:
-            ProtocolError: the game refuses to leave, and is given up; or another thread must close
-                it, which it can still do.
+            ProtocolError: the game does not leave, and is abandoned; or only another thread can
+                close it.
         """
         self.is_closed = True
         if self._channel is not None:
@@ -172,7 +172,7 @@ class GameHost:
         self.resume = self._not_started
 
     def game_over(self, agent: TrainAgent, obs: Obs, truncated: bool) -> None:
-        """Called by the game, through an agent."""
+        """Ends an episode; called by the game through an agent."""
         if not is_number(obs.score):
             raise SchemaError(must_be_number("score", obs.score))
         first = agent.first_score if agent.is_playing else obs.score
@@ -198,17 +198,13 @@ class GameHost:
                 self._hold()
 
     def ignore(self, agent: TrainAgent) -> None:
-        """Called instead of `game_over` while the game is unwound, by a `finally` block say."""
+        """Replaces `game_over` while the game is unwound, for example in a `finally` block."""
         self._num_idle += 1
         if self._num_idle > _MAX_IDLE_EPISODES:
             agent.wait()
 
     def require_waiting(self) -> None:
-        """Checks that the game waits for an agent, or is over.
-
-        Raises:
-            ProtocolError: it does not: it was unwound, or its thread has ended.
-        """
+        """Checks that the game waits for an agent or is over, and was not unwound otherwise."""
         if not (self.is_over or self.waiting):
             raise ProtocolError(
                 f"{self.name}: the game stopped without asking any agent; it was unwound by "
@@ -218,8 +214,8 @@ class GameHost:
     def _not_started(self) -> None:
         raise ClosedError(f"{self.name} is not being played: reset it first")
 
-    def _begin_anew(self) -> None:
-        """Unwinds the game if there is one, and calls `play`, with the next episode or run."""
+    def _restart_game(self) -> None:
+        """Unwinds the game if it runs, and calls `play` for the next episode or run."""
         self._is_restarting = True
         try:
             if self._channel is None or self._channel.is_finished:
@@ -229,17 +225,17 @@ class GameHost:
             else:
                 self._channel.throw()
         except Exception:
-            self._new_run = None  # begun and failed, or refused: nothing that an interrupt cut off
+            self._new_run = None  # it started and failed, or was refused: no interrupt
             raise
         finally:
             self._is_restarting = False
 
     def _next_episode(self) -> int:
-        """The first one that has not begun, if only to fail before its first question."""
-        return max(self._begun + 1, *(a.num_episodes + a.is_playing for a in self.agents))
+        """Index of the first episode for which `play` was not called."""
+        return max(self._last_started + 1, *(a.num_episodes + a.is_playing for a in self.agents))
 
     def _play_on(self) -> None:
-        """Plays one episode after the other; runs on the game's own stack."""
+        """Plays episode after episode, on the stack of the game."""
         while not self.is_closed:
             if self._is_restarting:
                 self._connect()
@@ -250,10 +246,10 @@ class GameHost:
                     return
 
     def _connect(self) -> None:
-        """Prepares everything for the next episode, or the first of a new run."""
+        """Sets up the next episode, or the first of a new run."""
         seeds, episode = self._new_run or (self._seeds, self._next_episode())
         self._seeds = seeds
-        self._begun = episode - 1
+        self._last_started = episode - 1
         self._num_idle = 0
         self.is_over = False
         channel = self._channel
@@ -267,9 +263,9 @@ class GameHost:
     def _play(self) -> None:
         """Calls `play` once."""
         number = max(agent.num_episodes for agent in self.agents)
-        for agent in self.agents:  # also those that took no part in the last episode
+        for agent in self.agents:  # also agents without a part in the last episode
             agent.num_episodes = number
-        self._begun = number
+        self._last_started = number
         self.game.start(self.agents, self._seeds[number])
         if not self.is_leaving:
             self._require_over(number)
@@ -277,7 +273,7 @@ class GameHost:
                 self._hold()
 
     def _hold(self) -> None:
-        """Waits at the end of an episode until the driver wants the next one."""
+        """Waits at the end of an episode until the next `resume`."""
         self.is_over = True
         self.agents[0].wait()
         self.is_over = False
@@ -286,13 +282,13 @@ class GameHost:
             agent.is_over = False
 
     def _require_over(self, number: int) -> None:
-        """Checks that `play` returned after the end of an episode of every agent that took part."""
+        """Checks that `play` called `game_over` for every agent that took part."""
         unfinished = [a.agent_id for a in self.agents if a.is_playing or a.obs is not None]
         if unfinished or all(agent.num_episodes == number for agent in self.agents):
             raise no_game_over(self.game.name, unfinished or [0])
 
     def _require_questions(self, agent: TrainAgent) -> None:
-        """Checks that a game does not just end episodes for ever, without anything to train."""
+        """Refuses a game that ends episodes again and again without asking for an action."""
         self._num_idle = 0 if agent.num_steps else self._num_idle + 1
         if self._num_idle > _MAX_IDLE_EPISODES:
             raise ProtocolError(
@@ -302,16 +298,7 @@ class GameHost:
 
 
 def make_channel(transport: Transport, target: Callable[[], None], name: str) -> Channel:
-    """A channel that will run `target`.
-
-    Args:
-        transport: "greenlet" or "thread".
-        target: the game; nothing of it runs before the first `resume`.
-        name: what errors and threads call it.
-
-    Raises:
-        UsageError: another transport.
-    """
+    """A channel that runs `target` from the first `resume` on."""
     require_transport(transport)
     if transport == "greenlet":
         from entity_env.agents.channels.greenlet_channel import GreenletChannel

@@ -1,4 +1,4 @@
-"""ThreadChannel: a game in an OS thread of its own."""
+"""ThreadChannel: a game in an OS thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from time import monotonic
 from types import FrameType
 from typing import NoReturn
 
-from entity_env.agents.channels.channel import MAX_SWALLOWED_EXITS
+from entity_env.agents.channels.channel import MAX_SWALLOWED_EXITS, swallows_exit
 from entity_env.authoring.game_traceback import stack_at
 from entity_env.authoring.step_timeout import GameHangs
 from entity_env.errors import ClosedError, GameExit, ProtocolError
@@ -26,20 +26,19 @@ class ThreadChannel:
     Costs about 13 µs a round trip (`benchmarks/inversion.py`). Only one of the two threads runs at
     a time; any thread may drive it, one at a time.
 
-    Whose turn it is, two counters say, each written by one side: the turns that the driver gave and
-    those that the game has completed. The locks only wake the other side, which looks at the
-    counters again, so waking it once too often does no harm. A driver that was interrupted anywhere
-    in between repeats what it did.
+    Two counters, each written by one side, say which side runs: turns that the driver gave, and
+    turns that the game completed. The locks only wake the other side, which then reads the
+    counters, so a wake-up too many is harmless, and an interrupted driver can repeat its call.
 
     Args:
         target: the game.
-        name: what errors and the thread call it.
+        name: of the game and its thread.
     """
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self._name = name
         self._target = target
-        # Plain locks, taken by one side and released by the other: half the cost of semaphores.
+        # Locks that one side acquires and the other releases: half the cost of semaphores.
         self._go = threading.Lock()
         self._done = threading.Lock()
         self._go.acquire()
@@ -48,7 +47,7 @@ class ThreadChannel:
         self._turns_done = 0
         self._process = os.getpid()
         self._begun = threading.Lock()
-        """Taken by the first thread that begins."""
+        """Taken by the first thread that starts."""
         self._error: BaseException | None = None
         self._context = contextvars.copy_context()
         self._thread: threading.Thread | None = None
@@ -96,7 +95,7 @@ class ThreadChannel:
             self._leave_to_parent()
         self._num_swallowed = 0
         while True:
-            # Looked at first: a game that runs may leave, and begin anew, as soon as it is told.
+            # Read first: a running game may leave and restart as soon as `_is_exiting` is set.
             is_running = self._turns_done < self._turns_given
             if self.is_finished and not is_running:
                 self._wait()
@@ -104,16 +103,13 @@ class ThreadChannel:
             self._is_exiting = True
             if not is_running:
                 self._turns_given += 1
-            self._wake()  # also if it runs: the driver may have been interrupted before it did so
+            self._wake()  # also if it runs: an interrupt may have prevented the last wake-up
             self._wait(_CLOSE_TIMEOUT_S if is_running else -1)
             if not self._is_exiting or self._num_swallowed > MAX_SWALLOWED_EXITS:
                 break
         if self._num_swallowed > MAX_SWALLOWED_EXITS:
             self.is_finished = True
-            raise ProtocolError(
-                f"{self._name}: the game swallows GameExit and goes on asking, so it cannot be "
-                "closed; catch Exception rather than BaseException, and leave when act gives None"
-            )
+            raise swallows_exit(self._name)
 
     def close(self) -> None:
         if not self.is_finished and self._turns_given and os.getpid() == self._process:
@@ -124,20 +120,20 @@ class ThreadChannel:
         self._is_exiting = False
 
     def _wake(self) -> None:
-        """Has the game look whether it has a turn."""
+        """Makes the game read the counters."""
         if self._thread is None:
             self._start()
         elif self._go.locked():
             self._go.release()
 
     def _complete(self, turn: int) -> None:
-        """Hands a turn back; called by the game."""
+        """Called by the game: ends its turn."""
         self._turns_done = turn
         if self._done.locked():
             self._done.release()
 
     def _start(self) -> None:
-        # Daemonic, so that a game stuck in a foreign call cannot keep the process alive.
+        # A daemon, so that a game stuck in a call of C cannot keep the process alive.
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
             thread.start()
@@ -147,7 +143,7 @@ class ThreadChannel:
             raise
 
     def _wait(self, timeout_s: float = -1) -> None:
-        """Waits until the game hands over, and raises what it raised; -1 = for ever."""
+        """Waits for the end of the turn, and raises what the game raised; -1 = no limit."""
         try:
             while self._turns_done < self._turns_given:
                 if not self._done.acquire(timeout=timeout_s):
@@ -164,7 +160,7 @@ class ThreadChannel:
                 del error  # whose traceback refers to this frame
 
     def _end_hanging(self, hang: GameHangs) -> None:
-        """Raises `hang` in the game's own thread, and waits until that has ended it."""
+        """Raises `hang` in the thread of the game, and waits until the thread has ended."""
         thread = self._thread
         if thread is None or thread.ident is None:
             raise hang
@@ -178,17 +174,17 @@ class ThreadChannel:
             pass
         if self._turns_done < self._turns_given:
             self.is_finished = self._is_exiting = True
-            self._turns_given += 1  # it may be just about to wait
+            self._turns_given += 1  # it may be about to wait
             self._wake()
             hang.stack = stack
             raise hang
         if not self.is_finished:
-            _raise_in(thread.ident, None)  # it asked its agent at the last moment
+            _raise_in(thread.ident, None)  # the turn ended after all
         elif isinstance(self._error, GameHangs):
             self._error.args = hang.args
 
     def _leave_to_parent(self) -> NoReturn:
-        """Leaves a game alone whose thread has stayed in the process that this was forked from."""
+        """Abandons a game whose thread exists only in the parent process."""
         self.is_finished = True
         raise ProtocolError(
             f"{self._name}: its thread runs in process {self._process}, from which this one was "
@@ -196,9 +192,9 @@ class ThreadChannel:
         )
 
     def _give_up(self) -> NoReturn:
-        """Leaves a game that is stuck to itself: it is told to leave when it asks again."""
+        """Abandons a stuck game: its next question raises `GameExit`."""
         self.is_finished = self._is_exiting = True
-        self._turns_given += 1  # it may be just about to wait
+        self._turns_given += 1  # it may be about to wait
         self._wake()
         raise ProtocolError(
             f"{self._name}: the game has not asked its agent for {_CLOSE_TIMEOUT_S:g} s, so it "
@@ -207,13 +203,15 @@ class ThreadChannel:
 
     def _run(self) -> None:
         if not self._begun.acquire(blocking=False):
-            return  # the driver was interrupted while it started the first thread
+            return  # the driver was interrupted after it started another thread
         self._thread = threading.current_thread()
         try:
             self._context.run(self._target)
         except GameExit:
             pass
-        except BaseException as error:  # KeyboardInterrupt and SystemExit too: the driver decides
+        except (
+            BaseException
+        ) as error:  # KeyboardInterrupt and SystemExit too: the driver raises them
             self._error = error
         finally:
             self.is_finished = True
@@ -221,6 +219,6 @@ class ThreadChannel:
 
 
 def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
-    """Raises an exception in another thread, once it runs Python; None takes that back."""
+    """Raises an exception in another thread once it runs Python; None cancels that."""
     what = None if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), what)

@@ -1,4 +1,4 @@
-"""TrainAgent: hands what it is shown to whoever drives the game, and waits for the answer."""
+"""TrainAgent: suspends its game at every `act` until the driver of the game gives the action."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from entity_env.authoring.obs import Obs
 from entity_env.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from entity_env.agents.channels.game_runner import GameHost
+    from entity_env.agents.channels.game_runner import GameRunner
 
 
 class TrainAgent(Agent):
-    """The game's side of a pair; `GameHost` is the other one, and makes it.
+    """Agent of a game that is stepped from outside; made by the `GameRunner` of that game.
 
     Args:
-        host: who drives the game.
-        agent_id: which of the game's agents.
+        host: the runner.
+        agent_id: index among the agents of the game.
     """
 
     __slots__ = (
@@ -39,27 +39,27 @@ class TrainAgent(Agent):
         "obs",
     )
 
-    def __init__(self, host: GameHost, agent_id: int) -> None:
+    def __init__(self, host: GameRunner, agent_id: int) -> None:
         self.agent_id = agent_id
         self.obs: Obs | None = None
-        """What it has shown and not been answered yet; None = it waits for nothing."""
+        """The observation that waits for an action; None = there is none."""
         self.kinds: tuple[ActionType[Any], ...] = ()
-        """What it asked for with that."""
+        """The actions that the game asks for."""
         self.answer: Any = None
         self.last_score = 0.0
         self.is_playing = False
-        """It has observed something since its last episode ended."""
+        """It has observed something in the current episode."""
         self.is_over = False
-        """Its episode has ended, and the next one has not begun: its host waits for the others."""
+        """Its episode has ended, and those of other agents have not."""
         self.first_score = 0.0
         self.num_steps = 0
-        """Actions answered in this episode."""
+        """Actions given in this episode."""
         self.num_episodes = 0
         """Episodes that have ended."""
         self._host = host
         self._suspend: Callable[[], None] = _not_started
         self._last_asked: tuple[ActionKey, ...] | None = None
-        """What `kinds` are the questions of."""
+        """Arguments of the `act` that `kinds` belongs to."""
         self._pending: _PendingAnswer | None = None
 
     @property
@@ -77,7 +77,7 @@ class TrainAgent(Agent):
         try:
             self._suspend()
         except BaseException:
-            self.obs = None  # unwound, or asked from another thread: nobody will answer this
+            self.obs = None  # unwound, or called from another thread: there will be no action
             raise
         return self.answer
 
@@ -95,11 +95,11 @@ class TrainAgent(Agent):
             self._host.ignore(self)
             return
         if self.obs is not None or self.is_over:
-            self._refuse("told game_over")
+            self._refuse("given game_over")
         self._host.game_over(self, Obs(self.last_score) if obs is None else obs, truncated)
 
     def give(self, answer: object) -> None:
-        """Answers what the agent waits for; it goes on when the game is resumed."""
+        """Sets the action that the agent waits for; the game proceeds at the next `resume`."""
         self.answer = answer
         self.obs = None
         self.num_steps += 1
@@ -108,7 +108,7 @@ class TrainAgent(Agent):
             self._pending = None
 
     def connect(self, suspend: Callable[[], None], episode: int) -> None:
-        """Forgets whatever was shown; waits by `suspend` from now on, before this episode."""
+        """Resets the agent for the episode of this index; it waits by `suspend` from now on."""
         self._suspend = suspend
         self.obs = None
         self._pending = None
@@ -118,24 +118,24 @@ class TrainAgent(Agent):
         self.num_episodes = episode
 
     def wait(self) -> None:
-        """Lets the driver act until this agent has been answered."""
+        """Suspends the game until this agent has its action."""
         self._suspend()
 
     def _refuse(self, what: str) -> NoReturn:
-        """Raises why the agent cannot be asked, or told of an end, now."""
+        """Raises the error of a call in the wrong order."""
         if self._host.is_leaving:
-            self._suspend()  # raises GameExit once more; after many times it never returns
-        who = f"{self._host.name}: agent {self.agent_id} was {what}"
+            self._suspend()  # raises GameExit again; after many times it never returns
+        call = f"{self._host.name}: agent {self.agent_id} was {what}"
         if self.is_over:
             raise ProtocolError(
-                f"{who} after its game_over, while other agents still play: only with autoreset "
+                f"{call} after its game_over, while other agents still play: only with autoreset "
                 '"same_step" can it begin its next episode before they end theirs'
             )
-        raise ProtocolError(f"{who} before its last act_async was answered: call .get() first")
+        raise ProtocolError(f"{call} before its last act_async was answered: call .get() first")
 
 
 class _PendingAnswer:
-    """The answer to one `act_async`."""
+    """Result of `act_async`."""
 
     def __init__(self, agent: TrainAgent) -> None:
         self._agent: TrainAgent | None = agent
@@ -156,5 +156,5 @@ def _not_started() -> None:
 
 
 def names_of(agents: Sequence[TrainAgent]) -> str:
-    """The agents' numbers, for messages."""
+    """Ids of agents, for messages."""
     return ", ".join(str(agent.agent_id) for agent in agents) or "none"

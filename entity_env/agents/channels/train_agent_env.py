@@ -1,4 +1,4 @@
-"""TrainAgentEnv: a game that owns its loop, as an `Environment` that is stepped from outside."""
+"""TrainAgentEnv: a game that owns its loop, as an `Environment`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from entity_env.agents.channels.channel import Transport
-from entity_env.agents.channels.game_runner import GameHost
+from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent, names_of
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs, answer_to
@@ -23,15 +23,15 @@ from entity_env.errors import ClosedError, ProtocolError, SchemaError
 
 
 class TrainAgentEnv(Environment):
-    """Steps a game from outside; the game is suspended wherever it waits for its agents.
+    """Environment of a game that owns its loop; the game is suspended while its agents wait.
 
-    In a game for one agent use `reset` and `act`, as with any `Environment`; in a game for several
-    `reset_all` and `act_all`, which have one observation per agent.
+    For games of one agent use `reset` and `act`, as with any `Environment`; for games of several
+    agents `reset_all` and `act_all`, which return one observation per agent.
 
     Args:
-        game: what to play.
+        game: the game.
         transport: "greenlet" (under 2 µs a step; the thread that resets it must step it) or
-            "thread" (about 15 µs; for games that use asyncio, or call back out of C).
+            "thread" (about 15 µs; for games that use asyncio, or callbacks from C).
         seed: seed of the run; the seeds of the episodes follow from it and `env_id`.
         env_id: index of this environment among others of the same run.
     """
@@ -39,27 +39,27 @@ class TrainAgentEnv(Environment):
     def __init__(
         self, game: Game, *, transport: Transport = "greenlet", seed: int = 0, env_id: int = 0
     ) -> None:
-        EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
-        self._ends = _Ends(game)
-        self._host = GameHost(
+        EpisodeSeeds(seed)  # checks it
+        self._ends = _FinalObservations(game)
+        self._host = GameRunner(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
         )
         self._game = game
         self._seed: int | None = seed
         self._observations: list[Observation] = []
         self._asked: list[dict[ActionName, Question]] = [{} for _ in range(game.num_agents)]
-        """What each agent was asked by its last observation."""
-        # A suspended game is never collected by itself: its owner has to throw it out.
+        """Per agent the questions of its last observation."""
+        # CPython 3.11 never garbage-collects a suspended greenlet.
         self._finalizer = weakref.finalize(self, self._host.close)
 
     @property
     def episodes(self) -> Sequence[Episode]:
-        """Summaries of the episodes that ended in the last step, one an agent."""
+        """The episodes that ended in the last step, at most one per agent."""
         return [episode for _, episode in self._ends.ended.values()]
 
     @property
     def is_over(self) -> bool:
-        """The episodes of all agents have ended: `reset` begins the next ones."""
+        """The episodes of all agents have ended; call `reset`."""
         return self._host.is_over
 
     def obs_space(self) -> ObsSpace:
@@ -69,41 +69,41 @@ class TrainAgentEnv(Environment):
         return self._game.action_space()
 
     def reset(self, *, seed: int | None = None) -> Observation:
-        """Begins a new episode; a game in the middle of one is unwound first.
+        """Starts a new episode; a running one is unwound first.
 
-        The observation is `done` when the game ends the episode without asking anything.
+        The observation is `done` if the game ends the episode without asking for an action.
 
         Args:
-            seed: begins a new run with this seed; None goes on to the next episode of the run.
+            seed: starts a new run with this seed; None = the next episode of the run.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: the game is for several agents, cannot be unwound, or must be reset by
+            ProtocolError: the game has several agents, cannot be unwound, or must be reset by
                 another thread.
         """
         self._require_one_agent("reset_all")
         return self.reset_all(seed=seed)[0]
 
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-        """Performs what the last observation asked for, and returns the next one.
+        """Performs the actions that the last observation asks for, and returns the next one.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, or after an observation that was `done`.
-            SchemaError: an action that is missing, of another kind, not allowed, or not asked for.
-                Nothing has happened then.
+            SchemaError: an action that is missing, of another kind, not allowed, or not asked for;
+                the game did not proceed.
 
-        What the game itself raises comes out as it is; call `reset` then.
+        Exceptions of the game are raised as they are; call `reset` after one.
         """
         self._require_one_agent("act_all")
         return self.act_all([actions])[0]
 
     def reset_all(self, *, seed: int | None = None) -> list[Observation]:
-        """Like `reset`, with one observation per agent; that of an agent which is not asked for
-        anything holds no entities and no actions."""
+        """Like `reset`, with one observation per agent; without entities and actions for an agent
+        that does not wait."""
         self._require_open()
         seed = self._seed if seed is None else seed
-        if seed is not None:  # a bad one is refused before anything happens
+        if seed is not None:  # checks it before the game is unwound
             self._host.begin_run(EpisodeSeeds(seed, self._host.env_id))
         self._seed = None
         self._ends.ended.clear()
@@ -112,13 +112,11 @@ class TrainAgentEnv(Environment):
         return self._observe_all()
 
     def act_all(self, actions: Sequence[Mapping[ActionName, Action] | None]) -> list[Observation]:
-        """Like `act`, with one mapping per agent; None for those that are not asked for anything.
+        """Like `act`, with one mapping per agent; None for agents that do not wait.
 
         Raises:
-            ClosedError: after `close`.
-            ProtocolError: before `reset_all`, after the end of the episode, or answers for other
-                agents than those that wait: the game could never proceed.
-            SchemaError: as `act`.
+            ProtocolError: as `act`, or actions for other agents than those that wait.
+            ClosedError, SchemaError: as `act`.
         """
         self._require_open()
         if not self._observations or self._host.is_over:
@@ -136,7 +134,7 @@ class TrainAgentEnv(Environment):
                 f"answers came for {names_of(answered)}: answer exactly those that wait"
             )
         answers = [self._decode(agent, actions[agent.agent_id] or {}) for agent in answered]
-        self._observations = []  # until there are new ones: after an error, only reset helps
+        self._observations = []  # after an error, only reset works
         for agent, answer in zip(answered, answers, strict=True):
             agent.give(answer)
         self._ends.ended.clear()
@@ -148,7 +146,7 @@ class TrainAgentEnv(Environment):
         """Unwinds the game, so that its `finally` blocks run; may be called twice.
 
         Raises:
-            ProtocolError: the game refuses to leave, or another thread must close it.
+            ProtocolError: the game does not leave, or another thread must close it.
         """
         self._host.close()
         self._finalizer.detach()
@@ -170,7 +168,7 @@ class TrainAgentEnv(Environment):
             agent.first_score = agent.last_score = score
         reward, agent.last_score = score - agent.last_score, score
         observation = observe(agent.obs, agent.kinds, self._game.schema, reward=reward)
-        # Now rather than when it is answered, so that a mask that fits nothing is found at once.
+        # Checked now, so that a wrong mask is reported with the observation.
         asked = questions(observation, self.obs_space(), self.action_space())
         self._asked[agent.agent_id] = {question.name: question for question in asked}
         return observation
@@ -202,14 +200,14 @@ class TrainAgentEnv(Environment):
 
 
 @dataclass
-class _Ends:
-    """Last observations of the episodes that ended in the current step."""
+class _FinalObservations:
+    """Final observations of the episodes that ended in the current step, by agent."""
 
     game: Game
     ended: dict[int, tuple[Observation, Episode]] = field(default_factory=dict)
 
     def add(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
-        """Called by the host."""
+        """See `OnEnd`."""
         observation = observe(
             obs,
             (),

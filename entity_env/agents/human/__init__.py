@@ -1,4 +1,4 @@
-"""Input from a person at a terminal: keys, lines, and descriptions of what there is to decide.
+"""Input from a person at a terminal: keys, lines, and descriptions of observations and actions.
 
 Drawing belongs to `cli.display`.
 """

@@ -1,4 +1,4 @@
-"""Observations in words, for people who play or watch: features, entities, and their names."""
+"""Text descriptions of features, entities, observations and actions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:
 
 
 def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
-    """What can be seen, a line each for the global features, every visible entity, and a reward."""
+    """Lines for the global features, every visible entity, and the reward."""
     lines = []
     if obs_space.global_features and len(observation.global_features):
         values = np.asarray(observation.global_features, dtype=np.float64)
@@ -95,9 +95,9 @@ def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
 def describe_actions(
     actions: Mapping[ActionName, Action], observation: Observation, obs_space: ObsSpace
 ) -> str:
-    """What was done, as `UP`, or `UP, LEFT` by several actors; "" for nothing.
+    """Actions as `UP`, or `UP, LEFT` of several actors; "" for none.
 
-    `UP 93%` tells how probable an agent thought its one choice, if it says so.
+    `UP 93%` has the probability, if a global action comes with probabilities.
     """
     words = {
         name: _describe_action(action, observation, obs_space) for name, action in actions.items()

@@ -1,4 +1,4 @@
-"""HumanAgent: a person decides, with keys in a terminal, in any game."""
+"""HumanAgent: an agent that asks a person in a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO
 import numpy as np
 
 from entity_env.agents.human.describe import describe_entity, describe_observation, seen_entities
-from entity_env.agents.human.prompt import Choice, HungUp, Prompt, keyed_choices, numbered_choices
+from entity_env.agents.human.prompt import Choice, Prompt, UserQuit, keyed_choices, numbered_choices
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.core.action_request import Question
 from entity_env.core.observation import Action, EntityID, Observation
@@ -17,18 +17,17 @@ from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEnti
 
 
 class HumanAgent(PolicyAgent):
-    """Asks a person: arrow keys, letters and numbers, with labels from the game's schema.
+    """Asks a person for actions: arrow keys, letters and numbers, with labels from the schema.
 
-    Only what is allowed can be chosen. Several actors are asked for one after the other. On a
-    terminal single keys answer, and its mode is restored after every question; any other stream is
-    read by lines, with the same keys or the labels themselves. q, Ctrl-C and the end of input hang
-    up, so that the game leaves.
+    Only allowed actions can be chosen; several actors are asked for one after the other. A terminal
+    is read by single keys, and its mode is restored after every question; any other stream is read
+    by lines, with the same keys or the labels. q, Ctrl-C and the end of input make the game leave.
 
     Args:
-        source: where answers come from; standard input when left out.
-        out: where questions go; standard output when left out.
-        show: called with every observation before the questions about it; lists the visible
-            entities on `out` when left out.
+        source: input; None = standard input.
+        out: output; None = standard output.
+        show: called with every observation before its questions; None = lists the visible entities
+            on `out`.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class HumanAgent(PolicyAgent):
                 question.name: self._answer(question, observation)
                 for question in self.questions(observation)
             }
-        except (HungUp, KeyboardInterrupt):
+        except (UserQuit, KeyboardInterrupt):
             return None
 
     def _answer(self, question: Question, observation: Observation) -> Action:
@@ -81,7 +80,7 @@ class HumanAgent(PolicyAgent):
         return f"{question.name} of {words[entity]}{place}"
 
     def _words(self, observation: Observation) -> dict[EntityID, str]:
-        """Every entity in words, by id."""
+        """Descriptions of all entities, by id."""
         space = self.schema.obs_space()
         return {e.id: describe_entity(e, space) for e in seen_entities(observation, space)}
 

@@ -1,4 +1,8 @@
-"""Keyboard: keys one by one from a terminal, lines from anything else."""
+"""Keyboard: single keys from a terminal, lines from any other stream.
+
+`click.getchar` does not do here: it reads standard input or /dev/tty only, drops the keys that were
+typed before it is called, returns several fast ones as one, and fails where a terminal disappears.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,21 @@ from typing import Final, TextIO
 try:
     import termios
     import tty
-except ImportError:  # no such terminals on this system: people answer with lines
+except ImportError:  # a system without such terminals: lines only
     _HAS_TERMIOS = False
 else:
     _HAS_TERMIOS = True
 
 _ESCAPE: Final = "\x1b"
 _ESCAPE_WAIT_S: Final = 0.05
-"""A terminal sends an arrow key in one piece; a person needs longer for the next key."""
+"""A terminal sends an arrow key at once; a person needs longer for the next key."""
 _ARROWS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _ENTER: Final = ("\n", "\r")
-_END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, where the terminal passes them on as keys
+_END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, if the terminal sends them as keys
 
 
 class Keyboard:
-    """Reads what a person types.
+    """Reads keys and lines.
 
     Args:
         source: a terminal, or any stream of lines. Not closed by this class. A terminal is read
@@ -39,14 +43,14 @@ class Keyboard:
 
     @contextmanager
     def single_keys(self) -> Iterator[None]:
-        """Makes the terminal pass on every key at once and show none, and restores it at the end.
+        """Switches the terminal to single keys without echo, and restores its mode.
 
         Ctrl-C still interrupts.
         """
         descriptor = self._source.fileno()
         before = termios.tcgetattr(descriptor)
         try:
-            # DRAIN, not the FLUSH of tty's default: keys that were typed ahead still count.
+            # Not FLUSH, the default of tty: it drops the keys typed before.
             tty.setcbreak(descriptor, termios.TCSADRAIN)
             yield
         finally:
@@ -55,7 +59,7 @@ class Keyboard:
     def key(self) -> str:
         """Waits for one key: a character, or `up`, `down`, `left`, `right`, `enter`.
 
-        Returns "" at the end of input, and for Ctrl-D. Call it within `single_keys`.
+        Returns "" at the end of input and for Ctrl-D. Call it within `single_keys`.
         """
         char = self._char()
         if char in _END:
@@ -71,12 +75,12 @@ class Keyboard:
         while not sequence or not (sequence[-1].isalpha() or sequence[-1] == "~"):
             char = self._char()
             if not char:
-                return ""  # the terminal has gone
+                return ""  # the terminal is closed
             sequence += char
         return _ARROWS.get(sequence, _ESCAPE)
 
     def line(self) -> str | None:
-        """Waits for a line and returns it without its end and outer spaces; None = no more."""
+        """Waits for a line and returns it without outer whitespace; None = end of input."""
         text = self._terminal_line() if self.is_terminal else self._source.readline()
         return text.strip() if text else None
 
@@ -88,7 +92,7 @@ class Keyboard:
         return text.decode(errors="replace")
 
     def _char(self) -> str:
-        """One character, which may take several bytes; "" at the end of input."""
+        """One character of UTF-8; "" at the end of input."""
         data = b""
         while True:
             byte = self._byte()
@@ -102,7 +106,7 @@ class Keyboard:
     def _byte(self) -> bytes:
         try:
             return os.read(self._source.fileno(), 1)
-        except OSError:  # the terminal itself has gone
+        except OSError:  # the terminal is closed
             return b""
 
     def _has_more(self) -> bool:

@@ -1,4 +1,4 @@
-"""Prompt: asks a person to choose among labels, or for a number, and insists on a legal answer."""
+"""Prompt: asks a person for a choice or a number until the answer is legal."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ _DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
 _COMPASS: Final = {"north": "up", "south": "down", "west": "left", "east": "right"}
 _ARROWS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→"}
 _NAMED: Final = {**_ARROWS, "enter": "⏎"}
-"""Keys that are no characters, and how they are shown."""
+"""Keys that are no characters, and their symbols."""
 _GAMEPAD: Final = {"a": ("z",), "b": ("x",), "start": ("enter", "c")}
-"""Where emulators have a gamepad's buttons; `c` for whoever types lines."""
+"""Keys of a gamepad's buttons in emulators; `c` where lines are typed."""
 _QUIT: Final = "q"
 
 
-class HungUp(Exception):
-    """The person wants to play no more, or nobody is there."""
+class UserQuit(Exception):
+    """The person quits, or the input has ended."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One thing that a person can choose.
+    """A legal choice.
 
     Args:
-        index: what `Prompt.choose` returns for it.
-        text: what it is called.
-        keys: what chooses it: single characters, names of arrow keys, `enter`, or numbers to be
-            typed.
+        index: result of `Prompt.choose`.
+        text: label.
+        keys: single characters, names of arrow keys, `enter`, or numbers to be typed.
     """
 
     index: int
@@ -44,11 +43,11 @@ class Choice:
 class Prompt:
     """Asks questions on a terminal with single keys, or on any stream with lines.
 
-    On a terminal it erases what it wrote, so that whatever is drawn above stays as it was.
+    On a terminal it erases what it wrote, so that a drawing above it stays.
 
     Args:
-        source: where answers come from.
-        out: where questions go.
+        source: input.
+        out: output.
     """
 
     def __init__(self, source: TextIO, out: TextIO) -> None:
@@ -60,13 +59,13 @@ class Prompt:
         """Waits until one of `choices` is chosen, and returns its index.
 
         Raises:
-            HungUp: q, Ctrl-C, or the end of input.
+            UserQuit: q, Ctrl-C, or the end of input.
         """
         has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
         if self._is_terminal and has_keys:
             return self._choose_by_key(title, choices)
         of_answer = {choice.text.lower(): choice.index for choice in choices}
-        # The keys are what is shown: where a text is the key of another choice, the key counts.
+        # A text that is the key of another choice means that choice.
         of_answer |= {key: choice.index for choice in choices for key in choice.keys}
         entries = [f"{_typed_key(choice)} {choice.text}" for choice in choices]
         problem = ""
@@ -80,7 +79,7 @@ class Prompt:
         """Waits for a number from `low` to `high`.
 
         Raises:
-            HungUp: q, Ctrl-C, or the end of input.
+            UserQuit: q, Ctrl-C, or the end of input.
         """
         bounds = f"{describe_number(low)} to {describe_number(high)}"
         problem = ""
@@ -108,7 +107,7 @@ class Prompt:
                     if index is not None:
                         return index
                     if key.lower() in ("", _QUIT):
-                        raise HungUp
+                        raise UserQuit
         finally:
             self._erase(len(lines))
 
@@ -120,11 +119,11 @@ class Prompt:
             answer = self._keyboard.line()
         finally:
             if answer is None or not self._keyboard.is_terminal:
-                self._write("\n")  # nobody has pressed Enter here
+                self._write("\n")  # no Enter was pressed here
             if self._is_terminal:
                 self._erase(len(lines) + 1)
         if answer is None or answer.lower() == _QUIT:
-            raise HungUp
+            raise UserQuit
         return answer
 
     def _shown_key(self, choice: Choice) -> str:
@@ -152,16 +151,15 @@ class Prompt:
         self._out.flush()
 
     def _erase(self, num_lines: int) -> None:
-        """Removes the last lines and leaves the cursor where the first of them began."""
+        """Removes the last lines; leaves the cursor at the start of the first of them."""
         self._write(f"\r\x1b[{num_lines}A\x1b[J")
 
 
 def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
-    """The allowed ones of some labels, each with a key that does not depend on what is allowed.
+    """Choices for the allowed labels, with keys that do not depend on the mask.
 
-    Labels that name directions get the arrow keys and w, a, s, d. The others get their initials
-    when those are all different, else numbers; but the buttons of a gamepad, beside directions, get
-    the keys that emulators give them.
+    Labels that name directions get the arrow keys and w, a, s, d. The others get their initials if
+    those are distinct, else numbers; buttons of a gamepad get the keys of emulators.
     """
     directions = _directions(labels)
     others = [label for i, label in enumerate(labels) if i not in directions]
@@ -182,12 +180,12 @@ def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]
 
 
 def numbered_choices(texts: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
-    """The allowed ones of some choices, numbered from 1 by their place among all of them."""
+    """Choices for the allowed texts, numbered from 1 by their index among all texts."""
     return [Choice(index, texts[index], (str(index + 1),)) for index in allowed]
 
 
 def _directions(labels: Sequence[str]) -> dict[int, str]:
-    """Direction that each label names with its last word, if no two name the same one."""
+    """Direction in the last word of each label; empty if two labels name the same one."""
     found: dict[int, str] = {}
     for index, label in enumerate(labels):
         word = re.split(r"[^a-z]+", label.lower())[-1]
@@ -200,5 +198,5 @@ def _directions(labels: Sequence[str]) -> dict[int, str]:
 
 
 def _typed_key(choice: Choice) -> str:
-    """The key of a choice that can be typed into a line."""
+    """A key of a choice that can be typed into a line."""
     return next((key for key in choice.keys if key not in _NAMED), choice.keys[0])

@@ -1,6 +1,7 @@
-"""RogueNet, the entity transformer. Importing this package does not import torch.
+"""RogueNet, the entity transformer: its configuration and features, in torch and in numpy.
 
-Names that need torch, or that few programs need, are loaded when they are first used.
+Importing this package does not import torch: names that need it are loaded at their first use.
+Training belongs to `ppo`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from entity_env.agents.rogue_net.batch_layout import Batch as Batch, ObsBatch as ObsBatch
 from entity_env.agents.rogue_net.checkpoints.reader import read_network as read_network
-from entity_env.agents.rogue_net.config import RogueNetConfig as RogueNetConfig
-from entity_env.agents.rogue_net.options import (
+from entity_env.agents.rogue_net.config import (
     RelposEncodingConfig as RelposEncodingConfig,
+    RogueNetConfig as RogueNetConfig,
     TranslationConfig as TranslationConfig,
 )
 from entity_env.agents.rogue_net.weights import Weights as Weights

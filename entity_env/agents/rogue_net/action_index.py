@@ -1,4 +1,4 @@
-"""Who may choose what in a batch, as index arrays that a network reads."""
+"""Actors, actees and masks of the actions of a batch, as index arrays for a network."""
 
 from __future__ import annotations
 
@@ -25,13 +25,10 @@ Int: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Actees:
-    """Whom the actors of a select action may select.
-
-    What only padded products need, `max_actors` and `max_actees` an observation, is worked out
-    when it is asked for.
+    """Entities that can be selected by the actors of a select action.
 
     Args:
-        packed: `(num_actees,)` packed index of every entity that can be selected.
+        packed: `(num_actees,)` packed index of every actee.
         mask: the actors and actees of each observation.
     """
 
@@ -40,17 +37,17 @@ class Actees:
 
     @property
     def num_rows(self) -> int:
-        """Observations."""
+        """Number of observations."""
         return len(self.mask.actors)
 
     @cached_property
     def max_actors(self) -> int:
-        """Most actors of an observation."""
+        """Largest number of actors of an observation."""
         return int(self.mask.actors.lengths.max(initial=0))
 
     @cached_property
     def max_actees(self) -> int:
-        """Most actees of an observation."""
+        """Largest number of actees of an observation."""
         return int(self.mask.actees.lengths.max(initial=0))
 
     @cached_property
@@ -60,25 +57,24 @@ class Actees:
 
     @cached_property
     def slots(self) -> Int:
-        """`(num_actees,)` the place of each actee among `num_rows * max_actees`."""
+        """`(num_actees,)` index of each actee in `num_rows * max_actees` slots."""
         return _slots(self.mask.actees, self.max_actees)
 
     @cached_property
     def actor_slots(self) -> Int:
-        """`(num_actors,)` the place of each actor among `num_rows * max_actors`."""
+        """`(num_actors,)` index of each actor in `num_rows * max_actors` slots."""
         return _slots(self.mask.actors, self.max_actors)
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Who performs one action in a batch, and what each may choose.
+    """Actors and allowed choices of one action in a batch.
 
     Args:
         packed: `(num_actors,)` packed index of every actor.
-        rows: `(num_actors,)` the observation that it belongs to.
-        allowed: `(num_actors, num_choices)` bool; None allows everything, as all real numbers
-            within the bounds of a continuous action.
-        actees: for a select action; its choices are places in the list of actees.
+        rows: `(num_actors,)` its observation.
+        allowed: `(num_actors, num_choices)` bool; None = everything is allowed.
+        actees: of a select action; a choice is an index into the actees of the observation.
     """
 
     packed: Int
@@ -88,12 +84,12 @@ class Choices:
 
     @property
     def num_picked(self) -> int:
-        """How many entities it looks at."""
+        """Number of entity embeddings that the head of this action reads."""
         return len(self.packed) + (0 if self.actees is None else len(self.actees.packed))
 
 
 def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Choices:
-    """Looks up the actors of one action.
+    """Finds the actors, actees and masks of one action.
 
     Raises:
         SchemaError: an actor has nothing to choose from, or an index is out of range.

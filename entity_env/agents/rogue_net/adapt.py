@@ -1,8 +1,7 @@
-"""FeatureAdaptor: shows an agent a game that has got more features since the agent was trained.
+"""FeatureAdaptor: drops features and entities that an agent was not trained on.
 
-What the agent does not know is left out, as entity-gym-rs's feature adaptor does: features that it
-was not trained on, and whole entities of a type that it was not trained on. Such entities neither
-act nor can be selected: the agent has never learnt what to do with them.
+As in entity-gym-rs, features and entity types that are unknown to the agent are left out of the
+observations. Entities of an unknown type can neither act nor be selected.
 """
 
 from __future__ import annotations
@@ -41,11 +40,10 @@ _Value = TypeVar("_Value")
 
 
 def unadaptable(agent: Spaces, game: Spaces) -> list[str]:
-    """Every difference that leaving out features and entities cannot mend, a sentence each.
+    """Every difference that `FeatureAdaptor` cannot remove, one sentence each.
 
     Args:
-        agent: what an agent was trained for.
-        game: what a game shows and asks.
+        agent, game: spaces of an agent and of a game.
     """
     (agent_obs, agent_actions), (game_obs, game_actions) = agent, game
     known = ObsSpace(
@@ -61,14 +59,13 @@ def unadaptable(agent: Spaces, game: Spaces) -> list[str]:
 
 
 class FeatureAdaptor:
-    """Turns what a game shows into what an agent was trained on; the order of both may differ.
+    """Converts observations of a game to the spaces of an agent; the order of features may differ.
 
     Args:
-        agent: what the agent was trained for.
-        game: what the game shows and asks.
+        agent, game: the spaces.
 
     Raises:
-        CheckpointError: a feature or type that the agent knows is gone, or an action differs; the
+        CheckpointError: the game lacks a feature or type of the agent, or an action differs; the
             message names every such difference.
     """
 
@@ -90,14 +87,14 @@ class FeatureAdaptor:
         self._shown = tuple(entity_widths(*game))
         """Types in a batch of the game."""
         self._seen = tuple(entity_widths(*agent))
-        """Types in a batch of the agent; the game shows all of them."""
+        """Types in a batch of the agent, all of which are in the game."""
 
     def observation(self, observation: Observation) -> Observation:
-        """What the agent sees of an observation; its actors and actees keep their order.
+        """The observation in the spaces of the agent; actors and actees keep their order.
 
         Raises:
-            SchemaError: an actor or actee of a type that the agent does not know, or another number
-                of features than the game declared.
+            SchemaError: an actor or actee of a type unknown to the agent, or another number of
+                features than the game declared.
         """
         shared = observation.global_features
         if len(shared) != self._num_globals:
@@ -122,10 +119,10 @@ class FeatureAdaptor:
         )
 
     def batch(self, obs: Batch) -> ObsBatch:
-        """What the agent sees of a batch; its actors and actees keep their order.
+        """The batch in the spaces of the agent; actors and actees keep their order.
 
         Raises:
-            SchemaError: an actor or actee of a type that the agent does not know.
+            SchemaError: an actor or actee of a type unknown to the agent.
         """
         shift, ends = self._shifts(obs)
         features = {name: obs.features[name] for name in self._seen}
@@ -156,7 +153,7 @@ class FeatureAdaptor:
         return taken
 
     def _mask(self, action: ActionName, mask: ActionMask, observation: Observation) -> ActionMask:
-        """The same mask; "every entity" becomes every type that the agent knows."""
+        """The same mask; "every entity" becomes every type known to the agent."""
         if isinstance(mask, GlobalCategoricalActionMask):
             return mask
         actors = self._types(action, "act", mask.actor_ids, mask.actor_types, observation)
@@ -173,7 +170,7 @@ class FeatureAdaptor:
         types: Sequence[EntityName] | None,
         observation: Observation,
     ) -> Sequence[EntityName] | None:
-        """Types to be named in place of those given; None = they go by their ids."""
+        """Known types in place of those given; None = entities are given by their ids."""
         named = list(self._widths if types is None else types)
         for name in self._widths.keys() - self._columns.keys():
             count = observation.num_entities(name)
@@ -187,10 +184,7 @@ class FeatureAdaptor:
         return None if ids is not None else [name for name in named if name in self._columns]
 
     def _shifts(self, obs: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How far the entities of each type move, and where those of each type end.
-
-        Both `(num_types, num_rows)`, in the order of the game.
-        """
+        """Shift of the entity indices of each type, and their end: both `(num_types, num_rows)`."""
         counts = {name: obs.features[name].lengths for name in self._shown}
         stops = np.cumsum(list(counts.values()), axis=0)
         place = np.cumsum([counts[name] for name in self._seen], axis=0)
@@ -221,7 +215,7 @@ class FeatureAdaptor:
         shift: NDArray[np.int64],
         ends: NDArray[np.int64],
     ) -> RaggedArray[np.int64]:
-        """The same entities, by their index among those that the agent knows."""
+        """The same entities, by their index in the batch of the agent."""
         rows = entities.row_index
         kinds = (entities.values >= ends[:, rows]).sum(axis=0)
         for kind in np.unique(kinds):
@@ -246,5 +240,5 @@ def _only(mapping: Mapping[EntityName, _Value], names: Collection[str]) -> dict[
 def _unknown(action: ActionName, role: str, name: EntityName) -> SchemaError:
     return SchemaError(
         f"action {action!r}: a {name} can {role}, but the agent was trained without any; "
-        "train it anew, or leave those out of the action"
+        "train it again, or leave those out of the action"
     )

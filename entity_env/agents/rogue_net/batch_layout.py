@@ -1,8 +1,8 @@
-"""Where every entity of a batch lies: packed by type, and padded by observation.
+"""Layout of the entities of a batch: packed by type, ordered by observation, or padded.
 
-The network keeps the entities of a batch as one packed matrix, type after type. Only attention
-needs the entities of one observation side by side: there they lie in places, or, where products
-are batched, in slots, `max_length` for each observation that has any entity.
+The network keeps all entities of a batch in one packed matrix, type after type. Attention reads
+them observation after observation: by their places, or, for batched matrix products, in slots,
+`max_length` for each observation with an entity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Int: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ObsBatch:
-    """The part of a `VecObs` that a network reads; a `VecObs` has the same fields."""
+    """The fields of a `VecObs` that a network reads."""
 
     features: Mapping[EntityName, RaggedArray[np.float32]]
     visible: Mapping[EntityName, RaggedArray[np.bool_]]
@@ -37,17 +37,14 @@ Batch: TypeAlias = ObsBatch | VecObs
 
 @dataclass(frozen=True)
 class Layout:
-    """Says where every entity of a batch lies.
-
-    What only padded attention needs is worked out when it is asked for.
+    """Index arrays between packed entities, places and slots.
 
     Args:
         lengths: `(num_rows,)` number of entities of each observation.
-        offsets: `(num_rows + 1,)` their running sum from 0 on.
-        rows: `(num_entities,)` for each packed entity the observation that it belongs to.
-        places: `(num_entities,)` the place of each packed entity among all, observation after
-            observation.
-        order: `(num_entities,)` the packed entity in each place.
+        offsets: `(num_rows + 1,)` their cumulative sum from 0.
+        rows: `(num_entities,)` observation of each packed entity.
+        places: `(num_entities,)` place of each packed entity, observation after observation.
+        order: `(num_entities,)` packed entity at each place.
         visible: `(num_entities,)` bool, of each packed entity; None = all are.
     """
 
@@ -60,17 +57,17 @@ class Layout:
 
     @cached_property
     def max_length(self) -> int:
-        """Slots of each observation that has any entity; at least 1."""
+        """Slots of each observation with an entity; at least 1."""
         return max(1, int(self.lengths.max(initial=0)))
 
     @cached_property
     def num_padded(self) -> int:
-        """Number of observations that have slots."""
+        """Number of observations with an entity."""
         return int(np.count_nonzero(self.lengths))
 
     @cached_property
     def slots(self) -> Int:
-        """`(num_entities,)` the slot of each packed entity."""
+        """`(num_entities,)` slot of each packed entity."""
         padded_rows = np.cumsum(self.lengths > 0) - 1
         shift = padded_rows * self.max_length - self.offsets[:-1]
         slots: Int = shift[self.rows] + self.places
@@ -78,18 +75,17 @@ class Layout:
 
     @cached_property
     def source(self) -> Int:
-        """`(num_padded * max_length,)` the packed entity in each slot, 0 for an empty slot."""
+        """`(num_padded * max_length,)` packed entity in each slot, 0 for an empty slot."""
         source = np.zeros(self.num_padded * self.max_length, dtype=np.int64)
         source[self.slots] = np.arange(len(self.slots))
         return source
 
     @cached_property
     def hidden(self) -> NDArray[np.bool_] | None:
-        """What must not be attended to; None = nothing.
+        """Attention mask, True = masked; None = nothing is.
 
-        `(num_padded, max_length, max_length)` or `(num_padded, max_length, 1)` bool: the entity in
-        the first slot is hidden from the one in the second. Empty slots are hidden from all; what
-        a game hides is hidden from what it does not hide.
+        `(num_padded, max_length, max_length)` or `(num_padded, max_length, 1)` bool, key before
+        query. Empty slots are masked for all queries; invisible entities for visible ones.
         """
         is_empty = np.arange(self.max_length) >= self.lengths[self.lengths > 0][:, None]
         if self.visible is None:
@@ -101,10 +97,10 @@ class Layout:
         return hidden
 
     def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Int:
-        """Where the entities that each observation counts from 0 lie in the packed matrix.
+        """Packed index of entities that are given by their index in the observation.
 
         Raises:
-            SchemaError: an observation has no entity of that index; `what` names the list.
+            SchemaError: an index out of range; `what` names the list.
         """
         rows = entities.row_index
         index = entities.values
@@ -120,9 +116,9 @@ class Layout:
 
 
 def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = False) -> Layout:
-    """Finds the place of every entity of the types `names`, in that order.
+    """The layout of a batch with these entity types, in this order.
 
-    Compiled code needs numba, which takes a while to load, and is ten times faster then.
+    `is_compiled` uses numba: ten times faster, but slow to load.
     """
     counts = np.stack([batch.features[name].lengths for name in names])
     lengths = counts.sum(axis=0)
@@ -137,7 +133,7 @@ def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = Fa
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     rows = np.concatenate([batch.features[name].row_index for name in names])
-    # The place of the first entity of a type in a row, minus its place in the packed matrix.
+    # Place of the first entity of a type in a row, minus its packed index.
     before = np.cumsum(counts, axis=1) - counts
     before += (np.cumsum(counts.sum(axis=1)) - counts.sum(axis=1))[:, None]
     shift = offsets[:-1] + np.cumsum(counts, axis=0) - counts - before

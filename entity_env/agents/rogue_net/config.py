@@ -1,12 +1,12 @@
-"""The size and the options of a RogueNet."""
+"""Sizes and options of a RogueNet."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Final
+from typing import Final, TypeAlias
 
-from entity_env.agents.rogue_net.options import RelposEncodingConfig, TranslationConfig
 from entity_env.errors import UsageError, shown
 
 MAX_LAYERS: Final = 1000
@@ -14,6 +14,236 @@ MAX_WIDTH: Final = 1 << 16
 """Of `d_model`, `n_head` and `d_qk`."""
 MAX_NUMBERS: Final = 1 << 28
 """Parameters of a network: 1 GiB of float32."""
+GATES: Final = (None, "linear", "relu", "gelu", "sigmoid")
+"""Activations of a value gate."""
+
+MAX_BUCKETS: Final = 1_000_000
+"""Largest number of buckets of relative positions."""
+
+MAX_POSITIONS: Final = 16
+"""Largest number of position features."""
+
+Names: TypeAlias = Sequence[str]
+
+
+@dataclass(frozen=True)
+class RelposEncodingConfig:
+    """Relative positions in attention, as in rogue-net 0.1.9, with its names and their meaning.
+
+    Relative positions are put into buckets, each with a learned key and value: cells of a grid, or
+    with `radial` and `distance` angles, rings, or both.
+
+    Args:
+        extent: per position feature the largest distance in cells; or the number of angles, of
+            rings, or of both.
+        position_features: names of the position features of every entity.
+        scale: size of a cell or ring.
+        per_entity_values: values depend on the type of the key entity, too.
+        exclude_entities: types without a position; rogue-net does not support any.
+        value_relpos_projection, key_relpos_projection: adds a projection of the position itself.
+        per_entity_projections: one projection per type. As in rogue-net, all of them are added for
+            queries of the first type, and none for others.
+        radial: buckets by angle.
+        distance: buckets by distance.
+        rotation_vec_features: two features, the direction of an entity; angles are relative to it.
+        rotation_angle_feature: the same as one angle, in radians.
+        interpolate: interpolates between neighbouring buckets.
+        value_gate: activation of a gate of the values, a projection of the key entity: None,
+            "linear", "relu", "gelu" or "sigmoid".
+        enable_negative_distance_weight_bug: weights beyond the last ring are extrapolated, as in
+            configurations before version 4.
+
+    Raises:
+        UsageError: settings that contradict each other.
+    """
+
+    extent: Sequence[int]
+    position_features: Names
+    scale: float = 1.0
+    per_entity_values: bool = False
+    exclude_entities: Names = ()
+    value_relpos_projection: bool = False
+    key_relpos_projection: bool = False
+    per_entity_projections: bool = False
+    radial: bool = False
+    distance: bool = False
+    rotation_vec_features: Names | None = None
+    rotation_angle_feature: str | None = None
+    interpolate: bool = False
+    value_gate: str | None = "relu"
+    enable_negative_distance_weight_bug: bool = False
+
+    def __post_init__(self) -> None:
+        _freeze(self, "extent", "position_features", "exclude_entities", "rotation_vec_features")
+        _require_numbers(self)
+        _require_flags(self)
+        _require_positions(self.position_features)
+        _require_names("exclude_entities", self.exclude_entities)
+        _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
+        if self.value_gate not in GATES:
+            raise UsageError(f"value_gate must be one of {GATES}, got {shown(self.value_gate)}")
+        expected = self.radial + self.distance or len(self.position_features)
+        if len(self.extent) != expected:
+            raise UsageError(
+                f"extent needs {expected} integers for "
+                f"{self.kind} and the positions {', '.join(self.position_features)}: "
+                f"got {list(self.extent)}"
+            )
+        _require_kind(self)
+
+    @property
+    def kind(self) -> str:
+        """Kind of buckets: "grid", "radial", "distance" or "polar"."""
+        if self.radial:
+            return "polar" if self.distance else "radial"
+        return "distance" if self.distance else "grid"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of buckets along every axis."""
+        if self.kind == "grid":
+            return tuple(2 * extent + 1 for extent in self.extent)
+        return tuple(self.extent)
+
+    @property
+    def num_buckets(self) -> int:
+        """Total number of buckets."""
+        return math.prod(self.sizes)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Difference of the indices of neighbours along every axis."""
+        return tuple(math.prod(self.sizes[:axis]) for axis in range(len(self.sizes)))
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether positions themselves are projected, too."""
+        return self.value_relpos_projection or self.key_relpos_projection
+
+
+@dataclass(frozen=True)
+class TranslationConfig:
+    """Moves positions so that a reference entity is at the origin, as in rogue-net 0.1.9.
+
+    Args:
+        reference_entity: type of that entity, exactly one in an observation with other entities.
+            Its own features do not change.
+        position_features: names of the position features; entities without them do not change.
+        rotation_vec_features: two features, the direction of the reference: positions are rotated
+            so that it points along the first axis.
+        rotation_angle_feature: the same as one angle, in radians.
+        add_dist_feature: adds the distance to the reference as the last feature.
+
+    Raises:
+        UsageError: settings that contradict each other.
+    """
+
+    reference_entity: str
+    position_features: Names
+    rotation_vec_features: Names | None = None
+    rotation_angle_feature: str | None = None
+    add_dist_feature: bool = False
+
+    def __post_init__(self) -> None:
+        _freeze(self, "position_features", "rotation_vec_features")
+        if not isinstance(self.reference_entity, str):
+            raise UsageError(f"reference_entity is a name, got {shown(self.reference_entity)}")
+        _require_flags(self)
+        _require_positions(self.position_features)
+        _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
+        if self.is_rotated and len(self.position_features) != 2:
+            raise UsageError(
+                f"positions are rotated in the plane: got {len(self.position_features)} "
+                f"position features, {', '.join(self.position_features)}"
+            )
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether positions are rotated."""
+        return self.rotation_vec_features is not None or self.rotation_angle_feature is not None
+
+
+def _freeze(config: object, *names: str) -> None:
+    """Converts lists to tuples, which can be hashed."""
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, list):
+            object.__setattr__(config, name, tuple(value))
+
+
+def _require_numbers(config: RelposEncodingConfig) -> None:
+    extent, scale = config.extent, config.scale
+    smallest = 0 if config.kind == "grid" else 1
+    is_integers = isinstance(extent, tuple) and all(type(x) is int for x in extent)
+    if not is_integers or not all(smallest <= x <= MAX_BUCKETS for x in extent):
+        raise UsageError(
+            f"extent must be integers from {smallest} to {MAX_BUCKETS}, got {shown(extent)}"
+        )
+    if len(extent) > MAX_POSITIONS:
+        raise UsageError(f"extent must be at most {MAX_POSITIONS} integers, got {len(extent)}")
+    if type(scale) not in (int, float) or not _has_inverse(scale):
+        raise UsageError(f"scale must be a number above 0, got {shown(scale)}")
+    if config.num_buckets > MAX_BUCKETS:
+        raise UsageError(
+            f"extent {list(extent)} makes {config.num_buckets} buckets, at most {MAX_BUCKETS} go"
+        )
+
+
+def _has_inverse(scale: float) -> bool:
+    """Whether a number above 0 and its inverse are finite in float64."""
+    try:
+        return 0 < float(scale) < math.inf and math.isfinite(1.0 / scale)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def _require_flags(config: RelposEncodingConfig | TranslationConfig) -> None:
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if type(field.default) is bool and type(value) is not bool:
+            raise UsageError(f"{field.name} is true or false, got {shown(value)}")
+
+
+def _require_kind(config: RelposEncodingConfig) -> None:
+    """Refuses combinations that rogue-net cannot run."""
+    num_positions = len(config.position_features)
+    if not num_positions:
+        raise UsageError("position_features names no feature")
+    if config.radial:
+        if config.rotation_vec_features is None and config.rotation_angle_feature is None:
+            raise UsageError(
+                "radial positions are relative to a direction: set rotation_vec_features or "
+                "rotation_angle_feature"
+            )
+        if num_positions < 2:
+            raise UsageError("radial positions need two position features, got one")
+    if config.kind == "grid" and config.interpolate:
+        raise UsageError("positions in a grid cannot be interpolated")
+    if config.has_projection and num_positions != 2:
+        raise UsageError(f"projections need two position features, got {num_positions}")
+
+
+def _require_positions(names: Names) -> None:
+    _require_names("position_features", names)
+    if len(names) > MAX_POSITIONS:
+        raise UsageError(f"position_features names {len(names)}, at most {MAX_POSITIONS} go")
+
+
+def _require_names(what: str, names: object) -> None:
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{what} must be a list of names, got {shown(names)}")
+
+
+def _require_rotation(vector: Names | None, angle: str | None) -> None:
+    if vector is not None:
+        _require_names("rotation_vec_features", vector)
+        if len(vector) != 2:
+            raise UsageError(f"rotation_vec_features needs two names, got {shown(list(vector))}")
+        if angle is not None:
+            raise UsageError("set rotation_vec_features or rotation_angle_feature, not both")
+    elif angle is not None and not isinstance(angle, str):
+        raise UsageError(f"rotation_angle_feature is a name, got {shown(angle)}")
+
 
 _SIZES: Final = ("d_model", "n_layer", "n_head", "d_qk")
 _OPTIONS: Final = {"relpos_encoding": RelposEncodingConfig, "translation": TranslationConfig}
@@ -21,21 +251,21 @@ _OPTIONS: Final = {"relpos_encoding": RelposEncodingConfig, "translation": Trans
 
 @dataclass(frozen=True)
 class RogueNetConfig:
-    """Chooses the size of a RogueNet, and what it does with positions.
+    """Sizes and options of a RogueNet.
 
     Args:
-        d_model: numbers that describe one entity inside the network; a multiple of `n_head`.
-        n_layer: transformer blocks; 0 leaves every entity on its own.
-        n_head: attention heads in each block.
-        d_qk: numbers that an actor and a selectable entity are compared by.
-        relpos_encoding: lets attention see relative positions; None = it does not.
-        translation: puts one entity at the origin; None = positions stay as they are.
+        d_model: width of an entity embedding; a multiple of `n_head`.
+        n_layer: number of transformer blocks; 0 = entities do not see each other.
+        n_head: attention heads of each block.
+        d_qk: width of the queries and keys of select actions.
+        relpos_encoding: relative positions in attention; None = none.
+        translation: moves positions so that one entity is at the origin; None = no move.
 
     The options may be given as the mappings that `to_json` makes of them.
 
     Raises:
-        UsageError: a size that no network can have, or larger than is reasonable (`MAX_LAYERS`,
-            `MAX_WIDTH`, `MAX_NUMBERS`), or options that contradict each other.
+        UsageError: an invalid size, one beyond `MAX_LAYERS`, `MAX_WIDTH` or `MAX_NUMBERS`, or
+            options that contradict each other.
     """
 
     d_model: int = 32
@@ -70,11 +300,11 @@ class RogueNetConfig:
 
     @property
     def d_head(self) -> int:
-        """Numbers that one attention head compares entities by."""
+        """Width of the queries and keys of one attention head."""
         return self.d_model // self.n_head
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON; options that are not used are left out."""
+        """The configuration as JSON, without options that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
@@ -82,7 +312,7 @@ class RogueNetConfig:
         """The configuration that `to_json` gave.
 
         Raises:
-            UsageError: a size is missing, a setting is unknown, or cannot work.
+            UsageError: a size is missing, or a setting is unknown or invalid.
         """
         known = {field.name for field in fields(cls)}
         if not isinstance(data, dict) or not set(_SIZES) <= set(data) <= known:

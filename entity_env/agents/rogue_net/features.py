@@ -1,4 +1,4 @@
-"""What a RogueNet reads of every entity: its own features, the global ones, moved positions."""
+"""Features that a RogueNet reads of every entity: its own, the global ones, moved positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Batch
-from entity_env.agents.rogue_net.options import TranslationConfig
+from entity_env.agents.rogue_net.config import TranslationConfig
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -26,15 +26,15 @@ Float: TypeAlias = NDArray[np.float32]
 MAX_COLUMNS = 1 << 20
 """Features of all entity types together, the global ones counted for each."""
 DISTANCE_FEATURE = "TranslatePositions.distance"
-"""What rogue-net calls the distance to the reference entity."""
+"""Name in rogue-net of the distance to the reference entity."""
 
 
 def input_features(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[EntityName, tuple[str, ...]]:
-    """Features that the network reads per entity type: own ones, then the global ones.
+    """Names of the features per entity type: its own, then the global ones.
 
-    `GLOBAL_ENTITY` is an entity of its own, the last one, only if some action is global.
+    `GLOBAL_ENTITY` is the last type if there is a global action.
 
     Raises:
         SchemaError: more than `MAX_COLUMNS` features.
@@ -54,15 +54,15 @@ def input_features(
 
 
 class Inputs:
-    """Makes what a network reads from a batch. Arrays of the batch are only read.
+    """Input arrays of a network. Arrays of the batch are only read.
 
     Args:
-        obs_space, action_space: what the network is made for.
-        translation: how positions are moved; None = they are not.
+        obs_space, action_space: spaces of the network.
+        translation: option of the network; None = positions are not moved.
 
     Raises:
-        SchemaError: no entity at all, more features than `MAX_COLUMNS`, or the translation names
-            features that are not there.
+        SchemaError: no entity type, more features than `MAX_COLUMNS`, or features of the
+            translation are missing.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Inputs:
         translation: TranslationConfig | None = None,
     ) -> None:
         self.features = input_features(obs_space, action_space)
-        """Per entity type the features before distances are added, in order."""
+        """Names of the features per entity type, without distances."""
         if not self.features:
             raise SchemaError("there is no entity to learn from: declare one, or a global action")
         self.names = tuple(self.features)
@@ -81,7 +81,7 @@ class Inputs:
 
     @property
     def widths(self) -> dict[EntityName, int]:
-        """Number of features that the network reads per entity type."""
+        """Number of features per entity type, with distances."""
         moved = self.translation
         return {
             name: len(features) + (moved is not None and moved.adds_distance(name))
@@ -89,10 +89,10 @@ class Inputs:
         }
 
     def arrays(self, batch: Batch) -> dict[EntityName, Float]:
-        """Per type `(num_entities, width)`, as packed as in the batch.
+        """Per type `(num_entities, width)`, packed as in the batch.
 
         Raises:
-            SchemaError: a row without exactly one entity that the others are placed around.
+            SchemaError: an observation without exactly one reference entity.
         """
         arrays = self._joined(batch)
         if self.translation is None:
@@ -100,7 +100,7 @@ class Inputs:
         return self.translation.of_batch(arrays, batch)
 
     def of_one(self, own: Mapping[EntityName, Float], shared: Float) -> dict[EntityName, Float]:
-        """The same for a single observation.
+        """`arrays` of a single observation.
 
         Args:
             own: per type `(num_entities, num_features)`; types without entities may be left out.
@@ -118,7 +118,7 @@ class Inputs:
         return arrays if self.translation is None else self.translation.of_one(arrays)
 
     def _joined(self, batch: Batch) -> dict[EntityName, Float]:
-        """Features of every type, the global ones appended to each entity's own."""
+        """Features of every type, with the global ones appended."""
         if not self.has_globals:
             return {name: batch.features[name].values for name in self.names}
         shared = batch.features[GLOBAL_ENTITY]
@@ -135,15 +135,15 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
-    """Where the reference entity is, `(n, num_positions)`, and where it looks, `(n, 2)`."""
+class _Reference:
+    """Position of the reference entities, `(n, num_positions)`, and their direction, `(n, 2)`."""
 
     origin: Float
     direction: Float | None
 
 
 class _Translation:
-    """Moves positions so that one entity is at the origin, and looks along the first axis."""
+    """Moves and rotates positions, see `TranslationConfig`."""
 
     def __init__(
         self, config: TranslationConfig, features: Mapping[EntityName, Sequence[str]]
@@ -190,15 +190,15 @@ class _Translation:
             moved[name] = self._move(arrays[name], self._moved[name], frame, slice(None))
         return moved
 
-    def _frame(self, reference: Float) -> _Frame:
+    def _frame(self, reference: Float) -> _Reference:
         origin = reference[:, self._origin]
         if self._angle is not None:
             angle = reference[:, self._angle]
-            return _Frame(origin, np.stack((np.cos(angle), np.sin(angle)), axis=1))
-        return _Frame(origin, reference[:, self._vector] if self._vector else None)
+            return _Reference(origin, np.stack((np.cos(angle), np.sin(angle)), axis=1))
+        return _Reference(origin, reference[:, self._vector] if self._vector else None)
 
     def _move(
-        self, array: Float, columns: list[int], frame: _Frame, at: NDArray[np.int64] | slice
+        self, array: Float, columns: list[int], frame: _Reference, at: NDArray[np.int64] | slice
     ) -> Float:
         position = array[:, columns] - frame.origin[at]
         if frame.direction is not None:

@@ -1,4 +1,4 @@
-"""TrainedAgent: plays as a network decides, whatever computes the network."""
+"""TrainedAgent: base class of agents with a trained network, for any backend."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import CheckpointError, UsageError
 
 Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
-"""One value an actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
+"""One value per actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
 
 
 @dataclass(frozen=True)
 class Choosing:
-    """How an agent chooses among what its network finds probable.
+    """How an agent samples from the distributions of its network.
 
     Args:
-        greedy: take what is most probable, of real numbers the mean; otherwise draw, as in
-            training.
-        temperature: draw from the network's probabilities to the power of `1 / temperature`: above
-            1 more evenly, below 1 more often what is probable; of real numbers the deviation is
-            times its root. 1 = as in training. The probabilities that are told follow it.
+        greedy: takes the most probable choice, or the mean of a continuous action; otherwise
+            samples, as in training.
+        temperature: samples from the probabilities to the power of `1 / temperature`: above 1 more
+            evenly, below 1 less; the standard deviation of continuous actions is multiplied by its
+            square root. 1 = as in training. Returned probabilities follow it.
 
     Raises:
         UsageError: a temperature that is not above 0, or not finite.
@@ -54,25 +54,24 @@ class Choosing:
     def __post_init__(self) -> None:
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise UsageError(
-                f"temperature must be a finite number above 0, got {self.temperature!r}: for what "
-                "is most probable choose greedy"
+                f"temperature must be a finite number above 0, got {self.temperature!r}: use "
+                "greedy for the most probable action"
             )
 
 
 class TrainedAgent(PolicyAgent):
-    """Plays as a network decides; its choices tell the probabilities of all others.
+    """Acts by a trained network; its actions have the probabilities of all choices.
 
     Args:
-        spaces: what the network was made for.
-        choosing: how it chooses.
-        adapt: plays also in a game that has more features and entities than the network was trained
-            for, or the same in another order; it does not see the new ones. See `FeatureAdaptor`.
+        spaces: of the network.
+        choosing: greedy or sampling.
+        adapt: also plays a game with more features and entity types, or in another order; see
+            `FeatureAdaptor`.
 
     Raises:
-        CheckpointError: on the first decision, when the game declared another schema than the
-            network was trained for, or, with `adapt`, lacks some of it; the message names every
-            difference. A game whose `play` is called directly declares none: then only what it
-            shows is checked.
+        CheckpointError: on the first decision, if the game declared other spaces, or, with `adapt`,
+            lacks some of them; the message names every difference. If `play` of a game is called
+            directly, it declares none: then only its observations are checked.
     """
 
     def __init__(self, spaces: Spaces, choosing: Choosing, *, adapt: bool = False) -> None:
@@ -82,9 +81,9 @@ class TrainedAgent(PolicyAgent):
         self._spaces = spaces
         self._is_declared = False
         self._checked: Schema | None = None
-        """The schema of the game that was found to fit."""
+        """The schema that was checked last."""
         self._adaptor: FeatureAdaptor | None = None
-        """Between that game and the network; None when they agree."""
+        """For the game of that schema; None = its spaces are those of the network."""
 
     @classmethod
     @abstractmethod
@@ -97,7 +96,7 @@ class TrainedAgent(PolicyAgent):
         seed: int | None = None,
         adapt: bool = False,
     ) -> TrainedAgent:
-        """Reads the network from a checkpoint, or from the folder of a training run.
+        """Loads a checkpoint, or the one in the folder of a training run.
 
         Raises:
             CheckpointError: there is none, or it cannot be read.
@@ -107,10 +106,10 @@ class TrainedAgent(PolicyAgent):
     def choose(
         self, observation: Observation
     ) -> tuple[Mapping[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
-        """Legal actions of one observation, and the probabilities of all labels and entities.
+        """Legal actions of one observation, and the probabilities of all choices.
 
         Returns:
-            Per action one value an actor, as in `VecActions`; per action with labels or actees
+            Per action one value per actor, as in `VecActions`; per action with labels or actees
             `(num_actors, num_choices)`.
 
         Raises:
@@ -119,11 +118,11 @@ class TrainedAgent(PolicyAgent):
 
     @abstractmethod
     def choose_batch(self, obs: Batch) -> VecActions:
-        """Legal actions of a batch that fits the spaces of the network."""
+        """Legal actions of a batch in the spaces of the network."""
 
     @property
     def greedy(self) -> bool:
-        """Whether it takes what is most probable instead of drawing."""
+        """Whether it takes the most probable choice instead of sampling."""
         return self.choosing.greedy
 
     def join(self, run: AgentRun) -> None:
@@ -151,7 +150,7 @@ class TrainedAgent(PolicyAgent):
         return self.choose_batch(obs if self._adaptor is None else self._adaptor.batch(obs))
 
     def _fit_to(self, schema: Schema, is_declared: bool) -> None:
-        """Checks that the network can play a game, and makes the adaptor if it takes one."""
+        """Checks the spaces of a game, and makes the adaptor if one is needed."""
         game = schema.obs_space(), schema.action_space()
         if not is_declared:
             if not self.adapt:
@@ -164,14 +163,14 @@ class TrainedAgent(PolicyAgent):
         self._checked = schema
 
     def _refusal(self, found: Sequence[str], game: Spaces) -> str:
-        mend = "Play it with the game that it was trained on, or train it anew"
+        mend = "Play it with the game that it was trained on, or train it again"
         if not unadaptable(self._spaces, game):
-            mend += "; load_agent(..., adapt=True) leaves out what it does not know (--adapt)"
+            mend += "; load_agent(..., adapt=True) leaves out the rest (--adapt)"
         return f"the checkpoint was trained for another game: {'; '.join(found)}. {mend}"
 
 
 def _joined(expected: Spaces, shown: Spaces) -> Spaces:
-    """What a game may show that declares nothing: of what is not shown now, what is expected."""
+    """Spaces of a game that declares none: those of its observation, else the expected ones."""
     (obs_space, actions), (shown_obs, shown_actions) = expected, shown
     entities = {**obs_space.entities, **shown_obs.entities}
     return ObsSpace(shown_obs.global_features, entities), {**actions, **shown_actions}

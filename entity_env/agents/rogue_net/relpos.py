@@ -1,8 +1,8 @@
-"""Where entities are relative to each other, in the buckets that attention looks up.
+"""Buckets of relative positions, which attention looks up.
 
-All of it follows from features alone, without a learned number, so torch and numpy share it. Every
-operation is that of rogue-net 0.1.9, in float32 and in its order: a position on the border of two
-buckets falls into the same one.
+They follow from features alone, without a learned number, so torch and numpy share this. Every
+operation is the one of rogue-net 0.1.9, in float32 and in its order, so that a position on the
+border of two buckets gets the same one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.options import RelposEncodingConfig
+from entity_env.agents.rogue_net.batch_layout import Layout
+from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.core.spaces import EntityName
 from entity_env.errors import SchemaError
 
@@ -26,41 +27,17 @@ _TURN = 2 * math.pi
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
-    """Of every entity, in any order: where it is, where it looks, and of which type it is.
+class RelposBuckets:
+    """Buckets of every pair of entities of an observation: query first, then key.
 
     Args:
-        position: `(num_entities, num_positions)`.
-        direction: `(num_entities,)` radians; None unless angles count.
-        kind: `(num_entities,)` number of its type.
-    """
-
-    position: Float
-    direction: Float | None
-    kind: Int
-
-    def at(self, slots: Int, shape: tuple[int, int]) -> Positions:
-        """Those of the entities `slots`, with each field's first axis split into `shape`."""
-        direction = self.direction
-        return Positions(
-            self.position[slots].reshape(*shape, -1),
-            None if direction is None else direction[slots].reshape(shape),
-            self.kind[slots].reshape(shape),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Every two entities of an observation, first whoever looks, then whom it looks at.
-
-    Args:
-        keys: `(num_rows, length, length)` buckets, as rows of the table of keys; more than one
-            array when neighbouring buckets are mixed.
+        keys: `(num_rows, length, length)` rows of the table of keys; more than one array when
+            neighbouring buckets are interpolated.
         values: the same for the table of values.
-        weights: how much of each bucket, float32; empty when there is one.
+        weights: float32 weight of each array of buckets; empty when there is one.
         relative: `(num_rows, length, length, 3)` relative position and distance, only for
             projections.
-        is_first: `(num_rows, length)` bool: whoever looks is of the first type.
+        is_first: `(num_rows, length)` bool: the query is of the first entity type.
     """
 
     keys: tuple[Int, ...]
@@ -71,10 +48,10 @@ class Pairs:
 
 
 class Relpos:
-    """Finds the buckets of relative positions.
+    """Computes the buckets of relative positions.
 
     Args:
-        config: how they are told apart.
+        config: kind and size of the buckets.
         features: per entity type the features that the network reads.
 
     Raises:
@@ -100,36 +77,42 @@ class Relpos:
                     f"{name!r} has {', '.join(own) or 'none'}"
                 )
 
-    def positions(self, inputs: Mapping[EntityName, Float]) -> Positions:
-        """Of every entity, type after type; types without entities may be left out."""
+    def buckets(self, inputs: Mapping[EntityName, Float], layout: Layout | None) -> RelposBuckets:
+        """Buckets of all pairs, padded as in `layout`; None = all entities are one observation.
+
+        Args:
+            inputs: per type `(num_entities, num_features)`; types without entities may be left out.
+            layout: of the batch.
+        """
+        names = [name for name in self._features if name in inputs]
         wanted = self.config.position_features
-        present = [name for name in self._features if name in inputs]
-        columns = {name: [own.index(x) for x in wanted] for name, own in self._features.items()}
-        directions = [self._direction(name, inputs[name]) for name in present]
-        return Positions(
-            np.concatenate([inputs[name][:, columns[name]] for name in present]),
-            np.concatenate(directions) if self.config.radial else None,
-            np.concatenate(
-                [
-                    np.full(len(inputs[name]), kind)
-                    for kind, name in enumerate(self._features)
-                    if name in inputs
-                ]
-            ),
+        position = np.concatenate(
+            [inputs[name][:, [self._features[name].index(x) for x in wanted]] for name in names]
+        )
+        kinds = [np.full(len(inputs[x]), i) for i, x in enumerate(self._features) if x in inputs]
+        kind = np.concatenate(kinds)
+        slots = np.arange(len(kind)) if layout is None else layout.source
+        shape = (1, len(kind)) if layout is None else (layout.num_padded, layout.max_length)
+        direction: Float | None = None
+        if self.config.radial:
+            direction = np.concatenate([self._direction(name, inputs[name]) for name in names])
+            direction = direction[slots].reshape(shape)
+        return self._pairs(
+            position[slots].reshape(*shape, -1), direction, kind[slots].reshape(shape)
         )
 
-    def pairs(self, at: Positions) -> Pairs:
-        """Of entities side by side: `(num_rows, length, …)` positions."""
-        relative: Float = at.position[:, :, None] - at.position[:, None, :]
-        buckets, weights = self._buckets(relative, at.direction)
+    def _pairs(self, position: Float, direction: Float | None, kind: Int) -> RelposBuckets:
+        """Buckets for `(num_rows, length, ...)` positions, directions and types of entities."""
+        relative: Float = position[:, :, None] - position[:, None, :]
+        buckets, weights = self._buckets(relative, direction)
         values = buckets
         if self.config.per_entity_values:
-            shift = at.kind[:, None, :] * self.config.num_buckets
+            shift = kind[:, None, :] * self.config.num_buckets
             values = tuple(each + shift for each in buckets)
         triples: Float | None = None
         if self.config.has_projection:
             triples = np.concatenate((relative, _norm(relative)[..., None]), axis=-1)
-        return Pairs(buckets, values, weights, triples, at.kind == 0)
+        return RelposBuckets(buckets, values, weights, triples, kind == 0)
 
     def _direction(self, name: EntityName, array: Float) -> Float:
         own, config = self._features[name], self.config
@@ -171,7 +154,7 @@ class Relpos:
         angle: Float = np.arctan2(relative[..., 1], relative[..., 0])
         angle = angle - direction[:, :, None] + np.float32(_TURN)
         angle = np.remainder(angle / np.float32(_TURN) * np.float32(count), np.float32(count))
-        # What is hardly below 0 is rounded up to `count`.
+        # A number just below 0 is rounded up to `count`.
         first = angle.astype(np.int64) % count
         if not self.config.interpolate:
             return [(first, None)]

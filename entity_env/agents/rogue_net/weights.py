@@ -1,4 +1,4 @@
-"""A network as plain arrays: what it was made for, its size, and its parameters by name."""
+"""A network as plain arrays: its spaces, its configuration, and its parameters by name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import MAX_NUMBERS, RogueNetConfig
+from entity_env.agents.rogue_net.config import MAX_NUMBERS, RelposEncodingConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import Inputs
-from entity_env.agents.rogue_net.options import RelposEncodingConfig
 from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.core.spaces import (
     ActionName,
@@ -27,8 +26,8 @@ Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 RELPOS: Final = "backbone.relpos_encoding."
 MAX_TENSORS: Final = 1 << 17
-"""In one file: of the largest network, and its optimizer's for each."""
-_MAX_TOLD: Final = 5
+"""In one file, with those of an optimizer."""
+_MAX_LISTED: Final = 5
 
 
 class TensorSpec(NamedTuple):
@@ -40,12 +39,12 @@ class TensorSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Weights:
-    """A network, apart from whatever computes with it.
+    """A network, for any backend.
 
     Args:
-        obs_space, action_space: what it was made for.
-        config: its size and options.
-        tensors: its parameters and statistics by name; read-only arrays are fine.
+        obs_space, action_space: its spaces.
+        config: its sizes and options.
+        tensors: its parameters and statistics by name; they may be read-only.
     """
 
     obs_space: ObsSpace
@@ -54,11 +53,11 @@ class Weights:
     tensors: Tensors
 
     def require_fit(self, where: str, source: str) -> None:
-        """Compares the tensors with those of the network that the configuration describes.
+        """Checks that the tensors are those of the configuration.
 
         Args:
-            where: what to call the tensors in an error.
-            source: what to call their description.
+            where: name of the tensors, for errors.
+            source: name of their description, for errors.
 
         Raises:
             CheckpointError: a tensor is missing, unknown, of another shape or dtype, or not
@@ -72,15 +71,15 @@ class Weights:
         if not faults:
             faults = sorted(_contradictions(self.config.relpos_encoding, self.tensors))
         if faults:
-            more = f", and {len(faults) - _MAX_TOLD} more" if len(faults) > _MAX_TOLD else ""
-            told = "; ".join(faults[:_MAX_TOLD])
-            raise CheckpointError(f"{where} does not fit the network in {source}: {told}{more}")
+            more = f", and {len(faults) - _MAX_LISTED} more" if len(faults) > _MAX_LISTED else ""
+            listed = "; ".join(faults[:_MAX_LISTED])
+            raise CheckpointError(f"{where} does not fit the network in {source}: {listed}{more}")
 
 
 def expected_tensors(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: RogueNetConfig
 ) -> dict[str, TensorSpec]:
-    """Every parameter and statistic of a network by name, as rogue-net 0.1.9 calls them.
+    """Every parameter and statistic of a network, by its name in rogue-net 0.1.9.
 
     Raises:
         SchemaError: no network has such spaces and options, or it has more than `MAX_NUMBERS`
@@ -108,7 +107,7 @@ def expected_tensors(
 
 
 def num_bytes(specs: Iterable[TensorSpec]) -> int:
-    """How long these tensors are together."""
+    """Size of these tensors."""
     return sum(prod(spec.shape) * spec.dtype.itemsize for spec in specs)
 
 
@@ -205,7 +204,7 @@ def _faults(expected: Mapping[str, TensorSpec], tensors: Tensors) -> Iterator[st
 
 
 def _contradictions(relpos: RelposEncodingConfig | None, tensors: Tensors) -> Iterator[str]:
-    """Numbers that stand both in the configuration and among the tensors."""
+    """Tensors that contradict the configuration from which they follow."""
     for name, expected in relpos_constants(relpos).items():
         found = tensors[RELPOS + name]
         if not np.array_equal(found, expected):
@@ -215,7 +214,7 @@ def _contradictions(relpos: RelposEncodingConfig | None, tensors: Tensors) -> It
 
 
 def relpos_constants(relpos: RelposEncodingConfig | None) -> dict[str, NDArray[Any]]:
-    """Tensors of relative positions that are no parameters but follow from the configuration."""
+    """Tensors of relative positions that follow from the configuration."""
     if relpos is None:
         return {}
     return {

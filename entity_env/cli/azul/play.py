@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from entity_env.agents.human.keyboard import Keyboard
-from entity_env.agents.human.prompt import HungUp
+from entity_env.agents.human.prompt import UserQuit
 from entity_env.cli.azul.agents import Load, azul_agent, max_rounds_of, with_seats
 from entity_env.cli.display.live_frames import Painter
 from entity_env.cli.seats import HUMAN
@@ -95,7 +95,7 @@ def play_azul(
             )
             table.close()
             click.echo(f"game {number + 1}: {describe_result(result)}")
-    except (HungUp, KeyboardInterrupt):
+    except (UserQuit, KeyboardInterrupt):
         click.echo("left before the end")
     finally:
         table.close()
@@ -249,7 +249,7 @@ class Person:
 
     Args:
         table: shows it.
-        source: where answers come from, a line each; q or its end leave by `HungUp`.
+        source: where answers come from, a line each; q or its end leave by `UserQuit`.
         seat: where the person sits.
     """
 
@@ -268,7 +268,7 @@ class Person:
         while True:
             answer = self._line()
             if answer is None or answer.lower() in _QUIT:
-                raise HungUp
+                raise UserQuit
             if answer.lower() in _HELP:
                 self._table.note(state, *legal_moves(state), _HINT)
                 continue

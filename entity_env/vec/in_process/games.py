@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.channels.channel import Transport
-from entity_env.agents.channels.game_runner import GameHost, OnEnd
+from entity_env.agents.channels.game_runner import GameRunner, OnEnd
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
 from entity_env.authoring.game import Game
@@ -66,7 +66,7 @@ class GameBatch(LocalBatch):
         if not holds:
             on_end = partial(_write, self._ended, final_writer, row_of)
         self._hosts = [
-            GameHost(
+            GameRunner(
                 game,
                 transport=transport,
                 env_id=first_env + i,

@@ -24,7 +24,7 @@ TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
 
 class Game:
-    """Notes what happens in a game that waits by `suspend`, and may be told what to do then."""
+    """Game that waits by `suspend`, notes what happens, and then does what it is set to do."""
 
     def __init__(self, transport: Transport, play: Callable[["Game"], None]) -> None:
         self.notes: list[str] = []
@@ -178,24 +178,24 @@ class TestThrow:
         game.channel.throw()
         assert game.notes == ["waiting"]
 
-    def test_the_game_may_begin_anew(self, start: Start) -> None:
+    def test_the_game_may_be_restarted(self, start: Start) -> None:
         def play(game: Game) -> None:
-            while game.notes.count("anew") < 2:
+            while game.notes.count("again") < 2:
                 try:
                     game.wait("first")
                     game.wait("second")
                 except GameExit:
-                    game.notes.append("anew")
+                    game.notes.append("again")
                     game.channel.ready_again()
 
         game = start(play)
         game.channel.resume()
         game.channel.throw()
-        assert game.notes == ["first", "anew", "first"]
+        assert game.notes == ["first", "again", "first"]
         game.channel.resume()
         assert game.notes[-1] == "second"
         game.channel.throw()
-        assert game.notes[-1] == "anew"
+        assert game.notes[-1] == "again"
         assert game.channel.is_finished
 
     def test_a_question_in_a_finally_block_is_cut_short(self, start: Start) -> None:

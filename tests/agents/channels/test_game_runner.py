@@ -9,7 +9,7 @@ import pytest
 from entity_env import ClosedError, Episode, GameExit, Obs, ProtocolError, UsageError
 from entity_env.agents import Agent
 from entity_env.agents.channels.channel import Transport
-from entity_env.agents.channels.game_runner import GameHost
+from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.core.seeding import EpisodeSeeds
 from tests.agents.channels.test_greenlet_channel import in_thread
@@ -18,7 +18,7 @@ from tests.helpers.tiny_games import Move, Play, ask, dots_game
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
 
-class Host(GameHost):
+class Host(GameRunner):
     """Notes every episode that ends."""
 
     def __init__(self, play: Play, num_agents: int, transport: Transport, holds: bool) -> None:
@@ -180,7 +180,7 @@ class TestRestart:
             host.restart()
         host.restart()
         assert len(plays) == 2
-        host.close()  # ends the game, rather than begin it anew once more
+        host.close()  # ends the game, rather than restart it
         assert len(plays) == 2
 
     def test_refused_in_another_thread_changes_nothing(self) -> None:
@@ -222,7 +222,7 @@ class TestRestart:
 
 class TestEpisodes:
     @each_hold
-    def test_are_told_with_their_number_and_seed(self, make: MakeHost, holds: bool) -> None:
+    def test_have_their_number_and_seed(self, make: MakeHost, holds: bool) -> None:
         host = make(Plays(length=2).play, holds=holds)
         host.restart(5)
         for _ in range(3):

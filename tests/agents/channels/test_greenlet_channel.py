@@ -110,7 +110,7 @@ def test_what_is_said_when_its_own_thread_has_ended() -> None:
     games[0].channel.close()
 
 
-def test_control_goes_back_to_whoever_resumes() -> None:
+def test_control_returns_to_the_caller_of_resume() -> None:
     game = Game()
     game.channel.resume()
     ran: list[str] = []

@@ -148,7 +148,7 @@ class TestTorchMode:
 
         env = env_of(play)
         with getattr(torch, mode)():
-            env.reset()  # also begins anew, which runs the game inside of `throw`
+            env.reset()  # also restarts, which runs the game within `throw`
             env.reset()
             env.act(STAY)
             assert not torch.is_grad_enabled()
@@ -630,7 +630,7 @@ class TestAsyncio:
         assert caught.value.env_id == 1
         vec.close()
 
-    def test_begun_anew_within_an_event_loop_of_the_driver(self) -> None:
+    def test_restarted_within_an_event_loop_of_the_driver(self) -> None:
         seeds = []
 
         def play(agent: Agent, *, seed: int) -> None:
@@ -641,7 +641,7 @@ class TestAsyncio:
         env.reset()
 
         async def drive() -> None:
-            for _ in range(2):  # the game that is thrown out begins anew, then a new one begins
+            for _ in range(2):  # the unwound game restarts, then a new one starts
                 with pytest.raises(RuntimeError, match="running event loop") as caught:
                     env.reset()
                 assert 'transport="thread"' in caught.value.__notes__[0]
@@ -667,7 +667,7 @@ def test_a_thousand_games_open_and_close_without_a_leak(transport: Transport) ->
 
 
 def test_a_game_within_a_game() -> None:
-    """A driver may itself be a game: control goes back to whoever resumes."""
+    """A driver may itself be a game: control returns to the caller of `resume`."""
 
     def play(agent: Agent, *, seed: int) -> None:
         inner = env_of(play_forever)

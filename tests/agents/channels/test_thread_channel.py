@@ -18,7 +18,7 @@ from tests.helpers.worker_helpers import script
 
 
 class Game:
-    """Interrupts its driver, and goes on when it is told to."""
+    """Interrupts its driver, and waits for a signal to go on."""
 
     def __init__(self, then: Callable[["Game"], None] = lambda game: None) -> None:
         self.notes: list[str] = []
@@ -201,8 +201,8 @@ def test_a_fork_leaves_the_thread_to_its_parent(tmp_path: Path) -> None:
     """
     with script(tmp_path, text) as process:
         out, error = process.communicate(timeout=30)
-    told = out.splitlines()
+    lines = out.splitlines()
     assert not error
-    assert len(told) == 3
-    assert all("from which this one was forked" in line for line in told[:2])
-    assert told[2] == "[1.0, 1.0]"
+    assert len(lines) == 3
+    assert all("from which this one was forked" in line for line in lines[:2])
+    assert lines[2] == "[1.0, 1.0]"

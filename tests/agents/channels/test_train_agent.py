@@ -264,7 +264,7 @@ class TestAskedTwice:
             agents[1].act_async(show(), Move)
             agents[1].game_over()
 
-        with pytest.raises(ProtocolError, match=r"agent 1 was told game_over before .*\.get\(\)"):
+        with pytest.raises(ProtocolError, match=r"agent 1 was given game_over before .*\.get\(\)"):
             driven(play, num_agents=2).reset_all()
 
 
@@ -335,7 +335,7 @@ class TestGameOver:
         assert other.actions
         assert [episode.agent_id for episode in env.episodes] == [0]
         one, other = env.act_all([None, STAY])
-        assert (one.done, other.done, env.is_over) == (False, True, True)  # told once
+        assert (one.done, other.done, env.is_over) == (False, True, True)  # reported once
         assert not one.features
         assert [episode.agent_id for episode in env.episodes] == [1]
 
@@ -412,12 +412,12 @@ class TestSeed:
                 agent.game_over()
 
         env = driven(play)
-        told = []
+        reported = []
         for _ in range(2):
             env.reset()
             env.act(STAY)
-            told += [env.episodes[0].seed] * 2
-        assert seeds == told
+            reported += [env.episodes[0].seed] * 2
+        assert seeds == reported
         assert len(set(seeds)) == 2
 
 

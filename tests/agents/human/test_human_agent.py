@@ -96,7 +96,7 @@ def test_asks_again_until_the_answer_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("typed", ["q\n", "Q\n", "", "foo\n"])
-def test_q_and_the_end_of_input_hang_up(typed: str) -> None:
+def test_q_and_the_end_of_input_quit(typed: str) -> None:
     chosen, _ = answer(ask_move, typed)
     assert chosen is None
 

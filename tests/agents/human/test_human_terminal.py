@@ -12,7 +12,7 @@ from entity_env import Continuous, Obs, SelectEntity
 from entity_env.agents import Agent
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.human.keyboard import Keyboard
-from entity_env.agents.human.prompt import Choice, HungUp, Prompt
+from entity_env.agents.human.prompt import Choice, Prompt, UserQuit
 from tests.helpers.terminals import Terminal
 
 Answer = TypeVar("Answer")
@@ -163,5 +163,5 @@ def test_a_terminal_that_is_gone_hangs_up() -> None:
     with Terminal() as terminal:
         prompt = Prompt(terminal.source, terminal.out)
         terminal.type("\x04")
-        with pytest.raises(HungUp):
+        with pytest.raises(UserQuit):
             prompt.number("Push", -1, 1)

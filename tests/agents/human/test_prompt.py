@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from entity_env.agents.human.prompt import (
     Choice,
-    HungUp,
     Prompt,
+    UserQuit,
     keyed_choices,
     numbered_choices,
 )
@@ -132,10 +132,10 @@ def test_asks_until_the_answer_is_a_choice_and_says_what_was_wrong() -> None:
 
 
 @pytest.mark.parametrize("typed", ["", "q\n", " Q \n", "nothing\n", "nothing\nq\n"])
-def test_q_and_the_end_of_input_hang_up(typed: str) -> None:
-    with pytest.raises(HungUp):
+def test_q_and_the_end_of_input_quit(typed: str) -> None:
+    with pytest.raises(UserQuit):
         asked(typed)[0].choose("Move", CHOICES)
-    with pytest.raises(HungUp):
+    with pytest.raises(UserQuit):
         asked(typed)[0].number("Force", 0, 1)
 
 

@@ -192,7 +192,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 @dataclass
 class Seen:
-    """What an agent did, and which probabilities it told, turn after turn."""
+    """What an agent did, and its probabilities, turn after turn."""
 
     choices: list[dict[str, str]]
     probs: list[dict[str, NDArray[np.float32]]]
@@ -373,7 +373,7 @@ def test_what_it_has_never_seen_does_not_act(backend: str) -> None:
     assert agent.choose(adaptor.observation(fine))[0]["move"].shape == (3,)
 
 
-def test_rows_that_do_not_fit_are_told() -> None:
+def test_rows_that_do_not_fit_raise() -> None:
     game: Spaces = (ObsSpace(("s", "t"), {"A": Entity(("x", "z", "y")), "B": Entity(())}), BASE[1])
     adaptor = FeatureAdaptor(BASE, game)
     with pytest.raises(SchemaError, match=r"A: features need the shape \(num_entities, 3\)"):

@@ -114,7 +114,7 @@ def check_hidden(
         assert not expected.any()
         return
     got = np.broadcast_to(layout.hidden, expected.shape)
-    for row, own in enumerate(order):  # nobody asks what is hidden from an empty slot
+    for row, own in enumerate(order):  # the mask of an empty slot does not matter
         assert np.array_equal(got[row, :, : len(own)], expected[row, :, : len(own)])
 
 
@@ -252,6 +252,6 @@ def check_actees(
         ),
     ],
 )
-def test_what_cannot_be_chosen_is_told(mask: VecActionMask, words: str) -> None:
+def test_what_cannot_be_chosen_raises(mask: VecActionMask, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         find_choices("x", mask, LAYOUT)

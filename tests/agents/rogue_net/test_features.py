@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net import (
 )
 from entity_env.agents.rogue_net.checkpoints.agent_file import MAGIC, agent_bytes, agent_from_bytes
 from entity_env.agents.rogue_net.features import Inputs, input_features
-from entity_env.agents.rogue_net.numpy_net.single_observation import OneReader
+from entity_env.agents.rogue_net.numpy_net.agent import SingleObservationReader
 from entity_env.agents.rogue_net.weights import expected_tensors
 from entity_env.core.observation import (
     ActionMask,
@@ -144,7 +144,7 @@ def test_the_entity_of_global_actions_is_the_last() -> None:
         ),
     ],
 )
-def test_a_translation_by_what_is_not_there_is_told(config: TranslationConfig, words: str) -> None:
+def test_a_translation_by_what_is_not_there_raises(config: TranslationConfig, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         Inputs(SPACE, ACTIONS, config)
 
@@ -171,7 +171,7 @@ def observed(**changes: Any) -> Observation:  # noqa: ANN401  # whatever an obse
 
 
 def test_one_observation_is_read_as_it_is() -> None:
-    one = OneReader(SPACE, ACTIONS).read(observed(visible={"Rock": [0, 1]}))
+    one = SingleObservationReader(SPACE, ACTIONS).read(observed(visible={"Rock": [0, 1]}))
     assert one is not None
     assert {name: rows.tolist() for name, rows in one.own.items()} == {
         "Rock": [[0, 1, 2], [3, 4, 5]],
@@ -191,7 +191,7 @@ def test_one_observation_is_read_as_it_is() -> None:
     assert asked["pick"].allowed is None
     assert asked["push"].actors.tolist() == [0, 1, 2]
     assert asked["mood"].actors.tolist() == [3]
-    everything = OneReader(SPACE, ACTIONS).read(observed())
+    everything = SingleObservationReader(SPACE, ACTIONS).read(observed())
     assert everything is not None
     assert everything.visible is None
 
@@ -215,7 +215,7 @@ def asking(name: str, mask: ActionMask) -> dict[str, Any]:
         {"visible": {"Rock": [1, 2]}},
         asking("fly", CategoricalActionMask()),
         asking("go", SelectEntityActionMask()),
-        asking("go", CategoricalActionMask(actor_ids=["nobody"])),
+        asking("go", CategoricalActionMask(actor_ids=["missing"])),
         asking("go", CategoricalActionMask(actor_ids=["f"], mask=[[0, 0]])),
         asking("go", CategoricalActionMask(actor_ids=["f"], mask=[[1, 1, 1]])),
         asking("go", CategoricalActionMask(actor_types=["Moon"])),
@@ -224,7 +224,7 @@ def asking(name: str, mask: ActionMask) -> dict[str, Any]:
     ],
 )
 def test_what_is_unusual_or_wrong_is_left_to_others(changes: dict[str, Any]) -> None:
-    assert OneReader(SPACE, ACTIONS).read(observed(**changes)) is None
+    assert SingleObservationReader(SPACE, ACTIONS).read(observed(**changes)) is None
 
 
 def matrices(seed: int, *shapes: tuple[int, ...]) -> list[NDArray[np.float32]]:

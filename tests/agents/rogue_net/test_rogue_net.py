@@ -285,7 +285,7 @@ def test_gradients_equal_those_of_plain_indexing(monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-6)
 
 
-def test_hidden_entities_change_the_policy_of_nobody_who_is_visible() -> None:
+def test_hidden_entities_change_no_policy_of_visible_entities() -> None:
     net = RogueNet(OBS, ACTIONS)
     with torch.no_grad():
         for parameter in net.parameters():
@@ -373,12 +373,12 @@ def _broken(**masks: VecCategoricalActionMask | VecSelectEntityActionMask) -> Ob
         ),
     ],
 )
-def test_impossible_choices_are_told(batch: ObsBatch, message: str) -> None:
+def test_impossible_choices_raise(batch: ObsBatch, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         RogueNet(OBS, ACTIONS).act(batch)
 
 
-def test_what_it_cannot_do_is_told() -> None:
+def test_what_it_cannot_do_raises() -> None:
     with pytest.raises(SchemaError, match="no entity"):
         RogueNet(ObsSpace(), {"pick": SelectEntityActionSpace()})
     with pytest.raises(UsageError, match="multiple of n_head"):

@@ -1,4 +1,4 @@
-"""Our own file formats: checkpoint folders, `.agent` files, safetensors.
+"""File formats of this package: checkpoint folders, `.agent` files, safetensors.
 
-enn-trainer's formats are in `enn_trainer`.
+Those of enn-trainer are in `enn_trainer`; `reader` reads a network from any of them.
 """

@@ -1,14 +1,14 @@
-"""An agent to ship: one file with a network, what it was made for, and a checksum.
+"""`.agent` files: a network with its spaces in one file, to ship it.
 
     16 bytes   b"entity_env agent"
-    4 bytes    version of the format, as the numbers below little-endian
-    32 bytes   SHA-256 of all that follows
+    4 bytes    version of the format; all numbers are little-endian
+    32 bytes   SHA-256 of the rest
     8 bytes    length of the description
-    ...        the description in JSON: size of the network, spaces
+    ...        the description in JSON: sizes of the network, spaces
     ...        the parameters, in the format of safetensors
 
-Reading and writing need numpy only. The checksum tells damage, not forgery: nothing in the file is
-executed, and whatever it says is checked as a checkpoint's.
+Reading and writing need numpy only. The checksum detects damage, not forgery: nothing in the file
+is executed, and everything in it is checked.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from entity_env.agents.rogue_net.checkpoints.safetensors import DTYPES, MAX_HEADER, read_safetensors
+from entity_env.agents.rogue_net.checkpoints.safetensors import (
+    MAX_HEADER,
+    read_safetensors,
+    write_safetensors,
+)
 from entity_env.agents.rogue_net.config import MAX_NUMBERS, RogueNetConfig
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.files import parse_json, read_file
@@ -35,24 +35,23 @@ MAGIC: Final = b"entity_env agent"
 VERSION: Final = 1
 
 _CHECKSUM: Final = 20
-"""Where the checksum begins; what it is of begins 32 bytes later."""
+"""Offset of the checksum; its content begins 32 bytes later."""
 _BODY: Final = _CHECKSUM + 32
 _MAX_DESCRIPTION: Final = 4 << 20
 _MAX_BYTES: Final = 4 * MAX_NUMBERS + MAX_HEADER + _MAX_DESCRIPTION + _BODY + 8
-_NAMES: Final = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 
 
 def is_agent_file(path: Path) -> bool:
-    """Whether `path` is a file that looks like an agent."""
+    """Whether `path` is a file with the suffix of an agent."""
     return path.suffix == SUFFIX and path.is_file()
 
 
 def write_agent(path: str | Path, weights: Weights) -> None:
-    """Writes an agent to one file, all or nothing.
+    """Writes an agent to a file, atomically.
 
     Args:
-        path: the file; replaced when it is there. Its name ends in `.agent`, or it is not found.
-        weights: the network; the same one always gives the same bytes.
+        path: the file, which is replaced if it exists; its name must end in `.agent`.
+        weights: the network; the same network gives the same bytes.
 
     Raises:
         CheckpointError: another name, or tensors that do not fit the network.
@@ -71,21 +70,21 @@ def write_agent(path: str | Path, weights: Weights) -> None:
 
 
 def agent_bytes(weights: Weights) -> bytes:
-    """The content of the file of an agent."""
+    """Content of an `.agent` file."""
     description = {
         "net": weights.config.to_json(),
         "spaces": spaces_to_json(weights.obs_space, weights.action_space),
     }
     text = json.dumps(description, ensure_ascii=False).encode()
-    body = len(text).to_bytes(8, "little") + text + _safetensors(weights.tensors)
+    body = len(text).to_bytes(8, "little") + text + write_safetensors(weights.tensors)
     return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
 
 
 def read_agent(path: Path) -> Weights:
-    """Reads an agent; what is read is checked to fit its own description.
+    """Reads an `.agent` file, and checks that its tensors fit its description.
 
     Raises:
-        CheckpointError: there is none, it is damaged, of another version, or not ours.
+        CheckpointError: the file is missing, damaged, of another version, or of another format.
     """
     try:
         content = read_file(path, _MAX_BYTES)
@@ -95,14 +94,9 @@ def read_agent(path: Path) -> Weights:
 
 
 def agent_from_bytes(content: bytes, where: str) -> Weights:
-    """The agent in the content of a file.
+    """Reads the content of an `.agent` file; the tensors are read-only and share its memory.
 
-    Args:
-        content: of the file; the tensors are read-only arrays over it.
-        where: what to call it in an error.
-
-    Raises:
-        CheckpointError: as `read_agent`.
+    `where` names it in errors. Raises as `read_agent`.
     """
     if content[: len(MAGIC)] != MAGIC:
         raise CheckpointError(f"{where} is no agent: write one with `entity-env export`")
@@ -115,7 +109,7 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
     body = content[_BODY:]
     if hashlib.sha256(body).digest() != content[_CHECKSUM:_BODY]:
         raise CheckpointError(
-            f"{where} is damaged: its checksum is another; copy it once more, or export it anew"
+            f"{where} is damaged: its checksum is another; copy or export it again"
         )
     length = int.from_bytes(body[:8], "little")
     if len(body) < 8 or length > len(body) - 8:
@@ -132,34 +126,9 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
 
 
 def _description(text: bytes) -> dict[str, Any]:
-    """Reads the description.
-
-    Raises:
-        ValueError: it is no object of JSON, too long, or has more brackets than any network.
-    """
     if len(text) > _MAX_DESCRIPTION:
         raise ValueError(f"a description of {len(text)} bytes is longer than {_MAX_DESCRIPTION}")
     data = parse_json(text)
     if not isinstance(data, dict):
         raise ValueError(f"the description is no object of JSON but a {type(data).__name__}")
     return data
-
-
-def _safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """Tensors in the format of safetensors, by name."""
-    header: dict[str, dict[str, object]] = {}
-    parts: list[bytes] = []
-    start = 0
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        data = tensor.tobytes()
-        header[name] = {
-            "dtype": _NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, start + len(data)],
-        }
-        parts.append(data)
-        start += len(data)
-    text = json.dumps(header, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(parts)

@@ -1,19 +1,19 @@
-"""A checkpoint is a folder of three files, each replaced as a whole.
+"""Checkpoint folders: three files, replaced atomically.
 
     <path>/config.json         format version, size of the network, spaces, settings, progress
-    <path>/model.safetensors   the network's parameters and statistics
-    <path>/optimizer.safetensors   only what resuming needs: a shipped game can leave it out
+    <path>/model.safetensors   parameters and statistics of the network
+    <path>/optimizer.safetensors   needed to resume a training only
 
-Nothing else in that folder is ever touched, and no folder that is not a checkpoint. A save has an
-id, which `config.json` says. It goes so:
+No other file in the folder is changed, and no folder that is not a checkpoint. A save has an id,
+which is in `config.json`:
 
-1. everything is written to `<name>.<id>.new`, and flushed,
-2. `config.json` is replaced: from here on the new save counts,
-3. the other files are renamed to their names.
+1. Every file is written to `<name>.<id>.new` and flushed.
+2. `config.json` is replaced: now the new save is valid.
+3. The other files are renamed to `<name>`.
 
-So a reader takes `<name>.<id>.new` where there is one, else `<name>`; if `config.json` is another
-by then, it starts again. The next save first completes what a kill cut off after 2, and removes
-what it cut off before.
+A reader takes `<name>.<id>.new` if it exists, else `<name>`; if `config.json` has changed
+meanwhile, it starts again. The next save completes one that was killed after step 2, and removes
+the files of one that was killed before.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ from entity_env.core.space_json import spaces_from_json, spaces_to_json
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 
-if sys.platform != "win32":  # there two writers at once are not kept apart
+if sys.platform != "win32":  # no locks: two writers at once are not detected
     import fcntl
 
 FORMAT = "entity_env.rogue_net"
 VERSION = 1
 SUBFOLDER = "checkpoint"
-"""Where a training run keeps its checkpoint, inside the folder of the run."""
+"""Checkpoint of a training run, in the folder of the run."""
 
 _MAX_BYTES = 4 << 20
 CONFIG, MODEL, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
 
 _NEW: Final = re.compile(r"(.+)\.([0-9a-f]{16})\.new")
-"""What a file is called until it has its name, with the id of its save."""
+"""Temporary name of a file, with the id of its save."""
 _PATIENCE_S: Final = 60.0
-"""How long one writer waits for another to be done."""
+"""Longest time that a writer waits for another one."""
 _PAUSE_S: Final = 0.005
 
 
 @dataclass(frozen=True)
 class Header:
-    """What `config.json` says.
+    """Content of `config.json`.
 
     Args:
-        obs_space, action_space: what the network was made for.
-        config: its size.
-        training: what the trainer noted, as JSON; empty when nothing was.
+        obs_space, action_space: spaces of the network.
+        config: its sizes.
+        training: settings and progress of the trainer, as JSON; may be empty.
         save: id of the save, 16 hexadecimal digits; empty in checkpoints of release 1.0.
-        files: names of the other files of that save; empty when `save` is.
+        files: names of the other files of that save; empty if `save` is.
     """
 
     obs_space: ObsSpace
@@ -74,7 +74,7 @@ class Header:
     files: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The content of `config.json`."""
+        """The bytes of the file."""
         data: dict[str, object] = {
             "format": FORMAT,
             "version": VERSION,
@@ -87,9 +87,9 @@ class Header:
         return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
     def place_of(self, folder: Path, name: str) -> Path | None:
-        """Where the file of that name is; None if this save has none.
+        """Path of a file of this save; None if it has none.
 
-        A file that does not have its name yet takes precedence: that one is older.
+        A file under its temporary name takes precedence: the other one is older.
         """
         if self.save and name not in self.files:
             return None
@@ -115,18 +115,16 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def read_header(folder: Path) -> Header:
-    """Reads `config.json`.
-
-    Raises:
-        CheckpointError: it is truncated, of another version, or not ours.
-    """
+    """Reads `config.json`; raises CheckpointError if it is damaged, or of another format."""
     path = folder / CONFIG
     try:
         data = parse_json(read_file(path, _MAX_BYTES))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise CheckpointError(f'{path} is no checkpoint of ours: it lacks "format": "{FORMAT}"')
+        raise CheckpointError(
+            f'{path} is no checkpoint of entity_env: it lacks "format": "{FORMAT}"'
+        )
     if data.get("version") != VERSION:
         raise CheckpointError(
             f"{path} has version {shown(data.get('version'))} of the format, expected {VERSION}: "
@@ -144,21 +142,21 @@ def read_header(folder: Path) -> Header:
 
 
 def old_of(path: Path) -> Path:
-    """Where release 1.0 left the checkpoint `path` if it was killed in the middle of a save."""
-    if path.name in ("", ".."):  # the folder itself is not missing
+    """Place of the checkpoint `path` if release 1.0 was killed during a save."""
+    if path.name in ("", ".."):  # the current or the parent folder, which exists
         return path
     return path.with_name(f"{path.name}.old")
 
 
 def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> None:
-    """Checks that a checkpoint may be written to `path`: nobody else's files are there.
+    """Checks that `path` is a checkpoint, an empty folder, or does not exist.
 
     Args:
-        path: the folder; it need not exist.
-        is_ours: whether a folder that is not empty is a checkpoint; None = as `find_checkpoint`.
+        path: the folder.
+        is_ours: whether a folder is a checkpoint; None = it has the `config.json` of one.
 
     Raises:
-        UsageError: a file, a link that leads nowhere, or a folder that is no checkpoint.
+        UsageError: a file, a broken symbolic link, or a folder with other files.
     """
     if path.is_symlink() and not path.exists():
         raise UsageError(
@@ -181,10 +179,10 @@ def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> 
 
 
 def prepare_place(path: Path) -> None:
-    """Checks that a checkpoint can be written to `path`; folders above it are made.
+    """Checks that a checkpoint can be written to `path`; makes the folders above it.
 
     Raises:
-        CheckpointError: there is a damaged one, or one of another release.
+        CheckpointError: a damaged checkpoint, or one of another release.
         UsageError: as `require_place`, or it is not writable.
     """
     probe = path / _new_name(CONFIG, secrets.token_hex(8))
@@ -207,14 +205,14 @@ def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> 
     """Replaces the checkpoint in the folder `path`; other files in it stay.
 
     Args:
-        path: the folder, made if it does not exist, with those above it.
-        header: becomes `config.json`, with an id of this save.
+        path: the folder, made if it does not exist.
+        header: of `config.json`, without an id.
         files: all other files, by name.
 
     Raises:
-        OSError: the disk is full or not writable, or another process has not finished writing
-            there for a minute; the previous checkpoint stays readable.
-        UsageError: `path` is no checkpoint, and not empty.
+        OSError: the disk is full or not writable, or another process has been writing there for a
+            minute; the previous checkpoint stays readable.
+        UsageError: as `require_place`.
     """
     require_place(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -228,22 +226,13 @@ def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> 
             flush_folder(path)
         except BaseException:
             with contextlib.suppress(OSError):
-                _finish(path)  # else a full disk stays full
+                _finish(path)  # frees the disk
             raise
         _finish(path)
 
 
 def write_new(folder: Path, files: Mapping[str, bytes], save: str) -> None:
-    """Writes files beside those that they will replace, and flushes them.
-
-    Args:
-        folder: where.
-        files: by the names that they will have.
-        save: id of the save.
-
-    Raises:
-        OSError: the disk is full or not writable.
-    """
+    """Writes files, given by their final names, under temporary names, and flushes them."""
     for name, content in files.items():
         with open(folder / _new_name(name, save), "xb") as file:
             file.write(content)
@@ -253,14 +242,14 @@ def write_new(folder: Path, files: Mapping[str, bytes], save: str) -> None:
 
 
 def name_new(folder: Path, names: Iterable[str], save: str) -> None:
-    """Gives what `write_new` wrote its names, if it has not."""
+    """Renames files of `write_new` to their final names, if they exist."""
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             os.replace(folder / _new_name(name, save), folder / name)
 
 
 def remove_new(folder: Path, names: Iterable[str]) -> None:
-    """Removes what `write_new` wrote and was not named, of files of those names."""
+    """Removes files of `write_new` that have not been renamed, of these final names."""
     for found in os.listdir(folder):
         match = _NEW.fullmatch(found)
         if match is not None and match[1] in names:
@@ -268,7 +257,7 @@ def remove_new(folder: Path, names: Iterable[str]) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Makes renames inside a folder survive a power cut; Windows cannot open folders."""
+    """Makes renames in a folder durable; Windows cannot open folders."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -279,12 +268,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def _finish(folder: Path) -> None:
-    """Completes the save that counts, and removes what is left of others.
-
-    Raises:
-        CheckpointError: the checkpoint is damaged.
-        OSError: the folder is not writable.
-    """
+    """Completes the valid save, and removes files of others."""
     if os.path.isfile(folder / CONFIG):
         header = read_header(folder)
         name_new(folder, header.files, header.save)
@@ -296,11 +280,7 @@ def _finish(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Keeps writers of one folder apart; some network drives cannot.
-
-    Raises:
-        TimeoutError: another one has not finished for a minute.
-    """
+    """Excludes other writers of a folder; without effect on drives without locks."""
     if sys.platform == "win32":
         yield
         return
@@ -324,12 +304,12 @@ def _wait_for_lock(folder: Path, descriptor: int) -> None:
                     f"another process has been writing to {folder} for {_PATIENCE_S:.0f} seconds"
                 ) from None
             time.sleep(_PAUSE_S)
-        except OSError:  # a drive that knows no locks
+        except OSError:  # a drive without locks
             return
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    """Whether `config.json` says that the folder is ours."""
+    """Whether a folder has a `config.json` of our format."""
     try:
         data = parse_json(read_file(folder / CONFIG, _MAX_BYTES))
     except (OSError, ValueError):
@@ -342,11 +322,7 @@ def _new_name(name: str, save: str) -> str:
 
 
 def _save_of(data: Mapping[str, object], path: Path) -> tuple[str, tuple[str, ...]]:
-    """Id of the save, and its files.
-
-    Raises:
-        CheckpointError: they are no id and no names of files.
-    """
+    """Id and file names of the save."""
     save = data.get("save")
     if save is None:
         return "", ()

@@ -1,4 +1,4 @@
-"""Reads a network from whatever keeps one: our checkpoint, or one of enn-trainer."""
+"""Reads a network from any format: checkpoint folders, `.agent` files, and those of enn-trainer."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from entity_env.agents.rogue_net.enn_trainer.checkpoint import (
     SUFFIX,
     find_enn_checkpoint,
     is_enn_checkpoint,
+    read_enn_checkpoint,
 )
 from entity_env.agents.rogue_net.weights import Weights, expected_tensors, num_bytes
 from entity_env.core.files import read_file
@@ -34,7 +35,7 @@ _MAX_READS: Final = 1000
 
 
 def find_network(path: Path) -> Path:
-    """The folder or file to read: `path` itself, or the checkpoint of the training run in it.
+    """Path of the network: `path` itself, or the checkpoint of the training run in it.
 
     Raises:
         CheckpointError: there is none.
@@ -45,7 +46,7 @@ def find_network(path: Path) -> Path:
         if (theirs := find_enn_checkpoint(path)) is not None:
             return theirs
         return find_checkpoint(path)
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
+    except OSError as error:  # a name that is too long, a folder without permission
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     except CheckpointError as error:
         raise CheckpointError(
@@ -55,39 +56,36 @@ def find_network(path: Path) -> Path:
 
 
 def read_network(path: str | Path) -> Weights:
-    """Reads a network without torch; what is read is checked to fit its own description.
+    """Reads a network without torch, and checks that its tensors fit its description.
 
     Args:
-        path: a checkpoint folder, the folder of a training run, or a checkpoint, a
-            training run or a `.roguenet` archive of enn-trainer, or a `.agent` file.
+        path: a checkpoint folder, the folder of a training run, an `.agent` file, or a checkpoint,
+            a training run or a `.roguenet` archive of enn-trainer.
 
     Raises:
-        CheckpointError: there is none, or it is damaged, or no network has such parts.
+        CheckpointError: there is none, it is damaged, or it describes no network.
         MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
     """
     found = find_network(Path(path))
     if is_agent_file(found):
         return read_agent(found)
     if is_enn_checkpoint(found):
-        # Here: a game that ships a checkpoint of ours does without, and starts the sooner.
-        from entity_env.agents.rogue_net.enn_trainer.checkpoint import read_enn_checkpoint
-
         return read_enn_checkpoint(found)
     header, files = read_checkpoint(found, MODEL)
     return read_model(found, header, files[MODEL])
 
 
 def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]]:
-    """Description and other files of a checkpoint folder of ours, all of one save.
+    """Reads `config.json` and other files of a checkpoint folder, all of one save.
 
-    A program that saves there meanwhile is waited for.
+    Reads again if another process saves there meanwhile.
 
     Args:
-        folder: as `find_checkpoint` found it.
-        names: those of the other files; the optimizer is left out where there is none.
+        folder: see `find_checkpoint`.
+        names: of the other files; the optimizer may be missing.
 
     Raises:
-        CheckpointError: a file is missing or damaged, or the folder is written without a pause.
+        CheckpointError: a file is missing or damaged, or every reading met another save.
     """
     before = _places(folder, names)
     for _ in range(_MAX_READS):
@@ -108,16 +106,7 @@ def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]
 
 
 def read_model(folder: Path, header: Header, content: bytes) -> Weights:
-    """The network in a checkpoint folder of ours.
-
-    Args:
-        folder: the folder, for errors.
-        header: its description.
-        content: of `model.safetensors`.
-
-    Raises:
-        CheckpointError: it is damaged, or does not fit its description.
-    """
+    """Reads the content of `model.safetensors`, and checks that it fits the header."""
     tensors = read_safetensors(content, str(folder / MODEL))
     weights = Weights(header.obs_space, header.action_space, header.config, tensors)
     weights.require_fit(str(folder / MODEL), CONFIG)
@@ -125,7 +114,7 @@ def read_model(folder: Path, header: Header, content: bytes) -> Weights:
 
 
 def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]]:
-    """The description, and where the other files of its save are."""
+    """The header, and the paths of the other files of its save."""
     header = read_header(folder)
     places = {name: header.place_of(folder, name) for name in names}
     is_there = {
@@ -137,11 +126,7 @@ def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]
 
 
 def _max_bytes(folder: Path, header: Header) -> int:
-    """How long a file of a checkpoint may be; the optimizer notes two numbers for each parameter.
-
-    Raises:
-        CheckpointError: no network has such spaces and options.
-    """
+    """Largest size of a file of a checkpoint; the optimizer has two numbers per parameter."""
     try:
         expected = expected_tensors(header.obs_space, header.action_space, header.config)
     except SchemaError as error:
@@ -150,11 +135,6 @@ def _max_bytes(folder: Path, header: Header) -> int:
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
-    """The content of one file of a checkpoint folder.
-
-    Raises:
-        CheckpointError: it cannot be read, is too long, or no regular file.
-    """
     try:
         return read_file(path, max_bytes)
     except OSError as error:

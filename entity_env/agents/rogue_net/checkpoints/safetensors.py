@@ -1,25 +1,24 @@
-"""Tensors in the format of safetensors, read without that package.
+"""Reads and writes tensors in the safetensors format, without that package.
 
-Eight bytes of length, little-endian; a header of that length in JSON, `{name: {"dtype", "shape",
-"data_offsets"}}`, padded with spaces; then the raw data, without gaps. The header is matched entry
-by entry in the order in which safetensors writes it: unlike a general reader of JSON, that never
-costs much more memory than its text.
+8 bytes, the little-endian length of the header; the header, JSON `{name: {"dtype", "shape",
+"data_offsets"}}`; then the data of the tensors, without gaps.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.weights import MAX_TENSORS
-from entity_env.errors import CheckpointError
+from entity_env.errors import CheckpointError, shown
 
-DTYPES: Final = {
+_DTYPES: Final = {
     "BOOL": "|b1",
     "U8": "|u1",
     "I8": "|i1",
@@ -30,113 +29,101 @@ DTYPES: Final = {
     "F32": "<f4",
     "F64": "<f8",
 }
+_NAMES: Final = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 MAX_HEADER: Final = 16 << 20
-"""Bytes; that of the largest network has half of them."""
-_TEXT: Final = r'"((?:[^"\\]++|\\.)*+)"'
-_ENTRY: Final = re.compile(
-    rf"""\s*{_TEXT}\s*:\s*\{{
-      (?: \s*"dtype"\s*:\s*"([A-Z0-9_]{{1,16}})"\s*,
-          \s*"shape"\s*:\s*\[([0-9,\s]*+)\]\s*,
-          \s*"data_offsets"\s*:\s*\[\s*([0-9]{{1,20}})\s*,\s*([0-9]{{1,20}})\s*\]\s*
-        | (?:\s*{_TEXT}\s*:\s*{_TEXT}\s*,?)*+ )
-    \}}\s*(?P<end>,|\}}\s*\Z)""",
-    re.VERBOSE,
-)
-_EMPTY: Final = re.compile(r"\{\s*\}\s*")
+"""Bytes; the header of the largest network has half of them."""
 _MAX_NAME: Final = 1024
 _MAX_DIMENSIONS: Final = 8
 
 
 def read_safetensors(content: bytes, where: str) -> dict[str, NDArray[Any]]:
-    """The tensors of a file, as read-only arrays over its bytes.
+    """The tensors in the content of a file, as read-only arrays that share its memory.
 
     Raises:
-        CheckpointError: it is truncated, or its header does not describe its data.
+        CheckpointError: the file is truncated, or its header does not describe its data.
     """
-    if len(content) < 8:
-        raise _damaged(where, f"it has {len(content)} bytes, fewer than a header")
-    length = int.from_bytes(content[:8], "little")
-    data = memoryview(content)[8 + length :]
-    if length > len(content) - 8:
-        raise _damaged(where, f"a header of {length} bytes is beyond its {len(content)} bytes")
-    if length > MAX_HEADER:
-        raise _damaged(where, f"a header of {length} bytes is longer than {MAX_HEADER}")
     try:
-        header = content[8 : 8 + length].decode()
-    except UnicodeDecodeError as error:
-        raise _damaged(where, f"the header is no text in UTF-8: {error}") from error
+        return _read(content)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"cannot read {where}: {error}; the file is missing or incomplete, copy the whole "
+            "folder"
+        ) from error
+
+
+def write_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
+    """The content of a file with these tensors, sorted by name."""
+    header: dict[str, dict[str, object]] = {}
+    start = 0
+    for name, tensor in sorted(tensors.items()):
+        header[name] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, start + tensor.nbytes],
+        }
+        start += tensor.nbytes
+    text = json.dumps(header, ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    data = [tensors[name].tobytes() for name in header]
+    return b"".join([len(text).to_bytes(8, "little"), text, *data])
+
+
+class _Entry(NamedTuple):
+    """Entry of one tensor in the header; `start` and `stop` count from the end of the header."""
+
+    start: int
+    stop: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def _read(content: bytes) -> dict[str, NDArray[Any]]:
+    length = int.from_bytes(content[:8], "little")
+    begin = 8 + length
+    if length > MAX_HEADER or begin > len(content):
+        raise ValueError(
+            f"a header of {length} bytes is beyond its {len(content)} bytes, or {MAX_HEADER}"
+        )
+    text = content[8:begin]
+    # An entry has 3 brackets in 50 bytes or more. A list of empty lists takes 30 times its text.
+    if text.count(b"[") + text.count(b"{") > 1000 + length // 8:
+        raise ValueError(f"a header of {length} bytes has too many brackets")
+    entries: list[_Entry] = []
+    header = json.loads(text, object_hook=partial(_entry_or_dict, entries))
+    if not isinstance(header, dict):
+        raise ValueError("the header is no object of JSON")
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        if len(name) > _MAX_NAME or not isinstance(entry, _Entry):
+            raise ValueError(f"the header does not say what {name[:80]!r} is")
+    if len(entries) > min(len(header), MAX_TENSORS):
+        raise ValueError(f"the header has more than {MAX_TENSORS} tensors, or a name twice")
     tensors: dict[str, NDArray[Any]] = {}
     filled = 0
-    for name, dtype, shape, start, stop in _entries(header, where):
-        if name in tensors:
-            raise _damaged(where, f"it names {name!r} twice")
-        if start != filled or not start <= stop <= len(data):
-            raise _damaged(where, f"{name!r} is not where the data of the one before it ends")
-        tensors[name] = _array(data[start:stop], name, dtype, shape, where)
-        filled = stop
-    if filled != len(data):
-        raise _damaged(where, f"{len(data) - filled} bytes belong to no tensor")
+    for name, entry in sorted(header.items(), key=lambda item: item[1]):
+        if entry.start != filled or not entry.start <= entry.stop <= len(content) - begin:
+            raise ValueError(f"{name!r} is not where the data of the one before it ends")
+        size = math.prod(entry.shape) * np.dtype(entry.dtype).itemsize
+        if size != entry.stop - entry.start:
+            raise ValueError(
+                f"{name!r} of shape {entry.shape} and {entry.dtype} needs {size} bytes, not "
+                f"{entry.stop - entry.start}"
+            )
+        tensors[name] = np.ndarray(entry.shape, entry.dtype, content, begin + entry.start)
+        filled = entry.stop
+    if begin + filled != len(content):
+        raise ValueError(f"{len(content) - begin - filled} bytes belong to no tensor")
     return tensors
 
 
-def _entries(header: str, where: str) -> list[tuple[str, str, tuple[int, ...], int, int]]:
-    """Name, dtype, shape and place of every tensor, in the order of their places."""
-    entries: list[tuple[str, str, tuple[int, ...], int, int]] = []
-    at, end = 1, "}" if _EMPTY.fullmatch(header) else ","
-    if not header.startswith("{"):
-        raise _damaged(where, "the header is no object of JSON")
-    while end == ",":
-        match = _ENTRY.match(header, at)
-        if match is None:
-            raise _damaged(where, f"the header has something else than a tensor at character {at}")
-        name, dtype, shape, start, stop = match.group(1, 2, 3, 4, 5)
-        if len(entries) == MAX_TENSORS:
-            raise _damaged(where, f"it has more than {MAX_TENSORS} tensors")
-        if dtype is not None:
-            place = int(start), int(stop)
-            entries.append((_name(name, where), dtype, _shape(shape, where), *place))
-        elif name != "__metadata__":
-            raise _damaged(where, f"the header does not say what {name[:80]!r} is")
-        at, end = match.end(), match["end"][0]
-    return sorted(entries, key=lambda entry: entry[3:])
-
-
-def _name(quoted: str, where: str) -> str:
-    try:
-        name = json.loads(f'"{quoted}"') if len(quoted) <= _MAX_NAME else None
-    except ValueError as error:
-        raise _damaged(where, f"a name is no text of JSON: {error}") from error
-    if not isinstance(name, str):
-        raise _damaged(where, f"a name is longer than {_MAX_NAME} characters")
-    return name
-
-
-def _shape(text: str, where: str) -> tuple[int, ...]:
-    parts = text.split(",", _MAX_DIMENSIONS) if text.strip() else []
-    sizes = [part.strip() for part in parts]
-    if len(sizes) > _MAX_DIMENSIONS or not all(s.isdecimal() and len(s) <= 20 for s in sizes):
-        raise _damaged(where, f"the shape [{text[:80]}] is none")
-    return tuple(map(int, sizes))
-
-
-def _array(
-    data: memoryview, name: str, dtype: str, shape: tuple[int, ...], where: str
-) -> NDArray[Any]:
-    if dtype not in DTYPES:
-        raise _damaged(where, f"{name!r} has the dtype {dtype}, which is not read")
-    size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
-    if size != len(data):
-        raise _damaged(
-            where, f"{name!r} of shape {shape} and {dtype} needs {size} bytes, not {len(data)}"
-        )
-    try:
-        array: NDArray[Any] = np.ndarray(shape, DTYPES[dtype], data)
-    except (ValueError, OverflowError) as error:
-        raise _damaged(where, f"{name!r}: {error}") from error
-    return array
-
-
-def _damaged(where: str, what: str) -> CheckpointError:
-    return CheckpointError(
-        f"cannot read {where}: {what}; the file is missing or incomplete, copy the whole folder"
-    )
+def _entry_or_dict(entries: list[_Entry], found: dict[str, Any]) -> _Entry | dict[str, Any]:
+    """Replaces every entry by a smaller object as soon as it is read, and lists it."""
+    match found:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
+            if dtype not in _DTYPES:
+                raise ValueError(f"the dtype {dtype[:80]!r} is not read")
+            if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+                raise ValueError(f"{shown(shape)} is no shape")
+            entries.append(_Entry(start, stop, _DTYPES[dtype], tuple(shape)))
+            return entries[-1]
+    return found

@@ -1,4 +1,4 @@
-"""enn-trainer's file formats, read and written: RON, msgpack tensors, tar archives.
+"""File formats of enn-trainer, read and written: RON, msgpack tensors, tar archives.
 
-Only formats belong here: the network that they describe is built by `torch_net` and `numpy_net`.
+Only formats belong here: `torch_net` and `numpy_net` compute the networks.
 """

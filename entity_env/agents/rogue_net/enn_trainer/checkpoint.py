@@ -1,11 +1,11 @@
 """Checkpoints of enn-trainer: a folder, or a `.roguenet` archive of the same files.
 
-    config.ron            the training configuration, of which `net` makes the network
-    state.ron             the spaces that it was trained for
+    config.ron            the training configuration; `net` describes the network
+    state.ron             its spaces
     state.agent.msgpack   its parameters
 
-Other files (the optimizer's, a value network's) are left alone. Read and written as enn-trainer
-0.1.16 with hyperstate 0.4.4 does. Sources are the packages themselves; nothing in a file is run.
+Other files (of the optimizer, of a value network) are ignored. The format is that of enn-trainer
+0.1.16 with hyperstate 0.4.4, from the source of these packages. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -25,115 +25,22 @@ from entity_env.agents.rogue_net.weights import RELPOS, Weights
 from entity_env.core.files import read_file
 from entity_env.errors import CheckpointError
 
-_BLOCK: Final = 512
-_REGULAR: Final = (b"0", b"\0", b"7")
-_FOLDER: Final = b"5"
-_LONG_NAME: Final = b"L"
-_EXTENDED: Final = b"x"
-_IGNORED: Final = (b"g", b"K")
-_MAX_MEMBERS: Final = 1000
-_MAX_PATH: Final = 1 << 16
-
-
-def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
-    """The content of every regular file by its base name.
-
-    Raises:
-        CheckpointError: it is truncated or no tar archive, or holds links, devices, sparse files,
-            or two files of one name.
-    """
-    members: dict[str, memoryview] = {}
-    view = memoryview(content)
-    at, path = 0, None
-    for _ in range(_MAX_MEMBERS):
-        header = content[at : at + _BLOCK]
-        if header == bytes(_BLOCK):
-            return members
-        kind, size = _kind_and_size(header, f"{where}: byte {at}")
-        start = at + _BLOCK
-        at = start + (size + _BLOCK - 1) // _BLOCK * _BLOCK
-        if start + size > len(content):
-            raise CheckpointError(
-                f"{where}: byte {start}: a file of {size} bytes is beyond the end: "
-                "the archive is incomplete"
-            )
-        if kind in (_LONG_NAME, _EXTENDED):
-            told = bytes(view[start : start + min(size, _MAX_PATH)])
-            path = _long_path(kind, told, f"{where}: byte {start}") or path
-            continue
-        if kind in _IGNORED:
-            continue
-        name = (path or _path(header)).rstrip("/").rpartition("/")[2]
-        path = None
-        if kind == _FOLDER:
-            continue
-        if kind not in _REGULAR:
-            raise CheckpointError(
-                f"{where}: {name!r} is no regular file but of kind {kind!r}: pack plain files only"
-            )
-        if name in members:
-            raise CheckpointError(f"{where} holds more than one file {name!r}")
-        members[name] = view[start : start + size]
-    raise CheckpointError(f"{where} has more than {_MAX_MEMBERS} members, or no end")
-
-
-def _kind_and_size(header: bytes, where: str) -> tuple[bytes, int]:
-    """Type and size that a header tells, after its checksum is found right."""
-    if len(header) < _BLOCK:
-        raise CheckpointError(f"{where}: expected one more header: the archive is incomplete")
-    checksum = sum(header[:148]) + sum(header[156:]) + 8 * ord(" ")
-    if _octal(header[148:156], where) != checksum:
-        raise CheckpointError(f"{where}: this is no header of an uncompressed tar archive")
-    return header[156:157], _octal(header[124:136], where)
-
-
-def _octal(field: bytes, where: str) -> int:
-    digits = field.strip(b" \0")
-    if not digits:
-        return 0
-    if digits.strip(b"01234567"):
-        raise CheckpointError(f"{where}: {field!r} is no octal number of a tar archive")
-    return int(digits, 8)
-
-
-def _path(header: bytes) -> str:
-    name = header[:100].partition(b"\0")[0]
-    if header[257:262] == b"ustar" and header[263:265] == b"00":
-        name = header[345:500].partition(b"\0")[0] + b"/" + name
-    return name.decode(errors="replace")
-
-
-def _long_path(kind: bytes, content: bytes, where: str) -> str | None:
-    """The path of the next member, from a member that only tells it.
-
-    Raises:
-        CheckpointError: the next member is sparse: its bytes are not those of the file.
-    """
-    if kind == _LONG_NAME:
-        return content.partition(b"\0")[0].decode(errors="replace")
-    for record in content.split(b"\n"):  # "length key=value"
-        key, _, value = record.partition(b" ")[2].partition(b"=")
-        if key.startswith(b"GNU.sparse."):
-            raise CheckpointError(
-                f"{where}: a sparse file: pack plain files only, without --sparse"
-            )
-        if key == b"path":
-            return value.decode(errors="replace")
-    return None
-
-
 CONFIG: Final = "config.ron"
 STATE: Final = "state.ron"
 AGENT: Final = "state.agent.msgpack"
 FILES: Final = (CONFIG, STATE, AGENT)
 SUFFIX: Final = ".roguenet"
-"""Of an archive of these files."""
+"""Suffix of an archive of these files."""
 LATEST: Final = "latest-step*"
-"""The checkpoint in the folder of a training run; there is only ever one."""
+"""Name of the checkpoint in the folder of a training run."""
+MAX_BYTES: Final = 1 << 30
+_BLOB: Final = "<blob:msgpack>"
+_MAX_MEMBERS: Final = 1000
+_MAX_PATH: Final = 1 << 16
 
 
 def is_enn_checkpoint(path: Path) -> bool:
-    """Whether `path` is a folder with such a checkpoint, or looks like an archive of one."""
+    """Whether `path` is a folder with a `config.ron`, or a file with the suffix of an archive."""
     return (path / CONFIG).is_file() or (path.suffix == SUFFIX and path.is_file())
 
 
@@ -143,16 +50,12 @@ def find_enn_checkpoint(path: Path) -> Path | None:
     return next((place for place in (path, *newest_first) if is_enn_checkpoint(place)), None)
 
 
-MAX_BYTES: Final = 1 << 30
-_BLOB: Final = "<blob:msgpack>"
-
-
 def read_enn_checkpoint(path: Path) -> Weights:
     """Reads a folder or an archive.
 
     Raises:
-        CheckpointError: a file is missing, damaged, too large, or not what such a checkpoint
-            holds; or rogue-net itself could not run the network.
+        CheckpointError: a file is missing, damaged, too large, or of another format; or rogue-net
+            itself could not run the network.
         MissingExtraError: msgpack is not installed.
     """
     if path.is_dir():
@@ -167,14 +70,9 @@ def read_enn_checkpoint(path: Path) -> Weights:
 
 
 def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
-    """Makes a network of the contents of `FILES`.
+    """Reads the contents of `FILES`, by name; `where` is their folder, for errors.
 
-    Args:
-        files: content by name.
-        where: what to call their place in an error.
-
-    Raises:
-        CheckpointError, MissingExtraError: as `read_enn_checkpoint`.
+    Raises as `read_enn_checkpoint`.
     """
     config_name, state_name, agent_name = (f"{where}{os.sep}{name}" for name in FILES)
     state = parse_ron(files[STATE], state_name)
@@ -184,7 +82,7 @@ def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
     if agent != _BLOB:
         raise CheckpointError(
             f"{state_name}: the agent is kept as {str(agent)[:40]!r}, expected {_BLOB!r}: older "
-            "forms are pickles, which could run any code; save it anew with hyperstate 0.4 or later"
+            "forms are pickles, which could run any code; save it with hyperstate 0.4 or later"
         )
     obs_space, action_space = spaces_from_ron(state, state_name)
     config = config_from_ron(parse_ron(files[CONFIG], config_name), config_name)
@@ -194,8 +92,70 @@ def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
     return weights
 
 
+def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
+    """The content of every regular file by its base name.
+
+    `tarfile` reads the headers one by one. Its archives are not used: on some releases of Python a
+    crafted one takes minutes or more memory than there is (CVE-2024-6232, CVE-2025-8194).
+
+    Raises:
+        CheckpointError: it is truncated or no tar archive, or holds links, devices, sparse files,
+            or two files of one name.
+    """
+    import tarfile  # here: a shipped agent needs none
+
+    members: dict[str, memoryview] = {}
+    at, path, block = 0, None, tarfile.BLOCKSIZE
+    for _ in range(_MAX_MEMBERS):
+        place, header = f"{where}: byte {at}", content[at : at + block]
+        if header == bytes(block):
+            return members
+        try:
+            info = tarfile.TarInfo.frombuf(header, "utf-8", "replace")
+        except tarfile.HeaderError as error:
+            raise CheckpointError(
+                f"{place}: {error}: the archive is incomplete, or no uncompressed tar archive"
+            ) from error
+        data = memoryview(content)[at + block : at + block + info.size]
+        if info.size != len(data):
+            raise CheckpointError(
+                f"{place}: a file of {info.size} bytes is beyond the end of the archive"
+            )
+        at += block + -(-info.size // block) * block
+        if info.type in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
+            path = _long_path(info.type, bytes(data[:_MAX_PATH]), place) or path
+            continue
+        if info.type in (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK):
+            continue
+        name = (path or info.name).rstrip("/").rpartition("/")[2]
+        path = None
+        if info.isdir():
+            continue
+        if not info.isreg() or info.type == tarfile.GNUTYPE_SPARSE:
+            raise CheckpointError(
+                f"{where}: {name!r} is no regular file but of type {info.type!r}: pack plain files"
+            )
+        if name in members:
+            raise CheckpointError(f"{where} holds more than one file {name!r}")
+        members[name] = data
+    raise CheckpointError(f"{where} has more than {_MAX_MEMBERS} members, or no end")
+
+
+def _long_path(kind: bytes, content: bytes, place: str) -> str | None:
+    """The path of the next member, which this one describes; refuses sparse files."""
+    if kind == b"L":
+        return content.partition(b"\0")[0].decode(errors="replace")
+    for record in content.split(b"\n"):  # "length key=value"
+        key, _, value = record.partition(b" ")[2].partition(b"=")
+        if key.startswith(b"GNU.sparse."):
+            raise CheckpointError(f"{place}: a sparse file: pack plain files, without --sparse")
+        if key == b"path":
+            return value.decode(errors="replace")
+    return None
+
+
 def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
-    """The tensors as rogue-net names them: every block has its own name for relative positions."""
+    """The tensors of rogue-net, where every block has copies of those of relative positions."""
     shared = {name: t for name, t in weights.tensors.items() if name.startswith(RELPOS)}
     tensors = dict(weights.tensors)
     for i in range(weights.config.n_layer):
@@ -206,7 +166,7 @@ def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
 def _without_copies(
     tensors: dict[str, NDArray[Any]], n_layer: int, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Drops the second names of relative positions, after they are found to say the same."""
+    """Drops the copies of the tensors of relative positions, after a check that they are equal."""
     shared = [name for name in tensors if name.startswith(RELPOS)]
     for name in shared:
         for i in range(n_layer):

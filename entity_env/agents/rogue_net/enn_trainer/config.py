@@ -1,13 +1,16 @@
-"""The configuration and the spaces of an enn-trainer checkpoint, as ours."""
+"""Configuration and spaces of an enn-trainer checkpoint, from RON and to RON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.config import (
+    RelposEncodingConfig,
+    RogueNetConfig,
+    TranslationConfig,
+)
 from entity_env.agents.rogue_net.enn_trainer.ron import Ron, Struct
-from entity_env.agents.rogue_net.options import RelposEncodingConfig, TranslationConfig
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -23,8 +26,8 @@ LAST_VERSION: Final = 4
 
 _Value = TypeVar("_Value")
 
-# What a setting that is left out meant in versions up to the one named; see the upgrade rules of
-# enn-trainer 0.1.16. Version 4 means the defaults of our own classes.
+# Defaults of missing settings in versions up to the key; see the upgrade rules of enn-trainer
+# 0.1.16. In version 4 they are the defaults of our classes.
 _OLD_NET: Final = {1: {"n_layer": 1, "d_model": 64}}
 _OLD_RELPOS: Final[Mapping[int, Mapping[str, bool]]] = {
     0: {"per_entity_values": True},
@@ -36,11 +39,7 @@ _NET: Final = {*_SIZES, *_WITHOUT_EFFECT, "pooling", "relpos_encoding", "transla
 
 
 def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
-    """The network that a `config.ron` describes.
-
-    Raises:
-        CheckpointError: it is of a later version, or describes no network that rogue-net runs.
-    """
+    """The network of a `config.ron`; raises CheckpointError if rogue-net could not run it."""
     train = _struct(ron, "TrainConfig", where)
     version = _get(train, "version", int, where)
     if not 0 <= version <= LAST_VERSION:
@@ -59,9 +58,9 @@ def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
     settings = {**_old(_OLD_NET, version), **net.fields}
     try:
         return RogueNetConfig(
-            **{name: _integer(settings, name, where) for name in _SIZES if name in settings},
-            relpos_encoding=_relpos(net.fields.get("relpos_encoding"), version, where),
-            translation=_option(TranslationConfig, net.fields.get("translation"), {}, where),
+            **{name: settings[name] for name in _SIZES if name in settings},
+            relpos_encoding=_option(net, "relpos_encoding", _old(_OLD_RELPOS, version), where),
+            translation=_option(net, "translation", {}, where),
         )
     except UsageError as error:
         raise CheckpointError(f"{where}: {error}") from error
@@ -82,11 +81,7 @@ def config_to_ron(config: RogueNetConfig) -> Struct:
 
 
 def spaces_from_ron(state: Struct, where: str) -> tuple[ObsSpace, dict[ActionName, ActionSpace]]:
-    """The spaces that a `state.ron` describes; the order of its maps counts.
-
-    Raises:
-        CheckpointError: they are missing, or of another form.
-    """
+    """The spaces of a `state.ron`, in the order of its maps."""
     obs = _struct(state.fields.get("obs_space"), "ObsSpace", where)
     entities = _get(obs, "entities", dict, where)
     actions = _get(state, "action_space", dict, where)
@@ -114,7 +109,7 @@ def spaces_to_ron(
     """The fields `obs_space` and `action_space` of a `state.ron`.
 
     Raises:
-        CheckpointError: an action that enn-trainer does not know.
+        CheckpointError: an action that enn-trainer does not support.
     """
     entities: dict[str | int | bool, Ron] = {
         name: Struct("Entity", {"features": [*entity.features]})
@@ -155,25 +150,14 @@ def _action_to_ron(name: ActionName, space: ActionSpace) -> Struct:
             return Struct("SelectEntityActionSpace")
         case _:
             raise CheckpointError(
-                f"action {name!r} chooses real numbers, which enn-trainer does not know: "
-                "save the network as a checkpoint of ours"
+                f"action {name!r} chooses real numbers, which enn-trainer does not support: "
+                "save the network as a checkpoint of entity_env"
             )
 
 
-def _relpos(ron: Ron, version: int, where: str) -> RelposEncodingConfig | None:
-    return _option(RelposEncodingConfig, ron, _old(_OLD_RELPOS, version), where)
-
-
-def _option(
-    cls: type[_Value], ron: Ron, old_defaults: Mapping[str, object], where: str
-) -> _Value | None:
-    if ron is None:
-        return None
-    fields: dict[str, Any] = {**old_defaults, **_struct(ron, cls.__name__, where).fields}
-    try:
-        return cls(**fields)
-    except TypeError as error:  # a setting that is missing or unknown
-        raise CheckpointError(f"{where}: {cls.__name__}: {error}") from error
+def _option(net: Struct, name: str, old: Mapping[str, Any], where: str) -> Any:  # noqa: ANN401 - RogueNetConfig checks it
+    option = net.fields.get(name)
+    return None if option is None else {**old, **_struct(option, name, where).fields}
 
 
 def _option_to_ron(option: RelposEncodingConfig | TranslationConfig | None) -> Ron:
@@ -197,7 +181,7 @@ def _old(defaults: Mapping[int, Mapping[str, Any]], version: int) -> dict[str, A
 
 
 def _struct(ron: Ron, name: str, where: str) -> Struct:
-    """Whatever the struct is called: a class of their own may stand for enn-trainer's."""
+    """Checks that it is a struct, of any name: subclasses have other names."""
     if not isinstance(ron, Struct):
         raise CheckpointError(f"{where}: expected {name}(…), got a {type(ron).__name__}")
     return ron
@@ -210,13 +194,6 @@ def _get(struct: Struct, key: str, cls: type[_Value], where: str) -> _Value:
             f"{where}: {struct.name[:80] or 'the struct'} needs a {cls.__name__} under {key!r}, "
             f"got a {type(value).__name__}"
         )
-    return value
-
-
-def _integer(settings: Mapping[str, object], key: str, where: str) -> int:
-    value = settings[key]
-    if type(value) is not int:
-        raise CheckpointError(f"{where}: {key} must be an integer, got {str(value)[:80]}")
     return value
 
 

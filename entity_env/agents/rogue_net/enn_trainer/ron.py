@@ -1,8 +1,8 @@
-"""Reads RON, the notation of enn-trainer's configuration files, as python-ron writes it.
+"""Reads and writes RON, the format of enn-trainer's configuration files, as python-ron does.
 
 Structs with names, maps in order, lists and tuples, text with escapes, numbers, `true`, `false`
-and `None`; a value that may be `None` stands there without `Some`. What is read is plain data, and
-costs a small multiple of the text: nesting, length of texts and number of values are bounded.
+and `None`; optional values have no `Some`. The result is plain data and takes a small multiple of
+the memory of the text: nesting, length of texts and number of values are bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ron: TypeAlias = (
 MAX_BYTES: Final = 4 << 20
 MAX_DEPTH: Final = 32
 MAX_TEXT: Final = 1 << 16
-"""Characters of one text, name or number."""
+"""Largest number of characters of one text, name or number."""
 
 _TOKEN: Final = re.compile(
     r"""[ \t\r\n]*(?:
@@ -58,11 +58,7 @@ class Struct:
 
 
 def parse_ron(content: bytes, where: str) -> Ron:
-    """Reads one value.
-
-    Args:
-        content: the file.
-        where: what to call it in an error.
+    """Reads one value; `where` names the file in errors.
 
     Raises:
         CheckpointError: it is not RON, or beyond the bounds; names line and column.
@@ -80,12 +76,12 @@ def parse_ron(content: bytes, where: str) -> Ron:
 
 
 class _Reader:
-    """One token ahead: `kind` and `token` are the one that comes, `at` is where it begins."""
+    """Parser with one token of lookahead: its kind, its text, and where it begins."""
 
     def __init__(self, text: str, where: str) -> None:
         self._text, self._where = text, where
-        # A legal file spends more than 16 characters on a value. Without a bound a list of empty
-        # lists would take twenty times the memory of its text.
+        # A legal file has more than 16 characters per value. Without a bound a list of empty lists
+        # would take 20 times the memory of its text.
         self._values_left = 1000 + len(text) // 16
         self._next = 0
         self._advance()
@@ -175,7 +171,7 @@ class _Reader:
         return items
 
     def _items(self, end: str, add: Callable[[], None]) -> None:
-        """What stands between brackets, divided by commas; one more at the end is fine."""
+        """Reads items between brackets, with an optional trailing comma."""
         self._advance()
         while not (self._token == end and self._kind == "sign"):
             add()
@@ -190,7 +186,7 @@ class _Reader:
         self._advance()
 
     def _number(self, kind: str, token: str) -> int | float:
-        if len(token) > _MAX_DIGITS:  # Python refuses to read integers of some thousand digits
+        if len(token) > _MAX_DIGITS:  # Python does not read integers of more than 4300 digits
             self._fail(f"a number of at most {_MAX_DIGITS} digits")
         return int(token) if kind == "int" else float(token)
 
@@ -220,10 +216,10 @@ _SIMPLE_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\
 
 
 def write_ron(value: Ron, indent: str = "") -> str:
-    """One value as text, an item a line.
+    """One value as text, one item per line.
 
     Raises:
-        ValueError: an infinite number or one that is none, which python-ron does not read.
+        ValueError: an infinite number or NaN, which python-ron does not read.
     """
     match value:
         case None:
@@ -231,11 +227,11 @@ def write_ron(value: Ron, indent: str = "") -> str:
         case bool():
             return "true" if value else "false"
         case float():
-            return _float(value)
+            return _write_float(value)
         case int():
             return str(value)
         case str():
-            return _text(value)
+            return _quoted(value)
         case list():
             return _items("[", [write_ron(item, indent + _INDENT) for item in value], "]", indent)
         case dict():
@@ -258,11 +254,11 @@ def _items(opening: str, items: list[str], closing: str, indent: str) -> str:
     return f"{opening}\n{lines}{indent}{closing}"
 
 
-def _float(value: float) -> str:
+def _write_float(value: float) -> str:
     if not math.isfinite(value):
         raise ValueError(f"RON for python-ron cannot hold the number {value}")
     return repr(value)
 
 
-def _text(value: str) -> str:
+def _quoted(value: str) -> str:
     return '"' + "".join(_SIMPLE_ESCAPES.get(character, character) for character in value) + '"'

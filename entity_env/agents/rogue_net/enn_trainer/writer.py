@@ -1,4 +1,4 @@
-"""Writes a network as a checkpoint that enn-trainer and rogue-net load."""
+"""Writes checkpoints for enn-trainer and rogue-net."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from entity_env.agents.rogue_net.enn_trainer.ron import Struct, write_ron
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.errors import CheckpointError
 
-# torch's ModuleDict, which holds rogue-net's parts by name, has these for itself.
+# Attributes of torch's ModuleDict, which holds the parts of rogue-net by name.
 _TAKEN: Final = """
     T_destination add_module apply bfloat16 buffers call_super_init children clear compile cpu
     cuda double dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter
@@ -50,17 +50,17 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
     """Writes a checkpoint of enn-trainer to the folder `path`, without an optimizer.
 
     Args:
-        path: the folder; it is made, and those above it. Of a checkpoint of enn-trainer that is
-            there the same files are replaced, and no others.
+        path: the folder, made if it does not exist. Of a checkpoint of enn-trainer in it only the
+            same files are replaced.
         weights: the network.
-        step: decisions that it learnt from.
+        step: number of decisions that it was trained on.
 
     Raises:
-        CheckpointError: something that rogue-net does not know: an action that chooses real
-            numbers, or a name that its modules cannot have.
+        CheckpointError: rogue-net does not support it: a continuous action, or a name that its
+            modules cannot have.
         MissingExtraError: msgpack is not installed.
-        OSError: the disk is full or not writable; what was there stays readable.
-        UsageError: `path` is a file, or a folder that holds something else.
+        OSError: the disk is full or not writable; the previous checkpoint stays readable.
+        UsageError: `path` is a file, or a folder with other files.
     """
     _require_names(weights)
     spaces = spaces_to_ron(weights.obs_space, weights.action_space)
@@ -84,7 +84,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
             "next_eval_step": None,
             "agent": "<blob:msgpack>",
             "value_function": None,
-            "optimizer": "<blob:msgpack>",  # read only by whoever goes on training
+            "optimizer": "<blob:msgpack>",  # read only to resume a training
             "vf_optimizer": None,
             **spaces,
         },
@@ -106,7 +106,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
 
 
 def refused_names(names: Iterable[str]) -> list[str]:
-    """Those that cannot name a module of torch, and so no entity or action of rogue-net."""
+    """Names that no module of torch, and so no entity or action of rogue-net, can have."""
     taken = _TAKEN.split()
     return [name for name in names if not name or "." in name or name in taken or name[0] == "_"]
 

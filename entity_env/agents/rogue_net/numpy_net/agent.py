@@ -1,9 +1,10 @@
-"""NumpyAgent: a trained network that plays without torch."""
+"""NumpyAgent: an agent that computes its network without torch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,47 +15,181 @@ from entity_env.agents.rogue_net.neural_agent import Choosing, Samples, TrainedA
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     FORBIDDEN,
     CategoricalArrays,
+    Distribution,
     GaussianArrays,
     bounds,
-    choose,
     choose_label,
-    tempered,
 )
 from entity_env.agents.rogue_net.numpy_net.functions import softmax
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
-from entity_env.agents.rogue_net.numpy_net.single_observation import Asked, One, OneReader
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.batching.observation_batcher import ObservationWriter
-from entity_env.core.observation import Observation
-from entity_env.core.spaces import ActionName, ContinuousActionSpace
+from entity_env.core.action_request import MASK_OF_SPACE
+from entity_env.core.observation import ActionMask, Observation, SelectEntityActionMask
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.core.validation import as_mask
 from entity_env.core.vec_obs import VecActions
 from entity_env.errors import CheckpointError, SchemaError
 
 Float: TypeAlias = NDArray[np.float32]
+
+
+class _RequestedAction(NamedTuple):
+    """A requested action; every actor has an allowed choice."""
+
+    name: ActionName
+    actors: NDArray[np.int64]
+    """`(num_actors,)` index of every actor."""
+    actees: NDArray[np.int64] | None
+    """`(num_actees,)` index of every entity that can be selected."""
+    allowed: NDArray[np.bool_] | None
+    """`(num_actors, num_choices)`; None = everything."""
+
+
+class _SingleObservation(NamedTuple):
+    """One observation.
+
+    Args:
+        own: per type in the observation `(num_entities, num_features)`.
+        shared: `(num_global_features,)`.
+        visible: `(num_entities,)`, the entity of global actions included; None = all are.
+        asked: the requested actions.
+    """
+
+    own: dict[EntityName, Float]
+    shared: Float
+    visible: NDArray[np.bool_] | None
+    asked: list[_RequestedAction]
+
+
+class SingleObservationReader:
+    """Reads single observations of these spaces as arrays, without making a batch of them.
+
+    Only the common form: arrays of numbers of the right shape, and masks that fit. For everything
+    else `read` returns None, and the caller makes a batch, which converts, checks and raises.
+    """
+
+    def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
+        self._obs_space = obs_space
+        self._actions = action_space
+        self._widths = [(name, len(each.features)) for name, each in obs_space.entities.items()]
+        self._num_shared = len(obs_space.global_features)
+        self._num_global = int(
+            any(isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values())
+        )
+
+    def read(self, observation: Observation) -> _SingleObservation | None:
+        """The observation; None unless it has the common form."""
+        own = self._features(observation)
+        if own is None or len(observation.global_features) != self._num_shared:
+            return None
+        try:
+            shared = _as_float(np.asarray(observation.global_features))
+            visible = self._visible(observation, own) if observation.visible else None
+            asked = [
+                self._asked(name, mask, observation) for name, mask in observation.actions.items()
+            ]
+        except (SchemaError, LookupError, TypeError, ValueError):
+            return None
+        if shared.ndim != 1 or not all(asked):
+            return None
+        return _SingleObservation(
+            own, shared, visible, [each for each in asked if each is not None]
+        )
+
+    def _features(self, observation: Observation) -> dict[EntityName, Float] | None:
+        given = observation.features
+        own: dict[EntityName, Float] = {}
+        for name, width in self._widths:
+            rows = given.get(name)
+            if rows is None:
+                continue
+            if type(rows) is not np.ndarray or rows.ndim != 2 or rows.shape[1] != width:
+                return None
+            if rows.dtype.kind not in "fiub":
+                return None
+            own[name] = _as_float(rows)
+        return own if len(own) == len(given) else None
+
+    def _visible(
+        self, observation: Observation, own: Mapping[EntityName, Float]
+    ) -> NDArray[np.bool_]:
+        hidden = observation.visible
+        if not hidden.keys() <= self._obs_space.entities.keys():
+            raise LookupError
+        flags = [
+            as_mask(np.asarray(hidden[name])[None], (1, len(rows)), name)[0]
+            if name in hidden
+            else np.ones(len(rows), dtype=np.bool_)
+            for name, rows in own.items()
+        ]
+        return np.concatenate([*flags, np.ones(self._num_global, dtype=np.bool_)])
+
+    def _asked(
+        self, name: ActionName, mask: ActionMask, observation: Observation
+    ) -> _RequestedAction | None:
+        space = self._actions[name]
+        if type(mask) is not MASK_OF_SPACE[type(space)]:
+            return None
+        actors = observation.actor_indices(name, self._obs_space)
+        actees = None
+        if isinstance(mask, SelectEntityActionMask):
+            actees = observation.actee_indices(name, self._obs_space)
+        num_choices = _num_choices(space, actees)
+        given = getattr(mask, "mask", None)
+        if given is None:
+            can_choose = num_choices or not len(actors)
+            return _RequestedAction(name, actors, actees, None) if can_choose else None
+        allowed = as_mask(given, (len(actors), num_choices), name)
+        return (
+            _RequestedAction(name, actors, actees, allowed) if allowed.any(axis=1).all() else None
+        )
+
+
+def _as_float(array: NDArray[Any]) -> Float:
+    """As float32; larger numbers become infinite, which the network detects."""
+    if array.dtype == np.float32:
+        return array
+    with np.errstate(over="ignore"):  # a microsecond, so only where it is needed
+        return array.astype(np.float32)
+
+
+def _num_choices(space: ActionSpace, actees: NDArray[np.int64] | None) -> int:
+    if isinstance(space, ContinuousActionSpace):
+        return len(space)
+    if isinstance(space, SelectEntityActionSpace):
+        return 0 if actees is None else len(actees)
+    return len(space)
+
+
 Choice: TypeAlias = tuple[dict[ActionName, Samples], dict[ActionName, Float]]
-"""Per action what was chosen, and the probabilities of all choices."""
+"""Samples and probabilities, see `TrainedAgent.choose`."""
 
 
 class NumpyAgent(TrainedAgent):
-    """Plays as a trained network decides, with numpy alone; tells all probabilities.
+    """Acts by a trained network, computed in numpy.
 
-    A decision on one observation takes a fraction of the time that torch needs. The same seed makes
-    the same draws wherever it runs, but others than `NeuralAgent` does.
+    A decision on one observation takes a fraction of the time that torch needs. The same seed gives
+    the same samples on every machine, but others than those of `NeuralAgent`.
 
     Args:
-        weights: the network, which fits its own description.
-        greedy: take what is most probable, of real numbers the mean; otherwise draw, as in
-            training.
-        temperature: how evenly it draws, see `Choosing`; 1 = as in training.
-        seed: the same seed and game make the same draws; None = a fresh one.
-        adapt: plays also in a game that shows more than the network was trained for; see
-            `TrainedAgent`.
+        weights: a network that fits its own description, see `Weights.require_fit`.
+        greedy, temperature: see `Choosing`.
+        seed: of the samples; None = a random one.
+        adapt: see `TrainedAgent`.
 
     Raises:
         UsageError: a temperature that is not above 0.
-        CheckpointError: at once, when no network has such parts; and on the first decision, when
-            the game declared another schema than the network was trained for, see `TrainedAgent`.
+        CheckpointError: no network has such parts; later as `TrainedAgent`.
     """
 
     def __init__(
@@ -74,7 +209,7 @@ class NumpyAgent(TrainedAgent):
             raise CheckpointError(str(error)) from error
         self.weights = weights
         self._rng = np.random.default_rng(seed)
-        self._reader = OneReader(obs_space, action_space)
+        self._reader = SingleObservationReader(obs_space, action_space)
         self._writer = ObservationWriter(obs_space, action_space, "the observation".format)
 
     @classmethod
@@ -113,11 +248,10 @@ class NumpyAgent(TrainedAgent):
         return chosen, probs
 
     def choose_batch(self, obs: Batch) -> VecActions:
-        distributions, _ = self._net.distributions(obs)
-        return choose(tempered(distributions, self.choosing.temperature), self.choosing, self._rng)
+        return self._sample(self._distributions(obs))
 
-    def _encode(self, one: One) -> Float | None:
-        """Vectors of actors and actees, action after action; None when there are none."""
+    def _encode(self, one: _SingleObservation) -> Float | None:
+        """Embeddings of actors and actees, action after action; None when there are none."""
         asked = [each for action in one.asked for each in (action.actors, action.actees)]
         present = [each for each in asked if each is not None and len(each)]
         if not present:
@@ -125,7 +259,7 @@ class NumpyAgent(TrainedAgent):
         wanted = present[0] if len(present) == 1 else np.concatenate(present)
         return self._fused.encode(one.own, one.shared, one.visible, wanted)
 
-    def _probs(self, asked: Asked, actors: Float, actees: Float) -> Float:
+    def _probs(self, asked: _RequestedAction, actors: Float, actees: Float) -> Float:
         if asked.actees is None:
             logits = self._fused.score_labels(asked.name, actors)
         else:
@@ -136,7 +270,9 @@ class NumpyAgent(TrainedAgent):
             logits = np.where(asked.allowed, logits, FORBIDDEN)
         return softmax(logits) if logits.size else logits
 
-    def _numbers(self, asked: Asked, space: ContinuousActionSpace, actors: Float) -> Float:
+    def _numbers(
+        self, asked: _RequestedAction, space: ContinuousActionSpace, actors: Float
+    ) -> Float:
         mean = self._fused.score_labels(asked.name, actors)
         log_std = self.weights.tensors[f"action_heads.{asked.name}.log_std"]
         numbers = GaussianArrays(asked.actors, mean, log_std, *bounds(space))
@@ -145,18 +281,31 @@ class NumpyAgent(TrainedAgent):
         )
 
     def _choose_from_batch(self, observation: Observation) -> Choice:
-        """The same by way of a batch of one, which checks everything and says what is wrong."""
+        """`choose` by a batch of one observation, which converts and checks everything."""
         self._writer.clear()
         self._writer.add(observation)
         flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
         batch = self._writer.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
-        distributions, _ = self._net.distributions(batch)
-        distributions = tempered(distributions, self.choosing.temperature)
+        distributions = self._distributions(batch)
         return (
-            choose(distributions, self.choosing, self._rng),
+            self._sample(distributions),
             {
                 name: each.probs
                 for name, each in distributions.items()
                 if isinstance(each, CategoricalArrays)
             },
         )
+
+    def _distributions(self, obs: Batch) -> dict[ActionName, Distribution]:
+        """The distributions of a batch, at the temperature of this agent."""
+        distributions, _ = self._net.distributions(obs)
+        temperature = self.choosing.temperature
+        if temperature == 1.0:
+            return distributions
+        return {name: each.at_temperature(temperature) for name, each in distributions.items()}
+
+    def _sample(
+        self, distributions: Mapping[ActionName, Distribution]
+    ) -> dict[ActionName, Samples]:
+        greedy = self.choosing.greedy
+        return {name: each.choose(greedy, self._rng) for name, each in distributions.items()}

@@ -1,13 +1,12 @@
-"""What actors would do, as arrays: what `torch_distributions` is for torch.
+"""Action distributions of a batch, in numpy.
 
-See there for what samples and actions are, and for how real numbers are bounded.
+`torch_net.distributions` describes samples, actions, and the bounds of continuous actions.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -15,9 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.neural_agent import Choosing, Samples
-from entity_env.agents.rogue_net.numpy_net.functions import log_softmax
-from entity_env.core.spaces import ActionName, ContinuousActionSpace
+from entity_env.core.spaces import ContinuousActionSpace
 
 Float: TypeAlias = NDArray[np.float32]
 
@@ -27,7 +24,7 @@ FORBIDDEN: Final = np.float32(-1e30)
 
 @dataclass(frozen=True, slots=True)
 class CategoricalArrays:
-    """Which label or entity every actor would choose.
+    """Probabilities of the labels or entities that every actor can choose.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
@@ -42,10 +39,10 @@ class CategoricalArrays:
     def of(
         cls, rows: NDArray[np.int64], logits: Float, allowed: NDArray[np.bool_] | None
     ) -> CategoricalArrays:
-        """Normalizes logits over what is allowed; None allows everything."""
+        """Normalizes logits over the allowed choices; None = all."""
         if allowed is not None:
             logits = np.where(allowed, logits, FORBIDDEN)
-        return cls(rows, log_softmax(logits))
+        return cls(rows, _log_softmax(logits))
 
     @property
     def probs(self) -> Float:
@@ -54,18 +51,18 @@ class CategoricalArrays:
         return probs
 
     def choose(self, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-        """`(num_actors,)`: what is most probable, or a draw."""
+        """`(num_actors,)`: see `choose_label`."""
         return choose_label(self.probs, greedy, rng)
 
     def at_temperature(self, temperature: float) -> CategoricalArrays:
         """The probabilities to the power of `1 / temperature`, normalized."""
         logits = np.maximum(self.logprobs / np.float32(temperature), FORBIDDEN)
-        return replace(self, logprobs=log_softmax(logits))
+        return replace(self, logprobs=_log_softmax(logits))
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianArrays:
-    """Which real numbers every actor would choose, in half ranges from the middle of the bounds.
+    """Normal distribution of the numbers of every actor, in half ranges around the middle.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
@@ -89,7 +86,7 @@ class GaussianArrays:
             samples = samples + deviation * noise
         # Halved before they are added: the sum of two float32 can exceed the largest one.
         low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
-        # What lies beyond the bounds is not taken from here, and may be more than a float32 holds.
+        # Samples beyond the bounds, which may be infinite, are replaced below.
         within = np.clip(samples, -1.0, 1.0)
         inside = np.clip(low + high + (high - low) * within, self.low, self.high)
         above = np.where(samples >= 1.0, self.high, inside)
@@ -105,7 +102,7 @@ Distribution: TypeAlias = CategoricalArrays | GaussianArrays
 
 
 def choose_label(probs: Float, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """`(num_actors,)`: the most probable choice of every actor, or a draw.
+    """`(num_actors,)`: the most probable choice of every actor, or a sample.
 
     Args:
         probs: `(num_actors, num_choices)`, positive for at least one choice of each actor.
@@ -116,31 +113,19 @@ def choose_label(probs: Float, greedy: bool, rng: np.random.Generator) -> NDArra
     if len(probs) == 1:  # the same as below, for the most usual case without calls of numpy
         sums = list(accumulate(probs[0].tolist()))
         return np.array([bisect_right(sums, rng.random() * sums[-1])])
-    # The choice in which a point between 0 and the total falls. `random` is below 1, and is drawn
-    # in float64 but compared in float32, where it could reach the total: then the last choice that
-    # is possible at all is taken.
+    # Inverse transform sampling, with cumulative sums in float64.
     total = probs.cumsum(axis=1, dtype=np.float64)
     point = rng.random((len(probs), 1)) * total[:, -1:]
     drawn: NDArray[np.int64] = (total <= point).sum(axis=1)
     return drawn
 
 
-def choose(
-    distributions: Mapping[ActionName, Distribution], choosing: Choosing, rng: np.random.Generator
-) -> dict[ActionName, Samples]:
-    """Per action one value an actor, as in `VecActions`."""
-    return {name: each.choose(choosing.greedy, rng) for name, each in distributions.items()}
-
-
-def tempered(
-    distributions: Mapping[ActionName, Distribution], temperature: float
-) -> dict[ActionName, Distribution]:
-    """All of them at a temperature."""
-    if temperature == 1.0:
-        return dict(distributions)
-    return {name: each.at_temperature(temperature) for name, each in distributions.items()}
-
-
 def bounds(space: ContinuousActionSpace) -> tuple[Float, Float]:
-    """Lowest and highest numbers, `(num_labels,)` each."""
+    """`low` and `high`, `(num_labels,)` float32 each."""
     return np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
+
+
+def _log_softmax(logits: Float) -> Float:
+    shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
+    normed: Float = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return normed

@@ -1,4 +1,4 @@
-"""The few functions that a RogueNet needs and numpy has not."""
+"""Activations and layers of a RogueNet, in numpy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 Float: TypeAlias = NDArray[np.float32]
 
 CLIP: Final = np.float32(5.0)
-"""Normalized features are cut at this many standard deviations."""
+"""Normalized features are clipped at this many standard deviations."""
 EPSILON: Final = np.float32(1e-5)
 """Of every layer norm, as in torch."""
+HIDDEN: Final = np.float32(-1e9)
+"""Logit of what an entity must not attend to."""
 
 
-class GeluTable(NamedTuple):
-    """The exact GELU, `x` times the normal distribution's cumulative one, in straight pieces.
+class _GeluTable(NamedTuple):
+    """The exact GELU, `x` times the cumulative normal distribution, piecewise linear.
 
     Piece `i` is `offset[i] + slope[i] * u` for `u = x * SCALE + SHIFT` from `i` to `i + 1`; the
-    first and the last piece go on for ever and are 0 and `x`. The error is at most 2.4e-7 in exact
+    first and the last piece are unbounded, 0 and `x`. The error is at most 2.4e-7 in exact
     arithmetic, a few float32 roundings of numbers around 1.
     """
 
@@ -37,8 +39,7 @@ SHIFT: Final = SCALE * _LIMIT + 1.0
 
 
 @cache
-def gelu_table() -> GeluTable:
-    """The table, made once."""
+def _gelu_table() -> _GeluTable:
     ends = np.arange(-_LIMIT, _LIMIT + 0.5 / SCALE, 1.0 / SCALE)
     root = math.sqrt(0.5)
     value = np.array([0.5 * x * (1.0 + math.erf(x * root)) for x in ends.tolist()])
@@ -46,30 +47,30 @@ def gelu_table() -> GeluTable:
     exact = np.array([0.5 * x * (1.0 + math.erf(x * root)) for x in middle.tolist()])
     slope = np.diff(value) * SCALE
     chord = 0.5 * (value[1:] + value[:-1])
-    # Half way between the chord and the tangent the error is half as large.
+    # Halfway between the chord and the tangent the error is half as large.
     offset = 0.5 * (chord + exact) - slope * middle
     offset = np.concatenate(([0.0], offset, [0.0]))
     slope = np.concatenate(([0.0], slope, [1.0]))
     in_u = slope / SCALE
-    return GeluTable((offset - in_u * SHIFT).astype(np.float32), in_u.astype(np.float32))
+    return _GeluTable((offset - in_u * SHIFT).astype(np.float32), in_u.astype(np.float32))
 
 
 def gelu_of_scaled(u: Float) -> Float:
     """The GELU of `(u - SHIFT) / SCALE`; overwrites `u`."""
-    table = gelu_table()
+    table = _gelu_table()
     piece = u.astype(np.intp)
     u *= table.slope.take(piece, mode="clip")
     u += table.offset.take(piece, mode="clip")
     return u
 
 
-def gelu(x: Float) -> Float:
-    """The GELU of any array."""
+def table_gelu(x: Float) -> Float:
+    """The GELU, to a few roundings of float32."""
     return gelu_of_scaled(x * np.float32(SCALE) + np.float32(SHIFT))
 
 
 def relu(x: Float) -> Float:
-    """What is above 0, and 0 for the rest."""
+    """`max(x, 0)`."""
     above: Float = np.maximum(x, np.float32(0))
     return above
 
@@ -88,13 +89,6 @@ def layer_norm(x: Float, weight: Float, bias: Float) -> Float:
     return normed
 
 
-def log_softmax(logits: Float) -> Float:
-    """Normalized along the last axis."""
-    shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
-    normed: Float = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return normed
-
-
 def softmax(logits: Float) -> Float:
     """Probabilities along the last axis."""
     # `reduce` itself: the methods `max` and `sum` take twice as long for a few numbers.
@@ -104,14 +98,21 @@ def softmax(logits: Float) -> Float:
 
 
 def input_statistics(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[Float, Float]:
-    """Mean and standard deviation that features are normalized by, `(num_features,)` each."""
+    """Mean and standard deviation of the features, `(num_features,)` each."""
     count, mean = tensors[f"{prefix}.count"], tensors[f"{prefix}.mean"]
     if not count > 1:
         return np.zeros_like(mean), np.ones_like(mean)
-    with np.errstate(invalid="ignore"):  # a damaged sum of squares below 0: as torch, NaN
+    with np.errstate(invalid="ignore"):  # a damaged sum of squares below 0 gives NaN, as in torch
         deviation = np.sqrt(tensors[f"{prefix}.squares_sum"] / (count - np.float32(1)))
     deviation[deviation == 0] = 1.0
     return mean, deviation
+
+
+def normalize_features(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:
+    """`(…, num_features)` by the statistics of that name, clipped."""
+    mean, deviation = input_statistics(tensors, prefix)
+    normed: Float = np.clip((x - mean) / deviation, -CLIP, CLIP)
+    return normed
 
 
 def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:

@@ -1,6 +1,6 @@
-"""RogueNet in plain numpy, for any batch: what `torch_net` computes, readable and without torch.
+"""RogueNet in plain numpy, for batches: computes the same as `torch_net`.
 
-`numpy_fused` computes the same for one observation, several times faster.
+`fused` computes the same for one observation, several times faster.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     bounds,
 )
 from entity_env.agents.rogue_net.numpy_net.functions import (
-    CLIP,
-    gelu,
-    input_statistics,
+    HIDDEN,
     layer_norm,
     linear,
+    normalize_features,
     relu,
     softmax,
+    table_gelu,
 )
 from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
-from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.spaces import (
     ActionName,
@@ -42,15 +41,12 @@ from entity_env.core.spaces import (
 
 Float: TypeAlias = NDArray[np.float32]
 
-HIDDEN = np.float32(-1e9)
-"""Logit of what an entity must not attend to."""
-
 
 class NumpyNet:
-    """Decides from entities; nothing changes it. Arrays of a batch are only read during a call.
+    """Action distributions and values of batches. Immutable; arrays of a batch are only read.
 
     Args:
-        weights: the network, which fits its own description.
+        weights: a network that fits its own description, see `Weights.require_fit`.
 
     Raises:
         SchemaError: no network has such spaces and options.
@@ -60,17 +56,13 @@ class NumpyNet:
         self.weights = weights
         self._tensors: dict[str, NDArray[Any]] = dict(weights.tensors)
         self._inputs = Inputs(weights.obs_space, weights.action_space, weights.config.translation)
-        relpos = weights.config.relpos_encoding
-        self._relpos: NumpyRelpos | None = None
-        if relpos is not None:
-            geometry = Relpos(relpos, self._inputs.features)
-            self._relpos = NumpyRelpos(geometry, weights.tensors)
+        self._relpos = NumpyRelpos.of(weights, self._inputs)
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
-        """What every actor would do, per action, and the `(num_rows,)` values.
+        """The distribution of every action, and the `(num_rows,)` values.
 
         Raises:
-            SchemaError: an actor that has nothing to choose from, or an index out of range.
+            SchemaError: an actor without an allowed choice, or an index out of range.
         """
         layout = lay_out(batch, self._inputs.names)
         choices = {
@@ -100,8 +92,7 @@ class NumpyNet:
         prefix = f"embedding.embeddings.{name}"
         if not features.shape[1]:
             return np.repeat(self._tensors[f"{prefix}.embedding"], len(features), axis=0)
-        mean, deviation = input_statistics(self._tensors, f"{prefix}.0")
-        normed = np.clip((features - mean) / deviation, -CLIP, CLIP)
+        normed = normalize_features(self._tensors, f"{prefix}.0", features)
         return self._norm(f"{prefix}.3", relu(linear(self._tensors, f"{prefix}.1", normed)))
 
     def _norm(self, prefix: str, x: Float) -> Float:
@@ -126,13 +117,16 @@ class NumpyNet:
         attention = softmax(logits)
         y = attention @ v
         if relpos is not None:
-            y = y + relpos.values(attention, x[layout.source].reshape(*shape, -1))
+            gate = relpos.relpos.gate(x[layout.source].reshape(*shape, -1))
+            y = y + relpos.values(attention, gate)
         packed = y.transpose(0, 2, 1, 3).reshape(len(layout.source), -1)[layout.slots]
         return linear(self._tensors, f"{prefix}.proj", packed)
 
     def _mlp(self, block: int, x: Float) -> Float:
         prefix = f"backbone.blocks.{block}.mlp"
-        return linear(self._tensors, f"{prefix}.2", gelu(linear(self._tensors, f"{prefix}.0", x)))
+        return linear(
+            self._tensors, f"{prefix}.2", table_gelu(linear(self._tensors, f"{prefix}.0", x))
+        )
 
     def _head(
         self, name: ActionName, space: ActionSpace, x: Float, choices: Choices
@@ -150,7 +144,7 @@ class NumpyNet:
         return CategoricalArrays.of(choices.rows, logits, choices.allowed)
 
     def _compare(self, prefix: str, x: Float, choices: Choices) -> Float:
-        """`(num_actors, max_actees)`: how well every entity suits every actor."""
+        """`(num_actors, max_actees)` logits of a select action."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
             return np.zeros((0, 1), dtype=np.float32)

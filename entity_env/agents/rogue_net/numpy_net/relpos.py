@@ -1,4 +1,4 @@
-"""What attention knows of relative positions, in numpy."""
+"""Attention with relative positions, in numpy."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Layout
+from entity_env.agents.rogue_net.config import RelposEncodingConfig
+from entity_env.agents.rogue_net.features import Inputs
 from entity_env.agents.rogue_net.numpy_net.functions import (
-    CLIP,
-    gelu,
-    input_statistics,
     linear,
+    normalize_features,
     relu,
     sigmoid,
+    table_gelu,
 )
-from entity_env.agents.rogue_net.relpos import Pairs, Relpos
-from entity_env.agents.rogue_net.weights import RELPOS
+from entity_env.agents.rogue_net.relpos import Relpos
+from entity_env.agents.rogue_net.weights import RELPOS, Weights
 from entity_env.core.spaces import EntityName
 
 Float: TypeAlias = NDArray[np.float32]
@@ -29,51 +30,59 @@ class NumpyRelpos:
     """Learned keys and values of relative positions, one table for all blocks and heads.
 
     Args:
-        relpos: finds the buckets.
-        tensors: those of the network.
+        config: the options.
+        features: per entity type the features that the network reads.
+        tensors: the parameters of the network.
     """
 
-    def __init__(self, relpos: Relpos, tensors: Mapping[str, NDArray[Any]]) -> None:
-        self.relpos = relpos
+    def __init__(
+        self,
+        config: RelposEncodingConfig,
+        features: Mapping[EntityName, Sequence[str]],
+        tensors: Mapping[str, NDArray[Any]],
+    ) -> None:
+        self._config = config
+        self._relpos = Relpos(config, features)
         self._tensors = {
             name.removeprefix(RELPOS): tensor
             for name, tensor in tensors.items()
             if name.startswith(RELPOS)
         }
 
-    def look_up(self, inputs: Mapping[EntityName, Float], layout: Layout) -> RelposArrays:
-        """The keys and values of all pairs, once for all blocks."""
-        positions = self.relpos.positions(inputs)
-        shape = layout.num_padded, layout.max_length
-        return self.of(self.relpos.pairs(positions.at(layout.source, shape)))
+    @classmethod
+    def of(cls, weights: Weights, inputs: Inputs) -> NumpyRelpos | None:
+        """That of a network; None if it has none."""
+        config = weights.config.relpos_encoding
+        return None if config is None else cls(config, inputs.features, weights.tensors)
 
-    def of(self, pairs: Pairs) -> RelposArrays:
-        """The keys and values of these pairs."""
-        keys = self._mixed("keys.weight", pairs.keys, pairs.weights)
-        values = self._mixed("values.weight", pairs.values, pairs.weights)
-        if pairs.relative is not None:
-            config = self.relpos.config
-            normed = self._normed(pairs.relative)
-            if config.value_relpos_projection:
-                values = values + self._projected("vproj", normed, pairs.is_first)
-            if config.key_relpos_projection:
-                keys = keys + self._projected("kproj", normed, pairs.is_first)
+    def look_up(
+        self, inputs: Mapping[EntityName, Float], layout: Layout | None = None
+    ) -> RelposArrays:
+        """The keys and values of all pairs; arguments as for `Relpos.buckets`."""
+        found = self._relpos.buckets(inputs, layout)
+        keys = self._mixed("keys.weight", found.keys, found.weights)
+        values = self._mixed("values.weight", found.values, found.weights)
+        if found.relative is not None:
+            normed = normalize_features(self._tensors, "relpos_norm", found.relative)
+            if self._config.value_relpos_projection:
+                values = values + self._projected("vproj", normed, found.is_first)
+            if self._config.key_relpos_projection:
+                keys = keys + self._projected("kproj", normed, found.is_first)
         return RelposArrays(keys, values, self)
 
     def gate(self, x: Float) -> Float | None:
-        """`(…, d_model)` to what every target does to its values, `(…, d_head)`."""
-        kind = self.relpos.config.value_gate
-        if kind is None:
+        """`(…, d_model)` to the gate of the values of every key, `(…, d_head)`."""
+        if self._config.value_gate is None:
             return None
         return self.activate(linear(self._tensors, "value_gate_proj", x))
 
     def activate(self, gate: Float) -> Float:
         """The activation of the gate."""
-        match self.relpos.config.value_gate:
+        match self._config.value_gate:
             case "relu":
                 return relu(gate)
             case "gelu":
-                return gelu(gate)
+                return table_gelu(gate)
             case "sigmoid":
                 return sigmoid(gate)
             case _:
@@ -90,13 +99,8 @@ class NumpyRelpos:
             mixed += each * weight[..., None]
         return mixed
 
-    def _normed(self, relative: Float) -> Float:
-        mean, deviation = input_statistics(self._tensors, "relpos_norm")
-        normed: Float = np.clip((relative - mean) / deviation, -CLIP, CLIP)
-        return normed
-
     def _projected(self, name: str, normed: Float, is_first: NDArray[np.bool_]) -> Float:
-        if not self.relpos.config.per_entity_projections:
+        if not self._config.per_entity_projections:
             return linear(self._tensors, name, normed)
         # rogue-net adds the projections of all types, for entities of the first type only.
         each = [
@@ -117,24 +121,20 @@ class RelposArrays:
     relpos: NumpyRelpos
 
     def of_queries(self, rows: NDArray[np.int64]) -> RelposArrays:
-        """Only what the entities `rows` see of all others."""
+        """Those of the queries `rows` and all keys."""
         return RelposArrays(self.keys[:, rows], self.table_values[:, rows], self.relpos)
 
     def logits(self, q: Float) -> Float:
-        """What queries `(num_padded, n_head, max_length, d_head)` add to their logits, unscaled."""
+        """Unscaled logits to add, for queries `(num_padded, n_head, max_length, d_head)`."""
         return (self.keys @ q.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
 
-    def values(self, attention: Float, x: Float) -> Float:
-        """What attention `(num_padded, n_head, max_length, max_length)` adds to its result.
+    def values(self, attention: Float, gate: Float | None) -> Float:
+        """Values to add to the result of attention.
 
         Args:
-            attention: how much each entity looks at every other.
-            x: `(num_padded, max_length, d_model)`, what the block's attention reads.
+            attention: `(num_padded, n_head, max_length, max_length)`, query before key.
+            gate: `(num_padded, max_length, d_head)` factor of every key's values; None = 1.
         """
-        return self.gated(attention, self.relpos.gate(x))
-
-    def gated(self, attention: Float, gate: Float | None) -> Float:
-        """The same, with the gate `(num_padded, max_length, d_head)` of every target."""
         values: Float = self.table_values
         if gate is not None:
             values = values * gate[:, None]

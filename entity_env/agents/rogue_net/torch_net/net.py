@@ -18,7 +18,7 @@ from entity_env.agents.rogue_net.action_index import Choices, find_choices
 from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import Inputs
-from entity_env.agents.rogue_net.relpos import Pairs, Relpos
+from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.agents.rogue_net.torch_net.attention import is_compiled
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
@@ -232,7 +232,7 @@ class RogueNet(nn.Module):
         restart: bool,
     ) -> None:
         """Counts the relative positions of all pairs, those of empty slots aside."""
-        encoding, pairs = self.backbone.relpos_encoding, _pairs(relpos, inputs, layout)
+        encoding, pairs = self.backbone.relpos_encoding, relpos.buckets(inputs, layout)
         if encoding is None or pairs.relative is None:
             return
         flat = np.zeros(layout.num_padded * layout.max_length, dtype=np.bool_)
@@ -247,7 +247,7 @@ class RogueNet(nn.Module):
         x = self.embedding.forward(self._tensors(inputs))
         if not len(layout.order):
             return Ends(x)
-        pairs = None if self._relpos is None else _pairs(self._relpos, inputs, layout)
+        pairs = None if self._relpos is None else self._relpos.buckets(inputs, layout)
         tables = None if pairs is None else self.backbone.look_up(pairs)
         place = place_of(layout, self.config, x.device, tables)
         if 2 * num_picked > len(x):
@@ -266,13 +266,6 @@ class RogueNet(nn.Module):
     def _value(self, x: Ends, layout: Layout) -> Tensor:
         value: Tensor = self.auxiliary_heads["value"](x.mean(layout))
         return value.squeeze(1)
-
-
-def _pairs(
-    relpos: Relpos, inputs: Mapping[EntityName, NDArray[np.float32]], layout: Layout
-) -> Pairs:
-    shape = layout.num_padded, layout.max_length
-    return relpos.pairs(relpos.positions(inputs).at(layout.source, shape))
 
 
 def _to_actions(

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from entity_env.agents.rogue_net.config import RogueNetConfig
-from entity_env.agents.rogue_net.options import RelposEncodingConfig
-from entity_env.agents.rogue_net.relpos import Pairs
+from entity_env.agents.rogue_net.config import RelposEncodingConfig, RogueNetConfig
+from entity_env.agents.rogue_net.relpos import RelposBuckets
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor
 from entity_env.agents.rogue_net.weights import relpos_constants
@@ -52,7 +51,7 @@ class RelposEncoding(nn.Module):
             self.value_gate_proj = nn.Linear(config.d_model, d_head)
         self.relpos = relpos
 
-    def forward(self, pairs: Pairs) -> RelposTables:
+    def forward(self, pairs: RelposBuckets) -> RelposTables:
         """Looks up the keys and values of all pairs, once for all blocks."""
         keys = self._look_up(self.keys, pairs.keys, pairs)
         values = self._look_up(self.values, pairs.values, pairs)
@@ -80,7 +79,9 @@ class RelposEncoding(nn.Module):
                 linear: Tensor = self.value_gate_proj(x)
                 return linear
 
-    def _look_up(self, table: nn.Embedding, buckets: Sequence[np.ndarray], pairs: Pairs) -> Tensor:
+    def _look_up(
+        self, table: nn.Embedding, buckets: Sequence[np.ndarray], pairs: RelposBuckets
+    ) -> Tensor:
         device = table.weight.device
         found: list[Tensor] = [table(as_tensor(bucket, device)) for bucket in buckets]
         if not pairs.weights:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from entity_env.agents.rogue_net.batch_layout import Layout
 from entity_env.agents.rogue_net.config import RogueNetConfig
-from entity_env.agents.rogue_net.relpos import Pairs
+from entity_env.agents.rogue_net.relpos import RelposBuckets
 from entity_env.agents.rogue_net.torch_net.attention import (
     LARGEST_HEAD,
     Packed,
@@ -256,7 +256,7 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
-    def look_up(self, pairs: Pairs) -> RelposTables | None:
+    def look_up(self, pairs: RelposBuckets) -> RelposTables | None:
         """Keys and values of relative positions, once for all blocks."""
         return None if self.relpos_encoding is None else self.relpos_encoding(pairs)
 

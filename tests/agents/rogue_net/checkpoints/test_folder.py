@@ -251,7 +251,7 @@ def test_a_checkpoint_of_release_1_0_is_read_and_replaced(tmp_path: Path) -> Non
         "0" * 16,
     ],
 )
-def test_an_id_that_is_none_is_told(tmp_path: Path, save: object) -> None:
+def test_an_id_that_is_none_raises(tmp_path: Path, save: object) -> None:
     save_checkpoint(tmp_path / "c", _net())
     _edit(tmp_path / "c", lambda data: data.update(save=save))
     with pytest.raises(CheckpointError, match='expected "save" with an "id"'):
@@ -290,7 +290,7 @@ def test_readers_and_writers_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "optimizer.safetensors"])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
-def test_truncated_files_are_told(tmp_path: Path, name: str, share: float) -> None:
+def test_truncated_files_raise(tmp_path: Path, name: str, share: float) -> None:
     save_checkpoint(tmp_path / "c", _net(), optimizer={"x": torch.zeros(100)})
     file = tmp_path / "c" / name
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
@@ -298,7 +298,7 @@ def test_truncated_files_are_told(tmp_path: Path, name: str, share: float) -> No
         load_checkpoint(tmp_path / "c")
 
 
-def test_missing_files_are_told(tmp_path: Path) -> None:
+def test_missing_files_raise(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no checkpoint at .*nowhere.*is no folder"):
         load_checkpoint(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match="holds none"):
@@ -318,7 +318,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "no checkpoint of ours"),
+        ({"format": "other"}, "no checkpoint of entity_env"),
         ({"version": 99}, "version 99 of the format, expected 1"),
         ({"version": None}, "version None"),
         (
@@ -342,16 +342,14 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         ({"training": []}, 'an object under "training"'),
     ],
 )
-def test_other_descriptions_are_told(
-    tmp_path: Path, change: dict[str, object], message: str
-) -> None:
+def test_other_descriptions_raise(tmp_path: Path, change: dict[str, object], message: str) -> None:
     save_checkpoint(tmp_path / "c", _net())
     _edit(tmp_path / "c", lambda data: data.update(change))
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(tmp_path / "c")
 
 
-def test_tensors_that_do_not_fit_are_told(tmp_path: Path) -> None:
+def test_tensors_that_do_not_fit_raise(tmp_path: Path) -> None:
     path = tmp_path / "c"
     save_checkpoint(path, _net())
     _edit(path, lambda data: data.update(net={"d_model": 8, "n_layer": 2, "n_head": 2, "d_qk": 16}))
@@ -369,7 +367,7 @@ def test_tensors_that_do_not_fit_are_told(tmp_path: Path) -> None:
     assert "of float64, expected (1, 16) of float32" in str(error.value)
 
 
-def test_numbers_that_are_not_finite_are_told(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_raise(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, _net())
     tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
     next(iter(tensors.values())).fill_(float("nan"))

@@ -204,7 +204,7 @@ def test_what_a_setting_that_is_left_out_meant() -> None:
         ({"config": ("d_model: 16", "d_model: 8")}, "expected"),
         ({"config": ("TrainConfig(", "[")}, "line 2, column 12: expected ','"),
         ({"state": ("<blob:msgpack>", "<blob:pickle>")}, "pickles, which could run any code"),
-        ({"state": ("<blob:msgpack>", "<BLOB>")}, "save it anew with hyperstate 0.4"),
+        ({"state": ("<blob:msgpack>", "<BLOB>")}, "save it with hyperstate 0.4"),
         ({"state": ("agent:", "agen:")}, "the agent is kept as 'None'"),
         ({"state": ("obs_space:", "obs:")}, r"expected ObsSpace\(…\)"),
         ({"state": ("action_space:", "actions:")}, "needs a dict under 'action_space'"),
@@ -215,7 +215,7 @@ def test_what_a_setting_that_is_left_out_meant() -> None:
         ({"state": ('"is_set"', '"is_set", "more"')}, r"has shape \(2,\) .*expected \(3,\)"),
     ],
 )
-def test_other_files_are_told(changes: dict[str, tuple[str, str]], message: str) -> None:
+def test_other_files_raise(changes: dict[str, tuple[str, str]], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         parse_enn_checkpoint(_edited(XOR, **changes), "x")
 
@@ -236,7 +236,7 @@ def test_other_files_are_told(changes: dict[str, tuple[str, str]], message: str)
         ("8,\n                6", "6,\n                8", "extent_tensor is"),
     ],
 )
-def test_options_that_cannot_be_are_told(old: str, new: str, message: str) -> None:
+def test_options_that_cannot_be_raise(old: str, new: str, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         parse_enn_checkpoint(_edited(POLAR, config=(old, new)), "x")
 
@@ -274,18 +274,18 @@ def test_a_tensor_is_what_it_says() -> None:
         (_blob(shape=[-2]), "the impossible shape"),
         (_blob(shape=[2.0]), "the impossible shape"),
         (_blob(shape=[True]), "the impossible shape"),
-        (_blob(shape=[1] * 9), "9 items where at most 8 belong"),
-        (_blob(shape=[[2]]), "exceeds max_array_len"),
+        (_blob(shape=[1] * 9), "9 exceeds max_array_len(8)"),
+        (_blob(shape=[[2]]), "the impossible shape"),
         (_blob(shape=[2**63, 0], data=b""), "expected tensors in msgpack"),
         (_blob(shape=[2**40, 2**40, 0], data=b""), "expected tensors in msgpack"),
         (_blob(shape=2), "expected tensors in msgpack"),
-        (_blob(data="text"), "data of type str, expected bytes"),
-        (_blob(data=None), "lacks 'data'"),
-        (_blob(extra=1), "5 items where at most 4 belong"),
-        (_blob(extra=1, data=None), "the unexpected key b'extra'"),
-        (_blob(__tensor__="jax"), "of the unknown kind 'jax'"),
-        (msgpack.packb({1: {}}), "the name of one more tensor, got 1"),
-        (b"\x82" + _blob()[1:] * 2, "the name of one more tensor, got 'a'"),
+        (_blob(data="text"), "and data of type str"),
+        (_blob(data=None), "has the keys [b'__tensor__', b'dtype', b'shape']"),
+        (_blob(extra=1), "5 exceeds max_map_len(4)"),
+        (_blob(extra=1, data=None), "has the keys"),
+        (_blob(__tensor__="jax"), "the unknown kind 'jax'"),
+        (msgpack.packb({1: {}}), "tensor 1: ValueError expected the name of one more tensor"),
+        (b"\x82" + _blob()[1:] * 2, "the name of one more tensor"),
         (_blob() + b"\0", "1 bytes follow the last tensor"),
         (_blob()[:-1], "OutOfData"),
         (b"", "OutOfData"),
@@ -294,10 +294,10 @@ def test_a_tensor_is_what_it_says() -> None:
         (b"\x80\x04\x95", "begins like a pickle"),
         (b"\xc1", "expected tensors in msgpack"),
         (b"\x81" + msgpack.packb(msgpack.ExtType(1, b"x")), "expected tensors in msgpack"),
-        (b"\x81" + b"\x91" * 100_000, "exceeds max_array_len"),
+        (b"\x81" + b"\x91" * 100_000, "expected tensors in msgpack"),
     ],
 )
-def test_damaged_blobs_are_told(blob: bytes, message: str) -> None:
+def test_damaged_blobs_raise(blob: bytes, message: str) -> None:
     with pytest.raises(CheckpointError) as error:
         read_blob(blob, "some/blob")
     assert message in str(error.value)
@@ -377,34 +377,34 @@ def _resized(content: bytes, size: int) -> bytes:
         (_odd_member(tarfile.SYMTYPE), "'state.ron' is no regular file"),
         (_odd_member(tarfile.LNKTYPE), "'state.ron' is no regular file"),
         (_odd_member(tarfile.CHRTYPE), "'state.ron' is no regular file"),
-        (_odd_member(tarfile.GNUTYPE_SPARSE), "'state.ron' is no regular file"),
+        (_odd_member(tarfile.GNUTYPE_SPARSE), "'state.ron' is no regular file but of type b'S'"),
         (_tar(("a/state.ron", b""), ("b/state.ron", b"")), "more than one file 'state.ron'"),
         (_tar(*((f"{i}", b"") for i in range(1001))), "more than 1000 members"),
         (_tar(("a", b"x" * 600))[:1000], "a file of 600 bytes is beyond the end"),
         (_resized(_tar(("a", b"x")), 8**11 - 1), "is beyond the end"),
-        (_tar(("a", b"x"))[:1024], "expected one more header"),
-        (b"", "expected one more header"),
-        (b"\x1f\x8b" + bytes(600), "no header of an uncompressed tar archive"),
-        (b"x" * 1024, "is no octal number"),
+        (_tar(("a", b"x"))[:1024], "empty header: the archive is incomplete"),
+        (b"", "empty header: the archive is incomplete"),
+        (b"\x1f\x8b" + bytes(600), "bad checksum: the archive is incomplete, or no uncompressed"),
+        (b"x" * 1024, "invalid header: the archive"),
     ],
 )
-def test_odd_archives_are_told(content: bytes, message: str) -> None:
+def test_odd_archives_raise(content: bytes, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         read_tar(content, "x.roguenet")
 
 
-def test_a_sparse_file_in_the_manner_of_pax_is_told() -> None:
+def test_a_sparse_file_in_the_manner_of_pax_raises() -> None:
     """Its bytes are a map of the holes, then what lies between them, under a name of their own."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo("GNUSparseFile.0/state.ron")
         info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.name": "state.ron"}
         archive.addfile(info)
-    with pytest.raises(CheckpointError, match=r"x.roguenet: byte 512: a sparse file: pack plain"):
+    with pytest.raises(CheckpointError, match=r"x.roguenet: byte 0: a sparse file: pack plain"):
         read_tar(buffer.getvalue(), "x.roguenet")
 
 
-def test_missing_files_are_told(tmp_path: Path) -> None:
+def test_missing_files_raise(tmp_path: Path) -> None:
     for name in FILES[1:]:
         shutil.copytree(DATA / "trained_xor", tmp_path / name)
         (tmp_path / name / name).unlink()
@@ -430,30 +430,33 @@ ENTRY = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\0", "it has 1 bytes"),
+        (b"\0", "is beyond its 1 bytes"),
         (SAFE[:-1], "is not where the data of the one before it ends"),
         (SAFE + b"\0", "1 bytes belong to no tensor"),
         (b"\xff" * 8 + SAFE[8:], "is beyond its"),
         (_with_header("[]"), "the header is no object"),
-        (_with_header("{"), "something else than a tensor at character 1"),
-        (_with_header("{" + ENTRY, b"0000"), "something else than a tensor"),
-        (_with_header("{" + ENTRY + "," + ENTRY + "}", b"0000"), "twice"),
+        (_with_header("{"), "Expecting property name"),
+        (_with_header("{" + ENTRY, b"0000"), "Expecting ',' delimiter"),
+        (_with_header("{" + ENTRY + "," + ENTRY + "}", b"0000"), "a name twice"),
         (_with_header("{" + ENTRY.replace("[1]", "[2]") + "}", b"0000"), "needs 8 bytes, not 4"),
-        (_with_header("{" + ENTRY.replace("F32", "BF16") + "}", b"0000"), "BF16, which is not"),
-        (_with_header("{" + ENTRY.replace("[1]", "[-1]") + "}", b"0000"), "something else"),
-        (_with_header("{" + ENTRY.replace("[1]", "[1,,1]") + "}", b"0000"), "is none"),
-        (_with_header("{" + ENTRY.replace("[1]", f"[{'1,' * 9}1]") + "}", b"0000"), "is none"),
-        (_with_header("{" + ENTRY.replace("[1]", f"[1,{'9' * 21}]") + "}", b"0000"), "is none"),
+        (
+            _with_header("{" + ENTRY.replace("F32", "BF16") + "}", b"0000"),
+            "the dtype 'BF16' is not",
+        ),
+        (_with_header("{" + ENTRY.replace("[1]", "[-1]") + "}", b"0000"), "[-1] is no shape"),
+        (_with_header("{" + ENTRY.replace("[1]", "[1,,1]") + "}", b"0000"), "Expecting value"),
+        (_with_header("{" + ENTRY.replace("[1]", f"[{'1,' * 9}1]") + "}", b"0000"), "is no shape"),
+        (_with_header("{" + ENTRY.replace("[1]", f"[1,{'9' * 21}]") + "}", b"0000"), "needs 3999"),
         (_with_header("{" + ENTRY.replace("[0,4]", "[4,0]") + "}", b"0000"), "is not where"),
         (_with_header("{" + ENTRY.replace("[0,4]", "[1,5]") + "}", b"00000"), "is not where"),
         (_with_header('{"a":{}}'), "does not say what 'a' is"),
-        (_with_header('{"' + "a" * 2000 + ENTRY[2:] + "}", b"0000"), "longer than 1024"),
-        (_with_header('{"\\q' + ENTRY[2:] + "}", b"0000"), "no text of JSON"),
-        (_with_header("{" + "[" * 100_000), "something else"),
-        (struct.pack("<Q", 1) + b"\xff", "no text in UTF-8"),
+        (_with_header('{"' + "a" * 2000 + ENTRY[2:] + "}", b"0000"), "does not say what 'aaaa"),
+        (_with_header('{"\\q' + ENTRY[2:] + "}", b"0000"), "Invalid \\escape"),
+        (_with_header("{" + "[" * 100_000), "too many brackets"),
+        (struct.pack("<Q", 1) + b"\xff", "can't decode byte 0xff"),
     ],
 )
-def test_damaged_safetensors_are_told(content: bytes, message: str) -> None:
+def test_damaged_safetensors_raise(content: bytes, message: str) -> None:
     with pytest.raises(CheckpointError) as error:
         read_safetensors(content, "some/model.safetensors")
     assert message in str(error.value)
@@ -559,7 +562,8 @@ def _bombs() -> Iterator[tuple[str, Callable[[bytes, str], object], bytes]]:
     [pytest.param(read, content, id=name) for name, read, content in _bombs()],
 )
 def test_bombs_cost_little(read: Callable[[bytes, str], object], content: bytes) -> None:
-    assert _peak(lambda: read(content, "x")) < 10 * len(content) + ALLOWANCE
+    # A dictionary of short texts takes 15 times its JSON; headers are bounded to 16 MiB.
+    assert _peak(lambda: read(content, "x")) < 20 * len(content) + ALLOWANCE
 
 
 def test_the_fuzzer_reads_every_kind_and_is_not_missed() -> None:

@@ -131,7 +131,7 @@ def test_not_a_number() -> None:
         ("P(a:" * 50, f"at most {MAX_DEPTH} levels"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, message: str) -> None:
+def test_what_is_wrong_raises_with_its_place(text: str, message: str) -> None:
     with pytest.raises(CheckpointError) as error:
         parse_ron(text.encode(), "some/x.ron")
     assert str(error.value).startswith("some/x.ron: line ")

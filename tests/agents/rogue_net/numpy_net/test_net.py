@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.agents.batch_policy import BatchPolicy
+from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.rogue_net import (
     CategoricalDistribution,
     GaussianDistribution,
@@ -33,11 +33,10 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
     GaussianArrays,
     choose_label,
-    tempered,
 )
-from entity_env.agents.rogue_net.numpy_net.functions import gelu, log_softmax
+from entity_env.agents.rogue_net.numpy_net.functions import table_gelu
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
-from entity_env.agents.rogue_net.torch_net.distributions import tempered as torch_tempered
+from entity_env.agents.rogue_net.torch_net.distributions import tempered
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.core.observation import (
@@ -137,7 +136,9 @@ def test_one_observation_at_a_time_equals_upstream(fixture: Fixture) -> None:
             logits = _fused_logits(net, fixture, case, action, x)
             if f"mask/{action}" in case:
                 logits = np.where(case[f"mask/{action}"], logits, np.float32(-1e30))
-            _check_logprobs(log_softmax(logits), wanted)
+            _check_logprobs(
+                CategoricalArrays.of(np.zeros(len(logits), np.int64), logits, None).logprobs, wanted
+            )
         few = np.array([len(x) - 1, 0])
         some = net.encode(own, _shared(case), _visible(fixture, case), few)
         assert some is not None
@@ -160,7 +161,7 @@ def test_numpy_1_multiplies_rows_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gelu_is_exact_enough() -> None:
     x = np.concatenate([np.linspace(-9, 9, 200_001), [-1e6, 1e6, 0.0]]).astype(np.float32)
     expected = torch.nn.functional.gelu(torch.from_numpy(x).double()).numpy()
-    np.testing.assert_allclose(gelu(x), expected, rtol=1e-6, atol=1.5e-6)
+    np.testing.assert_allclose(table_gelu(x), expected, rtol=1e-6, atol=1.5e-6)
 
 
 OBS = ObsSpace(("t",), {"A": Entity(("x", "y")), "keys": Entity(()), "B": Entity(("y", "x", "z"))})
@@ -378,7 +379,7 @@ KEYS = {"keys": np.zeros((1, 0), np.float32)}
         ),
     ],
 )
-def test_what_is_wrong_is_told(changes: dict[str, object], message: str) -> None:
+def test_what_is_wrong_raises(changes: dict[str, object], message: str) -> None:
     weights = _weights(OBS, CONFIGS[0], 1, 0.4)
     for agent in (NumpyAgent(weights), NeuralAgent(RogueNet.of(weights))):
         with pytest.raises(SchemaError, match=message):
@@ -433,8 +434,11 @@ def test_distributions_are_those_of_torch(temperature: float) -> None:
         agent.choose(observation)[1]["move"], other.choose(observation)[1]["move"], rtol=1e-4
     )
     batch = other._batch(observation)
-    ours = tempered(NumpyNet(weights).distributions(batch)[0], temperature)
-    theirs = torch_tempered(other.net.distributions(batch)[0], temperature)
+    ours = {
+        name: each.at_temperature(temperature)
+        for name, each in NumpyNet(weights).distributions(batch)[0].items()
+    }
+    theirs = tempered(other.net.distributions(batch)[0], temperature)
     push, torch_push = ours["push"], theirs["push"]
     assert isinstance(push, GaussianArrays)
     assert isinstance(torch_push, GaussianDistribution)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import UsageError
-from entity_env.agents.rogue_net.options import (
+from entity_env.agents.rogue_net.config import (
     GATES,
     MAX_BUCKETS,
     RelposEncodingConfig,
@@ -132,7 +132,7 @@ def test_relative_positions_that_cannot_be(
         ({"rotation_vec_features": XY, "rotation_angle_feature": "a"}, "not both"),
         (
             {"position_features": ("x", "y", "z"), "rotation_angle_feature": "a"},
-            "turned in the plane: got 3 position features, x, y, z",
+            "rotated in the plane: got 3 position features, x, y, z",
         ),
     ],
 )
@@ -141,7 +141,7 @@ def test_translations_that_cannot_be(changes: Mapping[str, Any], message: str) -
         TranslationConfig(**{**SHIP, **changes})
 
 
-def test_a_translation_turns_if_it_is_told_by_what() -> None:
+def test_a_translation_rotates_if_it_has_a_direction() -> None:
     assert not TranslationConfig(**SHIP).is_rotated
     assert TranslationConfig(**SHIP, rotation_angle_feature="a").is_rotated
     assert TranslationConfig(**SHIP, rotation_vec_features=("dx", "dy")).is_rotated
