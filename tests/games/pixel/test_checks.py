@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from entity_env.core.validation import checked_index
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count, require_index, require_tensor
+from entity_env.games.pixel.checks import require_count, require_tensor
 
 CPU = torch.device("cpu")
 NO_NUMBERS: list[Any] = [True, False, 1.0, "1", None, np.int64(1), torch.ones(())]
@@ -61,15 +62,15 @@ def test_counts(value: int) -> None:
 @given(st.integers(1, 10), st.integers(-3, 12))
 def test_indices(count: int, value: int) -> None:
     if 0 <= value < count:
-        assert require_index("slot", value, count) == value
+        assert checked_index("slot", value, count) == value
     else:
         with pytest.raises(UsageError, match=rf"slot: .* from 0 to {count - 1}, got {value}$"):
-            require_index("slot", value, count)
+            checked_index("slot", value, count)
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
 def test_what_is_no_whole_number_is_neither(value: object) -> None:
-    with pytest.raises(UsageError, match="num_envs: expected a whole number from 1"):
+    with pytest.raises(UsageError, match="num_envs must be an integer from 1"):
         require_count("num_envs", value)
-    with pytest.raises(UsageError, match="env: expected a whole number from 0 to 4"):
-        require_index("env", value, 5)
+    with pytest.raises(UsageError, match="env must be an integer from 0 to 4"):
+        checked_index("env", value, 5)

@@ -291,7 +291,7 @@ def test_other_masks_slots_and_screens_are_refused(world: PyBoyWorld) -> None:
 
 @pytest.mark.parametrize(("env", "slot", "said"), [(3, 0, "env"), (0, 2, "slot"), (-1, 0, "env")])
 def test_other_snapshots_are_refused(world: PyBoyWorld, env: int, slot: int, said: str) -> None:
-    with pytest.raises(UsageError, match=f"{said}: expected a whole number from 0 to"):
+    with pytest.raises(UsageError, match=f"{said} must be an integer from 0 to"):
         world.snapshot(env, slot)
 
 
