@@ -14,7 +14,7 @@ from entity_env.errors import SchemaError, UsageError
 from entity_env.games.pixel.checks import require_count, require_tensor
 
 CPU = torch.device("cpu")
-NO_NUMBERS: list[Any] = [True, False, 1.0, "1", None, np.int64(1), torch.ones(())]
+NO_NUMBERS: list[Any] = [True, False, 1.0, "1", None, torch.ones(())]
 
 
 def check(tensor: object, dtypes: Any = torch.int32) -> None:  # noqa: ANN401 - one or several
@@ -55,7 +55,9 @@ def test_counts(value: int) -> None:
     if 1 <= value < 2**31:
         assert require_count("frames", value) == value
     else:
-        with pytest.raises(UsageError, match=rf"frames: .* from 1 to 2\*\*31 - 1, got {value}"):
+        with pytest.raises(
+            UsageError, match=f"frames must be an integer from 1 to {2**31 - 1}: got {value}"
+        ):
             require_count("frames", value)
 
 
@@ -64,7 +66,9 @@ def test_indices(count: int, value: int) -> None:
     if 0 <= value < count:
         assert checked_index("slot", value, count) == value
     else:
-        with pytest.raises(UsageError, match=rf"slot: .* from 0 to {count - 1}, got {value}$"):
+        with pytest.raises(
+            UsageError, match=f"slot must be an integer from 0 to {count - 1}: got {value}$"
+        ):
             checked_index("slot", value, count)
 
 

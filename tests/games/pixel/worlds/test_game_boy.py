@@ -255,7 +255,7 @@ def test_the_state_of_a_cartridge_of_another_size_is_refused(world: PyBoyWorld) 
 @pytest.mark.parametrize("env", [-1, NUM, 0.5, True, None])
 def test_a_machine_that_is_not_there_has_no_state(world: PyBoyWorld, env: Any) -> None:  # noqa: ANN401
     for call in (lambda: world.save_state(env), lambda: world.snapshot(env, 0)):
-        with pytest.raises(UsageError, match=f"env: expected .* from 0 to {NUM - 1}, got {env}"):
+        with pytest.raises(UsageError, match=f"env must be .* from 0 to {NUM - 1}: got {env}"):
             call()
 
 

@@ -265,7 +265,7 @@ BAD_CALLS: dict[str, tuple[Callable[[XoChipWorld], object], str]] = {
         lambda w: w.snapshot(0, 3),
         "slot must be an integer from 0 to 2: got 3",
     ),
-    "no such machine": (lambda w: w.snapshot(-1, 0), "env: expected .* from 0 to 5, got -1"),
+    "no such machine": (lambda w: w.snapshot(-1, 0), "env must be an integer from 0 to 5: got -1"),
     "no number of a machine": (lambda w: w.snapshot(True, 0), "env: expected .* got True"),
 }
 
