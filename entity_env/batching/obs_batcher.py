@@ -15,6 +15,7 @@ from entity_env.batching.action_buffers import (
     SelectEntityBuffer,
 )
 from entity_env.batching.entity_buffer import Batcher, EntityBuffer
+from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.core.validation import of_selectors
 from entity_env.errors import SchemaError
@@ -82,6 +83,7 @@ class ObsBatcher(Batcher):
         if GLOBAL_ENTITY in buffers:
             self._globals = _Column(schema.globals, buffers[GLOBAL_ENTITY], len(columns))
             columns.append(self._globals)
+        self._write_globals = self._globals_writer()
         self._all_columns = columns
         self._ask = {
             name: buffer.add
@@ -138,8 +140,10 @@ class ObsBatcher(Batcher):
             self.schema.require_declared(obs.actions_named)
         actors: list[_Actors] = []
         find = self._columns.get
-        for number, group in enumerate(obs.groups):
-            if type(group) is Rows:
+        number = _NOBODY
+        for group in obs.groups:
+            number += 1
+            if group.__class__ is Rows:
                 cls = group.cls
             elif group:
                 cls = group[0].__class__
@@ -148,10 +152,10 @@ class ObsBatcher(Batcher):
             column = find(cls)
             if column is None:
                 raise self.schema.undeclared(cls)
-            if number in roles and group:
+            if roles and number in roles and group:
                 first = column.buffer.num_entities
                 actors.append((roles[number], column.index, first, len(group)))
-            if type(group) is Rows:
+            if group.__class__ is Rows:
                 column.buffer.append(group.values)
             else:
                 column.write(group)
@@ -159,34 +163,47 @@ class ObsBatcher(Batcher):
             ask = self._ask.get(action.name)
             if ask is not None:
                 ask(self.num_rows)
-                self._add_global_mask(action, obs)
+                if obs.masks is not None:
+                    self._add_global_mask(action, obs.masks)
             elif obs.actor_groups is None:
                 raise self.schema.no_actors(action)
             else:
                 self._add_actors(action, obs, actors)
-        self._add_globals(obs.global_features)
+        features = obs.global_features
+        if features.__class__ is not self._globals_cls:
+            self._add_frozen_globals(features)
+        elif self._write_globals is not None:
+            self._write_globals(features)
         if obs.hidden is not None:
             for cls, visible in obs.hidden:
                 kind = self.schema.entity(cls)
                 self.hide(kind.name, visible, _num_of_class(obs, cls))
         if obs.metrics is not None:
             self.add_metrics(obs.metrics)
-        self.end_row()
+        for append, pending in self._row_ends:
+            append(len(pending))
+        self.num_rows += 1
 
-    def _add_globals(self, features: object) -> None:
-        column = self._globals
-        if features.__class__ is self._globals_cls:
-            if column is not None:
-                column.write((features,))
-            return
+    def _globals_writer(self) -> Callable[[object], None] | None:
+        """Function that adds the global features of one observation, or their filler number."""
+        if self._globals is None:
+            return None
+        write, pending = self._globals.write, self._globals.buffer.pending
+        if self.schema.globals is None:
+            return lambda _: pending.append(0.0)
+        return lambda features: write((features,))
+
+    def _add_frozen_globals(self, features: object) -> None:
         self.schema.require_globals(class_of_globals(features))
-        if column is not None and isinstance(features, Rows):
-            column.buffer.append(features.values)
+        if self._globals is not None and isinstance(features, Rows):
+            self._globals.buffer.append(features.values)
 
-    def _add_global_mask(self, action: ActionType[Any], obs: Obs) -> None:
+    def _add_global_mask(
+        self, action: ActionType[Any], masks: Mapping[ActionType[Any], BoolMask]
+    ) -> None:
         buffer = self.actions[action.name]
-        if obs.masks is not None and isinstance(buffer, GlobalCategoricalBuffer):
-            buffer.add_mask(obs.masks.get(action), 1)
+        if isinstance(buffer, GlobalCategoricalBuffer):
+            buffer.add_mask(masks.get(action), 1)
 
     def _add_actors(self, action: ActionType[Any], obs: Obs, actors: Sequence[_Actors]) -> None:
         buffer = self.actions[action.name]
