@@ -48,13 +48,13 @@ class ContractError(SchemaError):
 
     Args:
         name: which environment or game.
-        problems: every breach that was found, a sentence each.
+        problems: every violation that was found, one sentence each.
     """
 
     def __init__(self, name: str, problems: Sequence[str]) -> None:
         self.name = name
         self.problems = tuple(problems)
-        count = f"{len(self.problems)} breach{'es' if len(self.problems) > 1 else ''}"
+        count = f"{len(self.problems)} violation{'s' if len(self.problems) > 1 else ''}"
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         super().__init__(f"{name}: {count} of the contract:{lines}")
 

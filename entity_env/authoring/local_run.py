@@ -10,7 +10,7 @@ from entity_env.authoring.action_type import ActionKey, ActionType, action_type
 from entity_env.authoring.obs import Obs, class_of, class_of_globals
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import StepTimeout
-from entity_env.authoring.to_observation import observe
+from entity_env.authoring.to_observation import to_observation
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
@@ -135,7 +135,7 @@ class AgentRun:
         if self._first_score is None:
             self._first_score = self._last_score = obs.score
         reward, self._last_score = obs.score - self._last_score, obs.score
-        return observe(obs, kinds, schema, reward=reward)
+        return to_observation(obs, kinds, schema, reward=reward)
 
     def acted(self, observation: Observation, actions: Mapping[ActionName, Action]) -> None:
         """Counts a decision and tells the watcher."""
@@ -155,7 +155,7 @@ class AgentRun:
         if self._first_score is None:  # never asked in this episode: it earned nothing
             self._first_score = self._last_score = final.score
         schema = self.schema_of(final, ())
-        observation = observe(
+        observation = to_observation(
             final,
             (),
             schema,

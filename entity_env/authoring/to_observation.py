@@ -33,7 +33,7 @@ from entity_env.core.validation import of_selectors
 from entity_env.errors import SchemaError
 
 
-def observe(
+def to_observation(
     obs: Obs,
     actions: Sequence[ActionType[Any]],
     schema: Schema,

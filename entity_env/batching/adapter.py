@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from entity_env.core.action_request import legal_actions
+from entity_env.core.action_request import actions_of
 from entity_env.core.environment import Environment
 from entity_env.core.observation import (
     ActionMask,
@@ -32,7 +32,7 @@ class Adapter:
         observation: converts one of its observations.
         flags: `(terminated, truncated)` of the last observation of an episode.
         masks: its mask types, and ours.
-        actions: makes its actions; arguments as for `legal_actions`.
+        actions: makes its actions; arguments as for `actions_of`.
         type_named: the one entity type whose entities are the actors (or actees) in every
             observation, given the ids of both; None if there is no such type, or an id comes twice.
     """
@@ -71,7 +71,7 @@ OURS: Final = Adapter(
     observation=lambda observation: observation,
     flags=attrgetter("terminated", "truncated"),
     masks={kind: kind for kind in _KINDS},
-    actions=legal_actions,
+    actions=actions_of,
     type_named=_no_type,
 )
 """For every `Environment`."""

@@ -86,7 +86,7 @@ class Question:
             SchemaError: another number of values, or a choice that is not allowed.
         """
         self._require_legal(chosen)
-        return next(legal_actions(self.name, self.space, [(0, self.actors, self.actees)], chosen))
+        return next(actions_of(self.name, self.space, [(0, self.actors, self.actees)], chosen))
 
     def chosen(self, action: Action | None) -> list[Any]:
         """The values of an action, one an actor, as in `VecActions`.
@@ -190,7 +190,7 @@ def random_action(question: Question, rng: np.random.Generator) -> Action:
     return question.action([int(rng.choice(np.flatnonzero(row))) for row in question.allowed])
 
 
-def legal_actions(
+def actions_of(
     name: ActionName,
     space: ActionSpace,
     asked: Sequence[Asked],

@@ -21,7 +21,7 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import SchemaError
 
 
-def checked_actions(
+def checked_vec_actions(
     actions: VecActions,
     masks: Mapping[ActionName, VecActionMask],
     action_space: Mapping[ActionName, ActionSpace],

@@ -14,7 +14,7 @@ from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_count, checked_seed, require_choice
-from entity_env.core.vec_actions import checked_actions
+from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ClosedError, ProtocolError, UsageError
 from entity_env.vec.backend import Backend, InProcess, Source, local_batch, require_source
@@ -187,7 +187,7 @@ class VecEnv:
         self._clock.begin_call()
         batch = self._answerable(env_ids)
         obs = batch.obs
-        values = checked_actions(actions, obs.action_masks, self.action_space(), batch.where)
+        values = checked_vec_actions(actions, obs.action_masks, self.action_space(), batch.where)
         self._is_settled = False
         self._open.remove(batch)
         if len(batch.groups) == 1:

@@ -24,7 +24,7 @@ from entity_env import (
     WorkerError,
 )
 from entity_env.batching.adapter import OURS, AdaptedEnvironment, Adapter, unwrap_all
-from entity_env.core.action_request import Asked, legal_actions
+from entity_env.core.action_request import Asked, actions_of
 from entity_env.vec import VecEnv
 from tests.helpers.executors import choose, plain_batch
 from tests.helpers.strategies import FEW
@@ -85,7 +85,7 @@ def as_ours(shown: Any) -> Observation:  # noqa: ANN401 - as another package has
 def their_actions(
     name: str, space: ActionSpace, asked: Sequence[Asked], values: Sequence[Any]
 ) -> Iterator[Any]:
-    for action in legal_actions(name, space, asked, values):
+    for action in actions_of(name, space, asked, values):
         yield ("theirs", list(action.actors), action.indices.tolist())  # type: ignore[union-attr]
 
 

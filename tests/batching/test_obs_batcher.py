@@ -20,7 +20,7 @@ from entity_env import (
     SelectEntity,
     VecObs,
 )
-from entity_env.authoring.to_observation import observe
+from entity_env.authoring.to_observation import to_observation
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.batching.observation_batcher import ObservationBatcher
 from tests.helpers.batches import assert_same, assert_shows, finish
@@ -90,7 +90,7 @@ def test_all_ways_to_write_make_the_same_batch(shown: list[Scene]) -> None:
     for scene in shown:
         direct.add(scene.obs(), scene.asked)
         frozen.add(scene.obs().frozen(), scene.asked)
-        stepped.add(observe(scene.obs(), scene.asked, SCHEMA, reward=0.0))
+        stepped.add(to_observation(scene.obs(), scene.asked, SCHEMA, reward=0.0))
     assert_same(finish(direct), finish(frozen))
     assert_same(finish(direct), finish(stepped))
 

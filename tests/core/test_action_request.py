@@ -32,7 +32,7 @@ from entity_env import (
     SelectEntityActionSpace,
     questions,
 )
-from entity_env.core.action_request import Asked, legal_actions, random_action, require_in_bounds
+from entity_env.core.action_request import Asked, actions_of, random_action, require_in_bounds
 from tests.helpers.strategies import action_spaces, obs_spaces, observations, untyped
 
 SPACE = ObsSpace([], {"A": Entity(["x"]), "B": Entity(["x"])})
@@ -112,31 +112,31 @@ ROWS: list[Asked] = [(0, ["a"], ["x", "y"]), (2, [], []), (3, ["b", "c"], ["z"])
 
 @pytest.mark.parametrize("chosen", [[1, 0, 0], np.array([1, 0, 0]), np.array([1, 0, 0], np.uint8)])
 def test_values_of_many_rows_are_dealt_out(chosen: Any) -> None:  # noqa: ANN401
-    moves = list(legal_actions("move", ACTIONS["move"], ROWS, chosen))
+    moves = list(actions_of("move", ACTIONS["move"], ROWS, chosen))
     assert [(m.actors, m.labels) for m in moves if isinstance(m, CategoricalAction)] == [
         (["a"], ["down"]),
         ([], []),
         (["b", "c"], ["up", "up"]),
     ]
-    assert list(legal_actions("pick", ACTIONS["pick"], ROWS, chosen)) == [
+    assert list(actions_of("pick", ACTIONS["pick"], ROWS, chosen)) == [
         SelectEntityAction(["a"], ["y"]),
         SelectEntityAction([], []),
         SelectEntityAction(["b", "c"], ["z", "z"]),
     ]
-    turns = list(legal_actions("turn", ACTIONS["turn"], ROWS, np.repeat(chosen, 2).reshape(3, 2)))
+    turns = list(actions_of("turn", ACTIONS["turn"], ROWS, np.repeat(chosen, 2).reshape(3, 2)))
     assert [t.values.tolist() for t in turns if isinstance(t, ContinuousAction)] == [
         [[1, 1]],
         [],
         [[0, 0], [0, 0]],
     ]
-    calls = legal_actions("call", ACTIONS["call"], [(i, [None], ()) for i in range(3)], chosen)
+    calls = actions_of("call", ACTIONS["call"], [(i, [None], ()) for i in range(3)], chosen)
     assert [c.index for c in calls if isinstance(c, GlobalCategoricalAction)] == [1, 0, 0]
 
 
 @pytest.mark.parametrize("name", list(ACTIONS))
 def test_another_number_of_values_than_of_actors_is_refused_at_once(name: str) -> None:
     with pytest.raises(SchemaError, match=f"'{name}' needs 3 values, one an actor: got 2"):
-        legal_actions(name, ACTIONS[name], ROWS, [0, 0])
+        actions_of(name, ACTIONS[name], ROWS, [0, 0])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from entity_env import Game, Obs, RaggedArray, SchemaError, VecObs
 from entity_env.agents import Agent
 from entity_env.agents.random import random_actions
-from entity_env.core.vec_actions import checked_actions
+from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.vec import VecEnv
 from tests.helpers.tiny_games import (
     EACH,
@@ -251,11 +251,11 @@ def test_what_is_legal_passes_and_what_is_not_is_named(
         for _ in range(4):
             spaces = game.action_space()
             actions = random_actions(batch, spaces, np.random.default_rng(seed))
-            checked = checked_actions(actions, batch.action_masks, spaces, _name)
+            checked = checked_vec_actions(actions, batch.action_masks, spaces, _name)
             assert {name: len(values) for name, values in checked.items()} == {
                 name: len(mask.actors.values) for name, mask in batch.action_masks.items()
             }
             if (bad := changed(actions, rng)) is not None:
                 with pytest.raises(SchemaError, match=rf"'{bad[1]}'"):
-                    checked_actions(bad[0], batch.action_masks, spaces, _name)
+                    checked_vec_actions(bad[0], batch.action_masks, spaces, _name)
             batch = vec.act(actions)

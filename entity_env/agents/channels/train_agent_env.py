@@ -11,7 +11,7 @@ from entity_env.agents.channels.game_runner import GameHost
 from entity_env.agents.channels.train_agent import TrainAgent, names_of
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs, answer_to
-from entity_env.authoring.to_observation import observe
+from entity_env.authoring.to_observation import to_observation
 from entity_env.core.action_request import Question, questions
 from entity_env.core.environment import Environment
 from entity_env.core.episode import Episode
@@ -169,7 +169,7 @@ class TrainAgentEnv(Environment):
             agent.is_playing = True
             agent.first_score = agent.last_score = score
         reward, agent.last_score = score - agent.last_score, score
-        observation = observe(agent.obs, agent.kinds, self._game.schema, reward=reward)
+        observation = to_observation(agent.obs, agent.kinds, self._game.schema, reward=reward)
         # Now rather than when it is answered, so that a mask that fits nothing is found at once.
         asked = questions(observation, self.obs_space(), self.action_space())
         self._asked[agent.agent_id] = {question.name: question for question in asked}
@@ -210,7 +210,7 @@ class _Ends:
 
     def add(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
         """Called by the host."""
-        observation = observe(
+        observation = to_observation(
             obs,
             (),
             self.game.schema,

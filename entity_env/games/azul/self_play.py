@@ -40,7 +40,7 @@ from entity_env.core.validation import (
     checked_seed,
     has_numba,
 )
-from entity_env.core.vec_actions import checked_actions
+from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_obs import Metric, VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import ClosedError, MissingExtraError, ProtocolError, UsageError
 from entity_env.games.azul.engine.rules import (
@@ -250,7 +250,7 @@ class AzulTables:
         if self._picks is not None:
             raise ProtocolError("actions were sent already: call recv before the next actions")
         masks, space = self._obs.action_masks, self.action_space()
-        values = checked_actions(actions, masks, space, "row {}".format)
+        values = checked_vec_actions(actions, masks, space, "row {}".format)
         self._picks = np.array(values[PICK.name], np.int64)
 
     def recv(self) -> VecObs:

@@ -17,7 +17,7 @@ from entity_env.core.validation import (
     has_numba,
     require_choice,
 )
-from entity_env.core.vec_actions import checked_actions
+from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_obs import VecActionMask, VecActions, VecCategoricalActionMask, VecObs
 from entity_env.errors import (
     ClosedError,
@@ -240,7 +240,7 @@ class MultiSnakeBatch:
                 f"the episodes of environments {over[:20].tolist()} have ended: call reset_envs "
                 "for them before act"
             )
-        values = checked_actions(actions, self._masks, self.action_space(), "env {}".format)
+        values = checked_vec_actions(actions, self._masks, self.action_space(), "env {}".format)
         return np.ascontiguousarray(values[MOVE.name], dtype=np.int64)
 
     def _step(self, moves: NDArray[np.int64]) -> VecObs:

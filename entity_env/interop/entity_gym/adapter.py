@@ -111,7 +111,7 @@ def _their_actions(
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Any]:
-    """As `legal_actions`; none is the same object as another, since theirs can be changed."""
+    """As `actions_of`; none is the same object as another, since theirs can be changed."""
     require_one_an_actor(name, asked, values)
     actors = [each for _, each, _ in asked]
     if isinstance(space, GlobalCategoricalActionSpace):

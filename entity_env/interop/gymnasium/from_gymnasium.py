@@ -23,7 +23,7 @@ from entity_env.core.spaces import (
     has_global_entity,
 )
 from entity_env.core.validation import checked_seed
-from entity_env.core.vec_actions import checked_actions
+from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecActions,
@@ -240,7 +240,9 @@ class GymnasiumVecEnv:
                 f"the episodes of environments {np.flatnonzero(self._is_waiting)[:20].tolist()} "
                 "have ended: call reset_envs for them before act"
             )
-        values = checked_actions(actions, shown.action_masks, self._reader.spaces, "env {}".format)
+        values = checked_vec_actions(
+            actions, shown.action_masks, self._reader.spaces, "env {}".format
+        )
         self._sent = self._reader.batch(values, ~self._is_waiting)
 
     def recv(self) -> VecObs:
