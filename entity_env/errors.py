@@ -103,7 +103,7 @@ class WorkerError(EntityEnvError, RuntimeError):
         reason: what happened, without the place.
         env_id: index of the environment, or None when a whole worker is meant.
         worker: index of the worker process, or None when the game ran in this process.
-        seed: seed of the episode, or None when no episode had begun.
+        seed: of the episode; None before the first one.
         episode: number of the episode in its environment, from 0.
         step: number of actions taken in that episode.
         game_traceback: the game's own traceback as text, empty when there is none.
@@ -140,7 +140,7 @@ class WorkerError(EntityEnvError, RuntimeError):
 
 
 class GameExit(GreenletExit):
-    """Raised inside a suspended `agent.act` when whoever drives the game closes it.
+    """Raised inside a suspended `agent.act` when the game is closed.
 
     A `BaseException`, so that `except Exception` in a game lets it pass and `finally` blocks run.
     """

@@ -205,7 +205,7 @@ class ObservationBatcher(Batcher):
         for name in ids:
             given = ids.get(name)
             if given is not None and len(given) != len(features.get(name, ())):
-                observation.entity_ids(self.obs_space)  # raises, unless nobody declared this type
+                observation.entity_ids(self.obs_space)  # raises, unless the type is undeclared
         for name, mask in observation.actions.items():
             if name not in self.actions:
                 raise SchemaError(

@@ -19,7 +19,7 @@ class EpisodeSeeds:
     """The seeds of one environment's episodes, by number.
 
     The seed of episode `n` depends on the seed of the run, the index of the environment and `n`
-    alone, whatever happened before. Made in blocks, since a `SeedSequence` takes 15 µs to set up.
+    alone. Made in blocks, since a `SeedSequence` takes 15 µs to set up.
 
     Args:
         seed: seed of the run, 0 or more.
@@ -46,7 +46,7 @@ class EpisodeSeeds:
 
 
 Run: TypeAlias = tuple[EpisodeSeeds, int]
-"""A run of episodes: their seeds, and the number of the one that comes next."""
+"""Seeds of the episodes of a run, and the number of the next one."""
 
 
 GAMMA: Final = 0x9E3779B97F4A7C15

@@ -19,16 +19,16 @@ from entity_env.errors import MissingExtraError, SchemaError, UsageError
 def of_selectors(
     mask: object, num_actors: int, num_actees: int, action: ActionName
 ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-    """Who of the actors of a select action has a target, and what those may select.
+    """Splits the mask of a select action: actors with a target, and their rows of the mask.
 
     Args:
-        mask: what the author gave; None allows everything.
-        num_actors, num_actees: how many entities that is.
-        action: which action, for errors.
+        mask: `(num_actors, num_actees)`; None allows everything.
+        num_actors, num_actees: its shape.
+        action: its name, for errors.
 
     Returns:
-        `(num_actors,)` bool, None when all have one; and the mask of those that have, with one row
-        each, None when it allows everything.
+        `(num_actors,) bool`, None when all have a target; and the mask of those that have one,
+        None when it allows everything.
 
     Raises:
         SchemaError: a mask of another shape, or values other than bools.
@@ -45,12 +45,12 @@ def of_selectors(
 def as_mask(
     mask: object, shape: tuple[int, int], action: ActionName, *, may_block: bool = False
 ) -> NDArray[np.bool_]:
-    """Checks a mask of any dtype that holds only zeros and ones; a single row may be 1-D.
+    """An action mask as bools; any dtype that holds only zeros and ones will do.
 
     Args:
-        mask: what the author gave.
+        mask: `(num_actors, num_choices)`; for one actor also `(num_choices,)`.
         shape: number of actors and of choices.
-        action: which action, for errors.
+        action: its name, for errors.
         may_block: a row may allow nothing.
 
     Raises:
@@ -88,7 +88,7 @@ def as_mask(
 
 
 def is_number(value: object) -> bool:
-    """Tells whether `value` is a real number for `float`: not a text, nor an array of numbers."""
+    """Whether `float` can convert a value that is neither a text nor an array."""
     if isinstance(value, int | float):  # the rest takes longer, and is rare
         return not isinstance(value, int) or abs(value) <= sys.float_info.max
     if isinstance(value, str | bytes | bytearray | complex | np.complexfloating):
@@ -103,7 +103,7 @@ def is_number(value: object) -> bool:
 
 
 def must_be_number(what: str, value: object) -> str:
-    """What to say of a value that is none: `what` names it."""
+    """Text of the error for a value that is no number."""
     return f"the {what} must be a number, got {reprlib.repr(value)} ({type(value).__name__})"
 
 

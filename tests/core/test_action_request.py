@@ -135,14 +135,14 @@ def test_values_of_many_rows_are_dealt_out(chosen: Any) -> None:  # noqa: ANN401
 
 @pytest.mark.parametrize("name", list(ACTIONS))
 def test_another_number_of_values_than_of_actors_is_refused_at_once(name: str) -> None:
-    with pytest.raises(SchemaError, match=f"'{name}' needs 3 values, one an actor: got 2"):
+    with pytest.raises(SchemaError, match=f"'{name}' needs 3 values, one per actor: got 2"):
         actions_of(name, ACTIONS[name], ROWS, [0, 0])
 
 
 @pytest.mark.parametrize(
     ("question", "chosen", "message"),
     [
-        (MOVE, [0], "'move' needs 2 values, one an actor: got 1"),
+        (MOVE, [0], "'move' needs 2 values, one per actor: got 1"),
         (MOVE, [2, 1], "actor 0 chose 2, expected an integer from 0 to 1"),
         (MOVE, [-1, 1], "actor 0 chose -1"),
         (MOVE, [0.0, 1], "actor 0 chose 0.0, expected an integer"),
@@ -155,7 +155,7 @@ def test_another_number_of_values_than_of_actors_is_refused_at_once(name: str) -
         (MOVE, [0, 0], "actor 1 chose 'up', which its mask forbids; allowed are down"),
         (CALL, [0], "'call': actor 0 chose 'yes', which its mask forbids; allowed are no"),
         (PICK, [1], "'pick': actor 0 chose 'a', which its mask forbids; allowed are c, b"),
-        (TURN, [[0, 0]], "needs 2 values, one an actor: got 1"),
+        (TURN, [[0, 0]], "needs 2 values, one per actor: got 1"),
         (TURN, [[0, 0], [0, 2]], "actor 1 chose 2.0 for 'right', expected -1 to 1"),
         (TURN, [[0, 0], [np.nan, 0]], "actor 1 chose nan for 'left'"),
         (TURN, [[0], [0]], r"needs the shape \(num_actors, 2\), got \(2, 1\)"),
@@ -184,7 +184,7 @@ def move(actors: list[str], indices: object) -> Action:
         (TURN, move(["a"], [0]), "needs a ContinuousAction"),
         (MOVE, move(["a", "c"], np.array([1, 1])), r"of the actors \['c', 'a'\].*of \['a', 'c'\]"),
         (MOVE, move(["c", "a"], np.array([[0], [1]])), r"actor 0 chose \[0\]"),
-        (MOVE, move(["c", "a"], 1), "needs 2 values, one an actor: got 1"),
+        (MOVE, move(["c", "a"], 1), "needs 2 values, one per actor: got 1"),
         (CALL, GlobalCategoricalAction(0, "yes"), "which its mask forbids"),
         (PICK, SelectEntityAction(["a"], ["z"]), r"selects 'z', .* \['c', 'a', 'b'\]"),
         (PICK, SelectEntityAction(["b"], ["c"]), "of the actors"),

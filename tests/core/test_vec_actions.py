@@ -88,9 +88,9 @@ def ragged(values: Sequence[Any], lengths: Sequence[int]) -> RaggedArray[Any]:
 
 BAD: dict[str, tuple[str, object, str]] = {
     "missing": ("Turn", None, "'Turn' is missing: 3 actors wait for it, the first in env 0"),
-    "too few": ("Turn", np.array([0, 1]), "'Turn' needs 3 values, one an actor: got 2"),
-    "too many": ("Move", np.zeros(4, int), "'Move' needs 3 values, one an actor: got 4"),
-    "one": ("Move", np.int64(1), "'Move' needs 3 values, one an actor: got a single number"),
+    "too few": ("Turn", np.array([0, 1]), "'Turn' needs 3 values, one per actor: got 2"),
+    "too many": ("Move", np.zeros(4, int), "'Move' needs 3 values, one per actor: got 4"),
+    "one": ("Move", np.int64(1), "'Move' needs 3 values, one per actor: got a single number"),
     "floats": ("Move", np.zeros(3), "'Move' needs integers, got float64"),
     "bools": ("Turn", np.zeros(3, bool), "'Turn' needs integers, got bool"),
     "objects": ("Turn", ["a", "b", "c"], "'Turn' needs integers, got <U1"),
@@ -121,7 +121,7 @@ BAD: dict[str, tuple[str, object, str]] = {
         ragged([0, 1, 0], [1, 1, 1]),
         "'Turn': env 0 has 2 actors, got 1 values",
     ),
-    "rows": ("Turn", ragged([0, 1, 0], [2, 1]), "'Turn' needs 3 rows, one an agent: got 2"),
+    "rows": ("Turn", ragged([0, 1, 0], [2, 1]), "'Turn' needs 3 rows, one per agent: got 2"),
     "width": (
         "steer",
         np.zeros((3, 3), np.float32),
@@ -219,7 +219,7 @@ class TestAccepted:
             vec.reset()
             vec.act({"Move": np.zeros(1, int)})  # may be left out
             vec.act({"Move": np.zeros(1, int), "Turn": empty, "SelectDog": empty, "steer": empty})
-            with pytest.raises(SchemaError, match="'Turn' needs 0 values, one an actor: got 1"):
+            with pytest.raises(SchemaError, match="'Turn' needs 0 values, one per actor: got 1"):
                 vec.act({"Move": np.zeros(1, int), "Turn": np.zeros(1, int)})
 
 
