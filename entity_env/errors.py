@@ -48,13 +48,13 @@ class ContractError(SchemaError):
 
     Args:
         name: which environment or game.
-        problems: every breach that was found, a sentence each.
+        problems: every violation that was found, one sentence each.
     """
 
     def __init__(self, name: str, problems: Sequence[str]) -> None:
         self.name = name
         self.problems = tuple(problems)
-        count = f"{len(self.problems)} breach{'es' if len(self.problems) > 1 else ''}"
+        count = f"{len(self.problems)} violation{'s' if len(self.problems) > 1 else ''}"
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         super().__init__(f"{name}: {count} of the contract:{lines}")
 
@@ -103,7 +103,7 @@ class WorkerError(EntityEnvError, RuntimeError):
         reason: what happened, without the place.
         env_id: index of the environment, or None when a whole worker is meant.
         worker: index of the worker process, or None when the game ran in this process.
-        seed: seed of the episode, or None when no episode had begun.
+        seed: of the episode; None before the first one.
         episode: number of the episode in its environment, from 0.
         step: number of actions taken in that episode.
         game_traceback: the game's own traceback as text, empty when there is none.
@@ -140,7 +140,7 @@ class WorkerError(EntityEnvError, RuntimeError):
 
 
 class GameExit(GreenletExit):
-    """Raised inside a suspended `agent.act` when whoever drives the game closes it.
+    """Raised inside a suspended `agent.act` when the game is closed.
 
     A `BaseException`, so that `except Exception` in a game lets it pass and `finally` blocks run.
     """

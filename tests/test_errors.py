@@ -74,8 +74,8 @@ def test_missing_extra_names_the_command() -> None:
 
 
 def test_contract_error_lists_every_problem() -> None:
-    assert str(ContractError("snake", ["one"])) == "snake: 1 breach of the contract:\n  - one"
-    assert "2 breaches of the contract:\n  - one\n  - two" in str(
+    assert str(ContractError("snake", ["one"])) == "snake: 1 violation of the contract:\n  - one"
+    assert "2 violations of the contract:\n  - one\n  - two" in str(
         ContractError("x", ["one", "two"])
     )
 

@@ -68,15 +68,15 @@ class PolicyAgent(Agent):
 
     def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         run = self._run
-        if run.has_hung_up:
-            run.hang_up()
+        if run.is_stopped:
+            run.stop()
             return None
         kinds = run.kinds(actions)
         self._schema = run.schema_of(obs, kinds)
         observation = run.observe(obs, kinds, self._schema)
         decided = self.decide(observation)
         if decided is None:
-            run.hang_up()
+            run.stop()
             return None
         answers = self._answers(obs, kinds, observation, decided)
         run.acted(observation, decided)

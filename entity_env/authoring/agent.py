@@ -1,4 +1,4 @@
-"""Agent: who decides. A game calls `act` and `game_over`, and knows nothing else of its agent."""
+"""`Agent`: the interface that a game calls, `act` and `game_over`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Pending(Protocol[T_co]):
-    """The answer to `act_async`, which may not have been given yet."""
+    """Result of `act_async`."""
 
     def get(self) -> T_co | None:
-        """Waits for the answer; None = whoever drives the agent has hung up: leave the game.
+        """Waits for the answer; None = the game is being closed: return from `play`.
 
         May be called again; the answer stays the same.
         """
@@ -41,19 +41,16 @@ class Answered(Generic[A]):
 
 
 class Agent(ABC):
-    """Decides what to do, when a game asks.
-
-    Write an agent of your own as a `PolicyAgent`, which needs one method.
-    """
+    """Base class of agents; subclass `PolicyAgent`, which needs one method, for your own."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def seed(self) -> int:
-        """Seed of the episode that is being played, and after `game_over` of the next one.
+        """Seed of the current episode; after `game_over`, of the next one.
 
-        A game that plays several episodes in one call of `play` seeds each of them with it.
+        For games that play several episodes in one call of `play`.
         """
 
     @overload
@@ -76,21 +73,21 @@ class Agent(ABC):
 
     @abstractmethod
     def act(self, obs: Obs, /, *actions: Any) -> Any:
-        """Shows an observation, asks for one or more actions, and waits for the answer.
+        """Requests one or more actions for an observation, and waits for them.
 
         Args:
-            obs: what the agent sees. The first `act` after `game_over` begins a new episode.
+            obs: the observation. The first `act` after `game_over` begins a new episode.
             actions: an Enum for one choice (the answer is a member), `Categorical(Move)` or
-                `SelectEntity(Food)` for one answer an actor (a list). The answer of an actor that
-                has nothing to select is None.
+                `SelectEntity(Food)` for a list with one answer per actor, None for an actor with
+                nothing to select.
 
         Returns:
-            The answer, a tuple of them when there is more than one question, or None: whoever
-            drives the agent has hung up, and the game should return.
+            The answer, or a tuple for several actions. None means stop: the game is being closed,
+            and `play` must return.
 
         Raises:
-            SchemaError: something that the game did not declare, or a mask that fits nothing.
-            ProtocolError: the agent was asked before and has not answered yet.
+            SchemaError: something that the game did not declare, or a mask that does not fit.
+            ProtocolError: the last `act_async` has no answer yet.
         """
 
     @overload
@@ -113,10 +110,10 @@ class Agent(ABC):
 
     @abstractmethod
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:
-        """Like `act`, but returns at once; `.get()` waits.
+        """Like `act`, but returns at once; `.get()` waits. The observation is copied.
 
-        In a game where several agents move at the same time, ask all of them before the first
-        `.get()`, so that they decide together. The observation is copied.
+        When several agents move at the same time, call it for all of them before the first
+        `.get()`, so that they are batched.
         """
 
     @abstractmethod
@@ -124,19 +121,19 @@ class Agent(ABC):
         """Ends the episode of this agent.
 
         Args:
-            obs: the last observation, with the final score; the score stays when left out.
-            truncated: the episode was cut (a time limit) rather than ended by the rules: its
-                state still has a value, so show it.
+            obs: the final observation and score; None keeps the last score.
+            truncated: the episode was cut off (a time limit): its state still has a value, so pass
+                the observation.
         """
 
     def close(self) -> None:
-        """Releases what the agent holds (a terminal, a network); may be called twice."""
+        """Closes the agent's resources (a terminal, a network); may be called twice."""
 
     def join(self, run: AgentRun) -> None:
-        """Begins to play a game under the ledger `run`; called by `Game.run`.
+        """Sets the run that the agent takes part in; called by `Game.run`.
 
         Raises:
-            ProtocolError: this agent is driven from elsewhere.
+            ProtocolError: this agent belongs to an environment.
         """
         raise ProtocolError(
             f"{type(self).__name__} is driven by its environment and cannot be handed to Game.run"

@@ -1,4 +1,4 @@
-"""A dataclass as an entity: its fields become features, its instances rows of float32.
+"""`EntityType`: a dataclass as an entity; fields are features, instances rows of float32.
 
 Featurizing is compiled once per class: one generated loop reads the attributes of a whole sequence.
 Measured by `benchmarks/featurize.py`; anything that reflects per entity is 10 to 40 times slower.
@@ -25,7 +25,7 @@ HIDDEN: Final = {"entity_env": "hidden"}
 """`name: str = field(metadata=HIDDEN)` keeps a field of a dataclass out of its features."""
 
 Writer: TypeAlias = Callable[[Sequence[object]], None]
-"""Appends the features of every entity of a sequence to the list that it was made for."""
+"""Appends the features of every entity of a sequence to a list."""
 
 
 class _Feature(NamedTuple):
@@ -64,8 +64,8 @@ class EntityType:
         """Makes a function that hands the features of each entity to `extend`.
 
         The function raises `SchemaError` for an instance of another class, and for one whose fields
-        are not there to be read (None for a nested dataclass, a tuple that is too short). Values
-        are passed on as they are: whoever packs them finds what is no number.
+        cannot be read (None for a nested dataclass, a tuple that is too short). Values
+        are passed on unchecked: packing them finds what is no number.
         """
         return self._make_writer(extend)
 

@@ -1,4 +1,4 @@
-"""Game: a play function, and what it declares that it shows and asks."""
+"""`Game`: a play function with its declared entities and actions."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
 
 
 class Game:
-    """A game that owns its loop: `play(agent, *, seed, ...)` asks the agent until it is over.
+    """A game that owns its loop, `play(agent, *, seed, ...)`.
 
-    `play` may return after one episode, and is then called again with the next seed, or go on for
-    ever. It ends an episode with `agent.game_over(...)`, and returns when `act` gives it None.
+    `play` ends each episode with `agent.game_over(...)` and returns when `act` returns None. It may
+    return after one episode, and is then called again with the next seed, or loop over episodes.
 
     Args:
-        play: the loop. In a game for several agents its first argument is a list of them. It must
-            take `seed`; its other keyword-only arguments with a default are the game's settings.
-        entities: dataclasses that it shows, in the order of the observation space.
-        actions: Enums, `Categorical`, `SelectEntity` and `Continuous` that it asks for.
+        play: the loop. With several agents its first argument is a list of them. It must take
+            `seed`; its other keyword-only arguments are the game's settings.
+        entities: dataclasses in observations, in the order of the observation space.
+        actions: Enums, `Categorical`, `SelectEntity` and `Continuous`.
         global_features: dataclass of the features of the whole observation.
-        num_agents: how many agents play.
-        name: what the game is called; the name of `play` when left out, or of its module when the
-            function is just called `play`.
+        num_agents: number of agents.
+        name: default: the name of `play`, or of its module if the function is called `play`.
 
     Raises:
         SchemaError: a class that cannot be featurized, or a `play` without `seed`.
@@ -57,25 +56,24 @@ class Game:
         self.num_agents = num_agents
         self.schema = Schema(entities, actions, global_features, self.name)
         self.parameters = _parameters_of(play, self.name)
-        """The settings of `play` that can be changed, by name."""
+        """The settings of `play`, by name."""
         self.settings: Mapping[str, Any] = {}
-        """Those that were changed."""
+        """Values other than the defaults."""
         if num_agents < 1:
             raise SchemaError(f"{self.name}: num_agents must be at least 1, got {num_agents}")
 
     def obs_space(self) -> ObsSpace:
-        """What can be observed."""
+        """The observation space."""
         return self.schema.obs_space()
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done."""
+        """The action space."""
         return self.schema.action_space()
 
     def with_settings(self, **settings: object) -> Game:
         """The same game with other values for some keyword arguments of `play`.
 
-        Strings are read as the annotation of the argument says, so that they may come from a
-        command line.
+        Strings are parsed by the annotation of the argument, as from a command line.
 
         Raises:
             UsageError: an argument that `play` does not have, or a value of another type.
@@ -115,12 +113,12 @@ class Game:
         """Plays a number of episodes in this thread.
 
         Args:
-            agents: as many as the game has.
-            seed: the seeds of the episodes follow from it.
-            episodes: after so many the agents answer None, and the game leaves.
+            agents: `num_agents` of them.
+            seed: of the run, 0 or more.
+            episodes: number of episodes; afterwards `act` returns None.
             watch: called with a `Turn` after every decision and at the end of every episode.
-            step_timeout_s: seconds that the game may take between two questions before it counts
-                as hanging; None = for ever. See `StepTimeout` for what can be ended.
+            step_timeout_s: seconds between two calls of `act` after which the game counts as
+                hanging; None = no limit. Which hangs can be ended: see `StepTimeout`.
             settings: as for `with_settings`.
 
         Returns:
@@ -129,7 +127,7 @@ class Game:
         Raises:
             UsageError: another number of agents, or a wrong setting.
             ProtocolError: `play` returned in the middle of an episode without `game_over`, or it
-                goes on although its agents answer None.
+                continues after `act` returned None.
             WorkerError: it hangs.
         """
         game = self.with_settings(**settings) if settings else self
@@ -149,7 +147,7 @@ class Game:
             while True:
                 before = len(runs[0].episodes)
                 game._play_once(agents, runs, seeds[before])
-                if any(run.has_hung_up for run in runs):
+                if any(run.is_stopped for run in runs):
                     break  # in the middle of an episode, if one of several agents did
                 unfinished = [run.agent_id for run in runs if run.is_playing]
                 if unfinished or before == len(runs[0].episodes):
@@ -157,12 +155,12 @@ class Game:
         return [episode for run in runs for episode in run.episodes]
 
     def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:
-        """Calls `play`, and says what is wrong with a game that does not come back."""
+        """Calls `play`; turns a hang or an ignored None into an error."""
         try:
             self.start(agents, seed)
         except GameExit:
             raise ProtocolError(
-                f"{self.name}: play goes on asking after act gave None: it must return then"
+                f"{self.name}: play continues after act returned None: it must return then"
             ) from None
         except GameHangs as hang:
             raise WorkerError(
@@ -193,7 +191,7 @@ def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
     which = ", ".join(map(str, agent_ids))
     return ProtocolError(
         f"{game}: play returned without game_over for agent {which}; end every episode with "
-        "agent.game_over(Obs(score=...)), and return only then or when act gives None"
+        "agent.game_over(Obs(score=...)), and return only then or when act returns None"
     )
 
 

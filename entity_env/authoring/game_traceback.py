@@ -1,4 +1,4 @@
-"""What an exception says, as text of bounded length; of its traceback the part of the game."""
+"""Messages and tracebacks of exceptions in games, as texts of bounded length."""
 
 from __future__ import annotations
 

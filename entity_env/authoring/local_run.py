@@ -1,4 +1,4 @@
-"""AgentRun: what is counted while an agent plays a game: score, steps, episodes; and watchers."""
+"""`AgentRun`: score, steps and episodes of an agent in `Game.run`; `Turn`, for watchers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from entity_env.authoring.action_type import ActionKey, ActionType, action_type
 from entity_env.authoring.obs import Obs, class_of, class_of_globals
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import StepTimeout
-from entity_env.authoring.to_observation import observe
+from entity_env.authoring.to_observation import to_observation
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
@@ -19,20 +19,20 @@ from entity_env.core.validation import is_number, must_be_number
 from entity_env.core.vec_obs import metric_problem
 from entity_env.errors import GameExit, ProtocolError, SchemaError
 
-_MAX_IGNORED_HANGUPS: Final = 100
+_MAX_IGNORED: Final = 100
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What happened on one step of one agent, for whoever watches.
+    """One step of one agent, for watchers.
 
     Args:
-        agent_id: which agent.
-        step: number of actions that it took before in this episode.
+        agent_id: index of the agent.
+        step: number of its actions before in this episode.
         score: its running score.
-        observation: what it saw.
-        actions: what it did; empty on the last observation of an episode.
-        episode: summary of the episode, on its last observation only.
+        observation: before the actions.
+        actions: empty for the final observation of an episode.
+        episode: for the final observation only.
     """
 
     agent_id: int
@@ -47,16 +47,15 @@ Watch: TypeAlias = Callable[[Turn], None]
 
 
 class AgentRun:
-    """Follows one agent through the episodes of one game.
+    """Statistics and limits of one agent in one run of a game.
 
     Args:
-        schema: what the game declared; None when an agent is used without `Game.run`: then any
-            entity and action will do.
-        agent_id: which of the game's agents.
-        episodes: after so many the agent hangs up; None = never.
-        seed: seed of the run.
+        schema: of the game; None without `Game.run`, which allows any entity and action.
+        agent_id: index of the agent.
+        episodes: after so many, `act` returns None; None = no limit.
+        seed: of the run.
         watch: called after every decision and at the end of every episode.
-        timeout: of the game's steps; the agent and the watcher may take their time.
+        timeout: of the game's steps; it does not run during calls of the agent and the watcher.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class AgentRun:
         timeout: StepTimeout | None = None,
     ) -> None:
         self.agent_id = agent_id
-        self.has_hung_up = False
+        self.is_stopped = False
         self.episodes: list[Episode] = []
         self.num_steps = 0
         """Actions taken in this episode."""
@@ -80,37 +79,28 @@ class AgentRun:
         self._timeout = StepTimeout(None) if timeout is None else timeout
         self._first_score: float | None = None
         self._last_score = 0.0
-        self._ignored_hangups = 0
+        self._num_ignored = 0
 
     @property
     def seed(self) -> int:
-        """Seed of the episode that is being played; after `game_over` of the next one."""
+        """Seed of the current episode; after `game_over`, of the next one."""
         return self._seeds[len(self.episodes)]
 
     @property
     def is_playing(self) -> bool:
-        """The agent has observed something since the last episode ended."""
+        """Whether the agent has observed anything since the last episode ended."""
         return self._first_score is not None
 
-    def hang_up(self) -> None:
-        """Makes every further question go unanswered, so that the game leaves.
-
-        Raises:
-            GameExit: the game has been told many times and still goes on asking.
-        """
+    def stop(self) -> None:
+        """Makes `act` return None from now on; GameExit if the game ignores that many times."""
         self._timeout.start()
-        self.has_hung_up = True
-        self._ignored_hangups += 1
-        if self._ignored_hangups > _MAX_IGNORED_HANGUPS:
+        self.is_stopped = True
+        self._num_ignored += 1
+        if self._num_ignored > _MAX_IGNORED:
             raise GameExit
 
     def kinds(self, actions: Sequence[ActionKey]) -> list[ActionType[Any]]:
-        """The declared actions that a game means.
-
-        Raises:
-            ProtocolError: none at all.
-            SchemaError: one that was not declared.
-        """
+        """The declared actions; ProtocolError for none, SchemaError for an undeclared one."""
         self._timeout.stop()
         if not actions:
             raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
@@ -119,7 +109,7 @@ class AgentRun:
         return [self._schema.action(key) for key in actions]
 
     def schema_of(self, obs: Obs, kinds: Sequence[ActionType[Any]]) -> Schema:
-        """The game's schema, or one made of what the observation holds when there is none."""
+        """The schema of the game, or without one of the observation."""
         if self._schema is not None:
             return self._schema
         shown = [cls for cls in map(class_of, obs.groups) if cls is not None]
@@ -135,10 +125,10 @@ class AgentRun:
         if self._first_score is None:
             self._first_score = self._last_score = obs.score
         reward, self._last_score = obs.score - self._last_score, obs.score
-        return observe(obs, kinds, schema, reward=reward)
+        return to_observation(obs, kinds, schema, reward=reward)
 
     def acted(self, observation: Observation, actions: Mapping[ActionName, Action]) -> None:
-        """Counts a decision and tells the watcher."""
+        """Counts a decision and calls the watcher."""
         if self._watch is not None:
             turn = Turn(self.agent_id, self.num_steps, self._last_score, observation, actions)
             self._watch(turn)
@@ -146,8 +136,8 @@ class AgentRun:
         self._timeout.start()
 
     def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
-        """Ends the episode, tells the watcher, and hangs up after the last one."""
-        if self.has_hung_up and not self.is_playing:
+        """Ends the episode, calls the watcher, and stops after the last episode."""
+        if self.is_stopped and not self.is_playing:
             return
         self._timeout.stop()
         final = Obs(self._last_score) if obs is None else obs
@@ -155,7 +145,7 @@ class AgentRun:
         if self._first_score is None:  # never asked in this episode: it earned nothing
             self._first_score = self._last_score = final.score
         schema = self.schema_of(final, ())
-        observation = observe(
+        observation = to_observation(
             final,
             (),
             schema,
@@ -180,16 +170,12 @@ class AgentRun:
         self.num_steps = 0
         self._first_score = None
         if self._limit is not None and len(self.episodes) >= self._limit:
-            self.has_hung_up = True
+            self.is_stopped = True
         self._timeout.start()
 
 
 def _require_sound(obs: Obs) -> None:
-    """Checks that the score and the metrics of an observation are numbers.
-
-    Raises:
-        SchemaError: they are not.
-    """
+    """Raises a SchemaError if the score or a metric is no number."""
     if not is_number(obs.score):
         raise SchemaError(must_be_number("score", obs.score))
     for name, value in (obs.metrics or {}).items():

@@ -1,4 +1,4 @@
-"""Obs: what a game shows to an agent, built inside its loop."""
+"""`Obs`: an observation, built by a game inside its loop."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ Group: TypeAlias = "list[Any] | tuple[Any, ...] | Rows"
 
 
 class Obs:
-    """What an agent is shown: entities, who may act, masks, and the score so far.
+    """An observation for one agent: entities, actors, masks, and the score so far.
 
-    Every method returns the same object, so calls can be chained. Sequences are kept by reference
-    and read while the agent decides: the game waits meanwhile, so nothing needs to be copied.
+    Every method returns the same object, so calls can be chained. Sequences are kept, not copied,
+    and read during `act`.
 
     Args:
         score: running score of this agent; its reward is the change since its last observation.
@@ -82,10 +82,10 @@ class Obs:
         self.metrics: dict[str, float] | None = None
 
     def entities(self, entities: Collection[Any] | NDArray[Any], of: type | None = None) -> Obs:
-        """Shows entities of one class.
+        """Adds entities of one class.
 
         Args:
-            entities: instances of one declared dataclass; none at all is fine.
+            entities: instances of one declared dataclass; may be empty.
             of: the class, when `entities` is an array `(num_entities, num_features)` whose columns
                 are the features of that class.
         """
@@ -98,12 +98,11 @@ class Obs:
     def actors(
         self, actors: Collection[Any] | NDArray[Any], *actions: ActionKey, of: type | None = None
     ) -> Obs:
-        """Shows entities of one class that act.
+        """Adds entities of one class that act.
 
         Args:
             actors: as `entities`.
-            actions: which of the actions asked for they perform; all that actors perform when left
-                out.
+            actions: the requested actions that they perform; default: all.
             of: as in `entities`.
         """
         if self.actor_groups is None:
@@ -112,7 +111,7 @@ class Obs:
         return self.entities(actors, of)
 
     def globals(self, features: object) -> Obs:
-        """Shows the features of the whole observation: an instance of the declared dataclass."""
+        """Sets the global features: an instance of the declared dataclass."""
         self.global_features = features
         return self
 
@@ -123,7 +122,7 @@ class Obs:
             action: as in `agent.act`.
             mask: True = allowed. `(num_choices,)` for a global action; `(num_actors, num_choices)`
                 for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`, where a row
-                that allows none is an actor without a target: its answer is None.
+                without a True is an actor without a target: its answer is None.
         """
         if self.masks is None:
             self.masks = {}
@@ -143,7 +142,7 @@ class Obs:
         return self
 
     def metric(self, name: str, value: float) -> Obs:
-        """Attaches a named number to be logged."""
+        """Adds a named number to log."""
         if self.metrics is None:
             self.metrics = {}
         self.metrics[name] = value
@@ -151,22 +150,22 @@ class Obs:
 
     @property
     def actions_named(self) -> Iterator[ActionType[Any]]:
-        """The actions that masks and actors are meant for."""
+        """The actions of masks and actors."""
         yield from self.masks or ()
         for _, actions in self.actor_groups or ():
             yield from actions
 
     @property
     def is_blank(self) -> bool:
-        """Nothing is shown but a score, as `game_over(Obs(score))` may do."""
+        """Nothing but a score, as in `game_over(Obs(score))`."""
         return not self.groups and self.global_features is None
 
     def of_class(self, cls: type) -> list[Any]:
-        """The entities of one class in this observation, in the order in which they were shown."""
+        """The entities of one class, in the order of the observation."""
         return [entity for group in self.groups if class_of(group) is cls for entity in group]
 
     def frozen(self) -> Obs:
-        """A copy that later changes of the entities do not reach.
+        """A deep copy.
 
         Raises:
             SchemaError: an entity that cannot be featurized.
@@ -183,18 +182,18 @@ class Obs:
 
 
 def num_actors(kind: ActionType[Any], obs: Obs) -> int:
-    """How many entities of an observation perform an action."""
+    """Number of entities that perform an action."""
     groups = obs.actor_groups or ()
     return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
 
 
 def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
-    """What a game receives for one of its questions.
+    """The result of `act` for one action.
 
     Args:
-        kind: the question.
-        obs: the observation that it came with.
-        values: one an actor that was asked, as in `VecActions`; those of this question are taken.
+        kind: the action.
+        obs: the observation.
+        values: one per actor, as in `VecActions`; those of this action are consumed.
     """
     if isinstance(kind, GlobalCategorical):
         return kind.decode([next(values)], ())

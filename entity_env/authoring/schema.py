@@ -1,4 +1,4 @@
-"""Schema: the entities and actions that a game declared, and the spaces that follow from them."""
+"""`Schema`: the declared entities and actions of a game, and their spaces."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from entity_env.errors import SchemaError
 
 
 class Schema:
-    """What a game shows and asks, read from its own types.
+    """Entities and actions of a game.
 
     Args:
-        entities: dataclasses that observations may show, in the order of the observation space.
+        entities: dataclasses of observations, in the order of the observation space.
         actions: Enums (one choice for the whole observation) and `ActionType`s.
         global_features: dataclass whose fields describe the whole observation.
         game: name that errors mention.
@@ -58,15 +58,15 @@ class Schema:
         self.widths = entity_widths(self._obs_space, self._action_space)
 
     def obs_space(self) -> ObsSpace:
-        """What can be observed."""
+        """The observation space."""
         return self._obs_space
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done."""
+        """The action space."""
         return self._action_space
 
     def action(self, key: ActionKey) -> ActionType[Any]:
-        """The declared action that a game means by `key`.
+        """The declared action of a key.
 
         Raises:
             SchemaError: it was never declared.
@@ -81,7 +81,7 @@ class Schema:
             ) from None
 
     def questions(self, keys: tuple[ActionKey, ...]) -> tuple[ActionType[Any], ...]:
-        """The declared actions that a game means by what it hands to `act`.
+        """The declared actions of the arguments of `act`.
 
         Raises:
             SchemaError: nothing is asked for, or one of them was never declared.

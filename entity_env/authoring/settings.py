@@ -38,7 +38,7 @@ def check_setting(value: object, annotation: object, where: str) -> object:
     """
     for kind in _kinds(annotation):
         if typing.get_origin(kind) is typing.Literal:
-            # True == 1, but whoever lists 1 does not mean True.
+            # True == 1, but a listed 1 does not allow True.
             fits = any(
                 value == listed and isinstance(value, bool) == isinstance(listed, bool)
                 for listed in typing.get_args(kind)

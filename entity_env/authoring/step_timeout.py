@@ -1,4 +1,4 @@
-"""StepTimeout: ends a game that hangs in this process, where it hangs."""
+"""`StepTimeout`: raises an exception in a game that hangs in this process."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final
 from entity_env.errors import UsageError
 
 _TICKS: Final = 4
-"""The timer of a step strikes so often. A process that is stopped meanwhile (Ctrl-Z, a debugger)
-gets one strike for all that it missed, so that its games are not taken for hanging."""
+"""Timer ticks per timeout. A process that was stopped (Ctrl-Z, a debugger) gets one tick for all
+that it missed, so that its games do not count as hanging."""
 _MAX_S: Final = 1e6
 
 
 class GameHangs(BaseException):
-    """Raised in a game that has run for too long without an answer to whoever drives it.
+    """Raised in a game that exceeds its step timeout.
 
-    A `BaseException`, so that `except Exception` in a game lets it pass.
+    A `BaseException`, so that `except Exception` in a game does not catch it.
 
     Attributes:
-        stack: where the game hangs, if its traceback does not say it.
+        stack: stack of the game, if the traceback does not contain it.
     """
 
     stack = ""
@@ -31,13 +31,13 @@ class GameHangs(BaseException):
 class StepTimeout:
     """While open, raises `GameHangs` in the main thread when a step takes too long.
 
-    A step begins with `start`, which opening calls, and ends with `stop`. Works by SIGALRM, whose
-    handler and timer are put back at the end: outside the main thread, and on systems without this
-    signal, nothing is ever raised. Nor can a game be ended that hangs in C without ever returning
-    to Python, or that catches `BaseException`: only a worker process can be killed.
+    A step begins with `start`, which opening calls, and ends with `stop`. Uses SIGALRM, and
+    restores its handler and timer at the end. Does nothing outside the main thread and on systems
+    without this signal. A game that hangs in C, or catches `BaseException`, cannot be ended this
+    way: only a worker process can be killed.
 
     Args:
-        timeout_s: seconds; None = for ever.
+        timeout_s: seconds; None = no limit.
 
     Raises:
         UsageError: no number of seconds above 0.
@@ -82,7 +82,7 @@ class StepTimeout:
             signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
 
     def start(self) -> None:
-        """Begins a step, with all of its time."""
+        """Begins a step and its timeout."""
         if self._is_open and self._timeout_s is not None:
             self._num_ticks = 0
             self._is_running = True
@@ -90,7 +90,7 @@ class StepTimeout:
             signal.setitimer(signal.ITIMER_REAL, tick_s, tick_s)
 
     def stop(self) -> None:
-        """Ends a step: what happens until the next one takes as long as it takes."""
+        """Ends a step: no timeout until the next `start`."""
         if self._is_running:
             self._is_running = False
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -100,7 +100,7 @@ class StepTimeout:
             return
         self._num_ticks += 1
         if self._num_ticks >= _TICKS:
-            self._num_ticks = 0  # a game that begins anew has all of the time again
+            self._num_ticks = 0  # a restarted game has the full time again
             raise GameHangs(f"no answer for {self._timeout_s:g} s")
 
 

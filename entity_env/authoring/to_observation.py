@@ -1,4 +1,4 @@
-"""What a game shows, in the terms of the contract: an `Obs` as an `Observation`."""
+"""`to_observation`: an `Obs` as an `Observation`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from entity_env.core.validation import of_selectors
 from entity_env.errors import SchemaError
 
 
-def observe(
+def to_observation(
     obs: Obs,
     actions: Sequence[ActionType[Any]],
     schema: Schema,
@@ -42,15 +42,12 @@ def observe(
     terminated: bool = False,
     truncated: bool = False,
 ) -> Observation:
-    """The observation that a game shows, as a copy that owns its memory.
-
-    The id of an entity is its position in the order in which the game showed all of them.
+    """An `Obs` as an `Observation` that owns its memory; ids are positions in the `Obs`.
 
     Args:
-        obs: what the game shows.
-        actions: what it asks for.
-        schema: what it declared.
-        reward, terminated, truncated: what the `Observation` says about them.
+        obs, actions: arguments of `act`.
+        schema: of the game.
+        reward, terminated, truncated: of the `Observation`.
 
     Raises:
         SchemaError: an entity that was not declared, a feature that is no finite number, or an

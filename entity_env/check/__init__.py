@@ -1,9 +1,9 @@
-"""Tests of the contract that authors of environments and games run on their own work.
+"""Contract tests that authors of environments and games run on their own work.
 
     def test_contract() -> None:
         check_game(snake)
 
-Both functions play with random legal actions and say everything they find in one `ContractError`.
+Both play with random legal actions and raise one `ContractError` with all violations.
 """
 
 from entity_env.check.env import check_env as check_env

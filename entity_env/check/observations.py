@@ -1,4 +1,4 @@
-"""Everything that is wrong with one observation, in words."""
+"""Violations of the contract in one `Observation` or `Obs`, as sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from entity_env.authoring.entity_type import as_float32, declared_fields
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.check.violations import is_finite
 from entity_env.core.action_request import questions
 from entity_env.core.observation import EntityID, Observation
@@ -28,18 +28,18 @@ from entity_env.errors import SchemaError
 ActionSpaces = Mapping[ActionName, ActionSpace]
 
 
-def observation_breaches(
+def observation_violations(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces, *, is_first: bool
 ) -> list[str]:
-    """Every breach of the contract in one observation, a sentence each; empty when it is sound.
+    """Violations in one observation, with any content at all; empty when it is valid.
 
     Args:
-        observation: what an environment returned; anything at all may be in it.
-        obs_space, action_space: what it may hold.
-        is_first: nothing was done yet in this episode.
+        observation: as the environment returned it.
+        obs_space, action_space: of the environment.
+        is_first: it is the first one of its episode.
     """
     try:
-        found = list(_breaches(observation, obs_space, action_space))
+        found = list(_violations(observation, obs_space, action_space))
         if is_first and observation.done:
             found.append("the first observation is done already: nothing was done yet")
         if is_first and not found and observation.reward != 0:
@@ -48,11 +48,11 @@ def observation_breaches(
                 "nothing was done yet"
             )
         return found or list(_refusals(observation, obs_space, action_space))
-    except Exception as error:  # whatever can be in an observation
+    except Exception as error:  # its content can raise anything
         return [f"the observation cannot be read: {type(error).__name__}: {error}"]
 
 
-def _breaches(
+def _violations(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces
 ) -> Iterator[str]:
     if not is_finite(observation.reward):
@@ -176,8 +176,8 @@ def _in_actions(
 def _refusals(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces
 ) -> Iterator[str]:
-    """What a batch refuses of an observation in which nothing else was found."""
-    writer = ObservationWriter(obs_space, action_space, where="this observation".format)
+    """Errors of `ObservationBatcher` for an observation without other violations."""
+    writer = ObservationBatcher(obs_space, action_space, where="this observation".format)
     flag = np.zeros(1, dtype=np.bool_)
     index = np.zeros(1, dtype=np.int64)
     try:
@@ -188,17 +188,17 @@ def _refusals(
 
 
 _MAX_FLOAT32: Final = float(np.finfo(np.float32).max)
-# Looking at the annotations of a class takes 20 µs, more than all of its values.
+# Reading the annotations of a class takes 20 µs, more than checking its values.
 _fields_of = cache(declared_fields)
 
 
-def obs_breaches(obs: Obs, schema: Schema) -> list[str]:
-    """Every value in the entities and global features that their class does not declare."""
+def obs_violations(obs: Obs, schema: Schema) -> list[str]:
+    """Values of entities and global features that are not of their declared type."""
     shown = [entity for group in obs.groups if not isinstance(group, Rows) for entity in group]
     if obs.global_features is not None:
         shown.append(obs.global_features)
     declared = {*schema.index_of, *([schema.globals.cls] if schema.globals else [])}
-    return [breach for entity in shown for breach in _in_entity(entity, declared, schema)]
+    return [violation for entity in shown for violation in _in_entity(entity, declared, schema)]
 
 
 def _in_entity(entity: object, declared: set[type], schema: Schema) -> Iterator[str]:
@@ -233,9 +233,9 @@ def _in_value(where: str, value: object, kind: object) -> Iterator[str]:
 
 
 def _fits(value: object) -> bool:
-    """Whether a number is one of float32; NaN is none. As a Python float: numpy's warn and wrap."""
+    """Whether float32 can hold a number, not NaN. As a Python float: numpy's warn and wrap."""
     try:
-        return abs(float(value)) <= _MAX_FLOAT32  # type: ignore[arg-type]  # `_is_number` was asked
+        return abs(float(value)) <= _MAX_FLOAT32  # type: ignore[arg-type]
     except OverflowError:
         return False
 

@@ -1,4 +1,4 @@
-"""Breaches of the contract: collecting them, and what is compared or left behind."""
+"""`Violations` of the contract, and the comparisons and leak checks that find some of them."""
 
 from __future__ import annotations
 
@@ -16,88 +16,84 @@ from entity_env.core.observation import Observation, SelectEntityActionMask
 from entity_env.core.spaces import ObsSpace
 from entity_env.errors import ContractError
 
-_GRACE_S: Final = 2.0  # a thread or process that has been told to end needs a moment to be gone
+_GRACE_S: Final = 2.0  # a thread or process that is ending needs a moment
 _NUMBER: Final = re.compile(r"\d+")
 
 Snapshot: TypeAlias = Mapping[str, NDArray[np.generic]]
-"""What an observation holds, part by part, as copies; ids are left out, which may be any object."""
+"""Copies of the parts of an observation, except its ids, which may be any object."""
 Trace: TypeAlias = Sequence[tuple[str, Snapshot]]
-"""All observations of a run, with where they were made."""
+"""All observations of a run, each with its place."""
 
 
-class Breaches:
-    """Collects breaches, each kind once, with the place where it was seen first.
+class Violations:
+    """List of violations: each kind once, with the place of the first and their number.
 
     Args:
-        name: which environment or game.
+        name: of the environment or game.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.place = ""
-        """Where the next breach will be seen: "episode 0 (seed 7), step 3"."""
+        """Current place: "episode 0 (seed 7), step 3"."""
         self.cause: BaseException | None = None
-        """The first exception that was not expected, for its traceback."""
+        """First unexpected exception, for its traceback."""
         self.line = ""
-        """The line of the game that shows what is looked at: "game.py:12 in play"."""
+        """Current line of the game: "game.py:12 in play"."""
         self._found: dict[str, tuple[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, breach: str) -> None:
-        """Adds one breach; those that differ in numbers alone count as one."""
-        text = f"{self.place}: {breach}" if self.place else breach
+    def add(self, violation: str) -> None:
+        """Adds one violation; texts that differ only in their numbers are one kind."""
+        text = f"{self.place}: {violation}" if self.place else violation
         if self.line:
             text = f"{text} ({self.line})"
-        kind = _NUMBER.sub("#", breach)
+        kind = _NUMBER.sub("#", violation)
         first, count = self._found.get(kind, (text, 0))
         self._found[kind] = first, count + 1
 
-    def extend(self, breaches: Iterable[str]) -> int:
-        """Adds several and returns how many there were."""
-        found = list(breaches)
-        for breach in found:
-            self.add(breach)
+    def extend(self, violations: Iterable[str]) -> int:
+        """Adds several; returns how many."""
+        found = list(violations)
+        for violation in found:
+            self.add(violation)
         return len(found)
 
     def raised(self, call: str, error: Exception) -> None:
-        """Adds an exception that came out of a call."""
+        """Adds an exception that a call raised."""
         self.cause = self.cause or error
         self.add(f"{call} raised {type(error).__name__}: {error} ({_origin(error)})")
 
     def raise_if_any(self) -> None:
-        """Says everything that was found.
-
-        Raises:
-            ContractError: there was something.
-        """
+        """Raises a ContractError with all violations, if there are any."""
         if self._found:
             problems = [text + _repeats(count) for text, count in self._found.values()]
             raise ContractError(self.name, problems) from self.cause
 
 
 @contextmanager
-def nothing_left_behind(breaches: Breaches) -> Iterator[None]:
-    """Adds a breach for each thread and child process that came in the block and stays."""
+def nothing_left_behind(violations: Violations) -> Iterator[None]:
+    """Adds a violation for each thread and child process started in the block and not ended."""
     import multiprocessing  # 15 ms, which importing the package need not pay
 
     threads = set(threading.enumerate())
     processes = set(multiprocessing.active_children())
     yield
-    breaches.place = "after close"
+    violations.place = "after close"
     for thread in set(threading.enumerate()) - threads:
         thread.join(_GRACE_S)
         if thread.is_alive():
-            breaches.add(f"the thread {thread.name!r} is left behind: join it")
+            violations.add(f"the thread {thread.name!r} is left behind: join it")
     for process in set(multiprocessing.active_children()) - processes:
         process.join(_GRACE_S)
         if process.is_alive():
-            breaches.add(f"the process {process.name!r} is left behind: join it")
+            violations.add(f"the process {process.name!r} is left behind: join it")
 
 
 def is_finite(value: object) -> bool:
-    """Tells whether `value` is a number (or bool), and neither infinite nor NaN."""
+    """Whether a value is a finite number or a bool."""
     if not isinstance(value, int | float | np.integer | np.floating | np.bool_):
         return False
     try:
@@ -107,7 +103,7 @@ def is_finite(value: object) -> bool:
 
 
 def snapshot(observation: Observation, obs_space: ObsSpace) -> Snapshot:
-    """What a sound observation holds, to be compared with another one."""
+    """Copies of the parts of a valid observation, for comparison."""
     parts: dict[str, NDArray[np.generic]] = {
         "the reward": np.array(observation.reward),
         "terminated": np.array(observation.terminated),
@@ -118,17 +114,17 @@ def snapshot(observation: Observation, obs_space: ObsSpace) -> Snapshot:
         if len(rows):
             parts[f"entity {name!r}"] = np.array(rows)
     for name, seen in observation.visible.items():
-        parts[f"what is visible of {name!r}"] = np.array(seen)
+        parts[f"the visible {name!r}"] = np.array(seen)
     for name, mask in observation.actions.items():
-        parts[f"who performs {name!r}"] = observation.actor_indices(name, obs_space)
+        parts[f"the actors of {name!r}"] = observation.actor_indices(name, obs_space)
         parts[f"the mask of {name!r}"] = np.array(getattr(mask, "mask", None))
         if isinstance(mask, SelectEntityActionMask):
-            parts[f"who is selected by {name!r}"] = observation.actee_indices(name, obs_space)
+            parts[f"the actees of {name!r}"] = observation.actee_indices(name, obs_space)
     return parts
 
 
 def difference(first: Snapshot, second: Snapshot) -> str | None:
-    """The first part in which two observations differ, in words; None when they agree."""
+    """Sentence about the first part in which two observations differ; None when they agree."""
     for part in dict.fromkeys([*first, *second]):
         one, two = first.get(part), second.get(part)
         if one is None or two is None:
@@ -138,13 +134,13 @@ def difference(first: Snapshot, second: Snapshot) -> str | None:
     return None
 
 
-def require_same(first: Trace, second: Trace, breaches: Breaches) -> None:
-    """Adds a breach for the first step in which two runs with the same seeds and actions differ."""
-    breaches.place = ""
+def require_same(first: Trace, second: Trace, violations: Violations) -> None:
+    """Adds a violation for the first step in which two runs of the same seed differ."""
+    violations.place = ""
     for (place, one), (other_place, two) in zip(first, second, strict=False):
         differs = f"then comes {other_place}" if place != other_place else difference(one, two)
         if differs:
-            breaches.add(f"not the same twice for one seed: {place}: {differs}")
+            violations.add(f"not the same twice for one seed: {place}: {differs}")
             return
 
 

@@ -1,4 +1,4 @@
-"""Question: one action that an observation asks for, with who answers and what is allowed."""
+"""`Question`: one requested action of an observation, with its actors and legal choices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import as_mask
+from entity_env.core.validation import as_mask, is_index
 from entity_env.errors import SchemaError
 
 MASK_OF_SPACE: Mapping[type[ActionSpace], type[ActionMask]] = {
@@ -44,22 +44,21 @@ MASK_OF_SPACE: Mapping[type[ActionSpace], type[ActionMask]] = {
 }
 
 Asked: TypeAlias = tuple[int, Sequence[EntityID], Sequence[EntityID]]
-"""Row of the observation, its actors and, for an action that selects, its actees; by their ids."""
+"""Row of an observation, ids of its actors and, for a select action, of its actees."""
 
 GLOBAL_ACTORS: Final[tuple[EntityID, ...]] = (None,)
-"""Who performs a global action."""
+"""Actors of a global action."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One action that an observation asks for.
+    """One requested action.
 
     Args:
-        name: the action.
-        space: its action space.
-        actors: ids of those who act; `(None,)` for a global action.
-        actees: ids of those that can be selected; empty unless the action selects.
-        allowed: `(num_actors, num_choices)` bool, True = allowed; all of it for a continuous one.
+        name, space: of the action.
+        actors: their ids; `(None,)` for a global action.
+        actees: ids of the entities that can be selected; empty unless it is a select action.
+        allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous.
     """
 
     name: ActionName
@@ -70,7 +69,7 @@ class Question:
 
     @property
     def choices(self) -> Sequence[str]:
-        """What an actor can choose, in words: the labels, or the ids of the actees."""
+        """Texts of the choices: the labels, or the ids of the actees."""
         match self.space:
             case SelectEntityActionSpace():
                 return [str(actee) for actee in self.actees]
@@ -80,16 +79,16 @@ class Question:
                 return self.space.index_to_label
 
     def action(self, chosen: Sequence[Any] | NDArray[Any]) -> Action:
-        """The action that means these values, one an actor, as in `VecActions`.
+        """The action with these values, one per actor, as in `VecActions`.
 
         Raises:
             SchemaError: another number of values, or a choice that is not allowed.
         """
         self._require_legal(chosen)
-        return next(legal_actions(self.name, self.space, [(0, self.actors, self.actees)], chosen))
+        return next(actions_of(self.name, self.space, [(0, self.actors, self.actees)], chosen))
 
     def chosen(self, action: Action | None) -> list[Any]:
-        """The values of an action, one an actor, as in `VecActions`.
+        """The values of an action, one per actor, as in `VecActions`.
 
         Raises:
             SchemaError: no action, one of another kind, or a choice that is not allowed.
@@ -135,7 +134,7 @@ class Question:
     def _require_legal(self, chosen: Sequence[Any] | NDArray[Any]) -> None:
         if len(chosen) != len(self.actors):
             raise SchemaError(
-                f"action {self.name!r} needs {len(self.actors)} values, one an actor: "
+                f"action {self.name!r} needs {len(self.actors)} values, one per actor: "
                 f"got {len(chosen)}"
             )
         if isinstance(self.space, ContinuousActionSpace):
@@ -146,7 +145,7 @@ class Question:
 
     def _require_allowed(self, actor: int, choice: int) -> None:
         count = self.allowed.shape[1]
-        if not _is_index(choice) or not 0 <= choice < count:
+        if not is_index(choice, count):
             raise SchemaError(
                 f"action {self.name!r}: actor {actor} chose {choice!r}, expected an integer "
                 f"from 0 to {count - 1}"
@@ -162,7 +161,7 @@ class Question:
 def questions(
     observation: Observation, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> list[Question]:
-    """What an observation asks for, in the order of the action space; absent actions left out.
+    """The requested actions of an observation, in the order of the action space.
 
     Raises:
         SchemaError: an action that is not in the space, an actor that was not observed, a mask
@@ -183,26 +182,26 @@ def questions(
 
 
 def random_action(question: Question, rng: np.random.Generator) -> Action:
-    """A legal answer to one question, uniform over all of them."""
+    """A legal action, uniform over all of them."""
     if isinstance(question.space, ContinuousActionSpace):
         shape = (len(question.actors), len(question.space))
         return question.action(rng.uniform(question.space.low, question.space.high, size=shape))
     return question.action([int(rng.choice(np.flatnonzero(row))) for row in question.allowed])
 
 
-def legal_actions(
+def actions_of(
     name: ActionName,
     space: ActionSpace,
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Action]:
-    """The actions that mean these values, one for each row that was asked.
+    """The actions with these values, one for each row of `asked`.
 
     Args:
-        name, space: the action.
-        asked: who performs it, row by row.
-        values: what they chose, one an actor, known to be legal; arrays of actions are views of it
-            if it is one of their dtype.
+        name, space: of the action.
+        asked: its actors and actees, row by row.
+        values: one per actor, checked to be legal; arrays of actions are views of it if it has
+            their dtype.
 
     Raises:
         SchemaError: another number of values than of actors.
@@ -214,7 +213,7 @@ def legal_actions(
             chosen = list(map(int, values))
             labels = space.index_to_label
             made = {i: GlobalCategoricalAction(i, labels[i]) for i in set(chosen)}
-            return map(made.__getitem__, chosen)  # the same object is as good: it never changes
+            return map(made.__getitem__, chosen)  # immutable, so they may be shared
         case CategoricalActionSpace():
             indices = shares(actors, np.asarray(values, dtype=np.int64))
             return map(CategoricalAction, actors, indices, repeat(space.index_to_label))
@@ -228,20 +227,16 @@ def legal_actions(
 def require_one_an_actor(
     name: ActionName, asked: Sequence[Asked], values: Sequence[Any] | NDArray[Any]
 ) -> None:
-    """Checks how many values there are.
-
-    Raises:
-        SchemaError: another number than of actors.
-    """
+    """Raises a SchemaError unless there is one value per actor."""
     num_actors = sum([len(actors) for _, actors, _ in asked])
     if len(values) != num_actors:
         raise SchemaError(
-            f"action {name!r} needs {num_actors} values, one an actor: got {len(values)}"
+            f"action {name!r} needs {num_actors} values, one per actor: got {len(values)}"
         )
 
 
 def shares(actors: Sequence[Sequence[EntityID]], values: NDArray[Any]) -> Iterable[NDArray[Any]]:
-    """The values of those who act together, as views, of values one an actor."""
+    """Splits values, one per actor, into views for each row."""
     counts = list(map(len, actors))
     if len(set(counts)) == 1:
         return values.reshape(len(counts), counts[0], *values.shape[1:])
@@ -252,7 +247,7 @@ def shares(actors: Sequence[Sequence[EntityID]], values: NDArray[Any]) -> Iterab
 def selected(
     asked: Sequence[Asked], values: Sequence[int] | NDArray[Any]
 ) -> Iterator[list[EntityID]]:
-    """The ids of those that were selected, row by row, of their positions among the actees."""
+    """Ids of the selected actees, row by row, by their positions."""
     chosen = map(int, values)
     for _, actors, actees in asked:
         if len(actors) == 1:
@@ -289,10 +284,6 @@ def require_in_bounds(
             f"action {name!r}: actor {actor} chose {array[actor, i]} for {space.labels[i]!r}, "
             f"expected {space.low[i]} to {space.high[i]}"
         )
-
-
-def _is_index(choice: object) -> bool:
-    return isinstance(choice, int | np.integer) and not isinstance(choice, bool)
 
 
 def _question(

@@ -1,23 +1,27 @@
-"""`Episode`: what is reported of an episode that has ended."""
+"""`Episode`: statistics of a finished episode."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+MAX_IDLE_EPISODES: Final = 1000
+"""After how many episodes in a row that ended before the first action an executor gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Summarizes one finished episode of one agent.
+    """Statistics of one finished episode of one agent.
 
     Args:
         reward: sum of its rewards: final minus initial score.
         length: number of actions taken.
         terminated: it ended by the game's rules.
-        truncated: it was cut.
-        seed: seed it was started with; re-running the game with it repeats the episode.
-        number: how many episodes came before it in its environment.
+        truncated: it was cut off.
+        seed: of the episode; the game repeats the episode with it.
+        number: index of the episode in its environment.
         env_id: index of the environment, 0 outside a `VecEnv`.
-        agent_id: which of the game's agents, 0 in a game for one.
-        metrics: what the game attached to its last observation.
+        agent_id: index of the agent, 0 in a game for one.
+        metrics: of the last observation.
     """
 
     reward: float

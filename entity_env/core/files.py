@@ -1,4 +1,4 @@
-"""Reads files that anybody may have written, with bounds; closes descriptors in any case."""
+"""Bounded reading of untrusted files, and descriptors that are always closed."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
     Raises:
         OSError: it cannot be read, is longer than `max_bytes`, or is a folder, a device, a FIFO or
-            a socket, of which the reading could wait or go on for ever.
+            a socket, where reading could block or never end.
     """
-    _size_of(os.stat(path), path)  # before it is opened, which some devices act on
+    _size_of(os.stat(path), path)  # before opening, which has effects on some devices
     with open(path, "rb", opener=_open_without_waiting) as file:
         size = _size_of(os.fstat(file.fileno()), path)
         if size > max_bytes:
@@ -55,7 +55,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 
 def parse_json(content: bytes) -> object:
-    """Reads JSON that is no bomb: a list of empty lists takes twenty times the memory of its text.
+    """Parses JSON of bounded size: a list of empty lists takes twenty times the memory of its text.
 
     Raises:
         ValueError: it is no JSON, nested too deeply, or has more brackets than any description
@@ -78,5 +78,5 @@ def _size_of(found: os.stat_result, path: Path) -> int:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    # Another file may be there since it was looked at: a FIFO waits for a writer when it is opened.
+    # The file may have been replaced since: opening a FIFO waits for a writer.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))

@@ -1,7 +1,7 @@
-"""How compiled code is made: decorators around numba, its types and a few of its intrinsics.
+"""Decorators around numba, its types and a few of its intrinsics.
 
-Imports numba, so that whoever imports it does so when compiled code is first needed. Compiled code
-is kept next to the source: only the first process of an installation waits for the compiler.
+Imports numba: import this module where compiled code is first needed. Compiled code is cached next
+to the source, so that only the first process of an installation waits for the compiler.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from numba.core import cgutils
 from numba.cpython.unsafe import numbers
 from numba.extending import intrinsic
 from numba.np import numpy_support
+
+from entity_env.core import seeding
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -39,13 +41,13 @@ FAST_MATH = frozenset({"contract", "nsz", "nnan", "ninf"})
 def compiled(
     fast_math: Collection[str] = (), *, inline: bool = False
 ) -> Callable[[Function], Function]:
-    """A decorator: compiles a function for the types that it is called with or loaded for.
+    """Decorator: compiles a function for the types of its calls, or of `loaded`.
 
     A division by zero gives infinity, as in numpy: a loop that might raise cannot be vectorized.
 
     Args:
-        fast_math: what the compiler may assume; nothing when left out.
-        inline: copy it to where it is called.
+        fast_math: LLVM's fast-math flags; none by default.
+        inline: force inlining into compiled callers.
     """
 
     def decorate(function: Function) -> Function:
@@ -58,7 +60,7 @@ def compiled(
         )
         try:
             made: Any = make(cache=True)(function)
-            # Private, but numba asks for nothing more than that it be equal.
+            # Private; numba only compares it for equality.
             file: Any = made._cache._cache_file
             file._source_stamp = file._source_stamp, _sources(Path(inspect.getfile(function)))
         except (RuntimeError, AttributeError):
@@ -71,14 +73,15 @@ def compiled(
 
 @cache
 def _sources(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, time and size of all that a function may be made of: its package, and this module.
+    """Name, time and size of all files that a function may depend on: its package, and these two.
 
-    numba itself looks at the file of a function alone. With code from before a change in another
-    file, one that says where things are in memory, it would write where nothing of ours is.
+    numba itself checks the file of a function alone. Code cached before a change in another file,
+    such as one that defines a memory layout, would write to wrong addresses.
     """
     folder = path.parent.parent if path.parent.name == "kernels" else path.parent
     stats = [
-        (str(source), source.stat()) for source in (Path(__file__), *sorted(folder.rglob("*.py")))
+        (str(source), source.stat())
+        for source in (Path(__file__), Path(seeding.__file__), *sorted(folder.rglob("*.py")))
     ]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
@@ -86,9 +89,9 @@ def _sources(path: Path) -> tuple[tuple[str, int, int], ...]:
 def loaded(function: Function, *signature: object) -> Function:
     """The machine code of a compiled function, for one list of types.
 
-    Calling it skips the look-up of types, which takes as long as 64 steps of CartPole. What is
-    passed must be arrays of these numbers of dimensions, or memory is overwritten; anything else
-    than an array, or one of items of another size, is a TypeError, and nothing more is looked at.
+    Calling it skips the look-up of types, which takes as long as 64 steps of CartPole. Only array
+    arguments and their item size are checked (TypeError): an array of another number of dimensions
+    overwrites memory.
     """
     compiler: Any = function
     return cast(Function, compiler.compile(signature))
@@ -107,12 +110,12 @@ def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ANN401 - numba'
 pointer: Any = _pointer
 """The pointer of an address, for `carray`.
 
-As in C, nothing is checked, and nobody keeps the memory alive: whoever hands an address over has
-to. In return an address is handed over twice as fast as an array, and compiled code counts no
-references to the arrays that it makes of it, which took half of the step of one environment."""
+As in C, nothing is checked, and the caller must keep the memory alive. In return an address is
+passed twice as fast as an array, and compiled code counts no references to the arrays that it makes
+of it, which took half of the step of one environment."""
 
 carray: Any = numpy_support.carray
-"""`carray(pointer, length, dtype)`: an array of what a pointer points to, in compiled code."""
+"""`carray(pointer, length, dtype)`: array at an address, in compiled code."""
 trailing_zeros: Callable[[np.uint64], np.uint64] = cast(Any, numbers.trailing_zeros)
 
 _U = tuple(np.uint64(value) for value in range(64))
@@ -122,9 +125,12 @@ _EIGHTS = np.uint64(0x0F0F0F0F0F0F0F0F)
 _BYTES = np.uint64(0x0101010101010101)
 
 
+splitmix64 = compiled(inline=True)(seeding.splitmix64)
+
+
 @compiled()
 def count_bits(bits: np.uint64) -> np.int64:
-    """How many bits are set; the compiler knows this way and makes one instruction of it."""
+    """Number of set bits; LLVM compiles this form to one instruction."""
     bits -= (bits >> _U[1]) & _PAIRS
     bits = (bits & _FOURS) + ((bits >> _U[2]) & _FOURS)
     bits = (bits + (bits >> _U[4])) & _EIGHTS

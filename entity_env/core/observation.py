@@ -23,7 +23,7 @@ BoolMask: TypeAlias = (
 
 @dataclass(frozen=True, init=False)
 class CategoricalActionMask:
-    """Says which entities choose a label, and which labels each of them may choose.
+    """Actors of a categorical action, and their allowed labels.
 
     Args:
         actor_ids: ids of the entities that act; exclusive with `actor_types`.
@@ -43,7 +43,7 @@ class CategoricalActionMask:
     ) -> None:
         if actor_ids is not None and actor_types is not None:
             raise _not_both("actor_ids", "actor_types")
-        fields = self.__dict__  # twice as fast as what a frozen dataclass makes
+        fields = self.__dict__  # twice as fast as the generated constructor
         fields["actor_ids"] = actor_ids
         fields["actor_types"] = actor_types
         fields["mask"] = mask
@@ -51,7 +51,7 @@ class CategoricalActionMask:
 
 @dataclass(frozen=True)
 class GlobalCategoricalActionMask:
-    """Says that the agent chooses one label now, and which it may choose.
+    """Requests one label for the whole observation.
 
     Args:
         mask: `(num_choices,)` or `(1, num_choices)` bool, True = allowed; None allows everything.
@@ -62,10 +62,10 @@ class GlobalCategoricalActionMask:
 
 @dataclass(frozen=True)
 class SelectEntityActionMask:
-    """Says which entities select another one, and whom each of them may select.
+    """Actors of a select action, and the entities that each of them may select.
 
     Args:
-        actor_ids, actor_types: who selects, as in `CategoricalActionMask`.
+        actor_ids, actor_types: the actors, as in `CategoricalActionMask`.
         actee_ids: ids of those that can be selected; exclusive with `actee_types`.
         actee_types: types whose entities can all be selected. Neither given: every entity.
         mask: `(num_actors, num_actees)` bool, True = allowed; None allows everything.
@@ -86,7 +86,7 @@ class SelectEntityActionMask:
 
 @dataclass(frozen=True)
 class ContinuousActionMask:
-    """Says which entities choose real numbers; `actor_ids` and `actor_types` as elsewhere."""
+    """Actors of a continuous action; arguments as for `CategoricalActionMask`."""
 
     actor_ids: Sequence[EntityID] | None = None
     actor_types: Sequence[EntityName] | None = None
@@ -112,7 +112,7 @@ class CategoricalAction:
         actors: ids of the entities that chose, in the order of the mask.
         indices: `(num_actors,)` int64, index of the chosen label.
         index_to_label: the labels of the action space.
-        probs: `(num_actors, num_choices)` float32 that the agent gave each choice, if it tells.
+        probs: `(num_actors, num_choices)` float32 of the agent, if known.
     """
 
     actors: Sequence[EntityID]
@@ -135,7 +135,7 @@ class CategoricalAction:
 
     @property
     def labels(self) -> list[str]:
-        """The chosen labels, one an actor."""
+        """The chosen labels, one per actor."""
         return [self.index_to_label[i] for i in self.indices]
 
 
@@ -155,7 +155,7 @@ class SelectEntityAction:
     Args:
         actors: ids of the entities that selected, in the order of the mask.
         actees: id of the entity that each of them selected.
-        probs: `(num_actors, num_actees)` float32 that the agent gave each entity, if it tells.
+        probs: `(num_actors, num_actees)` float32 of the agent, if known.
     """
 
     actors: Sequence[EntityID]
@@ -178,22 +178,22 @@ Action: TypeAlias = (
 
 @dataclass(init=False)
 class Observation:
-    """What an agent sees on one step, what it may do, and what its last action earned.
+    """Features, action masks, reward and flags of one step.
 
     Args:
-        terminated: the episode ended by its own rules; nothing comes after.
-        truncated: the episode was cut (a time limit): the state has a future, and a value.
+        terminated: the episode ended by its rules.
+        truncated: the episode was cut off (a time limit), so that the state still has a value.
         done: entity-gym's flag; the same as `terminated`, exclusive with it.
         reward: earned since the previous observation; 0 for the first of an episode.
-        global_features: one number a global feature.
+        global_features: one number per global feature.
         features: per entity type `(num_entities, num_features)`. An absent type has no entities.
-        ids: per entity type one hashable id an entity, different over all types. Entities
-            without ids are known as `(type, position)`.
+        ids: per entity type one hashable id per entity, different over all types; by default
+            `(type, position)`.
         entities: entity-gym's short form, `{type: features}` or `{type: (features, ids)}`.
-        actions: which actions are possible now; an absent action has no actor.
+        actions: masks of the requested actions; an absent action has no actor.
         visible: per entity type `(num_entities,)` bool; False hides an entity from the policy but
             not from the value function.
-        metrics: named numbers to be logged.
+        metrics: named numbers to log.
 
     Arrays are kept, not copied.
     """
@@ -240,12 +240,12 @@ class Observation:
 
     @property
     def done(self) -> bool:
-        """The episode has ended, by its rules or by a cut."""
+        """`terminated or truncated`."""
         return self.terminated or self.truncated
 
     @property
     def is_blank(self) -> bool:
-        """Shows neither entities nor global features, as the last one of an episode may do."""
+        """No entities and no global features; allowed for a final observation."""
         return not len(self.features) and not len(self.global_features)
 
     def num_entities(self, entity: EntityName) -> int:
@@ -357,7 +357,7 @@ class Observation:
 def unknown_type(
     action: ActionName, role: str, name: EntityName, known: Collection[EntityName]
 ) -> SchemaError:
-    """What to raise when an "actor" or "actee" is of a type that nobody declared."""
+    """The error for an "actor" or "actee" of an undeclared type."""
     return SchemaError(
         f"action {action!r}: {role} type {name!r} is not in the observation space, "
         f"which has {', '.join(known)}"
@@ -367,7 +367,7 @@ def unknown_type(
 def unknown_id(
     action: ActionName, role: str, entity_id: EntityID, known: Collection[EntityID]
 ) -> SchemaError:
-    """What to raise when an "actor" or "actee" is not among the entities that are shown."""
+    """The error for an "actor" or "actee" that is not among the entities."""
     return SchemaError(
         f"action {action!r}: {role} {entity_id!r} is not among the entities observed; "
         f"their ids are {list(known)[:20]}"

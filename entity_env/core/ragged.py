@@ -1,4 +1,4 @@
-"""RaggedArray: a batch of sequences of different lengths, as flat values and lengths."""
+"""`RaggedArray`: sequences of different lengths, as flat values and lengths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class RaggedArray(Generic[Scalar]):
-    """Holds `len(lengths)` sequences of rows, one after another, in one flat array.
+    """`len(lengths)` sequences of rows, one after another, in one flat array.
 
     `ragged[i]` is a view of the rows of sequence `i`; `ragged[[2, 0]]` or `ragged[mask]` is a new
     `RaggedArray` with copies of those sequences.
@@ -81,11 +81,11 @@ class RaggedArray(Generic[Scalar]):
 
     @cached_property
     def row_index(self) -> NDArray[np.int64]:
-        """`(num_rows,) int64`: for each row of `values` the sequence that it belongs to."""
+        """`(num_rows,) int64`: for each row of `values` the index of its sequence."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def copy(self) -> RaggedArray[Scalar]:
-        """A copy that owns its memory, for whoever keeps a batch beyond the next step."""
+        """A copy that owns its memory."""
         return RaggedArray(self.values.copy(), self.lengths.copy())
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Actions of a whole batch: checked all at once, before any of them is performed."""
+"""Checks of the actions of a whole batch, before any of them is performed."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import SchemaError
 
 
-def checked_actions(
+def checked_vec_actions(
     actions: VecActions,
     masks: Mapping[ActionName, VecActionMask],
     action_space: Mapping[ActionName, ActionSpace],
     where: Callable[[int], str],
 ) -> dict[ActionName, NDArray[Any]]:
-    """The values of every action, one an actor, in the order of its mask.
+    """The values of every action, one per actor, in the order of its mask.
 
     Args:
-        actions: what the caller chose.
-        masks: of the batch that it chose for.
-        action_space: the spaces of all actions.
+        actions: from the caller.
+        masks: of the batch that they answer.
+        action_space: of the environments.
         where: names the row of an index, for errors.
 
     Raises:
         SchemaError: an unknown action, another number of values, another dtype, a choice out of
-            range, or one that its mask forbids. Nothing has happened yet when it is raised.
+            range, or one that its mask forbids.
     """
     if not isinstance(actions, Mapping):
         raise SchemaError(
-            f"actions must be a mapping from the name of each action to its values, one an actor: "
+            f"actions must be a mapping from the name of each action to its values, one per actor: "
             f"got a {type(actions).__name__}"
         )
     unknown = [name for name in actions if name not in action_space]
@@ -99,12 +99,12 @@ def _flat(
     mask: VecActionMask,
     where: Callable[[int], str],
 ) -> NDArray[Any]:
-    """The values without their raggedness, of which there is one an actor."""
+    """The values as one flat array, one per actor."""
     if isinstance(given, RaggedArray):
         wanted = mask.actors.lengths
         if len(given.lengths) != len(wanted):
             raise SchemaError(
-                f"action {name!r} needs {len(wanted)} rows, one an agent: got {len(given.lengths)}"
+                f"action {name!r} needs {len(wanted)} rows, one per agent: got {len(given.lengths)}"
             )
         wrong = np.flatnonzero(given.lengths != wanted)
         if len(wrong):
@@ -119,7 +119,7 @@ def _flat(
     num_actors = len(mask.actors.values)
     if values.ndim == 0 or len(values) != num_actors:
         came = "a single number" if values.ndim == 0 else str(len(values))
-        raise SchemaError(f"action {name!r} needs {num_actors} values, one an actor: got {came}")
+        raise SchemaError(f"action {name!r} needs {num_actors} values, one per actor: got {came}")
     return values
 
 
@@ -166,7 +166,7 @@ def _require_in_bounds_at(
 
 
 def _allowed(values: NDArray[np.int64], mask: VecActionMask) -> NDArray[np.bool_] | None:
-    """For every actor whether its mask allows its choice, None when there is no mask."""
+    """`(num_actors,) bool`: the mask allows the choice; None without a mask."""
     if isinstance(mask, VecCategoricalActionMask) and mask.mask is not None:
         allowed: NDArray[np.bool_] = mask.mask.values[np.arange(len(values)), values]
         return allowed

@@ -32,7 +32,7 @@ class VecCategoricalActionMask:
 
 @dataclass(frozen=True, slots=True)
 class VecSelectEntityActionMask:
-    """Who selects whom in each observation.
+    """Actors and actees of a select action in each observation.
 
     Args:
         actors: per observation the index of every selecting entity.
@@ -78,7 +78,7 @@ class Metric:
     max: float = float("-inf")
 
     def push(self, value: float) -> None:
-        """Counts one more value."""
+        """Adds a value."""
         self.count += 1
         self.sum += value
         self.min = min(self.min, value)
@@ -91,7 +91,7 @@ class Metric:
 
 
 def metric_problem(name: object, value: object) -> str:
-    """What is wrong with a named number, in words; empty if nothing is."""
+    """Why a metric is invalid; empty if it is valid."""
     if not isinstance(name, str):
         return f"the name of a metric must be a text, got {name!r} ({type(name).__name__})"
     try:
@@ -105,10 +105,10 @@ def metric_problem(name: object, value: object) -> str:
 
 @dataclass(slots=True)
 class VecObs:
-    """A batch of observations, one row each agent of each environment.
+    """A batch of observations, one row per agent of each environment.
 
-    Row `r` is agent `agent_id[r]` of environment `env_id[r]`. A row of an agent that is not asked
-    for anything has no entities and no actors. Arrays are views that stay valid until the next
+    Row `r` is agent `agent_id[r]` of environment `env_id[r]`. The row of an agent without a
+    pending action has no entities and no actors. Arrays are views that stay valid until the next
     `act`, `recv`, `reset` or `reset_envs`; `copy()` what you keep.
 
     Args:
@@ -124,7 +124,7 @@ class VecObs:
         env_id: `(num_rows,)` int64.
         agent_id: `(num_rows,)` int64, all 0 in games for one agent.
         final: with autoreset "same_step", the last observations of the episodes that ended in
-            this step, one row each, told apart by their `env_id` and `agent_id`; else None. In
+            this step, one row each, with their `env_id` and `agent_id`; else None. In
             the other modes the row itself is the last observation.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
@@ -175,26 +175,26 @@ class VecEnvironment(Protocol):
     """Steps many environments at once; see `entity_env.vec.VecEnv` for one."""
 
     def obs_space(self) -> ObsSpace:
-        """What can be observed."""
+        """Observation space."""
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done."""
+        """Action space."""
 
     @property
     def num_rows(self) -> int:
         """Length of every batch: environments times agents in each."""
 
     def reset(self, seed: int | None = None) -> VecObs:
-        """Starts every environment anew."""
+        """Resets all environments."""
 
     def act(self, actions: VecActions) -> VecObs:
-        """Gives every actor of the last batch its action and returns the next batch."""
+        """Performs one action per actor of the last batch and returns the next batch."""
 
     def send(self, actions: VecActions) -> None:
-        """The first half of `act`: hands over the actions; what was shown stays valid."""
+        """First half of `act`: sends the actions; the last batch stays valid."""
 
     def recv(self) -> VecObs:
-        """The second half of `act`: waits for the next batch."""
+        """Second half of `act`: waits for the next batch."""
 
     def close(self) -> None:
-        """Ends every game; may be called twice."""
+        """Closes all environments; may be called twice."""

@@ -1,4 +1,4 @@
 """The stepped contract: `EpisodeEnv`, `Step` and `Record`, for one environment or many.
 
-Whoever steps by hand and resets by choice uses it; training uses `vec`.
+For callers that choose every reset; training uses `vec`.
 """

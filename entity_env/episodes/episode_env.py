@@ -1,4 +1,4 @@
-"""Episodes: the stepped contract, and what is reported of an episode that has ended."""
+"""`EpisodeEnv`: an environment that never resets by itself, and `Step`, its transition."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
+from entity_env.core.validation import checked_count, checked_seed
 from entity_env.episodes.record import Record
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 
@@ -40,20 +41,18 @@ FlagT = TypeVar("FlagT", bool, NDArray[np.bool_])
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[ObsT, ActT, RewardT, FlagT]):
-    """What came of one action.
+    """One transition.
 
     Args:
         act: the action.
-        obs: what it led to; of an episode that has ended, the last observation.
-        reward: what it earned.
-        is_terminated: the episode ended by its rules: nothing comes after.
-        is_truncated: the episode was cut: `obs` has a future, and a value.
-        info: more of it, by name. Our environments tell `episodes`, a tuple of the `Episode`s
-            that ended, when there are any.
-        init_obs: the first observation of the next episode, after `step_with_reset` and an end.
+        obs: the observation after it, the final one where an episode has ended.
+        reward: a float; `(num_envs,) float32` for many environments.
+        is_terminated: the episode ended by its rules; a bool, or `(num_envs,) bool`.
+        is_truncated: the episode was cut off, so that `obs` still has a value; likewise.
+        info: further values. `episodes` is a tuple of the `Episode`s that ended, if any did.
+        init_obs: first observation of the next episode, after `step_with_reset` and an end.
 
-    With many environments at once `reward` is `(num_envs,)` float32 and both flags are
-    `(num_envs,)` bool, arrays of this step's own; otherwise they are a float and bools.
+    Arrays belong to the step.
     """
 
     act: ActT
@@ -70,20 +69,20 @@ class Step(Generic[ObsT, ActT, RewardT, FlagT]):
 
     @property
     def next_obs(self) -> ObsT:
-        """What the next action answers: `init_obs`, or `obs` when nothing was reset."""
+        """Observation for the next action: `init_obs`, or `obs` when nothing was reset."""
         return self.obs if self.init_obs is None else self.init_obs
 
 
 class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
-    """An environment whose episodes are under the caller's control: it never resets by itself.
+    """Base class of environments that are reset only by the caller.
 
-    Its starts are a list without end that its seed decides: `reset` takes the next one, and
-    `reset_with_index` the one of that index. Subclasses implement `build`, `reset`, `step` and
-    `reset_with_index`; `EpisodeEnv.of` makes one of whatever this package can run.
+    The seed fixes an endless list of episode starts: `reset` takes the next one,
+    `reset_with_index` the one of an index. Subclasses implement `build`, `reset`, `step` and
+    `reset_with_index`; `EpisodeEnv.of` wraps anything that this package can run.
 
-    The type arguments are what is observed, what is done, and whether rewards and flags are those
-    of one environment, `float` and `bool`, or of many, `NDArray[np.float32]` and
-    `NDArray[np.bool_]`. With many, an environment that is over waits for its reset.
+    Type arguments: observation, action, reward and flag; the last two are `float` and `bool` for
+    one environment, `NDArray[np.float32]` and `NDArray[np.bool_]` for many. With many, an
+    environment whose episode has ended waits for its reset.
     """
 
     @classmethod
@@ -92,8 +91,8 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """A new environment.
 
         Args:
-            config: what to make; each class says of which type.
-            seed: decides the starts.
+            config: of a type that each class defines.
+            seed: of the starts, 0 or more.
 
         Raises:
             UsageError: a seed that is no integer, or negative.
@@ -104,8 +103,8 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """Begins the next episode, and returns its first observation.
 
         Args:
-            is_done: only where this is true; what is played elsewhere goes on, and shows once more
-                what it showed last. None = everywhere, also in the middle of an episode.
+            is_done: environments to reset; the others go on and repeat their last observation.
+                None = all, also in the middle of an episode.
 
         Raises:
             ClosedError: after `close`.
@@ -118,22 +117,22 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """Performs an action.
 
         Returns:
-            What came of it, and numbers worth writing down: our environments give `metrics/NAME`
-            for whatever a game tells, and `episode/reward`, `episode/length` and `episode/count`
-            of the episodes that have ended, the first two as means.
+            The transition, and values to log: `metrics/NAME` for each metric of a game, and of
+            the episodes that have ended `episode/reward` and `episode/length` (means) and
+            `episode/count`.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, or after the end of an episode.
-            SchemaError: an action that does not fit; nothing has happened then.
+            SchemaError: an action that does not fit; nothing has changed then.
         """
 
     @abstractmethod
     def reset_with_index(self, ix: int) -> ObsT:
-        """Begins the episode that has the start of that index, everywhere.
+        """Begins the episode with the start of an index, in all environments.
 
-        It is the same in every environment of the same source and seed, whatever was played
-        before, so that several agents can meet the same starts. `reset` goes on with `ix + 1`.
+        That start depends on the source, the seed and `ix` alone, so that several agents can be
+        compared on the same starts. The next `reset` takes `ix + 1`.
 
         Args:
             ix: 0 or more.
@@ -145,11 +144,10 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """
 
     def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT, RewardT, FlagT], Record]:
-        """Performs an action, and begins the next episode wherever one ended.
+        """`step`, then `reset` of the environments whose episode has ended.
 
-        Then `init_obs` holds the first observation of the next one, while `obs` stays the last one
-        of the old; with many environments `init_obs` shows all of them, those that go on as in
-        `obs`. The next action answers `step.next_obs`.
+        After an end `obs` is the final observation and `init_obs` the first one of the next
+        episode; with many environments, `init_obs` holds all of them. Act on `step.next_obs`.
 
         Raises:
             ClosedError, ProtocolError, SchemaError: as `step`.
@@ -162,10 +160,10 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         return step, record
 
     def close(self) -> None:
-        """Releases what the environment holds; may be called twice."""
+        """Closes the environment; may be called twice."""
 
     def _kept(self, obs: ObsT) -> ObsT:
-        """The observation in a form that a reset leaves as it is; for those who return views."""
+        """A copy of an observation that a reset does not overwrite; itself where it is no view."""
         return obs
 
     def __enter__(self) -> Self:
@@ -203,62 +201,56 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """An `EpisodeEnv` of a game, an environment, or many of them.
 
         Args:
-            source: a game for one agent, an `Environment`, a class of such, or a function that
-                returns one; or a `VecEnv`, or its like, with autoreset "disabled". An object that
-                is handed in belongs to the result from then on, which closes it.
-            num_envs: how many copies to step at once; None = one, without arrays around it.
-            num_workers: processes that share them; 0 = in this process.
-            seed: decides the starts. The start of index `ix` of one game or environment has the
-                seed `EpisodeSeeds(seed)[ix]`, as episode `ix` of `Game.run(seed=seed)`; the one of
-                many is `VecEnv.reset(seed=EpisodeSeeds(seed)[ix])`.
+            source: a game for one agent, an `Environment` or a function that returns one; or a
+                `VecEnvironment` with autoreset "disabled". The result owns and closes it.
+            num_envs: copies to step at once; None = one, with scalar rewards and flags.
+            num_workers: processes for them; 0 = in this process.
+            seed: of the starts. Start `ix` of one game or environment has the seed
+                `EpisodeSeeds(seed)[ix]`, as episode `ix` of `Game.run(seed=seed)`; of many it is
+                `VecEnv.reset(seed=EpisodeSeeds(seed)[ix])`.
 
         Raises:
-            SchemaError: `source` is nothing that can be run.
-            UsageError: a seed or number that makes no sense, a game for several agents, one
-                object to make many of, or a `VecEnv` that resets by itself.
+            SchemaError: a `source` of another kind.
+            UsageError: a bad seed or number, a game for several agents, one object with
+                `num_envs`, or a `VecEnv` with autoreset.
         """
         return episode_env_of(source, num_envs, num_workers, seed)
 
 
 def episode_env_of(
-    source: object, num_envs: int | None, num_workers: int, seed: int
+    source: Any,  # noqa: ANN401 - checked here
+    num_envs: int | None,
+    num_workers: int,
+    seed: int,
 ) -> OneEnv | ManyEnvs:
     """See `EpisodeEnv.of`."""
     if num_envs is None and num_workers:
         raise UsageError(f"num_workers={num_workers} needs num_envs: how many environments")
-    if _is_vec(source):
-        return _of_vec(source, num_envs, seed)
+    is_vec = _is_vec(source)
+    if is_vec and num_envs is not None:
+        name = type(source).__name__
+        raise UsageError(f"{name} has its number of environments: leave num_envs out")
     if isinstance(source, Environment):
-        return _of_environment(source, num_envs, seed)
-    if not isinstance(source, Game) and not callable(source):
+        if num_envs is not None:
+            raise UsageError(
+                f"num_envs={num_envs} needs a game, or a class or function that makes "
+                f"environments: got one {type(source).__name__} object"
+            )
+        return EpisodeOfEnvironment(source, seed)
+    if not is_vec and not isinstance(source, Game) and not callable(source):
         raise SchemaError(
             "an EpisodeEnv needs a Game, an Environment, its class or a function that returns one, "
             f"or a VecEnv: got {source!r}"
         )
-    if num_envs is not None:
-        from entity_env.episodes.vectorized import EpisodeVec
+    if is_vec or num_envs is not None:
+        from entity_env.episodes.vectorized import EpisodeVec  # one environment needs no `vec`
 
+        if num_envs is None:
+            return EpisodeVec(source, seed)
         return EpisodeVec.of_copies(source, num_envs, num_workers, seed)
     if isinstance(source, Game):
         return EpisodeOfGame(source, seed)
     return EpisodeOfEnvironment.build(source, seed)
-
-
-def _of_vec(source: Any, num_envs: int | None, seed: int) -> ManyEnvs:  # noqa: ANN401 - checked
-    if num_envs is not None:
-        raise UsageError(f"{type(source).__name__} has its number of environments: leave it out")
-    from entity_env.episodes.vectorized import EpisodeVec
-
-    return EpisodeVec(source, seed)
-
-
-def _of_environment(env: Environment, num_envs: int | None, seed: int) -> OneEnv:
-    if num_envs is not None:
-        raise UsageError(
-            f"num_envs={num_envs} needs a game, or a class or function that makes environments: "
-            f"got one {type(env).__name__} object"
-        )
-    return EpisodeOfEnvironment(env, seed)
 
 
 def _is_vec(source: object) -> bool:
@@ -268,14 +260,14 @@ def _is_vec(source: object) -> bool:
 
 
 class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], float, bool]):
-    """Steps one environment; the seed of episode `n` is `EpisodeSeeds(seed)[n]`.
+    """`EpisodeEnv` of one `Environment`; the seed of episode `n` is `EpisodeSeeds(seed)[n]`.
 
-    An observation stays as it is as long as the environment leaves its arrays alone. `reset`
-    returns one that is `done` if the episode was over before it asked anything: reset again then.
+    Observations are those of the environment, not copies. `reset` returns one that is `done` if
+    the episode was over before its first action: reset again then.
 
     Args:
-        env: what to step; this object closes it.
-        seed: decides the starts.
+        env: owned and closed by this object.
+        seed: of the starts.
 
     Raises:
         UsageError: a seed that is no integer, or negative.
@@ -286,26 +278,22 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
         self._env = env
         self._takes_seed = "seed" in inspect.signature(env.reset).parameters
         self._number = -1
-        """Of the episode that was begun last: the index of its start."""
+        """Index of the start of the current episode."""
         self._reward = 0.0
         self._length = 0
         self._shown: Observation | None = None
-        """What the next action answers; None before the first reset, and after an error."""
+        """Last observation; None before the first reset and after an error."""
         self._is_closed = False
 
     @classmethod
     def build(cls, config: Callable[[], Environment], seed: int) -> Self:
-        """A new environment.
-
-        Args:
-            config: a class of environments, or a function that returns a new one.
-            seed: decides the starts.
+        """`EpisodeEnv.build`; `config` is a function that returns an `Environment`.
 
         Raises:
             SchemaError: it returned something else.
             UsageError: a seed that is no integer, or negative.
         """
-        EpisodeSeeds(seed)  # refuses a bad one before anything is made
+        checked_seed(seed)  # before anything is made
         return cls(made_by(config), seed)
 
     def reset(self, is_done: bool | None = None) -> Observation:
@@ -320,7 +308,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
 
     def reset_with_index(self, ix: int) -> Observation:
         self._require_open()
-        number = require_index(ix)
+        number = checked_count("the index of a start", ix, 0)
         if not self._takes_seed:
             raise ProtocolError(
                 f"{type(self._env).__name__}.reset takes no seed, so its starts cannot be chosen: "
@@ -352,14 +340,14 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
         self._env.close()
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
-        """Has the environment begin an episode; `has_jumped` when it is not the next one."""
+        """Resets the environment; `has_jumped` if the episode is not the next one."""
         return self._env.reset(seed=self._seeds[number]) if self._takes_seed else self._env.reset()
 
     def _act(self, act: Mapping[ActionName, Action]) -> Observation:
         try:
             return self._env.act(act)
         except SchemaError:
-            raise  # what it refuses has not happened
+            raise  # nothing has changed
         except BaseException:
             self._shown = None
             raise
@@ -394,11 +382,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
 
 
 def made_by(make: Callable[[], object]) -> Environment:
-    """The environment that a class or function makes.
-
-    Raises:
-        SchemaError: it made something else.
-    """
+    """The `Environment` that a class or function returns; SchemaError if it is something else."""
     env = make()
     if not isinstance(env, Environment):
         raise SchemaError(
@@ -408,19 +392,8 @@ def made_by(make: Callable[[], object]) -> Environment:
     return env
 
 
-def require_index(ix: object) -> int:
-    """The index of a start as a plain integer.
-
-    Raises:
-        UsageError: it is no integer, or negative.
-    """
-    if not isinstance(ix, int | np.integer) or isinstance(ix, bool) or ix < 0:
-        raise UsageError(f"the index of a start must be an integer, 0 or more: got {ix!r}")
-    return int(ix)
-
-
 def record_of(episodes: Sequence[Episode]) -> Record:
-    """Mean reward, mean length and number of episodes that have ended, at least one."""
+    """Mean reward, mean length and number of finished episodes, at least one."""
     count = len(episodes)
     return Record(
         {
@@ -432,15 +405,15 @@ def record_of(episodes: Sequence[Episode]) -> Record:
 
 
 class EpisodeOfGame(EpisodeOfEnvironment):
-    """Steps a game for one agent; the seed of episode `n` is that of episode `n` of `Game.run`.
+    """`EpisodeEnv` of a game for one agent; episode `n` has the seed of episode `n` of `Game.run`.
 
-    A game that goes on by itself from episode to episode does so here as well, unless one is cut
-    short, or begun by its index.
+    A `play` that loops over episodes is not restarted between them, except after a reset in the
+    middle of one and after `reset_with_index`.
 
     Args:
-        game: what to play.
-        seed: decides the starts.
-        transport: how the game waits for its actions; see `TrainAgentEnv`.
+        game: with its settings.
+        seed: of the starts.
+        transport: as for `TrainAgentEnv`.
 
     Raises:
         UsageError: a seed that is no integer, or negative; or a game for several agents.
@@ -458,15 +431,7 @@ class EpisodeOfGame(EpisodeOfEnvironment):
 
     @classmethod
     def build(cls, config: Game, seed: int) -> Self:  # type: ignore[override]  # see EpisodeEnv
-        """A new environment.
-
-        Args:
-            config: the game, with its settings.
-            seed: decides the starts.
-
-        Raises:
-            UsageError: as for the constructor.
-        """
+        """`EpisodeEnv.build`; `config` is the game."""
         return cls(config, seed)
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
@@ -476,10 +441,10 @@ class EpisodeOfGame(EpisodeOfEnvironment):
 
 
 class _GameEnv(TrainAgentEnv):
-    """Can also begin a run with a later episode than the first."""
+    """A `TrainAgentEnv` that can begin a run with any episode."""
 
     def begin(self, seed: int, number: int) -> Observation:
-        """Begins episode `number` of the run of a seed; a game in the middle of one is unwound."""
+        """Begins episode `number` of the run of a seed; unwinds a game in the middle of one."""
         self._seed = None
         self._ends.ended.clear()
         self._observations = []

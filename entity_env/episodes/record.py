@@ -1,7 +1,8 @@
-"""Record: named numbers, arrays and texts of one step."""
+"""`Record`: named numbers, arrays and texts of one step."""
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping
 from typing import NoReturn, TypeAlias
 
@@ -11,18 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from entity_env.errors import UsageError
 
 RecordValue: TypeAlias = float | str | NDArray[np.float64]
-"""A number, a text, or an array that cannot be written to."""
+"""A number, a text, or a read-only array."""
 
 
 class Record:
-    """Holds values by name, in the order in which they were named.
+    """Values by name, in the order of insertion.
 
-    Numbers and bools become floats, arrays float64 copies that cannot be written to, whatever
-    they came as; NaN and infinities are values like others. An array without dimensions is a
-    number. A name is any text that is not empty; parts are told apart by slashes, `losses/value`.
+    Numbers, bools and 0-d arrays become floats, arrays read-only float64 copies; NaN and infinities
+    are allowed. A name is any text that is not empty; `losses/value` separates parts by slashes.
 
     Args:
-        values: what it begins with.
+        values: initial names and values.
 
     Raises:
         UsageError: a name that is no text or empty, or a value of another kind.
@@ -36,16 +36,11 @@ class Record:
             self.insert(name, value)
 
     def insert(self, name: str, value: str | ArrayLike) -> None:
-        """Gives a name a value, in place of the one that it had.
-
-        Raises:
-            UsageError: as for the constructor; nothing has changed then.
-        """
-        _require_name(name)
-        self._values[name] = _checked(name, value)
+        """Sets or replaces the value of a name; raises as the constructor."""
+        self._values[_checked_name(name)] = _checked(name, value)
 
     def get(self, name: str) -> RecordValue | None:
-        """The value of that name, whatever its kind; None when there is none."""
+        """The value of that name, of any kind; None when there is none."""
         return self._values.get(name)
 
     def get_scalar(self, name: str) -> float:
@@ -55,32 +50,19 @@ class Record:
             UsageError: there is none, or it is no number.
         """
         value = self[name]
-        return value if isinstance(value, float) else self._refuse(name, "a number", value)
+        return value if isinstance(value, float) else self._refuse(name, "a number")
 
     def get_array(self, name: str, ndim: int | None = None) -> NDArray[np.float64]:
-        """The array of that name, which cannot be written to.
-
-        Args:
-            name: which.
-            ndim: how many dimensions it must have; None = any.
-
-        Raises:
-            UsageError: there is none, or it is no such array.
-        """
+        """The array of that name, of `ndim` dimensions unless that is None; raises likewise."""
         value = self[name]
-        wanted = "an array" if ndim is None else f"an array of {ndim} dimensions"
         if isinstance(value, np.ndarray) and ndim in (None, value.ndim):
             return value
-        self._refuse(name, wanted, value)
+        self._refuse(name, "an array" if ndim is None else f"an array of {ndim} dimensions")
 
     def get_string(self, name: str) -> str:
-        """The text of that name.
-
-        Raises:
-            UsageError: there is none, or it is no text.
-        """
+        """The text of that name; raises likewise."""
         value = self[name]
-        return value if isinstance(value, str) else self._refuse(name, "a text", value)
+        return value if isinstance(value, str) else self._refuse(name, "a text")
 
     def keys(self) -> list[str]:
         """All names, in order."""
@@ -91,20 +73,20 @@ class Record:
         return list(self._values.items())
 
     def is_empty(self) -> bool:
-        """Holds nothing."""
+        """Whether there are no values."""
         return not self._values
 
     def merge(self, other: Record) -> Record:
         """A new record with the values of both; of a name in both, the other's."""
         merged = Record()
-        merged._values = {**self._values, **other._values}
+        merged._values = self._values | other._values
         return merged
 
     def prefixed(self, prefix: str) -> Record:
         """A new record with a text before every name: `record.prefixed("train/")`."""
-        named = Record()
-        named._values = {f"{prefix}{name}": value for name, value in self._values.items()}
-        return named
+        renamed = Record()
+        renamed._values = {f"{prefix}{name}": value for name, value in self._values.items()}
+        return renamed
 
     def __getitem__(self, name: str) -> RecordValue:
         if name not in self._values:
@@ -133,20 +115,20 @@ class Record:
     def __repr__(self) -> str:
         return f"Record({self._values!r})"
 
-    def _refuse(self, name: str, wanted: str, value: RecordValue) -> NoReturn:
+    def _refuse(self, name: str, wanted: str) -> NoReturn:
+        value = self._values[name]
         raise UsageError(f"{name!r} of the record must be {wanted}, it is {_show(value)}")
 
 
-def _require_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"a value of a record needs a name, a text: got {name!r}")
+def _checked_name(name: object) -> str:
+    if isinstance(name, str) and name:
+        return name
+    raise UsageError(f"a value of a record needs a name, a text: got {name!r}")
 
 
 def _checked(name: str, value: object) -> RecordValue:
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, float | int) and not isinstance(value, np.generic):
-        return _as_float(name, value)
+    if isinstance(value, str | float):
+        return str(value) if isinstance(value, str) else float(value)
     try:
         array = np.array(value)
     except ValueError as error:  # rows of different lengths
@@ -163,13 +145,6 @@ def _checked(name: str, value: object) -> RecordValue:
     return array
 
 
-def _as_float(name: str, value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise UsageError(f"{name!r} of the record is too large for a float: {value}") from error
-
-
 def _is_same(a: RecordValue, b: RecordValue) -> bool:
     if isinstance(a, str) or isinstance(b, str):
         return type(a) is type(b) and a == b
@@ -179,4 +154,4 @@ def _is_same(a: RecordValue, b: RecordValue) -> bool:
 def _show(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}, {value.dtype}"
-    return repr(value)
+    return reprlib.repr(value)

@@ -1,4 +1,4 @@
-"""EpisodeVec: many environments whose episodes the caller begins."""
+"""`EpisodeVec`: an `EpisodeEnv` of many environments."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
-from entity_env.episodes.episode_env import EpisodeEnv, Step, record_of, require_index
+from entity_env.episodes.episode_env import EpisodeEnv, Step, record_of
 from entity_env.episodes.record import Record
 from entity_env.errors import UsageError
 from entity_env.vec.backend import Source
@@ -22,29 +23,23 @@ _Any = TypeVar("_Any")
 
 
 class ResettableVec(VecEnvironment, Protocol):
-    """Many environments that wait for their resets; see `VecEnv` with autoreset "disabled"."""
+    """`VecEnvironment` with `reset_envs`, as `VecEnv` with autoreset "disabled"."""
 
     @property
     def num_envs(self) -> int:
-        """How many environments."""
+        """Number of environments."""
 
     @property
     def autoreset(self) -> Autoreset:
-        """What happens to ended episodes."""
+        """Mode of resets, as for `VecEnv`."""
 
     def reset_envs(self, mask: NDArray[np.bool_], seed: int | None = None) -> VecObs:
-        """Begins a new episode in the chosen environments."""
+        """Begins a new episode where the mask is True."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """What an `EpisodeVec` is built of.
-
-    Args:
-        source: a game for one agent, a class of environments, or a function that returns one.
-        num_envs: how many copies.
-        num_workers: processes that share them; 0 = in this process.
-    """
+    """Configuration of an `EpisodeVec`; arguments as for `VecEnv`."""
 
     source: Source
     num_envs: int
@@ -52,21 +47,21 @@ class Copies:
 
 
 class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.bool_]]):
-    """Steps many environments at once; one that is over waits for its reset.
+    """`EpisodeEnv` of many environments; one whose episode has ended waits for its reset.
 
-    Observations are views that stay valid until the next call, but for `Step.obs` beside an
-    `init_obs`, which is a copy. Rewards, flags and records are the caller's own.
+    Observations are views, valid until the next call, except a `Step.obs` with an `init_obs`,
+    which is a copy. Rewards, flags and records are copies.
 
     Args:
-        vec: what to step, with autoreset "disabled" and one agent an environment; this object
-            closes it.
-        seed: decides the starts, in place of the seed that `vec` was made with. The start of
-            index `ix` is `vec.reset(seed=EpisodeSeeds(seed)[ix])`: every environment begins a run
-            of its own, with which it goes on when it is reset alone.
+        vec: with autoreset "disabled" and one agent per environment; owned and closed by this
+            object.
+        seed: of the starts, in place of the seed of `vec`. Start `ix` is
+            `vec.reset(seed=EpisodeSeeds(seed)[ix])`; an environment that is reset alone takes the
+            next episode of its own run.
 
     Raises:
-        UsageError: a seed that is no integer, or negative; or a `vec` that resets by itself, or has
-            several agents.
+        UsageError: a seed that is no integer, or negative; or a `vec` with autoreset or several
+            agents.
     """
 
     def __init__(self, vec: ResettableVec, seed: int = 0) -> None:
@@ -80,25 +75,16 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
             )
         if vec.num_rows != vec.num_envs:
             raise UsageError(
-                f"an EpisodeEnv shows one agent an environment, this {type(vec).__name__} has "
+                f"an EpisodeEnv needs one agent per environment, this {type(vec).__name__} has "
                 f"{vec.num_rows} rows for {vec.num_envs} environments"
             )
         self._vec = vec
         self._index = -1
-        """Of the start that was taken last."""
+        """Of the last start."""
 
     @classmethod
     def build(cls, config: Copies, seed: int) -> Self:
-        """New environments.
-
-        Args:
-            config: which, and how many.
-            seed: decides the starts.
-
-        Raises:
-            SchemaError, WorkerError: as `VecEnv`.
-            UsageError: as `VecEnv`, and for a game for several agents.
-        """
+        """`EpisodeEnv.build`; raises as `VecEnv`, and UsageError for a game for several agents."""
         return cls.of_copies(config.source, config.num_envs, config.num_workers, seed)
 
     @classmethod
@@ -117,7 +103,7 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
         return self._vec.reset_envs(is_done)
 
     def reset_with_index(self, ix: int) -> VecObs:
-        index = require_index(ix)
+        index = checked_count("the index of a start", ix, 0)
         obs = self._vec.reset(seed=self._seeds[index])
         self._index = index
         return obs
@@ -150,7 +136,7 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
 
 
 def _copied(value: _Any) -> _Any:
-    """A copy whose arrays are its own."""
+    """A deep copy of arrays in dicts, dataclasses and ragged arrays."""
     copied: Any = value
     if isinstance(value, np.ndarray):
         copied = value.copy()

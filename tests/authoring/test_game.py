@@ -263,7 +263,7 @@ def asks_for_nothing(agent: Agent, *, seed: int) -> None:
     [
         (stops, ProtocolError, "play returned without game_over for agent 0"),
         (does_nothing, ProtocolError, "play returned without game_over"),
-        (never_leaves, ProtocolError, "goes on asking after act gave None"),
+        (never_leaves, ProtocolError, "continues after act returned None"),
         (breaks, KeyError, "broken"),
         (asks_for_nothing, ProtocolError, "at least one action"),
     ],

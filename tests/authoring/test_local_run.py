@@ -71,7 +71,7 @@ def test_hangs_up_after_the_last_episode() -> None:
     run = AgentRun(MOVES, agent_id=2, episodes=1)
     step(run, 0.0)
     run.game_over(None, truncated=False)
-    assert run.has_hung_up
+    assert run.is_stopped
     run.game_over(None, truncated=False)  # says it again on its way out
     assert len(run.episodes) == 1
     assert run.episodes[0].agent_id == 2
@@ -80,9 +80,9 @@ def test_hangs_up_after_the_last_episode() -> None:
 def test_loses_patience_in_the_end() -> None:
     run = AgentRun(MOVES)
     for _ in range(100):
-        run.hang_up()
+        run.stop()
     with pytest.raises(GameExit):
-        run.hang_up()
+        run.stop()
 
 
 def test_metrics_of_the_last_observation_are_kept() -> None:

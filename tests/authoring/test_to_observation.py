@@ -18,7 +18,7 @@ from entity_env import (
     SchemaError,
     SelectEntityActionMask,
 )
-from entity_env.authoring.to_observation import observe
+from entity_env.authoring.to_observation import to_observation
 from tests.helpers.batches import CLASSES
 from tests.helpers.strategies import (
     CALL,
@@ -44,7 +44,7 @@ WORLD = World(0.5, Stance.CALM)
 @FEW
 @given(scenes())
 def test_an_observation_shows_what_the_game_showed(scene: Scene) -> None:
-    observation = observe(scene.obs(), scene.asked, SCHEMA, reward=0.25)
+    observation = to_observation(scene.obs(), scene.asked, SCHEMA, reward=0.25)
     assert observation.reward == 0.25
     assert not observation.done
     assert untyped(observation.global_features).tolist() == features_of(scene.world)
@@ -61,7 +61,7 @@ def test_an_observation_shows_what_the_game_showed(scene: Scene) -> None:
 @FEW
 @given(scenes())
 def test_ids_count_entities_in_the_order_they_were_shown(scene: Scene) -> None:
-    observation = observe(scene.obs(), scene.asked, SCHEMA, reward=0.0)
+    observation = to_observation(scene.obs(), scene.asked, SCHEMA, reward=0.0)
     shown = [entity for group in scene.groups for entity in group.entities]
     for cls in CLASSES:
         ids = observation.ids.get(cls.__name__, [])
@@ -72,14 +72,14 @@ def test_ids_count_entities_in_the_order_they_were_shown(scene: Scene) -> None:
 
 def test_it_is_a_copy() -> None:
     rows = np.zeros((1, 1), dtype=np.float32)
-    observation = observe(Obs().entities(rows, of=Food), (), Schema((Food,), ()), reward=0.0)
+    observation = to_observation(Obs().entities(rows, of=Food), (), Schema((Food,), ()), reward=0.0)
     rows[0, 0] = 9.0
     assert untyped(observation.features["Food"]).tolist() == [[0.0]]
 
 
 @pytest.mark.parametrize(("terminated", "truncated"), [(True, False), (False, True)])
 def test_the_end_is_told(terminated: bool, truncated: bool) -> None:
-    observation = observe(
+    observation = to_observation(
         Obs(3), (), SCHEMA, reward=1.0, terminated=terminated, truncated=truncated
     )
     assert (observation.terminated, observation.truncated) == (terminated, truncated)
@@ -88,7 +88,7 @@ def test_the_end_is_told(terminated: bool, truncated: bool) -> None:
 
 def test_each_action_has_its_mask() -> None:
     obs = Obs().actors([Rock()]).entities([Food(1.0)]).globals(WORLD)
-    actions = observe(obs, [MOVE, CALL, EAT, STEER], SCHEMA, reward=0.0).actions
+    actions = to_observation(obs, [MOVE, CALL, EAT, STEER], SCHEMA, reward=0.0).actions
     assert isinstance(actions["call"], GlobalCategoricalActionMask)
     assert isinstance(actions["move"], CategoricalActionMask)
     assert actions["move"].actor_ids == [0]
@@ -122,11 +122,11 @@ def test_what_does_not_fit_is_refused(
     if obs.global_features is None:
         obs.globals(WORLD)
     with pytest.raises(SchemaError, match=message):
-        observe(obs, actions, SCHEMA, reward=0.0)
+        to_observation(obs, actions, SCHEMA, reward=0.0)
 
 
 def test_global_features_are_declared_and_shown() -> None:
     with pytest.raises(SchemaError, match="has none"):
-        observe(Obs(), [CALL], SCHEMA, reward=0.0)
+        to_observation(Obs(), [CALL], SCHEMA, reward=0.0)
     with pytest.raises(SchemaError, match="not declared"):
-        observe(Obs().globals(WORLD), (), Schema((), ()), reward=0.0)
+        to_observation(Obs().globals(WORLD), (), Schema((), ()), reward=0.0)

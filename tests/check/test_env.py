@@ -353,13 +353,13 @@ BROKEN_ENVIRONMENTS: list[tuple[Callable[[], Environment] | Environment, str]] =
     (StrangeSpace, "the space of action 'swim' is a int, expected an action space"),
     (NoSpaces, "reading the spaces raised KeyError: 'lost'"),
     (Random, r"not the same twice for one seed: episode 0 .*step 0: the global features is first"),
-    (Counting, r"reset in the middle of an episode does not begin anew: the global features"),
+    (Counting, r"reset in the middle of an episode does not start it over: the global features"),
     (Growing, "not the same twice for one seed: .*entity 'Rock' is first"),
     (LongerAndLonger, "not the same twice for one seed: .*terminated is first True and then False"),
     (Endless, "the episode is not done within 50 steps: end it"),
     (StartsAtTheEnd, "step 0: the first observation is done already"),
     (StartsWithAReward, "step 0: the first observation has the reward 1.0, expected 0"),
-    (GoesOn, "act after the end of an episode goes on as if nothing had happened"),
+    (GoesOn, "act after the end of an episode continues it"),
     (ReturnsNothing, "act returned a NoneType, expected an Observation"),
     (Raises, r"step 1: act raised ZeroDivisionError: no fish left \(.*test_env.py:\d+ in act\)"),
     (ResetRaises, "step 0: reset raised ZeroDivisionError: no fish at all"),
@@ -378,7 +378,7 @@ def test_environments_that_break_the_contract_are_found(
         check_env(broken, max_steps=50)
 
 
-def test_every_breach_is_said_once() -> None:
+def test_every_violation_is_said_once() -> None:
     class Terrible(Sound):
         def changes(self) -> dict[str, Any]:
             if self.step < 2:
@@ -398,7 +398,7 @@ def test_every_breach_is_said_once() -> None:
     assert "close raised RuntimeError: no" in close
     assert "close for the second time" in again
     assert caught.value.name == "Terrible"
-    assert str(caught.value).startswith("Terrible: 5 breaches of the contract:\n  - episode 0")
+    assert str(caught.value).startswith("Terrible: 5 violations of the contract:\n  - episode 0")
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
@@ -412,7 +412,7 @@ def test_a_factory_is_named() -> None:
     def make_fish() -> Environment:
         raise KeyError("no")
 
-    with pytest.raises(ContractError, match="make_fish: 1 breach of the contract"):
+    with pytest.raises(ContractError, match="make_fish: 1 violation of the contract"):
         check_env(make_fish)
 
 

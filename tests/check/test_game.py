@@ -18,7 +18,7 @@ from entity_env import HIDDEN, ContractError, Game, GameExit, Obs, check_game
 from entity_env.agents import Agent
 from entity_env.authoring.action_type import ActionKey
 from entity_env.check import game as game_check
-from entity_env.check.observations import obs_breaches
+from entity_env.check.observations import obs_violations
 from tests.helpers.strategies import (
     CALL,
     EAT,
@@ -225,7 +225,7 @@ def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPat
 
     def look_slowly(*args: Any) -> list[str]:  # noqa: ANN401
         threading.Event().wait(0.3)
-        return obs_breaches(*args)
+        return obs_violations(*args)
 
     def asks_twice(agent: Agent, *, seed: int) -> None:
         for _ in range(2):
@@ -233,11 +233,11 @@ def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPat
                 return
         agent.game_over()
 
-    monkeypatch.setattr(game_check, "obs_breaches", look_slowly)
+    monkeypatch.setattr(game_check, "obs_violations", look_slowly)
     check_game(game_of(asks_twice), episodes=1, step_timeout_s=0.2)
 
 
-def test_an_actor_without_a_target_is_no_breach() -> None:
+def test_an_actor_without_a_target_is_no_violation() -> None:
     def play(agent: Agent, *, seed: int) -> None:
         food = Food(1.0)
         for foods, mask in (([], None), ([food], None), ([food], [[False]])):
@@ -363,11 +363,11 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
     (ends_with_a_score, "an agent was shown a int, expected an Obs"),
     (ends_with_a_stranger, "shows a World, which was not declared"),
     (just_returns, "play returned without game_over: call it before every return"),
-    (does_nothing, "play returns again and again without asking any agent"),
+    (does_nothing, "play returns again and again without calling act"),
     (never_ends, "no game_over within 50 steps: end the episode"),
     (ends_before_it_began, "game_over came before anything was asked in this episode"),
-    (ignores_none, "play goes on after act gave None: return from it then"),
-    (only_says_game_over, "play goes on after act gave None"),
+    (ignores_none, "play continues after act returned None: return from it then"),
+    (only_says_game_over, "play continues after act returned None"),
     (forgets_the_seed, r"not the same twice for one seed: episode 0 .* entity 'Food' is first"),
     (lasts_by_chance, "not the same twice for one seed: .*"),
     (asks_twice_at_once, r"an agent was asked again before .get\(\) of its last act_async"),
@@ -403,7 +403,7 @@ def test_a_game_that_swallows_everything_is_left_behind() -> None:
     with pytest.raises(ContractError) as caught:
         check_game(game_of(swallows), max_steps=5)
     found = str(caught.value)
-    assert "play goes on after act gave None: return from it then" in found
+    assert "play continues after act returned None: return from it then" in found
     assert "play swallows GameExit: catch Exception, not BaseException" in found
     is_released = True
 
@@ -421,7 +421,7 @@ def test_finally_blocks_of_a_game_that_ignores_none_run() -> None:
         finally:
             unwound.append("finally")
 
-    with pytest.raises(ContractError, match="goes on after act gave None"):
+    with pytest.raises(ContractError, match="continues after act returned None"):
         check_game(game_of(ignores), max_steps=5)
     assert unwound == ["exit", "finally"] * 2
 
@@ -440,7 +440,7 @@ def test_a_thread_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     stop.set()
 
 
-def test_every_breach_of_one_observation_is_said() -> None:
+def test_every_violation_of_one_observation_is_said() -> None:
     with pytest.raises(ContractError) as caught:
         check_game(game_of(entity(fish(cooldowns=(1, 2, 3), stance="calm", weight=NAN))))
     stance, cooldowns, weight = caught.value.problems

@@ -1,4 +1,4 @@
-"""Breaches: each kind is said once, what differs is named, and what a class does not declare."""
+"""Violations: each kind is said once, what differs is named, and what a class does not declare."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from entity_env import ContractError, Obs
 from entity_env.authoring.schema import Schema
-from entity_env.check.observations import obs_breaches
-from entity_env.check.violations import Breaches, Snapshot, difference, is_finite, require_same
+from entity_env.check.observations import obs_violations
+from entity_env.check.violations import Snapshot, Violations, difference, is_finite, require_same
 from tests.helpers.strategies import (
     FEW,
     SCHEMA,
@@ -36,15 +36,15 @@ def snake(pos: object = None, stance: object = Stance.CALM, cooldowns: object = 
 
 
 @given(told=KINDS)
-def test_breaches_that_differ_in_numbers_alone_are_one(told: list[tuple[str, int]]) -> None:
-    breaches = Breaches("zoo")
+def test_violations_that_differ_in_numbers_alone_are_one(told: list[tuple[str, int]]) -> None:
+    violations = Violations("zoo")
     for step, (kind, number) in enumerate(told):
-        breaches.place = f"step {step}"
-        breaches.add(f"{kind} holds {number}")
+        violations.place = f"step {step}"
+        violations.add(f"{kind} holds {number}")
     kinds = list(dict.fromkeys(kind for kind, _ in told))
-    assert len(breaches) == len(kinds)
+    assert len(violations) == len(kinds)
     with pytest.raises(ContractError) as caught:
-        breaches.raise_if_any()
+        violations.raise_if_any()
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.name, again.problems) == ("zoo", caught.value.problems)
     for kind, problem in zip(kinds, caught.value.problems, strict=True):
@@ -55,16 +55,16 @@ def test_breaches_that_differ_in_numbers_alone_are_one(told: list[tuple[str, int
 
 
 def test_nothing_found_raises_nothing_and_the_first_cause_is_kept() -> None:
-    breaches = Breaches("zoo")
-    breaches.raise_if_any()
+    violations = Violations("zoo")
+    violations.raise_if_any()
     first, second = KeyError("x"), OSError("y")
-    breaches.raised("reset", first)
-    breaches.raised("act", second)
-    assert breaches.extend(iter(["one", "two"])) == 2
+    violations.raised("reset", first)
+    violations.raised("act", second)
+    assert violations.extend(iter(["one", "two"])) == 2
     with pytest.raises(
-        ContractError, match=r"4 breaches(.|\n)*reset raised KeyError: 'x'"
+        ContractError, match=r"4 violations(.|\n)*reset raised KeyError: 'x'"
     ) as caught:
-        breaches.raise_if_any()
+        violations.raise_if_any()
     assert caught.value.__cause__ is first
 
 
@@ -90,22 +90,22 @@ def test_the_first_step_that_differs_is_named_and_no_other() -> None:
     assert difference(one, two) == "the reward is first 1. and then 2."
     assert difference(one, less) == "entity 'A' is missing the second time"
     assert difference(less, one) == "entity 'A' appears the second time"
-    breaches = Breaches("zoo")
-    require_same([("step 0", one), ("step 1", one)], [("step 0", one), ("step 1", one)], breaches)
-    assert len(breaches) == 0
-    require_same([("step 0", one), ("step 1", one)], [("step 0", two), ("step 2", one)], breaches)
-    with pytest.raises(ContractError, match=r"1 breach of .*\n.* step 0: the reward is first 1"):
-        breaches.raise_if_any()
+    violations = Violations("zoo")
+    require_same([("step 0", one), ("step 1", one)], [("step 0", one), ("step 1", one)], violations)
+    assert len(violations) == 0
+    require_same([("step 0", one), ("step 1", one)], [("step 0", two), ("step 2", one)], violations)
+    with pytest.raises(ContractError, match=r"1 violation of .*\n.* step 0: the reward is first 1"):
+        violations.raise_if_any()
 
 
 @given(scene=scenes())
 @FEW
-def test_what_is_declared_is_no_breach(scene: Scene) -> None:
-    assert obs_breaches(scene.obs(), SCHEMA) == []
+def test_what_is_declared_is_no_violation(scene: Scene) -> None:
+    assert obs_violations(scene.obs(), SCHEMA) == []
 
 
 @pytest.mark.parametrize(
-    ("entity", "breach"),
+    ("entity", "violation"),
     [
         (snake(pos=(1.0, 2)), "entity Snake: field 'pos' holds (1.0, 2), declared Point"),
         (snake(pos=Point(1.0, untyped("2"))), "field 'pos.y' holds '2', declared int"),
@@ -118,10 +118,10 @@ def test_what_is_declared_is_no_breach(scene: Scene) -> None:
         (Food(math.nan), "entity Food: field 'value' holds nan, expected a finite number"),
     ],
 )
-def test_each_value_that_is_not_declared_is_named(entity: object, breach: str) -> None:
+def test_each_value_that_is_not_declared_is_named(entity: object, violation: str) -> None:
     obs = Obs().entities([snake(), entity] if isinstance(entity, Snake) else [entity])
-    (found,) = obs_breaches(obs.globals(World(1.0, Stance.CALM)), SCHEMA)
-    assert breach in found
+    (found,) = obs_violations(obs.globals(World(1.0, Stance.CALM)), SCHEMA)
+    assert violation in found
 
 
 @dataclass
@@ -133,6 +133,6 @@ class Narrow:
 @pytest.mark.parametrize("half", [np.float16(65504), np.float16(-1)])
 def test_numbers_of_few_bits_fit(half: np.float16) -> None:
     schema = Schema((Narrow,), ())
-    assert obs_breaches(Obs().entities([Narrow(half, np.int8(-128))]), schema) == []
-    (found,) = obs_breaches(Obs().entities([Narrow(np.float16(np.inf), np.int8(1))]), schema)
+    assert obs_violations(Obs().entities([Narrow(half, np.int8(-128))]), schema) == []
+    (found,) = obs_violations(Obs().entities([Narrow(np.float16(np.inf), np.int8(1))]), schema)
     assert "expected a finite number" in found

@@ -290,7 +290,7 @@ def test_no_restart_where_games_are_played_one_by_one() -> None:
         assert "--on-error restart is for one agent" in result.stderr
 
 
-def test_a_breach_of_the_contract_is_shown_where_the_game_breaks_it(tmp_path: Path) -> None:
+def test_a_violation_of_the_contract_is_shown_where_the_game_breaks_it(tmp_path: Path) -> None:
     file = tmp_path / "undeclared_game.py"
     file.write_text(BROKEN.replace("actions=(Move,)", "actions=()"))
     result = run("play", str(file))

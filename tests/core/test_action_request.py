@@ -32,7 +32,7 @@ from entity_env import (
     SelectEntityActionSpace,
     questions,
 )
-from entity_env.core.action_request import Asked, legal_actions, random_action, require_in_bounds
+from entity_env.core.action_request import Asked, actions_of, random_action, require_in_bounds
 from tests.helpers.strategies import action_spaces, obs_spaces, observations, untyped
 
 SPACE = ObsSpace([], {"A": Entity(["x"]), "B": Entity(["x"])})
@@ -112,37 +112,37 @@ ROWS: list[Asked] = [(0, ["a"], ["x", "y"]), (2, [], []), (3, ["b", "c"], ["z"])
 
 @pytest.mark.parametrize("chosen", [[1, 0, 0], np.array([1, 0, 0]), np.array([1, 0, 0], np.uint8)])
 def test_values_of_many_rows_are_dealt_out(chosen: Any) -> None:  # noqa: ANN401
-    moves = list(legal_actions("move", ACTIONS["move"], ROWS, chosen))
+    moves = list(actions_of("move", ACTIONS["move"], ROWS, chosen))
     assert [(m.actors, m.labels) for m in moves if isinstance(m, CategoricalAction)] == [
         (["a"], ["down"]),
         ([], []),
         (["b", "c"], ["up", "up"]),
     ]
-    assert list(legal_actions("pick", ACTIONS["pick"], ROWS, chosen)) == [
+    assert list(actions_of("pick", ACTIONS["pick"], ROWS, chosen)) == [
         SelectEntityAction(["a"], ["y"]),
         SelectEntityAction([], []),
         SelectEntityAction(["b", "c"], ["z", "z"]),
     ]
-    turns = list(legal_actions("turn", ACTIONS["turn"], ROWS, np.repeat(chosen, 2).reshape(3, 2)))
+    turns = list(actions_of("turn", ACTIONS["turn"], ROWS, np.repeat(chosen, 2).reshape(3, 2)))
     assert [t.values.tolist() for t in turns if isinstance(t, ContinuousAction)] == [
         [[1, 1]],
         [],
         [[0, 0], [0, 0]],
     ]
-    calls = legal_actions("call", ACTIONS["call"], [(i, [None], ()) for i in range(3)], chosen)
+    calls = actions_of("call", ACTIONS["call"], [(i, [None], ()) for i in range(3)], chosen)
     assert [c.index for c in calls if isinstance(c, GlobalCategoricalAction)] == [1, 0, 0]
 
 
 @pytest.mark.parametrize("name", list(ACTIONS))
 def test_another_number_of_values_than_of_actors_is_refused_at_once(name: str) -> None:
-    with pytest.raises(SchemaError, match=f"'{name}' needs 3 values, one an actor: got 2"):
-        legal_actions(name, ACTIONS[name], ROWS, [0, 0])
+    with pytest.raises(SchemaError, match=f"'{name}' needs 3 values, one per actor: got 2"):
+        actions_of(name, ACTIONS[name], ROWS, [0, 0])
 
 
 @pytest.mark.parametrize(
     ("question", "chosen", "message"),
     [
-        (MOVE, [0], "'move' needs 2 values, one an actor: got 1"),
+        (MOVE, [0], "'move' needs 2 values, one per actor: got 1"),
         (MOVE, [2, 1], "actor 0 chose 2, expected an integer from 0 to 1"),
         (MOVE, [-1, 1], "actor 0 chose -1"),
         (MOVE, [0.0, 1], "actor 0 chose 0.0, expected an integer"),
@@ -155,7 +155,7 @@ def test_another_number_of_values_than_of_actors_is_refused_at_once(name: str) -
         (MOVE, [0, 0], "actor 1 chose 'up', which its mask forbids; allowed are down"),
         (CALL, [0], "'call': actor 0 chose 'yes', which its mask forbids; allowed are no"),
         (PICK, [1], "'pick': actor 0 chose 'a', which its mask forbids; allowed are c, b"),
-        (TURN, [[0, 0]], "needs 2 values, one an actor: got 1"),
+        (TURN, [[0, 0]], "needs 2 values, one per actor: got 1"),
         (TURN, [[0, 0], [0, 2]], "actor 1 chose 2.0 for 'right', expected -1 to 1"),
         (TURN, [[0, 0], [np.nan, 0]], "actor 1 chose nan for 'left'"),
         (TURN, [[0], [0]], r"needs the shape \(num_actors, 2\), got \(2, 1\)"),
@@ -184,7 +184,7 @@ def move(actors: list[str], indices: object) -> Action:
         (TURN, move(["a"], [0]), "needs a ContinuousAction"),
         (MOVE, move(["a", "c"], np.array([1, 1])), r"of the actors \['c', 'a'\].*of \['a', 'c'\]"),
         (MOVE, move(["c", "a"], np.array([[0], [1]])), r"actor 0 chose \[0\]"),
-        (MOVE, move(["c", "a"], 1), "needs 2 values, one an actor: got 1"),
+        (MOVE, move(["c", "a"], 1), "needs 2 values, one per actor: got 1"),
         (CALL, GlobalCategoricalAction(0, "yes"), "which its mask forbids"),
         (PICK, SelectEntityAction(["a"], ["z"]), r"selects 'z', .* \['c', 'a', 'b'\]"),
         (PICK, SelectEntityAction(["b"], ["c"]), "of the actors"),

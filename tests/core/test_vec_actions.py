@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from entity_env import Game, Obs, RaggedArray, SchemaError, VecObs
 from entity_env.agents import Agent
 from entity_env.agents.random import random_actions
-from entity_env.core.vec_actions import checked_actions
+from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.vec import VecEnv
 from tests.helpers.tiny_games import (
     EACH,
@@ -88,9 +88,9 @@ def ragged(values: Sequence[Any], lengths: Sequence[int]) -> RaggedArray[Any]:
 
 BAD: dict[str, tuple[str, object, str]] = {
     "missing": ("Turn", None, "'Turn' is missing: 3 actors wait for it, the first in env 0"),
-    "too few": ("Turn", np.array([0, 1]), "'Turn' needs 3 values, one an actor: got 2"),
-    "too many": ("Move", np.zeros(4, int), "'Move' needs 3 values, one an actor: got 4"),
-    "one": ("Move", np.int64(1), "'Move' needs 3 values, one an actor: got a single number"),
+    "too few": ("Turn", np.array([0, 1]), "'Turn' needs 3 values, one per actor: got 2"),
+    "too many": ("Move", np.zeros(4, int), "'Move' needs 3 values, one per actor: got 4"),
+    "one": ("Move", np.int64(1), "'Move' needs 3 values, one per actor: got a single number"),
     "floats": ("Move", np.zeros(3), "'Move' needs integers, got float64"),
     "bools": ("Turn", np.zeros(3, bool), "'Turn' needs integers, got bool"),
     "objects": ("Turn", ["a", "b", "c"], "'Turn' needs integers, got <U1"),
@@ -121,7 +121,7 @@ BAD: dict[str, tuple[str, object, str]] = {
         ragged([0, 1, 0], [1, 1, 1]),
         "'Turn': env 0 has 2 actors, got 1 values",
     ),
-    "rows": ("Turn", ragged([0, 1, 0], [2, 1]), "'Turn' needs 3 rows, one an agent: got 2"),
+    "rows": ("Turn", ragged([0, 1, 0], [2, 1]), "'Turn' needs 3 rows, one per agent: got 2"),
     "width": (
         "steer",
         np.zeros((3, 3), np.float32),
@@ -219,7 +219,7 @@ class TestAccepted:
             vec.reset()
             vec.act({"Move": np.zeros(1, int)})  # may be left out
             vec.act({"Move": np.zeros(1, int), "Turn": empty, "SelectDog": empty, "steer": empty})
-            with pytest.raises(SchemaError, match="'Turn' needs 0 values, one an actor: got 1"):
+            with pytest.raises(SchemaError, match="'Turn' needs 0 values, one per actor: got 1"):
                 vec.act({"Move": np.zeros(1, int), "Turn": np.zeros(1, int)})
 
 
@@ -251,11 +251,11 @@ def test_what_is_legal_passes_and_what_is_not_is_named(
         for _ in range(4):
             spaces = game.action_space()
             actions = random_actions(batch, spaces, np.random.default_rng(seed))
-            checked = checked_actions(actions, batch.action_masks, spaces, _name)
+            checked = checked_vec_actions(actions, batch.action_masks, spaces, _name)
             assert {name: len(values) for name, values in checked.items()} == {
                 name: len(mask.actors.values) for name, mask in batch.action_masks.items()
             }
             if (bad := changed(actions, rng)) is not None:
                 with pytest.raises(SchemaError, match=rf"'{bad[1]}'"):
-                    checked_actions(bad[0], batch.action_masks, spaces, _name)
+                    checked_vec_actions(bad[0], batch.action_masks, spaces, _name)
             batch = vec.act(actions)

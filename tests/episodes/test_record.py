@@ -1,9 +1,7 @@
-"""Records, and the files that they are written to."""
+"""`Record`: values by name, and typed access to them."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,7 +68,7 @@ def test_arrays_are_copied_and_cannot_be_written_to() -> None:
         ("a", ["b"], "must be a number"),
         ("a", 1j, "must be a number"),
         ("a", [[1], [1, 2]], "'a' of the record: "),
-        ("a", 10**400, "too large for a float"),
+        ("a", 10**400, "must be a number"),
         ("a", np.array(["x"]), r"got an array of shape \(1,\), <U1"),
     ],
 )
@@ -135,13 +133,3 @@ def test_a_record_shows_what_it_holds_and_is_no_key() -> None:
     assert repr(Record({"a": 1, "b": "x"})) == "Record({'a': 1.0, 'b': 'x'})"
     with pytest.raises(TypeError, match="unhashable"):
         hash(Record())
-
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Every line, read by a parser that takes nothing but the standard's JSON."""
-
-    def refuse(token: str) -> None:
-        raise AssertionError(f"{token} is no JSON")
-
-    text = path.read_text(encoding="ascii")
-    return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]

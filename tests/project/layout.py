@@ -1,4 +1,4 @@
-"""The rules of the layout, each a function from a source tree to its breaches, a line each."""
+"""The rules of the layout, each a function from a source tree to its violations, a line each."""
 
 import ast
 from collections import Counter
@@ -49,6 +49,76 @@ OPTIONAL = {
     "gymnasium": ("interop/*",),
     "pettingzoo": ("interop/*",),
     "entity_gym": ("interop/*",),
+}
+
+_PAIR = "compiled, beside its reference of the same name"
+_GAME = "of one game: every game defines its own"
+# Public classes and functions that more than one module may define, and why.
+SAME_NAME = {
+    "Block": "not yet renamed",
+    "Boards": "not yet renamed",
+    "CartPole": "a batch environment and the game of the same name",
+    "Ended": "not yet renamed",
+    "Episodes": "not yet renamed",
+    "Food": _GAME,
+    "Grid": "not yet renamed",
+    "Head": _GAME,
+    "HumanAgent": "public in `games.azul`",
+    "Kernels": _PAIR,
+    "MountainCar": "a batch environment and the game of the same name",
+    "Move": _GAME,
+    "Pairs": "not yet renamed",
+    "Pendulum": "a batch environment and the game of the same name",
+    "Player": _GAME,
+    "RandomAgent": "public in `games.azul`",
+    "ResettableVec": "not yet renamed",
+    "Rows": "not yet renamed",
+    "Rules": "not yet renamed",
+    "Segment": _GAME,
+    "Shown": _PAIR,
+    "Slots": "not yet renamed",
+    "Table": "not yet renamed",
+    "advance": _GAME,
+    "bonus_points": _PAIR,
+    "check_step": "not yet renamed",
+    "choose": _PAIR,
+    "clear": _PAIR,
+    "compiled": _PAIR,
+    "count": _PAIR,
+    "deal": _PAIR,
+    "embed": _PAIR,
+    "end_of_game": _PAIR,
+    "flat": "not yet renamed",
+    "gelu": _PAIR,
+    "greedy_worth": _PAIR,
+    "is_compiled": "not yet renamed",
+    "is_legal": _PAIR,
+    "log_softmax": _PAIR,
+    "main": "entry points of processes",
+    "make_batch": "not yet renamed",
+    "normalize": _PAIR,
+    "num_factories": _PAIR,
+    "observe": _GAME,
+    "pending_points": _PAIR,
+    "pending_wall": _PAIR,
+    "picture_of": "not yet renamed",
+    "placement_points": _PAIR,
+    "play": _GAME,
+    "play_many": "public in `games.azul`",
+    "position_value": _PAIR,
+    "ppo_loss": _PAIR,
+    "program": "not yet renamed",
+    "prospects": _PAIR,
+    "row_of": "not yet renamed",
+    "show": _PAIR,
+    "split": "not yet renamed",
+    "spread": _PAIR,
+    "start": _GAME,
+    "take": _PAIR,
+    "tempered": "not yet renamed",
+    "tile_walls": _PAIR,
+    "train": "public in `agents.ppo`; a command is named after it",
+    "weigh": _PAIR,
 }
 
 
@@ -157,6 +227,36 @@ def sizes(root: Path) -> list[str]:
         if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
     ]
     return files + functions
+
+
+def repeated_names(root: Path) -> list[str]:
+    """Public classes and functions of the same name in several modules."""
+    return [
+        f"{paths[0]} and {', '.join(paths[1:])} define {name}: rename all but one"
+        for name, paths in sorted(_definitions(root).items())
+        if len(paths) > 1 and name not in SAME_NAME
+    ]
+
+
+def unused_exceptions(root: Path) -> list[str]:
+    """Entries of `SAME_NAME` that are defined in one module at most."""
+    found = _definitions(root)
+    return [f"SAME_NAME: remove {name}" for name in SAME_NAME if len(found.get(name, ())) < 2]
+
+
+def _definitions(root: Path) -> dict[str, list[str]]:
+    """Modules that define each public class or function at their top level."""
+    found: dict[str, list[str]] = {}
+    for source in sources(root, PACKAGE):
+        names = {
+            node.name
+            for node in source.tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        for name in names:
+            if not name.startswith("_"):
+                found.setdefault(name, []).append(str(source.path))
+    return found
 
 
 def prints_and_asserts(root: Path) -> list[str]:

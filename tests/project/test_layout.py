@@ -19,11 +19,12 @@ RULES = (
     layout.link_imports,
     layout.sizes,
     layout.prints_and_asserts,
+    layout.repeated_names,
     layout.links,
 )
 Rule = Callable[[Path], list[str]]
 
-BREACHES: list[tuple[Rule, str, str]] = [
+VIOLATIONS: list[tuple[Rule, str, str]] = [
     (layout.floors, "entity_env/core/obs.py", "import entity_env.agents"),
     (layout.floors, "entity_env/core/obs.py", "from entity_env import vec"),
     (layout.floors, "entity_env/core/obs.py", "from entity_env import Game"),
@@ -79,11 +80,11 @@ def test_layout(rule: Rule) -> None:
     assert rule(ROOT) == []
 
 
-@pytest.mark.parametrize(("rule", "name", "text"), BREACHES)
-def test_finds_a_breach(tmp_path: Path, rule: Rule, name: str, text: str) -> None:
+@pytest.mark.parametrize(("rule", "name", "text"), VIOLATIONS)
+def test_finds_a_violation(tmp_path: Path, rule: Rule, name: str, text: str) -> None:
     plant(tmp_path, name if name.endswith(".py") else f"{name}/x.py", text)
-    (breach,) = rule(tmp_path)
-    assert breach.startswith(name)
+    (violation,) = rule(tmp_path)
+    assert violation.startswith(name)
 
 
 def test_finds_a_folder_of_too_many_files(tmp_path: Path) -> None:
@@ -100,8 +101,8 @@ def test_finds_a_cycle_of_more_than_two_modules(tmp_path: Path) -> None:
     plant(tmp_path, "entity_env/vec/c.py", "x = 1")
     assert layout.import_cycles(tmp_path) == []
     plant(tmp_path, "entity_env/vec/c.py", "if TYPE_CHECKING:\n    from entity_env.vec.a import x")
-    (breach,) = layout.import_cycles(tmp_path)
-    assert breach.startswith("entity_env.vec.a and entity_env.vec.b and entity_env.vec.c")
+    (violation,) = layout.import_cycles(tmp_path)
+    assert violation.startswith("entity_env.vec.a and entity_env.vec.b and entity_env.vec.c")
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule is not layout.links])
@@ -117,7 +118,24 @@ def test_finds_a_link_that_is_missing_absolute_or_astray(tmp_path: Path) -> None
     (tmp_path / ".git").mkdir()
     (tmp_path / "agents").symlink_to(tmp_path / "entity_env" / "agents")
     (tmp_path / "vec").symlink_to("entity_env/games")
-    assert [breach.split(":")[0] for breach in layout.links(tmp_path)] == ["agents", "games", "vec"]
+    assert [violation.split(":")[0] for violation in layout.links(tmp_path)] == [
+        "agents",
+        "games",
+        "vec",
+    ]
+
+
+def test_finds_names_defined_twice(tmp_path: Path) -> None:
+    plant(tmp_path, "entity_env/core/a.py", "def f(): ...\nclass Food: ...\ndef _g(): ...")
+    plant(tmp_path, "entity_env/vec/b.py", "class C:\n    def f(): ...\nclass Food: ...\n_g = 1")
+    assert layout.repeated_names(tmp_path) == []
+    plant(tmp_path, "entity_env/vec/c.py", "class f: ...")
+    (found,) = layout.repeated_names(tmp_path)
+    assert found.startswith("entity_env/core/a.py and entity_env/vec/c.py define f")
+
+
+def test_every_name_that_may_be_defined_twice_is() -> None:
+    assert layout.unused_exceptions(ROOT) == []
 
 
 def test_a_tree_without_symbolic_links_is_fine(tmp_path: Path) -> None:

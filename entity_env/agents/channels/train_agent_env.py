@@ -11,14 +11,14 @@ from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent, names_of
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs, answer_to
-from entity_env.authoring.to_observation import observe
+from entity_env.authoring.to_observation import to_observation
 from entity_env.core.action_request import Question, questions
 from entity_env.core.environment import Environment
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.validation import checked_seed, is_number, must_be_number
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
 
 
@@ -39,7 +39,7 @@ class TrainAgentEnv(Environment):
     def __init__(
         self, game: Game, *, transport: Transport = "greenlet", seed: int = 0, env_id: int = 0
     ) -> None:
-        EpisodeSeeds(seed)  # checks it
+        checked_seed(seed)  # a bad one fails here rather than at the first reset
         self._ends = _FinalObservations(game)
         self._host = GameRunner(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
@@ -167,7 +167,7 @@ class TrainAgentEnv(Environment):
             agent.is_playing = True
             agent.first_score = agent.last_score = score
         reward, agent.last_score = score - agent.last_score, score
-        observation = observe(agent.obs, agent.kinds, self._game.schema, reward=reward)
+        observation = to_observation(agent.obs, agent.kinds, self._game.schema, reward=reward)
         # Checked now, so that a wrong mask is reported with the observation.
         asked = questions(observation, self.obs_space(), self.action_space())
         self._asked[agent.agent_id] = {question.name: question for question in asked}
@@ -208,7 +208,7 @@ class _FinalObservations:
 
     def add(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
         """See `OnEnd`."""
-        observation = observe(
+        observation = to_observation(
             obs,
             (),
             self.game.schema,

@@ -11,7 +11,7 @@ import entity_gym.env as theirs
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.batching.adapter import Dialect
+from entity_env.batching.adapter import Adapter
 from entity_env.core.action_request import Asked, require_one_an_actor, selected, shares
 from entity_env.core.observation import (
     ActionMask,
@@ -111,7 +111,7 @@ def _their_actions(
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Any]:
-    """As `legal_actions`; none is the same object as another, since theirs can be changed."""
+    """As `actions_of`; none is the same object as another, since theirs can be changed."""
     require_one_an_actor(name, asked, values)
     actors = [each for _, each, _ in asked]
     if isinstance(space, GlobalCategoricalActionSpace):
@@ -127,7 +127,7 @@ def _flags(shown: Any) -> tuple[bool, bool]:  # noqa: ANN401 - entity-gym ships 
     return bool(shown.done), False
 
 
-THEIRS: Final = Dialect(
+THEIRS: Final = Adapter(
     observation=our_observation,
     flags=_flags,
     masks={

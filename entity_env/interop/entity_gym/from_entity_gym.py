@@ -10,7 +10,7 @@ import entity_gym.env as theirs
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.batching.adapter import Dialect, ForeignEnvironment
+from entity_env.batching.adapter import AdaptedEnvironment, Adapter
 from entity_env.core.environment import Environment
 from entity_env.core.observation import (
     Action,
@@ -56,7 +56,7 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
     return partial(_made, source)
 
 
-class EnvironmentOfTheirs(ForeignEnvironment):
+class EnvironmentOfTheirs(AdaptedEnvironment):
     """Shows what an environment of entity-gym shows: the same rows, ids, masks and metrics.
 
     Args:
@@ -75,7 +75,7 @@ class EnvironmentOfTheirs(ForeignEnvironment):
         self._is_closed = False
 
     @property
-    def dialect(self) -> Dialect:
+    def adapter(self) -> Adapter:
         return THEIRS
 
     @property

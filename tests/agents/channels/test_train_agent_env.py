@@ -209,7 +209,7 @@ BAD: dict[str, tuple[str, Action | None, str]] = {
     "count": (
         "Turn",
         CategoricalAction([4, 5], np.array([0]), LABELS),
-        "'Turn' needs 2 values, one an actor: got 1",
+        "'Turn' needs 2 values, one per actor: got 1",
     ),
     "actors": (
         "Turn",

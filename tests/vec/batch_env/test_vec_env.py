@@ -447,7 +447,7 @@ class TestActions:
             ([1, 1, 1], "must be a mapping"),
             ({}, "'Walk' is missing: 3 actors wait for it, the first in env 0"),
             ({"Walk": np.ones(3, np.int64), "Fly": np.ones(3)}, "'Fly' is not in the action space"),
-            ({"Walk": np.ones(2, np.int64)}, "'Walk' needs 3 values, one an actor: got 2"),
+            ({"Walk": np.ones(2, np.int64)}, "'Walk' needs 3 values, one per actor: got 2"),
             ({"Walk": np.ones((3, 1), np.int64)}, r"'Walk' needs the shape \(3,\)"),
             ({"Walk": np.ones(3)}, "'Walk' needs integers, got float64"),
             ({"Walk": np.ones(3, np.bool_)}, "'Walk' needs integers, got bool"),
@@ -479,7 +479,7 @@ class TestActions:
             (np.full((3, 1), np.nan, np.float32), "env 0: action 'Torque': actor 0 chose nan"),
             (np.array([[0], [2.5], [0]]), "env 1: action 'Torque': actor 0 chose 2.5 for"),
             (np.zeros(3, np.float32), r"'Torque' needs the shape \(num_actors, 1\)"),
-            (np.zeros((2, 1)), "'Torque' needs 3 values, one an actor: got 2"),
+            (np.zeros((2, 1)), "'Torque' needs 3 values, one per actor: got 2"),
         ],
     )
     def test_torques_that_do_not_fit(self, torques: Any, message: str) -> None:  # noqa: ANN401

@@ -404,8 +404,8 @@ def test_blocks_of_actions_grow() -> None:
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "missing": (lambda: {}, "'Move'"),
-    "too few": (lambda: stay(3), "needs 4 values, one an actor: got 3"),
-    "too many": (lambda: stay(5), "needs 4 values, one an actor: got 5"),
+    "too few": (lambda: stay(3), "needs 4 values, one per actor: got 3"),
+    "too many": (lambda: stay(5), "needs 4 values, one per actor: got 5"),
     "out of range": (lambda: {"Move": np.array([0, 1, 3, 0])}, "actor 0 of env 2 chose 3"),
     "negative": (lambda: {"Move": np.array([0, 1, 1, -1])}, "actor 0 of env 3 chose -1"),
     "floats": (lambda: {"Move": np.ones(4)}, "needs integers, got float64"),

@@ -24,7 +24,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import softmax
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import MASK_OF_SPACE
 from entity_env.core.observation import ActionMask, Observation, SelectEntityActionMask
 from entity_env.core.spaces import (
@@ -210,7 +210,7 @@ class NumpyAgent(TrainedAgent):
         self.weights = weights
         self._rng = np.random.default_rng(seed)
         self._reader = SingleObservationReader(obs_space, action_space)
-        self._writer = ObservationWriter(obs_space, action_space, "the observation".format)
+        self._writer = ObservationBatcher(obs_space, action_space, "the observation".format)
 
     @classmethod
     def load(
