@@ -13,10 +13,10 @@ import click
 
 from entity_env.cli.commands.bench import bench
 from entity_env.cli.commands.capture_goal import capture_goal
-from entity_env.cli.commands.doctor import doctor
 from entity_env.cli.commands.eval import evaluate
 from entity_env.cli.commands.export import export
 from entity_env.cli.commands.games import list_games
+from entity_env.cli.commands.info import doctor
 from entity_env.cli.commands.play import play
 from entity_env.cli.commands.train import train
 from entity_env.cli.error_messages import GameFailed

@@ -154,7 +154,7 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
             raise PackageNotFoundError
         return "1.2.3"
 
-    monkeypatch.setattr("entity_env.cli.commands.doctor.version", version)
+    monkeypatch.setattr("entity_env.cli.commands.info.version", version)
     result = run("doctor")
     assert result.exit_code == 0
     assert re.search(r"^numpy +1\.2\.3$", result.stdout, re.M)

@@ -36,7 +36,7 @@ from entity_env.cli.options import (
     step_timeout_option,
     temperature_option,
 )
-from entity_env.cli.seats import HUMAN, load_agents, seat_names
+from entity_env.cli.players import HUMAN, load_agents, seat_names
 from entity_env.core.episode import Episode
 from entity_env.errors import UsageError
 from entity_env.vec import VecEnv

@@ -15,7 +15,7 @@ from entity_env.agents.ratings import Match, Result, Standing, seatings
 from entity_env.authoring.game import Game
 from entity_env.cli.azul.agents import Load, azul_agent, max_rounds_of
 from entity_env.cli.display.progress_bar import ProgressBar
-from entity_env.cli.seats import HUMAN
+from entity_env.cli.players import HUMAN
 from entity_env.errors import UsageError
 from entity_env.games.azul import AzulGame, play_match
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from entity_env.agents.human.describe import describe_number
 from entity_env.authoring.game import Game
 from entity_env.cli.azul.agents import loading
-from entity_env.cli.azul.play import play_azul
+from entity_env.cli.display.azul_view import play_azul
 from entity_env.cli.display.pixel_view import viewed
 from entity_env.cli.error_messages import failures_of
 from entity_env.cli.load_game import find_game
@@ -27,7 +27,7 @@ from entity_env.cli.options import (
     step_timeout_option,
     temperature_option,
 )
-from entity_env.cli.seats import HUMAN, load_agents, seat_names
+from entity_env.cli.players import HUMAN, load_agents, seat_names
 from entity_env.core.episode import Episode
 from entity_env.games.azul import AzulGame
 

@@ -26,7 +26,7 @@ from entity_env.agents.human.describe import (
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.grid import Grid, looks
-from entity_env.cli.display.live_frames import Painter
+from entity_env.cli.display.live_display import Painter
 from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ObsSpace
 from entity_env.games.classic.viewer import picture_of

@@ -22,8 +22,8 @@ from entity_env import UsageError
 from entity_env.agents import RandomAgent as RandomEntities
 from entity_env.cli import main
 from entity_env.cli.azul.agents import AGENTS, azul_agent, loading, max_rounds_of, with_seats
-from entity_env.cli.azul.play import Person, Table, called, describe_result, play_azul
 from entity_env.cli.commands.match import match_json, match_table, run_match, split_names
+from entity_env.cli.display.azul_view import Person, Table, called, describe_result, play_azul
 from entity_env.cli.display.progress_bar import ProgressBar
 from entity_env.games import tic_tac_toe
 from entity_env.games.azul import (

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from entity_env import Episode, Game, Obs, Observation, Turn
 from entity_env.agents import Agent, PolicyAgent, RandomAgent
-from entity_env.cli.display.live_frames import Painter
+from entity_env.cli.display.live_display import Painter
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.core.observation import Action, GlobalCategoricalAction
 from entity_env.games import GAMES

@@ -15,8 +15,8 @@ from rich.text import Text
 from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.human.prompt import HungUp
 from entity_env.cli.azul.agents import Load, azul_agent, max_rounds_of, with_seats
-from entity_env.cli.display.live_frames import Painter
-from entity_env.cli.seats import HUMAN
+from entity_env.cli.display.live_display import Painter
+from entity_env.cli.players import HUMAN
 from entity_env.errors import UsageError
 from entity_env.games.azul import (
     AgentInput,
