@@ -267,7 +267,7 @@ def test_eval_goes_on_with_restart_and_says_what_failed(hangs: str, num_workers:
     words = ("eval", hangs, "--set", "fails=true", "--episodes=40", "--json")
     result = run(*words, f"--num-workers={num_workers}", "--on-error=restart")
     assert result.exit_code == 0
-    failed = re.search(r"^(\d+) of 40 episodes failed, and count with what they had", result.stderr)
+    failed = re.search(r"^(\d+) of 40 episodes failed, and count with the reward", result.stderr)
     assert failed
     assert json.loads(result.stdout)["mean_reward"] == pytest.approx(1 - int(failed[1]) / 40)
     stopped = run(*words, f"--num-workers={num_workers}")

@@ -17,8 +17,7 @@ from entity_env import (
     WorkerError,
 )
 from entity_env.agents import Agent, RandomAgent
-from entity_env.cli.error_messages import GameFailed, failures_of, trace_from
-from entity_env.cli.load_game import find_game
+from entity_env.cli.load_game import GameFailed, game_errors, load_game, trace_from
 
 BROKEN = """
 from enum import Enum
@@ -67,8 +66,8 @@ def raised(error: BaseException) -> BaseException:
 
 @pytest.mark.parametrize("name", ["by_function", "by_object"])
 def test_a_trace_begins_in_the_game(broken: Path, name: str) -> None:
-    game = find_game(f"{broken}:{name}")
-    with pytest.raises(GameFailed) as failed, failures_of(game):
+    game = load_game(f"{broken}:{name}")
+    with pytest.raises(GameFailed) as failed, game_errors(game):
         game.run(RandomAgent(seed=0))
     trace = failed.value.trace
     assert trace == str(failed.value)
@@ -99,7 +98,7 @@ def test_what_the_user_can_mend_passes_also_out_of_a_game(error: EntityEnvError)
         raise error
 
     game = game_of(asks)
-    with pytest.raises(type(error)) as passed, failures_of(game):
+    with pytest.raises(type(error)) as passed, game_errors(game):
         asks(RandomAgent(seed=0), seed=0)
     assert passed.value is error
 
@@ -109,8 +108,8 @@ def test_what_no_frame_of_the_game_has_raised_passes(error: BaseException) -> No
     def fails() -> None:
         raise error
 
-    game = find_game("snake")
-    with pytest.raises(type(error)) as passed, failures_of(game):
+    game = load_game("snake")
+    with pytest.raises(type(error)) as passed, game_errors(game):
         fails()
     assert passed.value is error
 
@@ -119,7 +118,7 @@ def test_ctrl_c_in_a_game_is_no_failure_of_it() -> None:
     def interrupted(agent: Agent, *, seed: int) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), failures_of(game_of(interrupted)):
+    with pytest.raises(KeyboardInterrupt), game_errors(game_of(interrupted)):
         interrupted(RandomAgent(seed=0), seed=0)
 
 
@@ -130,7 +129,7 @@ def worker_error(cause: BaseException | None) -> WorkerError:
 
 
 def test_of_a_worker_the_traceback_that_it_sent_is_shown_and_where_it_was() -> None:
-    with pytest.raises(GameFailed) as failed, failures_of(GAME):
+    with pytest.raises(GameFailed) as failed, game_errors(GAME):
         raise worker_error(None)
     assert failed.value.trace == "its own\n  traceback\nplay raised (env 3, seed 5)\n"
 
@@ -141,7 +140,7 @@ def test_of_this_process_the_frames_of_the_game_are_shown() -> None:
         play(RandomAgent(seed=0), seed=0)
     except ZeroDivisionError as error:
         cause = error
-    with pytest.raises(GameFailed) as failed, failures_of(GAME):
+    with pytest.raises(GameFailed) as failed, game_errors(GAME):
         raise worker_error(cause)
     lines = failed.value.trace.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -150,14 +149,14 @@ def test_of_this_process_the_frames_of_the_game_are_shown() -> None:
 
 
 def test_a_wrapped_play_is_found_by_what_it_wraps(broken: Path) -> None:
-    inner = find_game(f"{broken}:by_function")
+    inner = load_game(f"{broken}:by_function")
 
     def wrapper(agent: Agent, *, seed: int) -> None:
         inner.play(agent, seed=seed)
 
     wrapper.__wrapped__ = inner.play  # type: ignore[attr-defined]  # as functools.wraps does
     game = game_of(wrapper)
-    with pytest.raises(GameFailed) as failed, failures_of(game):
+    with pytest.raises(GameFailed) as failed, game_errors(game):
         wrapper(RandomAgent(seed=0), seed=0)
     assert str(Path(__file__)) not in failed.value.trace
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from entity_env import UsageError
-from entity_env.cli.error_messages import GameFailed
-from entity_env.cli.load_game import find_game
+from entity_env.cli.load_game import GameFailed, load_game
 from entity_env.games import GAMES
 
 HEAD = """
@@ -45,56 +44,56 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", list(GAMES))
 def test_finds_a_game_by_name(name: str) -> None:
-    assert find_game(name) is not None
-    assert find_game(name).name == name
+    assert load_game(name) is not None
+    assert load_game(name).name == name
 
 
 def test_settings_are_applied() -> None:
-    assert find_game("snake", ["board_size=6"]).settings == {"board_size": 6}
+    assert load_game("snake", ["board_size=6"]).settings == {"board_size": 6}
 
 
 def test_finds_the_only_game_of_a_file(folder: Path) -> None:
     (folder / "walking.py").write_text(ONE)
-    assert find_game("walking.py").name == "walking"
-    assert find_game(str(folder / "walking.py"), ["rounds=5"]).settings == {"rounds": 5}
+    assert load_game("walking.py").name == "walking"
+    assert load_game(str(folder / "walking.py"), ["rounds=5"]).settings == {"rounds": 5}
 
 
 def test_finds_a_game_of_a_file_by_name(folder: Path) -> None:
     (folder / "walking.py").write_text(TWO)
-    assert find_game("walking.py:run").name == "run"
+    assert load_game("walking.py:run").name == "run"
 
 
 def test_two_names_of_one_game_are_one_game(folder: Path) -> None:
     (folder / "walking.py").write_text(ONE + "same = walk\n")
-    assert find_game("walking.py").name == "walking"
+    assert load_game("walking.py").name == "walking"
 
 
 def test_games_that_a_file_only_imports_do_not_count(folder: Path) -> None:
     (folder / "walking.py").write_text("from entity_env.games import snake\n" + ONE)
-    assert find_game("walking.py").name == "walking"
+    assert load_game("walking.py").name == "walking"
     (folder / "passing_on.py").write_text("from entity_env.games import snake\n")
-    assert find_game("passing_on.py").name == "snake"
+    assert load_game("passing_on.py").name == "snake"
 
 
 def test_a_file_may_import_what_lies_beside_it(folder: Path) -> None:
     (folder / "sub").mkdir()
     (folder / "sub" / "beside_it.py").write_text("NUMBER = 3\n")
     (folder / "sub" / "walking.py").write_text("from beside_it import NUMBER\n" + ONE)
-    assert find_game("sub/walking.py").name == "walking"
+    assert load_game("sub/walking.py").name == "walking"
 
 
 def test_a_file_is_read_anew(folder: Path) -> None:
     (folder / "walking.py").write_text(ONE)
-    find_game("walking.py")
+    load_game("walking.py")
     (folder / "other").mkdir()
     (folder / "other" / "walking.py").write_text(TWO)
-    assert find_game("other/walking.py:run").name == "run"
+    assert load_game("other/walking.py:run").name == "run"
 
 
 def test_a_file_hides_no_module(folder: Path) -> None:
     (folder / "json.py").write_text(ONE)
     loaded = sys.modules["json"]
-    assert find_game("json.py").name == "json_game"
+    assert load_game("json.py").name == "json_game"
     assert sys.modules["json"] is loaded
 
 
@@ -126,7 +125,7 @@ def test_says_what_there_is_instead(folder: Path, name: str, message: str) -> No
         "game = Game(lambda agent, *, seed: None, entities=(Bag,), actions=())\n"
     )
     with pytest.raises(UsageError) as error:
-        find_game(name)
+        load_game(name)
     assert message in str(error.value)
 
 
@@ -141,14 +140,14 @@ def test_says_what_there_is_instead(folder: Path, name: str, message: str) -> No
 )
 def test_says_what_is_wrong_with_a_setting(setting: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
-        find_game("snake", [setting])
+        load_game("snake", [setting])
     assert str(error.value) == message
 
 
 def test_a_bug_in_a_file_is_shown_from_its_own_frames_on(folder: Path) -> None:
     (folder / "broken.py").write_text("def half(x):\n    return x / 0\n\nhalf(1)\n")
     with pytest.raises(GameFailed) as error:
-        find_game("broken.py")
+        load_game("broken.py")
     trace = error.value.trace
     assert "half(1)" in trace
     assert "ZeroDivisionError" in trace

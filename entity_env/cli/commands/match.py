@@ -1,4 +1,4 @@
-"""`entity-env eval --agents a,b`: agents against each other, seats in turn, and who is better."""
+"""`entity-env eval --agents a,b`: matches between agents, with win rates and ratings."""
 
 from __future__ import annotations
 
@@ -13,21 +13,17 @@ from rich.table import Table
 from entity_env.agents import Agent
 from entity_env.agents.ratings import Match, Result, Standing, seatings
 from entity_env.authoring.game import Game
-from entity_env.cli.azul.agents import Load, azul_agent, max_rounds_of
-from entity_env.cli.display.progress_bar import ProgressBar
-from entity_env.cli.players import HUMAN
+from entity_env.cli.display.console import ProgressBar, plain_table
+from entity_env.cli.players import HUMAN, azul_agent, max_rounds_of
 from entity_env.errors import UsageError
 from entity_env.games.azul import AzulGame, play_match
 
 _NUM_GAMES: Final = 100
+_GAP: Final = 3
 
 
 def split_names(text: str) -> list[str]:
-    """The names of agents that are separated by commas.
-
-    Raises:
-        UsageError: a name that is empty, or there twice, or a person.
-    """
+    """The agents' names that are separated by commas: no empty ones, none twice, no human."""
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise UsageError(
@@ -37,7 +33,7 @@ def split_names(text: str) -> list[str]:
     if twice:
         raise UsageError(f"--agents names {twice[0]!r} twice: an agent cannot play against itself")
     if HUMAN in names:
-        raise UsageError("nobody wants to play so many games: entity-env play --agent human")
+        raise UsageError("a match has no human players: use entity-env play --agent human")
     return names
 
 
@@ -47,22 +43,12 @@ def run_match(
     num_games: int | None,
     *,
     seed: int,
-    load: Load,
+    load: Callable[[str, int], Agent],
     step_timeout_s: float | None = None,
 ) -> Match[Any]:
-    """Plays every group of agents that fits around a table, everybody in every seat as often.
+    """Plays every group of as many agents as the game has, each agent in each seat equally often.
 
-    Args:
-        game: for several agents.
-        names: of the agents.
-        num_games: games of each group; None = 100, or as few more as seats make it.
-        seed: starts, and what agents draw, follow from it.
-        load: loads trained agents, and random ones.
-        step_timeout_s: as for `Game.run`; Azul, which is our own, does not hang.
-
-    Raises:
-        UsageError: a game for one agent, too few agents, or a number of games that cannot be.
-        CheckpointError, MissingExtraError: an agent that cannot play.
+    `num_games` is for each group; None = 100, rounded up to a multiple of the seats.
     """
     seats = game.num_agents
     if seats == 1:
@@ -72,13 +58,13 @@ def run_match(
         )
     if len(names) < seats:
         raise UsageError(
-            f"{game.name} is for {seats} agents: --agents needs as many at least, got "
+            f"{game.name} is for {seats} agents: --agents needs at least as many, got "
             f"{', '.join(names)}"
         )
     num_games = -(-_NUM_GAMES // seats) * seats if num_games is None else num_games
     if num_games % seats:
         raise UsageError(
-            f"--games must be a multiple of {seats}, so that everybody sits in every seat as "
+            f"--games must be a multiple of {seats}, so that every agent plays each seat equally "
             f"often: got {num_games}"
         )
     with ProgressBar(comb(len(names), seats) * num_games) as progress:
@@ -92,30 +78,21 @@ def run_match(
                 on_game=progress.count,
             )
         agents = {name: load(name, seed + i) for i, name in enumerate(names)}
-        return _played(game, agents, num_games, seed, progress.count, step_timeout_s)
-
-
-def _played(
-    game: Game,
-    agents: dict[str, Agent],
-    num_games: int,
-    seed: int,
-    on_game: Callable[[Result], None],
-    step_timeout_s: float | None,
-) -> Match[Result]:
-    """A match in any game, whose rewards say who is ahead."""
-    results = []
-    for names, number in seatings(tuple(agents), game.num_agents, num_games):
-        seats = [agents[name] for name in names]
-        episodes = game.run(*seats, seed=seed + number, step_timeout_s=step_timeout_s)
-        results.append(Result(names, tuple(episode.reward for episode in episodes)))
-        on_game(results[-1])
-    return Match(tuple(agents), tuple(results))
+        results = []
+        for seated, number in seatings(names, seats, num_games):
+            episodes = game.run(
+                *(agents[name] for name in seated),
+                seed=seed + number,
+                step_timeout_s=step_timeout_s,
+            )
+            results.append(Result(seated, tuple(episode.reward for episode in episodes)))
+            progress.count()
+        return Match(tuple(names), tuple(results))
 
 
 def match_table(match: Match[Any]) -> RenderableType:
-    """Ratings and win rates, the best first; of more than two agents also who was ahead of whom."""
-    table = _columns("agent", "Elo", "win rate", "95 %", "mean score", "games")
+    """Ratings and win rates, best first; for more than two agents also the rate of each pair."""
+    table = plain_table("agent", "Elo", "win rate", "95 %", "mean score", "games", gap=_GAP)
     rows = match.table()
     for row in rows:
         table.add_row(
@@ -144,18 +121,10 @@ def match_json(match: Match[Any]) -> dict[str, object]:
 
 def _duels(match: Match[Any], rows: Sequence[Standing]) -> Table:
     names = [row.name for row in rows]
-    table = _columns("ahead of", *names)
+    table = plain_table("ahead of", *names, gap=_GAP)
     for name in names:
         rates = [
             "" if name == other else f"{match.win_rate(name, other)[0]:.1%}" for other in names
         ]
         table.add_row(name, *rates)
-    return table
-
-
-def _columns(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    table.add_column(first)
-    for name in others:
-        table.add_column(name, justify="right")
     return table

@@ -18,7 +18,7 @@ from entity_env.cli import main
 from entity_env.cli.commands.train import settings_of
 from entity_env.cli.display.pixel_view import PixelView, colors_of, viewed
 from entity_env.cli.display.terminal_view import TerminalView
-from entity_env.cli.load_game import find_game
+from entity_env.cli.load_game import load_game
 from entity_env.games import pixel_maze, pixel_rom, snake
 from entity_env.games.pixel import GridWorld
 from entity_env.games.pixel.reward.goal_files import load_goal
@@ -353,7 +353,7 @@ class TestView:
         assert type(view) is TerminalView
 
     def test_what_is_played_has_the_settings(self, rom: Path) -> None:
-        chosen = find_game("pixel", [f"rom={rom}", "max_episode_steps=4"])
+        chosen = load_game("pixel", [f"rom={rom}", "max_episode_steps=4"])
         game, view = viewed(chosen, Console(), fps=10, humans=())
         assert isinstance(view, PixelView)
         assert game.settings == chosen.settings
@@ -362,7 +362,7 @@ class TestView:
 
     def test_it_fits_a_small_terminal(self, rom: Path, goal: Path) -> None:
         console = Console(width=80, height=24, force_terminal=True, color_system="truecolor")
-        chosen = find_game("pixel", [f"rom={rom}", f"goal={goal}", "max_episode_steps=2"])
+        chosen = load_game("pixel", [f"rom={rom}", f"goal={goal}", "max_episode_steps=2"])
         game, view = viewed(chosen, console, fps=1000, humans=())
         with console.capture() as capture, view:
             game.run(RandomAgent(1), watch=view)
