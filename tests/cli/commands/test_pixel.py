@@ -1,5 +1,6 @@
 """Any ROM on the command line: goals are captured, played for, trained for and measured."""
 
+import io
 import json
 import re
 import subprocess
@@ -32,6 +33,15 @@ WAY = "DOWN RIGHT*2 UP RIGHT*2 DOWN*2 LEFT DOWN RIGHT*4"
 ZERO = "max_episode_steps=0"
 NO_STEPS = r"max_episode_steps: expected a whole number from 1 to 2\*\*31 - 1, got 0"
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+
+
+class Screen(io.StringIO):
+    """Output that says that it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
 
 
 def run(*args: str | Path, typed: str = "") -> Result:
@@ -237,29 +247,25 @@ class TestCommands:
         assert "left before the end" in result.stdout
         assert "z A" in result.stdout
 
-    def test_a_person_plays_with_keys(self, rom: Path, goal: Path) -> None:
-        program_file = Path(sys.executable).with_name("entity-env")
-        arguments = [str(program_file), "play", "pixel", "--rom", str(rom), "--goal", str(goal)]
+    def test_a_person_plays_with_keys(
+        self, rom: Path, goal: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In this process, which has imported torch; keys typed ahead count."""
+        screen = Screen()
+        words = ["play", "pixel", "--rom", str(rom), "--goal", str(goal), "--agent", "human"]
         with Terminal() as terminal:
-            player = subprocess.Popen(
-                [*arguments, "--agent", "human", "--fps", "1000"],
-                stdin=terminal.theirs,
-                stdout=terminal.theirs,
-                stderr=terminal.theirs,
-                env={"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "PATH": ""},
-            )
-            try:
-                terminal.wait_for("quit")
-                for keys, button in (("\x1b[B", "DOWN"), ("\r", "START"), ("z", "A"), ("x", "B")):
-                    terminal.type(keys)
-                    terminal.wait_for(button)
-                    terminal.wait_for("quit")
-                terminal.type("q")
-                assert player.wait(30) == 0
-            finally:
-                player.kill()
-                player.wait()
+            monkeypatch.setattr(sys, "stdin", terminal.source)
+            monkeypatch.setattr(sys, "stdout", screen)
+            monkeypatch.setenv("TERM", "xterm-256color")
+            terminal.type("\x1b[B\rzxq")
+            with pytest.raises(SystemExit) as left:
+                main([*words, "--fps", "1000"])
+            assert left.value.code == 0
             assert terminal.is_restored
+        shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
+        steps = re.findall(r"^step \d +score \S+ +(\w+)", shown, re.M)
+        assert steps == ["DOWN", "START", "A", "B"]
+        assert "left before the end" in shown
 
     @pytest.mark.timeout(180)
     def test_train_and_play_and_eval_with_a_goal(
