@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.machinery import SourceFileLoader
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, TracebackType
 
 from entity_env.authoring.game import Game
+from entity_env.core.validation import has_numba
 from entity_env.errors import (
     CheckpointError,
     EntityEnvError,
@@ -187,7 +188,7 @@ def make_vec_env(
 def has_self_play(game: Game) -> bool:
     """Whether an agent is trained in self-play environments: Azul for two players, compiled."""
     is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
-    return game.play is azul.play and is_whole and find_spec("numba") is not None
+    return game.play is azul.play and is_whole and has_numba()
 
 
 def make_training_env(
