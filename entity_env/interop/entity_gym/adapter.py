@@ -1,4 +1,4 @@
-"""What environments of entity-gym show and are told, one by one and for many of them at once."""
+"""Adapter for entity-gym: converts its observations, masks and actions, singly and in bulk."""
 
 from __future__ import annotations
 
@@ -31,78 +31,78 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError
 
 
-def our_observation(shown: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
-    """An observation of theirs as one of ours."""
+def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
+    """An `entity_gym.env.Observation` as an `Observation`."""
     observation = Observation.__new__(Observation)  # half the time of a call with ten keywords
-    observation.terminated = bool(shown.done)
+    observation.terminated = bool(obs.done)
     observation.truncated = False
-    observation.reward = shown.reward
-    observation.global_features = shown.global_features
-    observation.features = shown.features
-    observation.ids = ids = shown.ids
-    observation.actions = {name: _our_mask(name, mask, ids) for name, mask in shown.actions.items()}
-    observation.visible = shown.visible
-    observation.metrics = shown.metrics
+    observation.reward = obs.reward
+    observation.global_features = obs.global_features
+    observation.features = obs.features
+    observation.ids = ids = obs.ids
+    observation.actions = {name: _our_mask(name, mask, ids) for name, mask in obs.actions.items()}
+    observation.visible = obs.visible
+    observation.metrics = obs.metrics
     return observation
 
 
-_ANYTHING: Final = GlobalCategoricalActionMask()
+_UNRESTRICTED: Final = GlobalCategoricalActionMask()
 
 
 def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> ActionMask:  # noqa: ANN401 - entity-gym ships no types
     allowed = mask.mask
     if isinstance(mask, theirs.GlobalCategoricalActionMask):
-        return _ANYTHING if allowed is None else GlobalCategoricalActionMask(allowed)
-    actors, types = _whom(mask.actor_ids, mask.actor_types, ids)
+        return _UNRESTRICTED if allowed is None else GlobalCategoricalActionMask(allowed)
+    actors, types = _selector(mask.actor_ids, mask.actor_types, ids)
     if isinstance(mask, theirs.CategoricalActionMask):
         return CategoricalActionMask(actors, types, allowed)
     if isinstance(mask, theirs.SelectEntityActionMask):
-        actees, actee_types = _whom(mask.actee_ids, mask.actee_types, ids)
+        actees, actee_types = _selector(mask.actee_ids, mask.actee_types, ids)
         return SelectEntityActionMask(actors, types, actee_types, actees, allowed)
     raise SchemaError(f"action {name!r}: entity-gym has no mask {mask!r}")
 
 
-def _whom(asked: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - entity-gym ships no types
-    """Ids and types that a mask names; the ids of all entities of one type are named by it."""
-    if type(asked) is list:
-        same = [name for name, known in ids.items() if _are(asked, known)]
-        if len(same) == 1:  # ids that two types share mean neither: whoever looks them up says so
+def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - entity-gym ships no types
+    """Ids and types of a mask's actors or actees; a type replaces the ids of all its entities."""
+    if type(chosen) is list:
+        same = [name for name, known in ids.items() if _are_all(chosen, known)]
+        if len(same) == 1:  # ids of two types are an error, raised when they are looked up
             return None, (same[0],)
-    return asked, types
+    return chosen, types
 
 
-def _are(asked: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - entity-gym ships no types
-    """The ids that are asked for are those of all entities of a type."""
-    return asked is known or (
-        type(known) is list and len(asked) == len(known) and bool(asked) and asked == known
+def _are_all(chosen: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - entity-gym ships no types
+    """Whether the chosen ids are those of all entities of a type."""
+    return chosen is known or (
+        type(known) is list and len(chosen) == len(known) and bool(chosen) and chosen == known
     )
 
 
 def _type_named(
-    asked: Sequence[Any], ids: Sequence[Mapping[EntityName, Sequence[EntityID]]]
+    chosen: Sequence[Any], ids: Sequence[Mapping[EntityName, Sequence[EntityID]]]
 ) -> EntityName | None:
-    """As `_whom` of all of them, if it is the same type everywhere."""
-    if set(map(type, asked)) != {list}:
+    """The type that `_selector` finds for every observation, if it is always the same."""
+    if set(map(type, chosen)) != {list}:
         return None
-    _, named = _whom(asked[0], None, ids[0])
+    _, named = _selector(chosen[0], None, ids[0])
     if named is None:
         return None
     only: EntityName = named[0]
     for name in set(chain.from_iterable(ids)):
         known = [each.get(name) for each in ids]
         is_only = name == only
-        if not _are_alike(asked, known) if is_only else any(map(eq, asked, known)):
-            each = zip(asked, known, strict=True)
-            if any(_are(one, all_of_them) is not is_only for one, all_of_them in each):
+        if not _are_alike(chosen, known) if is_only else any(map(eq, chosen, known)):
+            each = zip(chosen, known, strict=True)
+            if any(_are_all(some, of_type) is not is_only for some, of_type in each):
                 return None
     return only
 
 
-def _are_alike(asked: Sequence[Any], known: Sequence[Any]) -> bool:
-    """Everywhere these are the ids of all entities; false also of what must be looked at closer."""
-    if all(map(is_, asked, known)):
+def _are_alike(chosen: Sequence[Any], known: Sequence[Any]) -> bool:
+    """A fast check of `_are_all` for every pair; False may also mean unknown."""
+    if all(map(is_, chosen, known)):
         return True
-    return asked == known and set(map(type, known)) == {list} and all(asked)
+    return chosen == known and set(map(type, known)) == {list} and all(chosen)
 
 
 def _their_actions(
@@ -111,7 +111,7 @@ def _their_actions(
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Any]:
-    """As `legal_actions`; none is the same object as another, since theirs can be changed."""
+    """As `legal_actions`, but a new object for each, since entity-gym's are mutable."""
     require_one_an_actor(name, asked, values)
     actors = [each for _, each, _ in asked]
     if isinstance(space, GlobalCategoricalActionSpace):
@@ -123,8 +123,8 @@ def _their_actions(
     return map(theirs.SelectEntityAction, actors, selected(asked, values))
 
 
-def _flags(shown: Any) -> tuple[bool, bool]:  # noqa: ANN401 - entity-gym ships no types
-    return bool(shown.done), False
+def _flags(obs: Any) -> tuple[bool, bool]:  # noqa: ANN401 - entity-gym ships no types
+    return bool(obs.done), False
 
 
 THEIRS: Final = Dialect(
@@ -138,4 +138,3 @@ THEIRS: Final = Dialect(
     actions=_their_actions,
     type_named=_type_named,
 )
-"""Of every `entity_gym.env.Environment`."""

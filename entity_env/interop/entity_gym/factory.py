@@ -1,4 +1,4 @@
-"""factory: what enn-trainer makes its environments with."""
+"""factory: makes environments for `enn_trainer.train`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from entity_env.errors import SchemaError, UsageError
 from entity_env.interop.entity_gym.vec_env import AnySource, EntityGymVecEnv
 
 Factory: TypeAlias = "Callable[[Any, int, int, int], EntityGymVecEnv]"
-"""Called with the trainer's `EnvConfig`, `num_envs`, processes and the index of the first one."""
+"""Arguments: the trainer's `EnvConfig`, number of environments and processes, first index."""
 
 
 def factory(
@@ -28,18 +28,17 @@ def factory(
     discretize: Mapping[ActionName, int] | None = None,
     hides: Sequence[EntityName] = (),
 ) -> Factory:
-    """What `enn_trainer.train` makes its environments with; see `vec_env` for the arguments.
+    """A function that makes environments for `enn_trainer.train`; arguments as for `vec_env`.
 
-    Of the trainer's configuration it takes the number of environments and of processes, of which
-    one is this one, and `env.kwargs`: settings of the game, or keyword arguments of the class.
-    The first call is for training, all later ones for evaluations: these play the same episodes
-    every time, and others than training. Make one factory a training run. Where agents often have
-    nothing to do, choose large minibatches: enn-trainer's loss is NaN if nobody in one acts.
+    From the trainer's configuration it takes the number of environments and of processes, which
+    includes this one, and `env.kwargs`: settings of the game, or keyword arguments of the class.
+    The first call is for training, later ones are for evaluations: these always play the same
+    episodes, different from those of training. Make one factory per training run. If agents often
+    have no action, use large minibatches: enn-trainer's loss is NaN for one without actions.
 
-    Besides what `vec_env` raises, making them raises UsageError for `env.kwargs` that are no JSON
-    object or that the game does not have, and SchemaError for a name that rogue-net cannot have.
+    The function raises the errors of `vec_env`; also UsageError if `env.kwargs` is not a JSON
+    object or has unknown settings, and SchemaError for a name that rogue-net does not support.
     """
-
     calls = count()
 
     def make(config: Any, num_envs: int, processes: int, first_env: int) -> EntityGymVecEnv:  # noqa: ANN401 - the trainer's own
@@ -70,17 +69,13 @@ def _seed_of(seed: int, first_env: int, *, is_training: bool) -> int:
 def _require_names(names: Sequence[str]) -> None:
     for name in refused_names(names):
         raise SchemaError(
-            f"the name {name!r} cannot be that of a module of torch, so enn-trainer cannot make a "
+            f"the name {name!r} is not valid for a torch module, so enn-trainer cannot make a "
             "network for it: rename the entity or the action"
         )
 
 
 def _with_settings(source: AnySource, text: str) -> AnySource:
-    """The source with what `env.kwargs` says.
-
-    Raises:
-        UsageError: it is no JSON object, or names what the game does not have.
-    """
+    """The source with the settings of `env.kwargs`, a JSON object."""
     try:
         settings = json.loads(text)
     except ValueError:

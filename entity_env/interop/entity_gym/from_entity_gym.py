@@ -1,4 +1,4 @@
-"""from_entity_gym: environments written for entity-gym, as ours."""
+"""from_entity_gym: an `entity_gym.env.Environment` as an `Environment`."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def from_entity_gym(source: object) -> Environment: ...
 
 
 def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
-    """An environment of entity-gym as one of ours.
+    """Wraps an environment of entity-gym as an `Environment`.
 
-    It draws at random as it likes: its `reset` takes no seed, so its episodes do not repeat.
+    Its `reset` takes no seed, so its episodes cannot be repeated.
 
     Args:
-        source: an object, which becomes an `Environment` that owns it; or a class or function that
-            makes one, which becomes a function of the same arguments that makes an `Environment`,
-            as `VecEnv` and the trainer take it.
+        source: an environment, which the returned `Environment` owns; or a class or function that
+            makes one, for which a function with the same arguments is returned, for `VecEnv` and
+            the trainer.
 
     Raises:
-        SchemaError: it is nothing of entity-gym; of a function that is found out when it is called.
+        SchemaError: not an environment of entity-gym; for a function, when it is called.
     """
     if isinstance(source, theirs.Environment):
         return EnvironmentOfTheirs(source)
@@ -57,11 +57,7 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
 
 
 class EnvironmentOfTheirs(ForeignEnvironment):
-    """Shows what an environment of entity-gym shows: the same rows, ids, masks and metrics.
-
-    Args:
-        env: an `entity_gym.env.Environment`; closed with this object.
-    """
+    """Wraps an `entity_gym.env.Environment`, with the same rows, ids, masks and metrics."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - entity-gym ships no types
         self._env = env
@@ -71,7 +67,7 @@ class EnvironmentOfTheirs(ForeignEnvironment):
             name: list(getattr(space, "index_to_label", ()))
             for name, space in self._action_space.items()
         }
-        self._is_going_on = False
+        self._is_playing = False
         self._is_closed = False
 
     @property
@@ -92,7 +88,7 @@ class EnvironmentOfTheirs(ForeignEnvironment):
         return self._show(self._env.reset())
 
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-        if not self._is_going_on:  # entity-gym's own would go on as if nothing had happened
+        if not self._is_playing:  # environments of entity-gym do not check this
             raise ProtocolError("no episode is being played: call reset first")
         chosen = {name: self._their_action(name, action) for name, action in actions.items()}
         return self._show(self._env.act(chosen))
@@ -107,7 +103,7 @@ class EnvironmentOfTheirs(ForeignEnvironment):
 
     def _show(self, shown: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
         observation = our_observation(shown)
-        self._is_going_on = not observation.done
+        self._is_playing = not observation.done
         return observation
 
     def _their_action(self, name: ActionName, action: Action) -> Any:  # noqa: ANN401 - entity-gym ships no types
@@ -118,7 +114,7 @@ class EnvironmentOfTheirs(ForeignEnvironment):
         if isinstance(action, GlobalCategoricalAction):
             return theirs.GlobalCategoricalAction(action.index, action.label, action.probs)
         if isinstance(action, ContinuousAction):
-            raise SchemaError(f"action {name!r}: entity-gym has no numbers as actions")
+            raise SchemaError(f"action {name!r}: entity-gym has no continuous actions")
         return theirs.SelectEntityAction(action.actors, action.actees, action.probs)
 
 
