@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.common import interleaved, report, rounds_and_json
 from entity_env import Obs, Schema
-from entity_env.batching.obs_batcher import ObsWriter
+from entity_env.batching.obs_batcher import ObsBatcher
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Unit:
 
 def writes(obs: Obs, cls: type, num_entities: int, num_repeats: int) -> Callable[[], float]:
     """ns an entity for adding an observation to a batch and packing it."""
-    writer = ObsWriter(Schema((cls,), ()))
+    writer = ObsBatcher(Schema((cls,), ()))
 
     def measure() -> float:
         buffer = writer.buffers[cls.__name__]

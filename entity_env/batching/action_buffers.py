@@ -1,8 +1,7 @@
-"""ActionWriter: gathers who acts, and what is allowed, over the observations of a batch."""
+"""`ActionBuffer`: actors and masks of one action, over all observations of a batch."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -22,11 +21,11 @@ from entity_env.core.validation import as_mask
 from entity_env.errors import SchemaError
 
 
-class EntityLayout:
-    """Where the entities of each type lie within each observation of a batch.
+class EntityOffsets:
+    """Where the entities of each type begin, in their observation and in the whole batch.
 
     Args:
-        lengths: `(num_types, num_rows)` number of entities, without the global type.
+        lengths: `(num_types, num_rows)` numbers of entities, without the global type.
     """
 
     def __init__(self, lengths: NDArray[np.int64]) -> None:
@@ -43,11 +42,11 @@ class EntityLayout:
         return np.asarray(np.cumsum(self.lengths, axis=1) - self.lengths)
 
 
-class ActionWriter(ABC):
-    """Gathers one action over the observations of a batch: rows are added in their order.
+class ActionBuffer:
+    """Actors of one action; observations are added in the order of their rows.
 
-    An actor group is written as `(row, type, first, count)`: `count` entities of a type from
-    number `first` on, counted over the whole batch.
+    A group of actors is `(row, type, first, count)`: `count` entities of one type from number
+    `first` on, counted over the whole batch.
     """
 
     def __init__(self, name: ActionName) -> None:
@@ -56,10 +55,10 @@ class ActionWriter(ABC):
         self._groups: list[int] = []
         """Row, type, first and count of each group, one after another."""
         self._whole: list[tuple[int, range, Sequence[int]]] = []
-        """Rows in which types act as a whole: how many numbers `_groups` held, rows and types."""
+        """Rows in which all entities of some types act: length of `_groups` then, rows, types."""
 
     def clear(self) -> None:
-        """Begins a new batch."""
+        """Removes all observations."""
         self.num_actors = 0
         self._groups.clear()
         self._whole.clear()
@@ -70,18 +69,12 @@ class ActionWriter(ABC):
         self.num_actors += count
 
     def add_groups(self, groups: Sequence[int]) -> None:
-        """Adds several groups: row, type, first and count of each, one after another."""
+        """Adds several groups, as one flat sequence of four numbers each."""
         self._groups += groups
         self.num_actors += sum(groups[3::4])
 
     def add_types(self, rows: range, type_indices: Sequence[int], num_actors: int) -> None:
-        """Adds all entities of some types as actors of several observations.
-
-        Args:
-            rows: the observations.
-            type_indices: types, in the order in which they act in each of them.
-            num_actors: how many entities that is.
-        """
+        """Adds all entities of some types, in this order, as actors of several observations."""
         self.num_actors += num_actors
         if self._whole:
             end, before, types = self._whole[-1]
@@ -91,27 +84,21 @@ class ActionWriter(ABC):
                 return
         self._whole.append((len(self._groups), rows, type_indices))
 
-    @abstractmethod
     def write(
-        self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
+        self, where: ActionSlots, entities: EntityOffsets, frame: Frame, memory: FrameMemory
     ) -> None:
-        """Writes who acts over the whole batch, and the masks if there are any.
+        """Writes lengths, actors and masks of all observations into a frame."""
+        self.write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
 
-        Args:
-            where: where this action lies in the frame.
-            entities: of the same batch.
-            frame: is completed by this action.
-            memory: where arrays are written.
-        """
-
-    def _write_actors(
+    def write_actors(
         self,
         slot: Slot,
         lengths: NDArray[np.int64],
-        entities: EntityLayout,
+        entities: EntityOffsets,
         frame: Frame,
         memory: FrameMemory,
     ) -> None:
+        """Writes the actors: numbers per observation into `lengths`, indices into the slot."""
         lengths[:] = 0
         if not self.num_actors:
             return
@@ -131,17 +118,17 @@ class ActionWriter(ABC):
         self,
         kind: int,
         lengths: NDArray[np.int64],
-        entities: EntityLayout,
+        entities: EntityOffsets,
         out: NDArray[np.int64],
     ) -> None:
-        """Writes that all entities of one type act, and nobody else does."""
+        """Writes all entities of one type as the actors."""
         lengths[:] = counts = entities.lengths[kind]
         base = counts - np.cumsum(counts)
         if kind:
             base += np.add.reduce(entities.lengths[:kind])
         np.add(np.repeat(base, counts), np.arange(self.num_actors), out=out)
 
-    def _all_groups(self, entities: EntityLayout) -> NDArray[np.int64]:
+    def _all_groups(self, entities: EntityOffsets) -> NDArray[np.int64]:
         """`(num_groups, 4)` in the order of their rows."""
         groups = np.array(self._groups, dtype=np.int64).reshape(-1, 4)
         if not self._whole:
@@ -157,7 +144,7 @@ class ActionWriter(ABC):
         return np.concatenate([*parts, groups[begin:]])
 
 
-class _CategoricalWriter(ActionWriter):
+class _MaskedBuffer(ActionBuffer):
     def __init__(self, name: ActionName, num_choices: int) -> None:
         super().__init__(name)
         self.num_choices = num_choices
@@ -179,9 +166,9 @@ class _CategoricalWriter(ActionWriter):
         self._masks.append((self.num_actors - num_actors, allowed))
 
     def write(
-        self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
+        self, where: ActionSlots, entities: EntityOffsets, frame: Frame, memory: FrameMemory
     ) -> None:
-        self._write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
+        self.write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
         if not self._masks:
             return
         flat = frame.slots[where.mask.index] = memory.allocate(where.mask, self.num_actors)
@@ -191,8 +178,8 @@ class _CategoricalWriter(ActionWriter):
             allowed[first : first + len(mask)] = mask
 
 
-class GlobalCategoricalWriter(_CategoricalWriter):
-    """Gathers an action that is asked once for a whole observation."""
+class GlobalCategoricalBuffer(_MaskedBuffer):
+    """A `GlobalCategoricalActionSpace`: one choice for a whole observation."""
 
     def __init__(self, name: ActionName, num_choices: int) -> None:
         super().__init__(name, num_choices)
@@ -203,20 +190,20 @@ class GlobalCategoricalWriter(_CategoricalWriter):
         self._rows.clear()
 
     def add(self, row: int) -> None:
-        """Asks for the action in an observation."""
+        """Adds the global actor of an observation."""
         self._rows.append(row)
         self.num_actors += 1
 
     def add_all(self, rows: Sequence[int]) -> None:
-        """Asks for it in several observations."""
+        """Adds the global actors of several observations."""
         self._rows += rows
         self.num_actors += len(rows)
 
-    def _write_actors(
+    def write_actors(
         self,
         slot: Slot,
         lengths: NDArray[np.int64],
-        entities: EntityLayout,
+        entities: EntityOffsets,
         frame: Frame,
         memory: FrameMemory,
     ) -> None:
@@ -225,25 +212,20 @@ class GlobalCategoricalWriter(_CategoricalWriter):
             lengths[self._rows] = 1
 
 
-class CategoricalWriter(_CategoricalWriter):
-    """Gathers an action that several entities perform."""
+class CategoricalBuffer(_MaskedBuffer):
+    """A `CategoricalActionSpace`: one choice per actor."""
 
 
-class ContinuousWriter(ActionWriter):
-    """Gathers an action of real numbers."""
-
-    def write(
-        self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
-    ) -> None:
-        self._write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
+class ContinuousBuffer(ActionBuffer):
+    """A `ContinuousActionSpace`: real numbers per actor."""
 
 
-class SelectEntityWriter(ActionWriter):
-    """Gathers an action that selects entities."""
+class SelectEntityBuffer(ActionBuffer):
+    """A `SelectEntityActionSpace`: one selected entity per actor."""
 
     def __init__(self, name: ActionName) -> None:
         super().__init__(name)
-        self._actees = ActeeWriter(name)
+        self._actees = ActionBuffer(name)
         self._masks: list[tuple[int, NDArray[np.bool_]]] = []
 
     def clear(self) -> None:
@@ -252,15 +234,15 @@ class SelectEntityWriter(ActionWriter):
         self._masks.clear()
 
     def add_actees(self, row: int, type_index: int, first: int, count: int) -> None:
-        """Adds entities of one type as those that can be selected in an observation."""
+        """Adds entities of one type that can be selected in an observation."""
         self._actees.add_group(row, type_index, first, count)
 
     def add_actee_types(self, rows: range, type_indices: Sequence[int], num_actees: int) -> None:
-        """Adds all entities of some types as those, as `add_types` adds actors."""
+        """Adds all entities of some types as actees, as `add_types` adds actors."""
         self._actees.add_types(rows, type_indices, num_actees)
 
     def add_mask(self, row: int, mask: object, num_actors: int, num_actees: int) -> None:
-        """Completes an observation: who of its actors may select whom.
+        """Sets the mask of an observation, `(num_actors, num_actees)`; None allows everything.
 
         Raises:
             SchemaError: another shape, values other than bools, or an actor without an actee.
@@ -274,15 +256,15 @@ class SelectEntityWriter(ActionWriter):
             self.add_allowed(row, as_mask(mask, (num_actors, num_actees), self.name))
 
     def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
-        """The same with a mask that was checked: `(num_actors, num_actees)`."""
+        """Sets a mask that is checked already."""
         self._masks.append((row, allowed.reshape(-1)))
 
     def write(
-        self, where: ActionSlots, entities: EntityLayout, frame: Frame, memory: FrameMemory
+        self, where: ActionSlots, entities: EntityOffsets, frame: Frame, memory: FrameMemory
     ) -> None:
         actee_lengths = frame.lengths[where.actee_row]
-        self._write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
-        self._actees.write_actees(where.actees, actee_lengths, entities, frame, memory)
+        self.write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
+        self._actees.write_actors(where.actees, actee_lengths, entities, frame, memory)
         if not self._masks:
             return
         sizes = frame.lengths[where.row] * actee_lengths
@@ -293,29 +275,14 @@ class SelectEntityWriter(ActionWriter):
             allowed[starts[row] : starts[row] + len(mask)] = mask
 
 
-class ActeeWriter(ContinuousWriter):
-    """Gathers the entities that can be selected: entities per observation, as actors are."""
-
-    def write_actees(
-        self,
-        slot: Slot,
-        lengths: NDArray[np.int64],
-        entities: EntityLayout,
-        frame: Frame,
-        memory: FrameMemory,
-    ) -> None:
-        """Writes them, and how many there are in each observation."""
-        self._write_actors(slot, lengths, entities, frame, memory)
-
-
-def action_writer(name: ActionName, space: ActionSpace) -> ActionWriter:
-    """The writer for an action of this space."""
+def action_buffer(name: ActionName, space: ActionSpace) -> ActionBuffer:
+    """The buffer for an action of this space."""
     match space:
         case GlobalCategoricalActionSpace():
-            return GlobalCategoricalWriter(name, len(space))
+            return GlobalCategoricalBuffer(name, len(space))
         case CategoricalActionSpace():
-            return CategoricalWriter(name, len(space))
+            return CategoricalBuffer(name, len(space))
         case SelectEntityActionSpace():
-            return SelectEntityWriter(name)
+            return SelectEntityBuffer(name)
         case ContinuousActionSpace():
-            return ContinuousWriter(name)
+            return ContinuousBuffer(name)

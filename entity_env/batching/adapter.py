@@ -1,4 +1,4 @@
-"""Dialect: how environments of another package are stepped and read as they are, many at once."""
+"""`Adapter`: environments of another package, stepped and batched without translating each call."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from entity_env.core.spaces import EntityName
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """What a package shows and is told.
+class Adapter:
+    """How to read the observations of a package and make its actions.
 
-    Its observations have the attributes of `Observation`, save for the flags, of which only `done`
-    must be there. Its masks have the attributes of the masks that they stand for.
+    Its observations need the attributes of `Observation`, but of the flags only `done`; its masks
+    those of the masks that they correspond to.
 
     Args:
-        observation: makes an `Observation` of one of its observations.
-        flags: `terminated` and `truncated` of the last observation of an episode.
-        masks: its types of masks, and ours that they stand for.
-        actions: makes its actions, as `legal_actions` makes ours.
-        type_named: the one type whose entities are the actors (or actees) of every observation,
-            given the ids of both; None = some observation names others, or names them twice.
+        observation: converts one of its observations.
+        flags: `(terminated, truncated)` of the last observation of an episode.
+        masks: its mask types, and ours.
+        actions: makes its actions; arguments as for `legal_actions`.
+        type_named: the one entity type whose entities are the actors (or actees) in every
+            observation, given the ids of both; None if there is no such type, or an id comes twice.
     """
 
     observation: Callable[[Any], Observation]
@@ -47,46 +47,42 @@ class Dialect:
     ]
 
 
-class ForeignEnvironment(Environment):
-    """Stands for an environment of another package, and shows and does just what that does."""
+class AdaptedEnvironment(Environment):
+    """An `Environment` that wraps one of another package."""
 
     @property
     @abstractmethod
-    def dialect(self) -> Dialect:
-        """How to speak with it."""
+    def adapter(self) -> Adapter:
+        """The adapter of that package."""
 
     @property
     @abstractmethod
-    def game(self) -> Any:  # noqa: ANN401 - whatever that package has
-        """The environment; it has `reset` and `act`."""
+    def game(self) -> Any:  # noqa: ANN401 - a class of that package
+        """The wrapped environment; it has `reset` and `act`."""
 
 
-def _same(observation: Observation) -> Observation:
-    return observation
-
-
-def _nobody(*_: object) -> None:
+def _no_type(*_: object) -> None:
     """Ids are looked up one by one."""
 
 
 _KINDS: Final = (CategoricalActionMask, GlobalCategoricalActionMask, SelectEntityActionMask)
 
-OURS: Final = Dialect(
-    observation=_same,
+OURS: Final = Adapter(
+    observation=lambda observation: observation,
     flags=attrgetter("terminated", "truncated"),
     masks={kind: kind for kind in _KINDS},
     actions=legal_actions,
-    type_named=_nobody,
+    type_named=_no_type,
 )
-"""Of every `Environment`."""
+"""For every `Environment`."""
 
 
-def games_of(envs: Sequence[Environment]) -> tuple[Sequence[Any], Dialect]:
-    """What is stepped, and how to speak with it: the environments, or those they all stand for."""
-    dialects = [env.dialect if isinstance(env, ForeignEnvironment) else OURS for env in envs]
+def unwrap_all(envs: Sequence[Environment]) -> tuple[Sequence[Any], Adapter]:
+    """The objects to step, and their adapter: wrapped environments if all are of one package."""
+    adapters = [env.adapter if isinstance(env, AdaptedEnvironment) else OURS for env in envs]
     first = envs[0].action_space()
-    if any(each is not dialects[0] for each in dialects) or dialects[0] is OURS:
+    if any(each is not adapters[0] for each in adapters) or adapters[0] is OURS:
         return envs, OURS
-    if any(env.action_space() != first for env in envs):  # labels are told with every action
+    if any(env.action_space() != first for env in envs):  # their actions contain their labels
         return envs, OURS
-    return [env.game for env in envs if isinstance(env, ForeignEnvironment)], dialects[0]
+    return [env.game for env in envs if isinstance(env, AdaptedEnvironment)], adapters[0]

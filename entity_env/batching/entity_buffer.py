@@ -1,8 +1,7 @@
-"""BatchWriter: gathers the rows of many observations into one `VecObs`.
+"""`Batcher`: rows of many observations, collected into one `VecObs` or `Frame`.
 
-Features of small observations go through one Python list per entity type and are packed once per
-batch; arrays are copied as slices. `ObsWriter` and `ObservationWriter` say how one observation is
-added; everything here works on whole batches.
+Features of small observations are appended to one Python list per entity type and packed once per
+batch; arrays are copied as slices. `ObsBatcher` and `ObservationBatcher` add single observations.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.authoring.entity_type import fits_float32
-from entity_env.batching.action_buffers import ActionWriter, EntityLayout, action_writer
+from entity_env.batching.action_buffers import ActionBuffer, EntityOffsets, action_buffer
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
 from entity_env.core.episode import Episode
 from entity_env.core.observation import BoolMask
@@ -25,12 +24,12 @@ from entity_env.core.vec_obs import Metric, VecObs, metric_problem
 from entity_env.errors import SchemaError
 
 
-class RowBuffer:
-    """Rows of one entity type, for all observations of a batch, in memory that is used again.
+class EntityBuffer:
+    """Features of one entity type, for all observations of a batch; its memory is reused.
 
     Args:
         name: name of the entity type.
-        features: names of its columns. A type without features has one filler column inside.
+        features: names of its columns; without any, one filler column is kept.
         where: names the observation of an index, for errors.
     """
 
@@ -43,15 +42,15 @@ class RowBuffer:
         self.width = len(features)
         self.stride = max(self.width, 1)
         self.pending: list[float] = []
-        """Numbers that were written since the last array, not packed yet."""
+        """Numbers added since the last array, not packed yet."""
         self.ends: list[int] = []
-        """For each observation the length of `pending` when it was complete."""
+        """For each observation the length of `pending` after it."""
         self._packed: list[tuple[int, int]] = []
         self._values = np.empty(64 * self.stride, dtype=np.float32)
         self._used = 0
 
     def clear(self) -> None:
-        """Begins a new batch; arrays given out before are overwritten from now on."""
+        """Removes all rows; arrays returned before are overwritten from now on."""
         self.pending.clear()
         self.ends.clear()
         self._packed.clear()
@@ -59,14 +58,14 @@ class RowBuffer:
 
     @property
     def num_entities(self) -> int:
-        """Number of entities written so far."""
+        """Number of entities in the batch so far."""
         return (self._used + len(self.pending)) // self.stride
 
     def append(self, rows: NDArray[np.float32]) -> None:
         """Adds entities as an array `(num_entities, width)`, by one copy.
 
         Raises:
-            SchemaError: a value that was written before is no number.
+            SchemaError: a value added before is not a number.
         """
         self.pack()
         start, self._used = self._used, self._used + len(rows) * self.stride
@@ -75,7 +74,7 @@ class RowBuffer:
         self._packed.append((len(self.ends), self._used - start))
 
     def write_ends(self, ends: NDArray[np.int64]) -> None:
-        """Writes for each observation how many numbers there were when it was complete."""
+        """Writes for each observation how many numbers there are up to its end."""
         ends[:] = self.ends
         if self._packed:
             shift = np.zeros(len(ends) + 1, dtype=np.int64)
@@ -83,7 +82,7 @@ class RowBuffer:
             ends += np.cumsum(shift[:-1])
 
     def write_values(self, memory: FrameMemory, slot: Slot) -> NDArray[np.float32] | None:
-        """Writes the rows of all observations where they will be read.
+        """Writes the rows of all observations into a slot; None without features.
 
         Raises:
             SchemaError: a value that is no number, not finite, or beyond float32.
@@ -95,7 +94,7 @@ class RowBuffer:
         if self._used:
             values[: self._used] = self._values[: self._used]
         self._pack_into(values, self._used)
-        # One number that is not finite makes the sum so, and looking at a sum is cheaper.
+        # One number that is not finite makes the sum so, and a sum is cheaper to check.
         if not isfinite(np.add.reduce(values)) and not np.isfinite(values).all():
             raise self._not_finite(values)
         return values
@@ -147,11 +146,11 @@ class RowBuffer:
         )
 
 
-class BatchWriter:
-    """Gathers observations, one after another, into one `VecObs`.
+class Batcher:
+    """Base class: collects observations, one row each, into one `VecObs`.
 
     Args:
-        obs_space, action_space: what the observations may hold.
+        obs_space, action_space: of the observations.
         where: names the observation of an index ("env 3"), for errors.
     """
 
@@ -171,18 +170,19 @@ class BatchWriter:
         strides = [max(len(columns), 1) for columns in features.values()]
         self._strides = np.array(strides, dtype=np.int64)[:, None]
         self._has_strides = strides.count(1) < len(strides)
-        self.buffers = {name: RowBuffer(name, fs, where) for name, fs in features.items()}
-        self.actions: dict[ActionName, ActionWriter] = {
-            name: action_writer(name, space) for name, space in action_space.items()
+        self.buffers = {name: EntityBuffer(name, fs, where) for name, fs in features.items()}
+        self.actions: dict[ActionName, ActionBuffer] = {
+            name: action_buffer(name, space) for name, space in action_space.items()
         }
+        self._row_ends = [(b.ends.append, b.pending) for b in self.buffers.values()]
         self._memory = LocalMemory()
         self._metrics: list[tuple[int, Mapping[str, float]]] = []
         self._metric_names: set[str] = set()
-        """Those that were checked."""
+        """Names checked before."""
         self._hidden: list[tuple[int, EntityName, NDArray[np.bool_]]] = []
 
     def clear(self) -> None:
-        """Begins a new batch; arrays of the last one are overwritten from now on."""
+        """Removes all rows; arrays of the last batch are overwritten from now on."""
         self.num_rows = 0
         self._metrics.clear()
         self._hidden.clear()
@@ -191,30 +191,26 @@ class BatchWriter:
         for action in self.actions.values():
             action.clear()
 
-    def add_empty(self) -> None:
-        """Adds the row of an agent that is not asked for anything: no entities, no actors."""
-        self.end_row()
-
     def end_row(self) -> None:
-        """Completes the observation that is being written."""
-        for buffer in self.buffers.values():
-            buffer.ends.append(len(buffer.pending))
+        """Completes the current row; alone, it is a row without entities and actors."""
+        for append, pending in self._row_ends:
+            append(len(pending))
         self.num_rows += 1
 
     def add_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Counts the named numbers of the observation that is being written."""
+        """Adds metrics to the current row."""
         self._metrics.append((self.num_rows, metrics))
 
     def hide(self, name: EntityName, visible: BoolMask, count: int) -> None:
-        """Says which of the `count` entities of a type are visible in the current observation.
+        """Sets which of the `count` entities of a type are visible in the current row.
 
         Raises:
-            SchemaError: another number of flags, or of another type.
+            SchemaError: another number of flags, or another dtype.
         """
         flags = np.asarray(visible) if len(visible) else np.zeros(0, dtype=np.bool_)
         if flags.shape != (count,) or flags.dtype.kind not in "biu":
             raise SchemaError(
-                f"{self.where(self.num_rows)}: visible of {name} needs {count} bools, one an "
+                f"{self.where(self.num_rows)}: visible of {name} needs {count} bools, one per "
                 f"entity: got shape {flags.shape}, {flags.dtype}"
             )
         self._hidden.append((self.num_rows, name, flags.astype(np.bool_)))
@@ -230,7 +226,7 @@ class BatchWriter:
         final: VecObs | None = None,
         episodes: Sequence[Episode] = (),
     ) -> VecObs:
-        """The batch of all rows since `clear`; its features are views, valid until the next one.
+        """`VecObs` of all rows since `clear`; its arrays are valid until the next batch.
 
         Raises:
             SchemaError: a feature that is no finite number.
@@ -251,27 +247,20 @@ class BatchWriter:
         )
 
     def write(self, memory: FrameMemory) -> Frame:
-        """Writes the arrays of all rows since `clear`.
-
-        Args:
-            memory: where they are written; they stay valid until it is used again.
-
-        Raises:
-            SchemaError: a feature that is no finite number.
-        """
+        """`Frame` of all rows since `clear`, in this memory; raises as `finish`."""
         layout = self.layout
         lengths = memory.lengths(layout, self.num_rows)
         frame = Frame(layout, lengths, [None] * len(layout.slots))
         self._write_entities(frame, memory)
         self._write_visible(frame, memory)
-        entities = EntityLayout(lengths[: layout.num_local_types])
+        entities = EntityOffsets(lengths[: layout.num_local_types])
         for name, action in self.actions.items():
             action.write(layout.actions[name], entities, frame, memory)
         return frame
 
     def _write_entities(self, frame: Frame, memory: FrameMemory) -> None:
         counts = frame.lengths[: self.layout.num_types]
-        with np.errstate(over="ignore", invalid="ignore"):  # of sums that say what is not finite
+        with np.errstate(over="ignore", invalid="ignore"):  # in sums that find what is not finite
             for name, where in self.layout.entities.items():
                 buffer = self.buffers[name]
                 buffer.write_ends(counts[where.row])
@@ -293,7 +282,7 @@ class BatchWriter:
             shown[first : first + len(flags)] = flags
 
     def metrics(self) -> dict[str, Metric]:
-        """The named numbers of all rows since `clear`.
+        """Metrics of all rows since `clear`, by name.
 
         Raises:
             SchemaError: a name that is no text, or a value that is no number.
@@ -311,7 +300,7 @@ class BatchWriter:
         return merged
 
     def _checked_metrics(self) -> dict[str, Metric]:
-        """The same, one by one: `metrics` looks at new names and at sums alone."""
+        """`metrics` with a check of every name and value, rather than of new names and sums."""
         merged: dict[str, Metric] = {}
         for row, metrics in self._metrics:
             if not isinstance(metrics, Mapping):

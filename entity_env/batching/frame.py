@@ -1,8 +1,7 @@
-"""Frame: the arrays of one batch, apart from the memory that they lie in.
+"""`Frame`: the arrays of one batch.
 
-A batch is a matrix of lengths, one column a row of the batch, and a handful of flat arrays, the
-slots. Both sides of shared memory agree on their order through the `FrameLayout`; a `FrameMemory`
-says where the arrays lie.
+A batch is a matrix of lengths, one column per row of the batch, and a few flat arrays, the slots.
+`FrameLayout` fixes their order, for both sides of shared memory; a `FrameMemory` allocates them.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ class Slot:
     index: int
     dtype: np.dtype[Any]
     width: int
-    """Numbers a row of the array, 1 for a flat one."""
+    """Numbers per row of the array, 1 for a flat one."""
 
 
 class EntitySlots(NamedTuple):
-    """Where the entities of one type are found."""
+    """Slots of one entity type."""
 
     row: int
     """Row of the matrix of lengths."""
@@ -55,7 +54,7 @@ class EntitySlots(NamedTuple):
 
 
 class ActionSlots(NamedTuple):
-    """Where the actors of one action are found."""
+    """Slots of one action."""
 
     space: ActionSpace
     row: int
@@ -70,7 +69,7 @@ class ActionSlots(NamedTuple):
 
 
 class FrameLayout:
-    """Which arrays a batch of these spaces consists of, in which order."""
+    """Arrays of a batch of these spaces, in order."""
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
         self.slots: list[Slot] = []
@@ -107,7 +106,7 @@ class FrameLayout:
 
 
 class FrameMemory(Protocol):
-    """Where the arrays of a batch are written."""
+    """Allocates the arrays of a batch."""
 
     def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
         """`(layout.num_lengths, num_rows)`, with any content."""
@@ -117,10 +116,7 @@ class FrameMemory(Protocol):
 
 
 class LocalMemory:
-    """Memory of this process, used again for every batch.
-
-    An array that was given out is overwritten by the next batch.
-    """
+    """Memory of this process; the next batch overwrites the arrays of the last one."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, NDArray[Any]] = {}
@@ -144,9 +140,9 @@ class Frame:
     """The arrays of one batch.
 
     Args:
-        layout: what they mean.
+        layout: order and meaning of the arrays.
         lengths: `(layout.num_lengths, num_rows)` int64.
-        slots: a flat array each; None = absent.
+        slots: one flat array each; None = absent.
     """
 
     layout: FrameLayout
@@ -161,7 +157,7 @@ class Frame:
         }
 
     def visible(self) -> dict[EntityName, RaggedArray[np.bool_]]:
-        """Who is visible, for the types of which somebody is not."""
+        """Flags of visible entities, for the types with hidden ones."""
         return {
             name: RaggedArray.unchecked(flags, self.lengths[where.row])
             for name, where in self.layout.entities.items()
@@ -169,7 +165,7 @@ class Frame:
         }
 
     def action_masks(self) -> dict[ActionName, VecActionMask]:
-        """Who acts, and what is allowed."""
+        """Actors and masks of every action."""
         return {name: self._action_mask(where) for name, where in self.layout.actions.items()}
 
     def _action_mask(self, where: ActionSlots) -> VecActionMask:
@@ -206,13 +202,15 @@ class Frame:
         return np.zeros(0, dtype=dtype) if array is None else array
 
 
-def gather(layout: FrameLayout, frames: Sequence[Frame], lengths: NDArray[np.int64]) -> Frame:
-    """One frame of several that follow each other: at most one copy of every array.
+def concat_frames(
+    layout: FrameLayout, frames: Sequence[Frame], lengths: NDArray[np.int64]
+) -> Frame:
+    """One frame of several, at least one, by at most one copy of every array.
 
     Args:
-        layout: of all of them.
-        frames: at least one.
-        lengths: of all of them, side by side.
+        layout: of all frames.
+        frames: in the order of their rows.
+        lengths: of all frames, side by side.
     """
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
@@ -223,7 +221,7 @@ def gather(layout: FrameLayout, frames: Sequence[Frame], lengths: NDArray[np.int
         slots.append(np.concatenate(present) if present else None)
         is_partial |= 0 < len(present) < len(frames)
     gathered = Frame(layout, lengths, slots)
-    if is_partial:  # a frame in which nobody acts has no array of actors, either
+    if is_partial:  # a frame without actors has no array of actors, either
         for where in layout.entities.values():
             _fill_partial(gathered, frames, where.visible, where.row)
         for action in layout.actions.values():
@@ -238,7 +236,7 @@ def _fill_partial(
     row: int,
     action: ActionSlots | None = None,
 ) -> None:
-    """Fills up an array of flags that some of the frames have, and others do without."""
+    """Concatenates flags; a frame without the array gets all True."""
     parts = [frame.slots[slot.index] for frame in frames]
     num_absent = sum(part is None for part in parts)
     if num_absent in (0, len(parts)):

@@ -1,4 +1,4 @@
-"""ObservationWriter: adds `Observation`s of environments that are stepped from outside."""
+"""`ObservationBatcher`: `Observation`s of many environments, into arrays."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.entity_type import as_float32
 from entity_env.batching.action_buffers import (
-    CategoricalWriter,
-    ContinuousWriter,
-    GlobalCategoricalWriter,
-    SelectEntityWriter,
+    CategoricalBuffer,
+    ContinuousBuffer,
+    GlobalCategoricalBuffer,
+    SelectEntityBuffer,
 )
-from entity_env.batching.adapter import OURS, Dialect
-from entity_env.batching.entity_buffer import BatchWriter, RowBuffer
+from entity_env.batching.adapter import OURS, Adapter
+from entity_env.batching.entity_buffer import Batcher, EntityBuffer
 from entity_env.core.action_request import GLOBAL_ACTORS, Asked
 from entity_env.core.observation import (
     ActionMask,
@@ -40,15 +40,62 @@ _SMALL = 64
 """Arrays of fewer numbers are cheaper to hand over as a list than to copy as a slice."""
 
 _AddGroup: TypeAlias = Callable[[int, int, int, int], None]
-"""Adds entities of one type as actors or as actees, as `ActionWriter.add_group` does."""
+"""Adds entities of one type as actors or as actees, as `ActionBuffer.add_group` does."""
 
 
-class ObservationWriter(BatchWriter):
-    """Gathers `Observation`s; whatever does not fit the spaces is refused by name.
+_FEATURES: Final = attrgetter("features")
+_GLOBALS: Final = attrgetter("global_features")
+_IDS: Final = attrgetter("ids")
+_ACTIONS: Final = attrgetter("actions")
+_VISIBLE: Final = attrgetter("visible")
+_METRICS: Final = attrgetter("metrics")
+_MASK: Final = attrgetter("mask")
+_ACTORS: Final = attrgetter("actor_ids"), attrgetter("actor_types")
+_ACTEES: Final = attrgetter("actee_ids"), attrgetter("actee_types")
+_NONE: Final = type(None)
+
+
+class _NotAlikeError(Exception):
+    """An observation that `collate` cannot add."""
+
+
+@dataclass(slots=True)
+class _Column:
+    """The entities of one type in several observations."""
+
+    buffer: EntityBuffer
+    kind: int
+    """Index of the type."""
+    counts: list[int]
+    """Entities of each observation."""
+    ids: Sequence[Sequence[EntityID] | None] | None
+    """Per observation, None where it has none; None = no observation has any."""
+    values: list[float]
+    """Features, one row after another."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Actors or actees of one action in several observations."""
+
+    kinds: Sequence[int]
+    """Indices of their types."""
+    count: int
+    """Over all observations."""
+    ids: Iterable[Sequence[EntityID]]
+    """Per observation."""
+
+
+_NO_ENTITIES: Final = _Group((), 0, repeat(()))
+_GLOBAL: Final = _Group((), 0, repeat(GLOBAL_ACTORS))
+
+
+class ObservationBatcher(Batcher):
+    """Collects `Observation`s; what does not fit the spaces is a SchemaError that names it.
 
     Args:
-        obs_space, action_space: what the observations may hold.
-        where: names the observation of an index ("env 3"), for errors.
+        obs_space, action_space, where: as for `Batcher`.
+        adapter: of the observations given to `collate`.
     """
 
     def __init__(
@@ -56,32 +103,33 @@ class ObservationWriter(BatchWriter):
         obs_space: ObsSpace,
         action_space: Mapping[ActionName, ActionSpace],
         where: Callable[[int], str] = "observation {}".format,
+        adapter: Adapter = OURS,
     ) -> None:
         super().__init__(obs_space, action_space, where)
+        self._adapter = adapter
         self.asked: dict[ActionName, list[Asked]] = {name: [] for name in action_space}
-        """For each action who was asked, in the order of the observations; `clear` makes it anew,
-        and leaves the old one to whoever reads it."""
+        """Per action its actors and actees of each observation; `clear` makes a new dict."""
         self._types = {name: self.buffers[name] for name in obs_space.entities}
         self._kinds = {name: self.layout.entities[name].row for name in obs_space.entities}
         self._nameless: dict[EntityName, list[EntityID]] = {name: [] for name in self._types}
-        """The ids of entities without ids, as many as were ever needed."""
+        """Default ids, for entities without ids."""
         self._index_of: dict[EntityID, int] | None = None
-        """Of the observation that is being added, if somebody acts by id."""
+        """Of the current observation, if an action names actors by id."""
 
     def clear(self) -> None:
         super().clear()
         self.asked = {name: [] for name in self.asked}
 
     def add(self, observation: Observation, *, ask: bool = True) -> None:
-        """Adds one observation, with its actors unless `ask` is false (as for a final one).
+        """Adds one observation; `ask=False` leaves its actors out (a final observation).
 
         Raises:
             SchemaError: an unknown entity, a wrong width, an actor that is not observed, a mask
-                that fits nothing, or ids that are not one a row.
+                that fits nothing, or another number of ids than of rows.
         """
         if not ask and observation.is_blank:
             self.add_metrics(observation.metrics)
-            self.add_empty()
+            self.end_row()
             return
         self._add_features(observation)
         self._add_globals(observation)
@@ -123,7 +171,7 @@ class ObservationWriter(BatchWriter):
             if not width:
                 extend([0.0] * len(rows))
 
-    def _add_array(self, buffer: RowBuffer, rows: NDArray[Any]) -> None:
+    def _add_array(self, buffer: EntityBuffer, rows: NDArray[Any]) -> None:
         if rows.ndim != 2 or rows.shape[1] != buffer.width or rows.dtype.kind not in "fiub":
             raise self._error(
                 f"entity {buffer.name}: features need the shape (num_entities, {buffer.width}) "
@@ -167,26 +215,26 @@ class ObservationWriter(BatchWriter):
             self._add_action(name, mask, observation)
 
     def _add_action(self, name: ActionName, mask: ActionMask, observation: Observation) -> None:
-        row, writer = self.num_rows, self.actions[name]
+        row, buffer = self.num_rows, self.actions[name]
         find = self._add_entities
         actors: Sequence[EntityID] = GLOBAL_ACTORS
         actees: Sequence[EntityID] = ()
-        if isinstance(writer, CategoricalWriter) and isinstance(mask, CategoricalActionMask):
-            actors = find(name, mask.actor_ids, mask.actor_types, observation, writer.add_group)
+        if isinstance(buffer, CategoricalBuffer) and isinstance(mask, CategoricalActionMask):
+            actors = find(name, mask.actor_ids, mask.actor_types, observation, buffer.add_group)
             if mask.mask is not None:
-                writer.add_mask(mask.mask, len(actors))
-        elif isinstance(writer, GlobalCategoricalWriter) and isinstance(
+                buffer.add_mask(mask.mask, len(actors))
+        elif isinstance(buffer, GlobalCategoricalBuffer) and isinstance(
             mask, GlobalCategoricalActionMask
         ):
-            writer.add(row)
-            writer.add_mask(mask.mask, 1)
-        elif isinstance(writer, SelectEntityWriter) and isinstance(mask, SelectEntityActionMask):
-            actors = find(name, mask.actor_ids, mask.actor_types, observation, writer.add_group)
+            buffer.add(row)
+            buffer.add_mask(mask.mask, 1)
+        elif isinstance(buffer, SelectEntityBuffer) and isinstance(mask, SelectEntityActionMask):
+            actors = find(name, mask.actor_ids, mask.actor_types, observation, buffer.add_group)
             ids, types = mask.actee_ids, mask.actee_types
-            actees = find(name, ids, types, observation, writer.add_actees, "actee")
-            writer.add_mask(row, mask.mask, len(actors), len(actees))
-        elif isinstance(writer, ContinuousWriter) and isinstance(mask, ContinuousActionMask):
-            actors = find(name, mask.actor_ids, mask.actor_types, observation, writer.add_group)
+            actees = find(name, ids, types, observation, buffer.add_actees, "actee")
+            buffer.add_mask(row, mask.mask, len(actors), len(actees))
+        elif isinstance(buffer, ContinuousBuffer) and isinstance(mask, ContinuousActionMask):
+            actors = find(name, mask.actor_ids, mask.actor_types, observation, buffer.add_group)
         else:
             raise SchemaError(f"action {name!r} does not go with a {type(mask).__name__}")
         self.asked[name].append((row, actors, actees))
@@ -212,10 +260,10 @@ class ObservationWriter(BatchWriter):
             if count:
                 add(self.num_rows, self._kinds[name], buffer.num_entities - count, count)
                 given = observation.ids.get(name)
-                found.extend(self._known_by_position(name, count) if given is None else given)
+                found.extend(self._default_ids(name, count) if given is None else given)
         return found
 
-    def _known_by_position(self, name: EntityName, count: int) -> list[EntityID]:
+    def _default_ids(self, name: EntityName, count: int) -> list[EntityID]:
         ids = self._nameless[name]
         ids.extend((name, i) for i in range(len(ids), count))
         return ids[:count]
@@ -246,7 +294,7 @@ class ObservationWriter(BatchWriter):
         present = list(index_of)
         return [present[i] for i in indices]
 
-    def _wrong_row(self, buffer: RowBuffer, rows: Sequence[Any]) -> SchemaError:
+    def _wrong_row(self, buffer: EntityBuffer, rows: Sequence[Any]) -> SchemaError:
         i = next(i for i, row in enumerate(rows) if _length_of(row) != buffer.width)
         return self._error(
             f"entity {buffer.name}: row {i} is {rows[i]!r}, expected a sequence of {buffer.width} "
@@ -256,107 +304,20 @@ class ObservationWriter(BatchWriter):
     def _error(self, message: str) -> SchemaError:
         return SchemaError(f"{self.where(self.num_rows)}: {message}")
 
+    # --------------------------------------------------------------------------------- bulk path
 
-def _length_of(row: object) -> int | None:
-    return len(row) if isinstance(row, Sized) else None
+    def collate(self, observations: Sequence[Any], *, ask: bool = True) -> bool:
+        """Adds observations in bulk if all have the same form; otherwise adds none.
 
-
-def _runs(indices: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Entities by index, as runs of neighbours of one type: number of the type, first, count.
-
-    Args:
-        indices: of entities in an observation.
-        ends: for each type the index behind its last entity.
-    """
-    runs: list[tuple[int, int, int]] = []
-    stop = end = -1
-    for index in indices:
-        if index == stop < end:
-            number, first, count = runs[-1]
-            runs[-1] = number, first, count + 1
-        else:
-            number = bisect_right(ends, index)
-            end = ends[number]
-            runs.append((number, index - (ends[number - 1] if number else 0), 1))
-        stop = index + 1
-    return runs
-
-
-_FEATURES: Final = attrgetter("features")
-_GLOBALS: Final = attrgetter("global_features")
-_IDS: Final = attrgetter("ids")
-_ACTIONS: Final = attrgetter("actions")
-_VISIBLE: Final = attrgetter("visible")
-_METRICS: Final = attrgetter("metrics")
-_MASK: Final = attrgetter("mask")
-_ACTORS: Final = attrgetter("actor_ids"), attrgetter("actor_types")
-_ACTEES: Final = attrgetter("actee_ids"), attrgetter("actee_types")
-_NONE: Final = type(None)
-
-
-class _NotAlikeError(Exception):
-    """Some observation needs to be looked at on its own."""
-
-
-@dataclass(slots=True)
-class _Column:
-    """The entities of one type.
-
-    Args:
-        buffer: where they belong.
-        kind: index of the type.
-        counts: how many there are in each observation.
-        ids: those of each observation, if it gives any; None = no observation does.
-        values: their features, one after another.
-    """
-
-    buffer: RowBuffer
-    kind: int
-    counts: list[int]
-    ids: Sequence[Sequence[EntityID] | None] | None
-    values: list[float]
-
-
-@dataclass(slots=True)
-class _Group:
-    """Who acts, or can be selected: types, how many they are, and ids for each observation."""
-
-    kinds: Sequence[int]
-    count: int
-    ids: Iterable[Sequence[EntityID]]
-
-
-_NOBODY: Final = _Group((), 0, repeat(()))
-_GLOBAL: Final = _Group((), 0, repeat(GLOBAL_ACTORS))
-
-
-class BulkWriter(ObservationWriter):
-    """Gathers observations, those that are alike faster.
-
-    Args:
-        obs_space, action_space, where: as for `ObservationWriter`.
-        dialect: of the observations that `add_alike` is given.
-    """
-
-    def __init__(
-        self,
-        obs_space: ObsSpace,
-        action_space: Mapping[ActionName, ActionSpace],
-        where: Callable[[int], str] = "observation {}".format,
-        dialect: Dialect = OURS,
-    ) -> None:
-        super().__init__(obs_space, action_space, where)
-        self._dialect = dialect
-
-    def add_alike(self, observations: Sequence[Any], *, ask: bool = True) -> bool:
-        """Adds observations with their actors, if all of them are plain; else it adds none.
-
-        Plain is what shows lists or arrays of known entities, hides none, and asks for every
-        action, of the same types and without masks.
+        That form: lists or arrays of known entities, all visible, and a mask object for every
+        action that names the same entity types and forbids nothing.
 
         Args:
-            observations: in the dialect.
-            ask: as for `add`; who is asked for nothing must show something.
+            observations: as the adapter's package makes them.
+            ask: as for `add`; without, no observation may be blank.
+
+        Returns:
+            Whether they were added; if not, `add` them one by one.
         """
         if len(observations) < 2:
             return False
@@ -389,7 +350,7 @@ class BulkWriter(ObservationWriter):
         return columns
 
     def _shared(self, observations: Sequence[Any]) -> list[float]:
-        """The global features of all observations, one after another."""
+        """Global features, one observation after another."""
         width = len(self.obs_space.global_features)
         given = list(map(_GLOBALS, observations))
         _require(set(map(len, given)) == {width})
@@ -402,29 +363,29 @@ class BulkWriter(ObservationWriter):
         _require(set(map(len, actions)) == {len(self.actions)})
         ids = list(map(_IDS, observations))
         asked: dict[ActionName, tuple[_Group, _Group]] = {}
-        for name, writer in self.actions.items():
+        for name, buffer in self.actions.items():
             masks: list[Any] = [each.get(name) for each in actions]
             kinds = set(map(type, masks))
             _require(len(kinds) == 1 and set(map(_MASK, masks)) == {None})
-            kind = self._dialect.masks.get(kinds.pop())
-            if isinstance(writer, GlobalCategoricalWriter):
+            kind = self._adapter.masks.get(kinds.pop())
+            if isinstance(buffer, GlobalCategoricalBuffer):
                 _require(kind is GlobalCategoricalActionMask)
-                asked[name] = _GLOBAL, _NOBODY
-            elif isinstance(writer, CategoricalWriter):
+                asked[name] = _GLOBAL, _NO_ENTITIES
+            elif isinstance(buffer, CategoricalBuffer):
                 _require(kind is CategoricalActionMask)
-                asked[name] = self._group(masks, _ACTORS, ids, columns), _NOBODY
+                asked[name] = self._group(masks, _ACTORS, ids, columns), _NO_ENTITIES
             else:
-                _require(isinstance(writer, SelectEntityWriter) and kind is SelectEntityActionMask)
+                _require(isinstance(buffer, SelectEntityBuffer) and kind is SelectEntityActionMask)
                 actees = self._group(masks, _ACTEES, ids, columns)
                 _require(all(map(len, actees.ids)))
                 asked[name] = self._group(masks, _ACTORS, ids, columns), actees
         return asked
 
     def _unasked(self, observations: Sequence[Any]) -> dict[ActionName, tuple[_Group, _Group]]:
-        """Nobody is asked; masks must be of a known kind all the same, as when translated."""
-        if self._dialect is not OURS:
+        """No action is asked; the types of masks are checked all the same."""
+        if self._adapter is not OURS:
             masks = chain.from_iterable(each.values() for each in map(_ACTIONS, observations))
-            _require(set(map(type, masks)) <= self._dialect.masks.keys())
+            _require(set(map(type, masks)) <= self._adapter.masks.keys())
         return {}
 
     def _group(
@@ -434,12 +395,12 @@ class BulkWriter(ObservationWriter):
         ids: Sequence[Mapping[EntityName, Sequence[EntityID]]],
         columns: dict[EntityName, _Column],
     ) -> _Group:
-        """The entities of the types that all masks name, if they name the same."""
+        """The entities of the types that the masks name, which must be the same in all."""
         named, types = (list(map(get, masks)) for get in role)
         wanted = types[0]
         _require(types.count(wanted) == len(types))
         if named.count(None) < len(named):
-            only = self._dialect.type_named(named, ids)
+            only = self._adapter.type_named(named, ids)
             _require(wanted is None and only is not None)
             wanted = (only,)
         if wanted is None:
@@ -458,7 +419,7 @@ class BulkWriter(ObservationWriter):
         """The ids of all its entities, observation after observation."""
         if column.ids is not None and _NONE not in set(map(type, column.ids)):
             return list(map(list, column.ids))  # type: ignore[arg-type]  # none of them is None
-        nameless = self._known_by_position(column.buffer.name, max(column.counts))
+        nameless = self._default_ids(column.buffer.name, max(column.counts))
         each = zip(column.ids or repeat(None), column.counts, strict=False)
         return [nameless[:count] if own is None else list(own) for own, count in each]
 
@@ -475,18 +436,43 @@ class BulkWriter(ObservationWriter):
             _extend(self.buffers[GLOBAL_ENTITY], shared, [1] * len(observations))
         rows = range(self.num_rows, self.num_rows + len(observations))
         for name, (actors, actees) in asked.items():
-            writer = self.actions[name]
-            if isinstance(writer, GlobalCategoricalWriter):
-                writer.add_all(rows)
+            buffer = self.actions[name]
+            if isinstance(buffer, GlobalCategoricalBuffer):
+                buffer.add_all(rows)
             else:
-                writer.add_types(rows, actors.kinds, actors.count)
-            if isinstance(writer, SelectEntityWriter):
-                writer.add_actee_types(rows, actees.kinds, actees.count)
+                buffer.add_types(rows, actors.kinds, actors.count)
+            if isinstance(buffer, SelectEntityBuffer):
+                buffer.add_actee_types(rows, actees.kinds, actees.count)
             self.asked[name].extend(zip(rows, actors.ids, actees.ids, strict=False))
         metrics = list(map(_METRICS, observations))
         if any(metrics):
             self._metrics += [pair for pair in zip(rows, metrics, strict=True) if pair[1]]
         self.num_rows += len(observations)
+
+
+def _length_of(row: object) -> int | None:
+    return len(row) if isinstance(row, Sized) else None
+
+
+def _runs(indices: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Entities by index, as runs of neighbours of one type: number of the type, first, count.
+
+    Args:
+        indices: of entities in an observation.
+        ends: for each type the index behind its last entity.
+    """
+    runs: list[tuple[int, int, int]] = []
+    stop = end = -1
+    for index in indices:
+        if index == stop < end:
+            number, first, count = runs[-1]
+            runs[-1] = number, first, count + 1
+        else:
+            number = bisect_right(ends, index)
+            end = ends[number]
+            runs.append((number, index - (ends[number - 1] if number else 0), 1))
+        stop = index + 1
+    return runs
 
 
 def _require(is_alike: bool) -> None:
@@ -502,7 +488,7 @@ def _fit(named: Sequence[Sequence[EntityID] | None], counts: Sequence[int]) -> b
     return all(own is None or len(own) == count for own, count in each)
 
 
-def _numbers(rows: Sequence[Any], buffer: RowBuffer) -> list[float]:
+def _numbers(rows: Sequence[Any], buffer: EntityBuffer) -> list[float]:
     """All features of one type, one after another; a filler for each entity without features."""
     kinds = set(map(type, rows))
     if np.ndarray in kinds:
@@ -518,7 +504,7 @@ def _numbers(rows: Sequence[Any], buffer: RowBuffer) -> list[float]:
     return list(chain.from_iterable(entities)) if buffer.width else [0.0] * len(entities)
 
 
-def _extend(buffer: RowBuffer, values: list[float], counts: Sequence[int]) -> None:
+def _extend(buffer: EntityBuffer, values: list[float], counts: Sequence[int]) -> None:
     """Adds the entities of several observations, so many each."""
     end, stride = len(buffer.pending), buffer.stride
     ends = accumulate(counts) if stride == 1 else accumulate([n * stride for n in counts])

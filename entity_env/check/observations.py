@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from entity_env.authoring.entity_type import as_float32, declared_fields
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.check.violations import is_finite
 from entity_env.core.action_request import questions
 from entity_env.core.observation import EntityID, Observation
@@ -177,7 +177,7 @@ def _refusals(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces
 ) -> Iterator[str]:
     """What a batch refuses of an observation in which nothing else was found."""
-    writer = ObservationWriter(obs_space, action_space, where="this observation".format)
+    writer = ObservationBatcher(obs_space, action_space, where="this observation".format)
     flag = np.zeros(1, dtype=np.bool_)
     index = np.zeros(1, dtype=np.int64)
     try:

@@ -14,7 +14,7 @@ from entity_env import (
     VecSelectEntityActionMask,
 )
 from entity_env.agents import RandomAgent, random_actions
-from entity_env.batching.obs_batcher import ObsWriter
+from entity_env.batching.obs_batcher import ObsBatcher
 from tests.helpers.batches import finish
 from tests.helpers.strategies import (
     CALL,
@@ -39,7 +39,7 @@ MASK = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 1, 1]])
 @FEW
 @given(st.lists(scenes(), max_size=4), st.integers(0, 99))
 def test_whole_batches_get_legal_answers(shown: list[Scene], seed: int) -> None:
-    writer = ObsWriter(SCHEMA)
+    writer = ObsBatcher(SCHEMA)
     for scene in shown:
         writer.add(scene.obs(), scene.asked)
     batch = finish(writer)
@@ -72,9 +72,9 @@ def assert_legal(
             assert allowed[actor - first, values[actor]]
 
 
-def masked(num_rows: int) -> ObsWriter:
+def masked(num_rows: int) -> ObsBatcher:
     """Each observation asks three actors with `MASK`, and one of them for one of three foods."""
-    writer = ObsWriter(SCHEMA)
+    writer = ObsBatcher(SCHEMA)
     foods = [Food(1.0), Food(2.0), Food(3.0)]
     for _ in range(num_rows):
         obs = Obs().actors([Rock()] * 3, MOVE, STEER).actors([Rock()], EAT).entities(foods)
@@ -98,7 +98,7 @@ def test_choices_are_uniform_over_what_is_allowed() -> None:
 
 
 def test_nobody_gets_no_answer() -> None:
-    writer = ObsWriter(SCHEMA)
+    writer = ObsBatcher(SCHEMA)
     obs = Obs().actors([]).globals(WORLD).mask(EAT, []).mask(MOVE, [])
     writer.add(obs, [MOVE, EAT, STEER])
     answers = random_actions(finish(writer), SCHEMA.action_space(), np.random.default_rng(1))
@@ -134,7 +134,7 @@ def test_an_agent_answers_every_kind_of_question() -> None:
 
 def test_masks_wider_than_others_do_not_spill() -> None:
     schema = Schema((Rock, Food), (EAT,))
-    writer = ObsWriter(schema)
+    writer = ObsBatcher(schema)
     for count in (1, 5, 2):
         foods = [Food(float(i)) for i in range(count)]
         allowed = np.eye(count, dtype=np.bool_)[-1:]

@@ -1,4 +1,4 @@
-"""ActionWriter: who acts, what is allowed, and masks of every form."""
+"""ActionBuffer: who acts, what is allowed, and masks of every form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from entity_env import ContinuousActionSpace, Entity, ObsSpace, SchemaError
-from entity_env.batching.action_buffers import ContinuousWriter, EntityLayout
+from entity_env.batching.action_buffers import ContinuousBuffer, EntityOffsets
 from entity_env.batching.frame import Frame, FrameLayout, LocalMemory
 from entity_env.core.validation import as_mask
 from tests.helpers.strategies import bool_rows
@@ -68,7 +68,7 @@ def test_the_layout_says_where_entities_lie(
         [[data.draw(st.integers(0, 3)) for _ in range(num_rows)] for _ in range(num_types)],
         dtype=np.int64,
     ).reshape(num_types, num_rows)
-    layout = EntityLayout(counts)
+    layout = EntityOffsets(counts)
     for row in range(num_rows):
         for kind in range(num_types):
             assert layout.offsets[kind, row] == counts[:kind, row].sum()
@@ -82,8 +82,8 @@ def test_whole_types_are_groups_of_all_their_entities(
 ) -> None:
     some = st.lists(st.integers(0, 3), min_size=num_rows, max_size=num_rows)
     lengths: NDArray[np.int64] = np.array([data.draw(some) for _ in range(num_types)])
-    layout = EntityLayout(lengths)
-    whole, single = ContinuousWriter("turn"), ContinuousWriter("turn")
+    layout = EntityOffsets(lengths)
+    whole, single = ContinuousBuffer("turn"), ContinuousBuffer("turn")
     row = 0
     while row < num_rows:
         kinds = data.draw(st.lists(st.integers(0, num_types - 1), max_size=3))
@@ -99,14 +99,16 @@ def test_whole_types_are_groups_of_all_their_entities(
     assert written(whole, lengths) == written(single, lengths)
 
 
-def add_each(writer: ContinuousWriter, rows: range, kinds: list[int], layout: EntityLayout) -> None:
+def add_each(
+    writer: ContinuousBuffer, rows: range, kinds: list[int], layout: EntityOffsets
+) -> None:
     for row in rows:
         for kind in kinds:
             if count := int(layout.lengths[kind, row]):
                 writer.add_group(row, kind, int(layout.starts[kind, row]), count)
 
 
-def written(writer: ContinuousWriter, lengths: NDArray[np.int64]) -> tuple[Any, Any]:
+def written(writer: ContinuousBuffer, lengths: NDArray[np.int64]) -> tuple[Any, Any]:
     """Who acts in each row, and how many they are."""
     num_types, num_rows = lengths.shape
     space = ObsSpace([], {str(i): Entity(["x"]) for i in range(num_types)})
@@ -114,6 +116,6 @@ def written(writer: ContinuousWriter, lengths: NDArray[np.int64]) -> tuple[Any, 
     slots: list[Any] = [None] * len(layout.slots)
     frame = Frame(layout, memory.lengths(layout, num_rows), slots)
     where = layout.actions["turn"]
-    writer.write(where, EntityLayout(lengths), frame, memory)
+    writer.write(where, EntityOffsets(lengths), frame, memory)
     actors = frame.slots[where.actors.index]
     return frame.lengths[where.row].tolist(), None if actors is None else actors.tolist()

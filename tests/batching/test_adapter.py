@@ -1,4 +1,4 @@
-"""Dialect: environments of another package are stepped as they are, with the same result."""
+"""Adapter: environments of another package are stepped as they are, with the same result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from entity_env import (
     SchemaError,
     WorkerError,
 )
-from entity_env.batching.adapter import OURS, Dialect, ForeignEnvironment, games_of
+from entity_env.batching.adapter import OURS, AdaptedEnvironment, Adapter, unwrap_all
 from entity_env.core.action_request import Asked, legal_actions
 from entity_env.vec import VecEnv
 from tests.helpers.executors import choose, plain_batch
@@ -89,7 +89,7 @@ def their_actions(
         yield ("theirs", list(action.actors), action.indices.tolist())  # type: ignore[union-attr]
 
 
-THEIRS = Dialect(
+THEIRS = Adapter(
     observation=as_ours,
     flags=lambda shown: (bool(shown.done), False),
     masks={TheirMask: CategoricalActionMask},
@@ -98,7 +98,7 @@ THEIRS = Dialect(
 )
 
 
-class Foreign(ForeignEnvironment):
+class Foreign(AdaptedEnvironment):
     """Stands for a counter."""
 
     labels = ("up", "down")
@@ -107,7 +107,7 @@ class Foreign(ForeignEnvironment):
         self._counter = counter
 
     @property
-    def dialect(self) -> Dialect:
+    def adapter(self) -> Adapter:
         return THEIRS
 
     @property
@@ -134,22 +134,22 @@ class OtherLabels(Foreign):
 
 
 class Ordinary(Foreign):
-    """The same, stepped one by one: it speaks no dialect."""
+    """The same, stepped one by one: it speaks no adapter."""
 
     @property
-    def dialect(self) -> Dialect:
+    def adapter(self) -> Adapter:
         return OURS
 
 
 def test_games_are_stepped_as_they_are_if_all_speak_alike() -> None:
     counters = [Counter([1]), Counter([1])]
     envs: list[Environment] = [Foreign(each) for each in counters]
-    assert games_of(envs) == (counters, THEIRS)
+    assert unwrap_all(envs) == (counters, THEIRS)
     for other in (OtherLabels(Counter([1])), Ordinary(Counter([1]))):
         mixed = [*envs, other]
-        assert games_of(mixed) == (mixed, OURS)
+        assert unwrap_all(mixed) == (mixed, OURS)
     ordinary: list[Environment] = [Ordinary(each) for each in counters]
-    assert games_of(ordinary) == (ordinary, OURS)
+    assert unwrap_all(ordinary) == (ordinary, OURS)
 
 
 lengths = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=4)

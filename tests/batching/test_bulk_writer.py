@@ -1,4 +1,4 @@
-"""BulkWriter: many observations at once give what one after another does."""
+"""ObservationBatcher: many observations at once give what one after another does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from entity_env import (
     SelectEntityActionSpace,
     VecObs,
 )
-from entity_env.batching.observation_batcher import BulkWriter, ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from tests.batching.test_observation_batcher import forms_of
 from tests.helpers.batches import finish
 from tests.helpers.strategies import action_spaces, obs_spaces, observations
@@ -56,11 +56,14 @@ def both(
     shown: Sequence[Observation],
     obs_space: ObsSpace = SPACE,
     action_space: dict[str, ActionSpace] = ACTIONS,
-) -> tuple[BulkWriter, ObservationWriter, bool]:
+) -> tuple[ObservationBatcher, ObservationBatcher, bool]:
     """The first observation comes on its own, so that numbers begin in the middle."""
-    bulk, single = BulkWriter(obs_space, action_space), ObservationWriter(obs_space, action_space)
+    bulk, single = (
+        ObservationBatcher(obs_space, action_space),
+        ObservationBatcher(obs_space, action_space),
+    )
     bulk.add(shown[0])
-    are_alike = bulk.add_alike(shown[1:])
+    are_alike = bulk.collate(shown[1:])
     for one in shown[1:]:
         if not are_alike:
             bulk.add(one)
@@ -69,7 +72,7 @@ def both(
     return bulk, single, are_alike
 
 
-def assert_same(bulk: BulkWriter, single: ObservationWriter) -> None:
+def assert_same(bulk: ObservationBatcher, single: ObservationBatcher) -> None:
     for name, wanted in single.asked.items():
         got = [(row, list(actors), list(actees)) for row, actors, actees in bulk.asked[name]]
         assert got == [(row, list(actors), list(actees)) for row, actors, actees in wanted]
@@ -144,10 +147,10 @@ NOT_ALIKE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", NOT_ALIKE)
 def test_what_is_different_is_left_alone(name: str) -> None:
-    writer = BulkWriter(SPACE, ACTIONS)
+    writer = ObservationBatcher(SPACE, ACTIONS)
     odd = observation(**NOT_ALIKE[name])
     is_text = name == "text"  # its width is right: what it holds is found out when it is packed
-    assert writer.add_alike([observation(), odd, observation()]) is is_text
+    assert writer.collate([observation(), odd, observation()]) is is_text
     if is_text:
         with pytest.raises(SchemaError, match="must be a number"):
             finish(writer)
@@ -161,8 +164,8 @@ def test_what_is_different_is_left_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["unknown type", "by id", "no actee"])
 def test_what_none_of_them_shows_is_left_alone(name: str) -> None:
-    writer = BulkWriter(SPACE, ACTIONS)
-    assert not writer.add_alike([observation(**NOT_ALIKE[name])] * 3)
+    writer = ObservationBatcher(SPACE, ACTIONS)
+    assert not writer.collate([observation(**NOT_ALIKE[name])] * 3)
     assert writer.num_rows == 0
 
 
@@ -174,8 +177,11 @@ def test_last_ones_equal_one_after_another(data: st.DataObject) -> None:
     shown = data.draw(st.lists(one_form, min_size=2, max_size=4))
     if data.draw(st.booleans()):
         shown[0] = Observation(reward=0.0, terminated=True, metrics={"n": 1.0})
-    bulk, single = BulkWriter(obs_space, action_space), ObservationWriter(obs_space, action_space)
-    if not bulk.add_alike(shown, ask=False):
+    bulk, single = (
+        ObservationBatcher(obs_space, action_space),
+        ObservationBatcher(obs_space, action_space),
+    )
+    if not bulk.collate(shown, ask=False):
         for one in shown:
             bulk.add(one, ask=False)
     for one in shown:
@@ -185,20 +191,20 @@ def test_last_ones_equal_one_after_another(data: st.DataObject) -> None:
 
 
 def test_last_ones_that_show_nothing_are_left_alone() -> None:
-    writer = BulkWriter(ObsSpace([], SPACE.entities), ACTIONS)
+    writer = ObservationBatcher(ObsSpace([], SPACE.entities), ACTIONS)
     plain = observation(global_features=[])
-    assert writer.add_alike([plain, plain], ask=False)
-    assert not writer.add_alike([plain, Observation(reward=0.0, terminated=True)], ask=False)
+    assert writer.collate([plain, plain], ask=False)
+    assert not writer.collate([plain, Observation(reward=0.0, terminated=True)], ask=False)
     assert writer.num_rows == 2
 
 
 def test_nobody_is_asked_by_last_ones_whatever_their_ids() -> None:
-    writer = BulkWriter(SPACE, ACTIONS)
-    assert writer.add_alike([observation(ids={"A": ["only one"]}, actions={})] * 2, ask=False)
+    writer = ObservationBatcher(SPACE, ACTIONS)
+    assert writer.collate([observation(ids={"A": ["only one"]}, actions={})] * 2, ask=False)
     assert finish(writer).action_masks["call"].actors.lengths.tolist() == [0, 0]
 
 
 def test_one_alone_is_not_worth_it() -> None:
-    writer = BulkWriter(SPACE, ACTIONS)
-    assert not writer.add_alike([observation()])
-    assert not writer.add_alike([])
+    writer = ObservationBatcher(SPACE, ACTIONS)
+    assert not writer.collate([observation()])
+    assert not writer.collate([])

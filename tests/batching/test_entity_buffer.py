@@ -1,4 +1,4 @@
-"""BatchWriter: rows of many observations in memory that is used again."""
+"""Batcher: rows of many observations in memory that is used again."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from entity_env import Entity, ObsSpace, RaggedArray, SchemaError
-from entity_env.batching.entity_buffer import BatchWriter
+from entity_env.batching.entity_buffer import Batcher
 from tests.helpers.batches import finish
 from tests.helpers.strategies import FLOATS, untyped
 
 
-def writer_of(width: int) -> BatchWriter:
+def writer_of(width: int) -> Batcher:
     """Gathers observations of one entity type."""
     space = ObsSpace([], {"Thing": Entity([f"f{i}" for i in range(width)])})
-    return BatchWriter(space, {}, "env {}".format)
+    return Batcher(space, {}, "env {}".format)
 
 
-def things(writer: BatchWriter) -> RaggedArray[np.float32]:
+def things(writer: Batcher) -> RaggedArray[np.float32]:
     return finish(writer).features["Thing"]
 
 
@@ -42,7 +42,7 @@ def test_arrays_and_numbers_mix(first: Parts, second: Parts, width: int) -> None
             assert_array_equal(got, block)
 
 
-def write_observation(writer: BatchWriter, parts: list[tuple[bool, int]]) -> NDArray[np.float32]:
+def write_observation(writer: Batcher, parts: list[tuple[bool, int]]) -> NDArray[np.float32]:
     rows = writer.buffers["Thing"]
     rng = np.random.default_rng(len(parts))
     blocks = [np.zeros((0, rows.width), dtype=np.float32)]
@@ -110,15 +110,15 @@ def test_a_value_that_is_not_finite_is_found_wherever_it_lies() -> None:
 
 
 def test_an_empty_batch_has_no_rows() -> None:
-    batch = finish(BatchWriter(ObsSpace(["t"], {"A": Entity(["x"])}), {}))
+    batch = finish(Batcher(ObsSpace(["t"], {"A": Entity(["x"])}), {}))
     assert len(batch) == 0
     assert {name: len(rows) for name, rows in batch.features.items()} == {"A": 0, "__global__": 0}
 
 
 def test_an_idle_agent_has_a_row_of_nothing() -> None:
-    writer = BatchWriter(ObsSpace(["t"], {"A": Entity(["x"])}), {})
-    writer.add_empty()
-    writer.add_empty()
+    writer = Batcher(ObsSpace(["t"], {"A": Entity(["x"])}), {})
+    writer.end_row()
+    writer.end_row()
     batch = finish(writer)
     assert batch.features["A"].lengths.tolist() == [0, 0]
     assert not batch.is_ready.any()
@@ -126,7 +126,7 @@ def test_an_idle_agent_has_a_row_of_nothing() -> None:
 
 
 def test_entities_nobody_hides_are_visible() -> None:
-    writer = BatchWriter(ObsSpace([], {"A": Entity(["x"])}), {})
+    writer = Batcher(ObsSpace([], {"A": Entity(["x"])}), {})
     for flags in ([True], None, [False, True]):
         count = 1 if flags is None else len(flags)
         writer.buffers["A"].append(np.zeros((count, 1), dtype=np.float32))
@@ -137,7 +137,7 @@ def test_entities_nobody_hides_are_visible() -> None:
 
 
 def test_metrics_of_all_observations_are_merged() -> None:
-    writer = BatchWriter(ObsSpace(), {})
+    writer = Batcher(ObsSpace(), {})
     for value in (1.0, 3.0):
         writer.add_metrics({"won": value})
         writer.end_row()

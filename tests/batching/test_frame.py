@@ -18,7 +18,7 @@ from entity_env import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.batching.frame import ActionSlots, Frame, FrameLayout, LocalMemory, gather
+from entity_env.batching.frame import ActionSlots, Frame, FrameLayout, LocalMemory, concat_frames
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.vec_obs import (
     VecActionMask,
@@ -211,7 +211,7 @@ def test_gathered_frames_tell_what_each_told_row_by_row(data: st.DataObject) -> 
     layout = data.draw(st.just(LAYOUT) | layouts())
     parts = data.draw(st.lists(frames(layout), min_size=1, max_size=4))
     expected = [row for part in parts for row in rows_of(part)]
-    assert rows_of(gather(layout, parts, side_by_side(parts))) == expected
+    assert rows_of(concat_frames(layout, parts, side_by_side(parts))) == expected
     assert [row for part in parts for row in rows_of(part)] == expected, "the parts have changed"
 
 
@@ -219,7 +219,7 @@ def test_gathered_frames_tell_what_each_told_row_by_row(data: st.DataObject) -> 
 @settings(max_examples=30)
 def test_what_nobody_has_stays_absent_and_several_share_no_memory(data: st.DataObject) -> None:
     parts = data.draw(st.lists(frames(LAYOUT), min_size=2, max_size=3))
-    gathered = gather(LAYOUT, parts, side_by_side(parts))
+    gathered = concat_frames(LAYOUT, parts, side_by_side(parts))
     for index, array in enumerate(gathered.slots):
         given = [part.slots[index] for part in parts]
         assert (array is None) == all(one is None for one in given)
@@ -232,7 +232,7 @@ def test_what_nobody_has_stays_absent_and_several_share_no_memory(data: st.DataO
 @given(frame=frames(LAYOUT))
 def test_one_frame_is_not_copied(frame: Frame) -> None:
     lengths = frame.lengths.copy()
-    gathered = gather(LAYOUT, [frame], lengths)
+    gathered = concat_frames(LAYOUT, [frame], lengths)
     assert gathered.lengths is lengths
     assert all(a is b for a, b in zip(gathered.slots, frame.slots, strict=True))
 

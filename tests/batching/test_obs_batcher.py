@@ -1,4 +1,4 @@
-"""ObsWriter: what a game shows, straight into a batch."""
+"""ObsBatcher: what a game shows, straight into a batch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from entity_env import (
     VecObs,
 )
 from entity_env.authoring.to_observation import observe
-from entity_env.batching.obs_batcher import ObsWriter
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.obs_batcher import ObsBatcher
+from entity_env.batching.observation_batcher import ObservationBatcher
 from tests.helpers.batches import assert_same, assert_shows, finish
 from tests.helpers.strategies import (
     CALL,
@@ -57,7 +57,7 @@ class Stranger:
 
 def write(obs: Obs, *actions: ActionType[Any]) -> VecObs:
     """Adds one observation, so that its errors come out."""
-    writer = ObsWriter(SCHEMA, where="env {}".format)
+    writer = ObsBatcher(SCHEMA, where="env {}".format)
     writer.add(obs, actions)
     return finish(writer)
 
@@ -65,7 +65,7 @@ def write(obs: Obs, *actions: ActionType[Any]) -> VecObs:
 @FEW
 @given(st.lists(scenes(), max_size=5))
 def test_a_batch_shows_what_the_games_showed(shown: list[Scene]) -> None:
-    writer = ObsWriter(SCHEMA)
+    writer = ObsBatcher(SCHEMA)
     for scene in shown:
         writer.add(scene.obs(), scene.asked)
     assert_shows(finish(writer), shown)
@@ -74,7 +74,7 @@ def test_a_batch_shows_what_the_games_showed(shown: list[Scene]) -> None:
 @FEW
 @given(st.lists(scenes(), max_size=4), st.lists(scenes(), max_size=4))
 def test_a_writer_can_be_used_again(first: list[Scene], second: list[Scene]) -> None:
-    writer = ObsWriter(SCHEMA)
+    writer = ObsBatcher(SCHEMA)
     for shown in (first, second):
         writer.clear()
         for scene in shown:
@@ -85,8 +85,8 @@ def test_a_writer_can_be_used_again(first: list[Scene], second: list[Scene]) -> 
 @FEW
 @given(st.lists(scenes(), max_size=4))
 def test_all_ways_to_write_make_the_same_batch(shown: list[Scene]) -> None:
-    direct, frozen = ObsWriter(SCHEMA), ObsWriter(SCHEMA)
-    stepped = ObservationWriter(SCHEMA.obs_space(), SCHEMA.action_space())
+    direct, frozen = ObsBatcher(SCHEMA), ObsBatcher(SCHEMA)
+    stepped = ObservationBatcher(SCHEMA.obs_space(), SCHEMA.action_space())
     for scene in shown:
         direct.add(scene.obs(), scene.asked)
         frozen.add(scene.obs().frozen(), scene.asked)
@@ -96,7 +96,7 @@ def test_all_ways_to_write_make_the_same_batch(shown: list[Scene]) -> None:
 
 
 def test_a_blank_last_observation_has_nothing_but_its_metrics() -> None:
-    writer = ObsWriter(SCHEMA)
+    writer = ObsBatcher(SCHEMA)
     writer.add(Obs(3).metric("won", 1.0), ())
     writer.add(Obs(3).entities([Food(1.0)]).globals(WORLD), ())
     batch = finish(writer)
@@ -111,7 +111,7 @@ def test_a_blank_last_observation_has_nothing_but_its_metrics() -> None:
 
 
 def test_a_global_entity_without_features_has_a_row() -> None:
-    writer = ObsWriter(Schema((Food,), (Move,)))
+    writer = ObsBatcher(Schema((Food,), (Move,)))
     writer.add(Obs().entities([Food(1.0)]), [CALL.__class__(Move)])
     batch = finish(writer)
     assert batch.features[GLOBAL_ENTITY].values.shape == (1, 0)
@@ -120,13 +120,13 @@ def test_a_global_entity_without_features_has_a_row() -> None:
 
 def test_a_game_that_shows_nothing_can_still_be_asked() -> None:
     schema = Schema((), ())
-    writer = ObsWriter(schema)
+    writer = ObsBatcher(schema)
     writer.add(Obs(), ())
     assert len(finish(writer)) == 1
 
 
 def test_features_stay_until_the_writer_is_cleared() -> None:
-    writer = ObsWriter(SCHEMA)
+    writer = ObsBatcher(SCHEMA)
     writer.add(Obs().entities([Food(1.0)]).globals(WORLD), ())
     features = finish(writer).features["Food"].values
     writer.clear()
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_refused(obs: Obs, actions: list[Any], message: str
 
 
 def test_global_features_without_a_field_are_no_entity() -> None:
-    writer = ObsWriter(Schema((Food,), (), Rock))
+    writer = ObsBatcher(Schema((Food,), (), Rock))
     writer.add(Obs().entities([Food(1.0)]).globals(Rock()), ())
     assert list(finish(writer).features) == ["Food"]
 
@@ -182,14 +182,14 @@ def test_missing_global_features_are_refused() -> None:
 
 def test_undeclared_global_features_are_refused() -> None:
     for actions in ((), (Move,)):
-        writer = ObsWriter(Schema((Food,), actions))
+        writer = ObsBatcher(Schema((Food,), actions))
         with pytest.raises(SchemaError, match="global features World, which were not declared"):
             writer.add(Obs().entities([Food(1.0)]).globals(WORLD), ())
 
 
 @pytest.mark.parametrize("value", [None, "1", [1.0], pytest.param(10**400, id="huge"), 1j])
 def test_what_is_no_number_is_named_with_its_place(value: object) -> None:
-    writer = ObsWriter(SCHEMA, where="env {}".format)
+    writer = ObsBatcher(SCHEMA, where="env {}".format)
     good, bad = Food(1.0), Food(untyped(value))
     writer.add(Obs().entities([good]).globals(WORLD), ())
     writer.add(Obs().entities([good, good, bad]).globals(WORLD), ())
@@ -207,7 +207,7 @@ def test_what_is_no_number_is_found_when_an_array_follows_too() -> None:
 
 
 def test_not_finite_names_the_observation() -> None:
-    writer = ObsWriter(SCHEMA, where="env {}".format)
+    writer = ObsBatcher(SCHEMA, where="env {}".format)
     writer.add(Obs().entities(np.zeros((2, 1)), of=Food).globals(WORLD), ())
     writer.add(Obs().entities(np.array([[0.0], [np.nan]]), of=Food).globals(WORLD), ())
     with pytest.raises(SchemaError, match="env 1: entity Food: feature 'value' of row 1"):
@@ -217,7 +217,7 @@ def test_not_finite_names_the_observation() -> None:
 def test_no_entity_at_all_needs_no_mask() -> None:
     pick = SelectEntity(Food)
     steer = Continuous("steer", low=[0], high=[1])
-    writer = ObsWriter(Schema((Rock, Food), (pick, steer, MOVE)))
+    writer = ObsBatcher(Schema((Rock, Food), (pick, steer, MOVE)))
     writer.add(Obs().actors([]).mask(pick, []).mask(MOVE, []), [pick, steer, MOVE])
     batch = finish(writer)
     assert not batch.is_ready.any()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import ActionType, Categorical, GlobalCategorical, Obs, Schema, SchemaError
-from entity_env.batching.obs_batcher import ObsWriter
+from entity_env.batching.obs_batcher import ObsBatcher
 from tests.helpers.batches import assert_same, finish
 from tests.helpers.strategies import FEW, SCHEMA, Scene, scenes
 
@@ -69,14 +69,14 @@ Asked = tuple[ActionType[Any], ...]
 
 def both(schema: Schema, shown: Sequence[Obs | None], asked: Sequence[Asked]) -> None:
     """Adds observations both ways, twice, and compares what comes of it."""
-    fast, slow = ObsWriter(schema), ObsWriter(schema)
+    fast, slow = ObsBatcher(schema), ObsBatcher(schema)
     for _ in range(2):
         fast.clear()
         slow.clear()
         fast.add_all(shown, asked)
         for obs, wanted in zip(shown, asked, strict=True):
             if obs is None:
-                slow.add_empty()
+                slow.end_row()
             else:
                 slow.add(obs, wanted)
         assert fast.num_rows == slow.num_rows == len(shown)
@@ -137,7 +137,7 @@ class TestEqualsTheLongWay:
         head = Head(1, 1)
         frozen = Obs().actors([head]).frozen()
         head.x = 5
-        writer = ObsWriter(PLAIN)
+        writer = ObsBatcher(PLAIN)
         writer.add_all([frozen, Obs().actors([head])], [(ACT,), (ACT,)])
         assert finish(writer).features["Head"].values.tolist() == [[1, 1], [5, 1]]
 
@@ -157,7 +157,7 @@ class TestWhatCannotBeAdded:
 
     def test_missing_global_features(self) -> None:
         shown = [acting(1).globals(Clock(1)), acting(2)]
-        writer = ObsWriter(TIMED)
+        writer = ObsBatcher(TIMED)
         with pytest.raises(SchemaError, match="an observation has none"):
             writer.add_all(shown, [(ACT,)] * 2)
         assert writer.num_rows == 1
@@ -171,20 +171,20 @@ class TestWhatCannotBeAdded:
     def refused(
         self, shown: Sequence[Obs | None], row: int, message: str, asked: ActionType[Any]
     ) -> None:
-        writer = ObsWriter(PLAIN)
+        writer = ObsBatcher(PLAIN)
         with pytest.raises(SchemaError, match=message):
             writer.add_all(shown, [(asked,)] * len(shown))
         assert writer.num_rows == row
 
     def test_a_value_that_is_no_number_is_named_with_its_row(self) -> None:
         shown = [of(1, food=[0.5]), of(2, 3), of(4, food=[0.5, "x"])]  # type: ignore[list-item]
-        writer = ObsWriter(PLAIN, where="env {}".format)
+        writer = ObsBatcher(PLAIN, where="env {}".format)
         writer.add_all(shown, [(ASK,)] * 3)
         with pytest.raises(SchemaError, match=r"env 2: entity Food: feature 'x' of row 1"):
             finish(writer)
 
     def test_a_writer_goes_on_after_an_error(self) -> None:
-        writer = ObsWriter(PLAIN)
+        writer = ObsBatcher(PLAIN)
         with pytest.raises(SchemaError):
             writer.add_all([acting(1), acting(2, food=[1]), of(3)], [(ACT,)] * 3)
         writer.clear()

@@ -1,4 +1,4 @@
-"""ObservationWriter: observations of stepped environments, into a batch."""
+"""ObservationBatcher: observations of stepped environments, into a batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from entity_env import (
     VecObs,
     questions,
 )
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import Asked
 from tests.helpers.batches import finish
 from tests.helpers.strategies import action_spaces, obs_spaces, observations, untyped
@@ -55,7 +55,7 @@ def observation(**changes: Any) -> Observation:  # noqa: ANN401
 
 
 def write(*shown: Observation, ask: bool = True) -> VecObs:
-    writer = ObservationWriter(SPACE, ACTIONS, where="env {}".format)
+    writer = ObservationBatcher(SPACE, ACTIONS, where="env {}".format)
     for one in shown:
         writer.add(one, ask=ask)
     return finish(writer)
@@ -99,7 +99,7 @@ def test_a_batch_shows_what_the_observations_hold(data: st.DataObject) -> None:
     obs_space, action_space = data.draw(obs_spaces()), data.draw(action_spaces())
     one_form = observations(obs_space, action_space).flatmap(lambda one: forms_of(one, obs_space))
     shown = data.draw(st.lists(one_form, max_size=3))
-    writer = ObservationWriter(obs_space, action_space)
+    writer = ObservationBatcher(obs_space, action_space)
     for one in shown:
         writer.add(one)
     assert_knows_who_was_asked(writer, shown)
@@ -120,7 +120,7 @@ def test_a_batch_shows_what_the_observations_hold(data: st.DataObject) -> None:
     assert set(batch.visible) == hidden
 
 
-def assert_knows_who_was_asked(writer: ObservationWriter, shown: Sequence[Observation]) -> None:
+def assert_knows_who_was_asked(writer: ObservationBatcher, shown: Sequence[Observation]) -> None:
     """The ids are those of the plain questions, those of the last batch stay when it is cleared."""
     action_space = {name: where.space for name, where in writer.layout.actions.items()}
     expected: dict[str, list[Asked]] = {name: [] for name in action_space}
@@ -260,7 +260,7 @@ def test_a_last_observation_needs_no_ids() -> None:
 
 
 def test_those_who_were_asked_stay_known_when_the_batch_is_cleared() -> None:
-    writer = ObservationWriter(SPACE, ACTIONS)
+    writer = ObservationBatcher(SPACE, ACTIONS)
     mask = CategoricalActionMask(actor_ids=[("B", 0), "b", "a"])
     writer.add(observation(ids={"A": ["a", "b"]}, actions={"move": mask}))
     asked = writer.asked["move"]
@@ -283,13 +283,13 @@ def test_neighbours_act_as_one_group() -> None:
 
 
 def test_global_features_that_nobody_declared_are_refused() -> None:
-    writer = ObservationWriter(ObsSpace([], {"A": Entity(["x", "y"])}), {})
+    writer = ObservationBatcher(ObsSpace([], {"A": Entity(["x", "y"])}), {})
     with pytest.raises(SchemaError, match="1 global features, expected 0"):
         writer.add(observation(features={}))
 
 
 def test_spaces_of_nothing_are_named() -> None:
-    writer = ObservationWriter(ObsSpace(), {})
+    writer = ObservationBatcher(ObsSpace(), {})
     with pytest.raises(SchemaError, match="which has none"):
         writer.add(Observation(reward=0.0, features={"A": [[1]]}))
     with pytest.raises(SchemaError, match="which has none"):

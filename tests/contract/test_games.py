@@ -16,7 +16,7 @@ import pytest
 import entity_env
 from entity_env import Action, Episode, Game, Obs, Observation, Turn, games
 from entity_env.agents import PolicyAgent, RandomAgent
-from entity_env.batching.obs_batcher import ObsWriter
+from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.spaces import ActionName
 from entity_env.games import GAMES
 from tests.project.layout import Source, imports
@@ -111,7 +111,7 @@ class Witness(RandomAgent):
     def __init__(self, game: Game, seed: int) -> None:
         super().__init__(seed)
         self.game = game
-        self.writer = ObsWriter(game.schema)
+        self.writer = ObsBatcher(game.schema)
         self.observations: list[Observation] = []
 
     def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more

@@ -16,7 +16,7 @@ from entity_env import (
     VecObs,
     VecSelectEntityActionMask,
 )
-from entity_env.batching.entity_buffer import BatchWriter
+from entity_env.batching.entity_buffer import Batcher
 from entity_env.core.vec_obs import VecActionMask
 from tests.helpers.strategies import (
     ACTIONS,
@@ -34,7 +34,7 @@ CLASSES: tuple[type, ...] = (Snake, Food, Rock)
 """What the scenes show, in the order of the observation space."""
 
 
-def finish(writer: BatchWriter) -> VecObs:
+def finish(writer: Batcher) -> VecObs:
     """The batch that a writer gathered, with rewards of 0."""
     num_rows = writer.num_rows
     return writer.finish(

@@ -32,7 +32,7 @@ from entity_env import (
     questions,
 )
 from entity_env.agents import random_action, random_actions
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from tests.helpers.batches import finish
 from tests.helpers.strategies import untyped
 
@@ -56,7 +56,7 @@ def shown(actions: Mapping[str, ActionMask], **changes: object) -> Observation:
 
 
 def batch_of(*observations: Observation) -> VecObs:
-    writer = ObservationWriter(SPACE, ACTIONS)
+    writer = ObservationBatcher(SPACE, ACTIONS)
     for observation in observations:
         writer.add(observation)
     return finish(writer)

@@ -30,7 +30,7 @@ from entity_env import (
     VecObs,
     VecSelectEntityActionMask,
 )
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.interop.gymnasium.padded import (
     IllegalActions,
     PaddedActions,
@@ -71,7 +71,7 @@ def shown(counts: Counts, **changes: Any) -> Observation:  # noqa: ANN401
 def batch_of(
     observations: Sequence[Observation], actions: Mapping[str, ActionSpace], space: ObsSpace = SPACE
 ) -> VecObs:
-    writer = ObservationWriter(space, actions)
+    writer = ObservationBatcher(space, actions)
     for one in observations:
         writer.add(one)
     return finish(writer)

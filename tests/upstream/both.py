@@ -16,7 +16,7 @@ from entity_env.agents import random_action
 from entity_env.agents.rogue_net import NumpyNet, RogueNet, Weights
 from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.interop.entity_gym import from_entity_gym
 from tests.helpers.batches import finish
 from tests.upstream.enn import real_outputs
@@ -77,7 +77,7 @@ def observations(
 
 def our_answers(weights: Weights, shown: Sequence[Observation]) -> Iterator[tuple[str, Answers]]:
     """What our networks say, in numpy and in torch."""
-    writer = ObservationWriter(weights.obs_space, weights.action_space)
+    writer = ObservationBatcher(weights.obs_space, weights.action_space)
     for observation in shown:
         writer.add(observation)
     batch = finish(writer)

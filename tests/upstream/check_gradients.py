@@ -24,7 +24,7 @@ from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.rollout_buffer import FrozenDecisions
 from entity_env.agents.ppo.update import Batch, minibatch_loss
 from entity_env.agents.rogue_net import ObsBatch, RogueNet, RogueNetConfig, write_enn_checkpoint
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.ragged import RaggedArray
 from entity_env.interop.entity_gym import from_entity_gym
 from tests.helpers.batches import finish
@@ -48,7 +48,7 @@ def test_loss_and_gradients_are_the_same(name: str, spread: float, tmp_path: Pat
     # Copies: some games go on changing the lists that they have shown.
     shown = [deepcopy(pair) for pair in both.observations(SINGLE[name], 160) if not pair[0].done]
     net = drawn(SINGLE[name], spread)
-    writer = ObservationWriter(net.obs_space, net.action_space)
+    writer = ObservationBatcher(net.obs_space, net.action_space)
     for observation, _ in shown:
         writer.add(observation)
     obs = finish(writer)

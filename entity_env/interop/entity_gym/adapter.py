@@ -11,7 +11,7 @@ import entity_gym.env as theirs
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.batching.adapter import Dialect
+from entity_env.batching.adapter import Adapter
 from entity_env.core.action_request import Asked, require_one_an_actor, selected, shares
 from entity_env.core.observation import (
     ActionMask,
@@ -127,7 +127,7 @@ def _flags(obs: Any) -> tuple[bool, bool]:  # noqa: ANN401 - entity-gym ships no
     return bool(obs.done), False
 
 
-THEIRS: Final = Dialect(
+THEIRS: Final = Adapter(
     observation=our_observation,
     flags=_flags,
     masks={

@@ -10,7 +10,7 @@ import entity_gym.env as theirs
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.batching.adapter import Dialect, ForeignEnvironment
+from entity_env.batching.adapter import AdaptedEnvironment, Adapter
 from entity_env.core.environment import Environment
 from entity_env.core.observation import (
     Action,
@@ -49,14 +49,14 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
         SchemaError: not an environment of entity-gym; for a function, when it is called.
     """
     if isinstance(source, theirs.Environment):
-        return EnvironmentOfTheirs(source)
+        return EntityGymWrapper(source)
     is_other = isinstance(source, type) and not issubclass(source, theirs.Environment)
     if is_other or not callable(source):
         raise _no_environment(source)
     return partial(_made, source)
 
 
-class EnvironmentOfTheirs(ForeignEnvironment):
+class EntityGymWrapper(AdaptedEnvironment):
     """Wraps an `entity_gym.env.Environment`, with the same rows, ids, masks and metrics."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - entity-gym ships no types
@@ -71,7 +71,7 @@ class EnvironmentOfTheirs(ForeignEnvironment):
         self._is_closed = False
 
     @property
-    def dialect(self) -> Dialect:
+    def adapter(self) -> Adapter:
         return THEIRS
 
     @property
@@ -120,11 +120,11 @@ class EnvironmentOfTheirs(ForeignEnvironment):
 
 def _made(
     make: Callable[..., object], *arguments: object, **settings: object
-) -> EnvironmentOfTheirs:
+) -> EntityGymWrapper:
     env = make(*arguments, **settings)
     if not isinstance(env, theirs.Environment):
         raise _no_environment(env)
-    return EnvironmentOfTheirs(env)
+    return EntityGymWrapper(env)
 
 
 def _no_environment(source: object) -> SchemaError:

@@ -17,7 +17,7 @@ from entity_env.authoring.game_traceback import (
     text_of,
 )
 from entity_env.authoring.step_timeout import GameHangs
-from entity_env.batching.entity_buffer import BatchWriter
+from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import Run
@@ -61,8 +61,8 @@ class LocalBatch(ABC):
 
     def __init__(
         self,
-        writer: BatchWriter,
-        final_writer: BatchWriter,
+        writer: Batcher,
+        final_writer: Batcher,
         num_envs: int,
         num_agents: int,
         autoreset: Autoreset,

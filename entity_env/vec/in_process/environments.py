@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from entity_env.batching.adapter import OURS, games_of
-from entity_env.batching.observation_batcher import BulkWriter
+from entity_env.batching.adapter import OURS, unwrap_all
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import Asked
 from entity_env.core.environment import Environment
 from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
@@ -45,21 +45,21 @@ class EnvironmentBatch(LocalBatch):
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
         # What cannot be translated is a reason to begin anew, and must be found out at once.
-        games, dialect = games_of(self._envs) if on_error == "raise" else (self._envs, OURS)
-        writer = BulkWriter(*spaces, self._name_row, dialect)
-        final_writer = BulkWriter(*spaces, self._where_of_end, dialect)
+        games, adapter = unwrap_all(self._envs) if on_error == "raise" else (self._envs, OURS)
+        writer = ObservationBatcher(*spaces, self._name_row, adapter)
+        final_writer = ObservationBatcher(*spaces, self._where_of_end, adapter)
         super().__init__(writer, final_writer, num_envs, 1, autoreset, on_error, first_env, [])
         self._spaces = spaces
         self._games: Sequence[Any] = games
         """What is stepped: the environments, or those that they stand for."""
-        self._dialect = dialect
+        self._adapter = adapter
         self._ends = EndedColumns(first_env)
         self._last: list[Any] = []
         """Last observations that are still to be added, with autoreset "same_step"."""
         self._observation_writer = writer
         self._observation_final_writer = final_writer
         self._shown: list[Any] = [Observation(reward=0.0)] * num_envs
-        """What each environment showed last, in its own dialect."""
+        """What each environment showed last, in its own adapter."""
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
         self._seeds = [EpisodeSeeds(0, first_env + i) for i in range(num_envs)]
         self._ledgers = [_Ledger() for _ in range(num_envs)]
@@ -171,9 +171,9 @@ class EnvironmentBatch(LocalBatch):
         self._add_rows(first, shown)
 
     def _add_rows(self, first: int, shown: Sequence[Any]) -> None:
-        if self._observation_writer.add_alike(shown):
+        if self._observation_writer.collate(shown):
             return
-        add, as_ours = self._observation_writer.add, self._dialect.observation
+        add, as_ours = self._observation_writer.add, self._adapter.observation
         current, failed = self.current, self.current[0]
         for env_id, observation in enumerate(shown, first):
             current[0] = env_id
@@ -183,8 +183,8 @@ class EnvironmentBatch(LocalBatch):
     def _add_last(self) -> None:
         """Adds the last observations that are still to be added."""
         last, self._last = self._last, []
-        writer, as_ours = self._observation_final_writer, self._dialect.observation
-        if writer.add_alike(last, ask=False):
+        writer, as_ours = self._observation_final_writer, self._adapter.observation
+        if writer.collate(last, ask=False):
             return
         for i, observation in enumerate(last):
             try:
@@ -230,7 +230,7 @@ class EnvironmentBatch(LocalBatch):
             _require_reward(observation)
         ledger.is_over = True
         ledger.is_playing = False
-        terminated, truncated = self._dialect.flags(observation)
+        terminated, truncated = self._adapter.flags(observation)
         numbers = ledger.length, terminated, truncated, ledger.seed, ledger.number
         self._ends.add(env_id, numbers, (ledger.reward, reward), dict(observation.metrics))
         if self.autoreset == "same_step":
@@ -239,7 +239,7 @@ class EnvironmentBatch(LocalBatch):
     def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
         asked = self._observation_writer.asked
         actions = {
-            name: self._dialect.actions(name, space, asked[name], values[name])
+            name: self._adapter.actions(name, space, asked[name], values[name])
             for name, space in self._spaces[1].items()
         }
         self._answers = _answers(self.num_envs, asked, actions)
@@ -251,12 +251,12 @@ class EnvironmentBatch(LocalBatch):
         self._rewards.append(observation.reward if goes_on else 0.0)
         if self._last:
             self._add_last()
-        self._observation_writer.add(self._dialect.observation(observation), ask=not is_over)
+        self._observation_writer.add(self._adapter.observation(observation), ask=not is_over)
         self._has_acted[env_id] = False
 
     def _shown_end(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
         if self.is_over(env_id):
-            yield env_id, *self._dialect.flags(self._shown[env_id])
+            yield env_id, *self._adapter.flags(self._shown[env_id])
 
     def _lose(self, env_id: int) -> Iterator[Episode]:
         ledger = self._ledgers[env_id]
@@ -279,7 +279,7 @@ class EnvironmentBatch(LocalBatch):
         return {"seed": seed, "episode": ledger.number, "step": ledger.length}
 
 
-def _require_reward(observation: Any) -> None:  # noqa: ANN401 - in any dialect
+def _require_reward(observation: Any) -> None:  # noqa: ANN401 - in any adapter
     """Checks that what an observation earned is a number, if it has a reward at all.
 
     Raises:

@@ -17,7 +17,7 @@ from entity_env.authoring.action_type import ActionType, Categorical, GlobalCate
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
 from entity_env.authoring.obs import Obs, answer_to
-from entity_env.batching.obs_batcher import ObsWriter
+from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
@@ -43,8 +43,8 @@ class GameBatch(LocalBatch):
     ) -> None:
         num_agents = game.num_agents
         ended: list[Ended] = []
-        writer = ObsWriter(game.schema, self._name_row)
-        final_writer = ObsWriter(game.schema, self._where_of_end)
+        writer = ObsBatcher(game.schema, self._name_row)
+        final_writer = ObsBatcher(game.schema, self._where_of_end)
         super().__init__(
             writer, final_writer, num_envs, num_agents, autoreset, on_error, first_env, ended
         )
@@ -260,7 +260,7 @@ def _row_of(first_env: int, num_agents: int, episode: Episode) -> int:
 
 def _write(
     ended: list[Ended],
-    writer: ObsWriter,
+    writer: ObsBatcher,
     row_of: Callable[[Episode], int],
     agent: TrainAgent,
     obs: Obs,

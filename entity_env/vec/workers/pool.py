@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.channels.channel import Transport
-from entity_env.batching.frame import FrameLayout, gather
+from entity_env.batching.frame import FrameLayout, concat_frames
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
@@ -432,7 +432,7 @@ class Workers:
             truncated = np.concatenate([step.truncated for step in steps])
             is_over = np.concatenate([step.is_over for step in steps])
         together = BatchStep(
-            gather(self._layout, [step.frame for step in steps], lengths),
+            concat_frames(self._layout, [step.frame for step in steps], lengths),
             reward,
             terminated,
             truncated,
@@ -448,7 +448,7 @@ class Workers:
         finals = [step.final for step in steps if step.final is not None]
         if finals:
             lengths = np.concatenate([final.lengths for final in finals], axis=1)
-            together.final = gather(self._layout, finals, lengths)
+            together.final = concat_frames(self._layout, finals, lengths)
         return together
 
 

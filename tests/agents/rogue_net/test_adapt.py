@@ -32,7 +32,7 @@ from entity_env.agents.rogue_net.batch_layout import ObsBatch
 from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.rogue_net.weights import expected_tensors
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.cli import main
 from entity_env.core.observation import (
     ActionMask,
@@ -385,7 +385,7 @@ def test_rows_that_do_not_fit_are_told() -> None:
 
 
 def batch_of(spaces: Spaces, observations: list[Observation]) -> VecObs:
-    writer = ObservationWriter(*spaces)
+    writer = ObservationBatcher(*spaces)
     for observation in observations:
         writer.add(observation)
     flags, index = np.zeros(len(observations), np.bool_), np.zeros(len(observations), np.int64)

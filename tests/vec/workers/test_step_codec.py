@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_array_equal
 
 from entity_env import Entity, Episode, Metric, ObsSpace
-from entity_env.batching.entity_buffer import BatchWriter
-from entity_env.batching.frame import FrameLayout, LocalMemory, gather
-from entity_env.batching.obs_batcher import ObsWriter
+from entity_env.batching.entity_buffer import Batcher
+from entity_env.batching.frame import FrameLayout, LocalMemory, concat_frames
+from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.errors import ClosedError
 from entity_env.vec.episode_stats import Ended, Endings
 from entity_env.vec.step import BatchStep, LocalStepMemory, StepMemory
@@ -73,14 +73,14 @@ class Told:
 steps = st.composite(Told)
 
 
-def gathered(scenes: Sequence[Scene], *, ask: bool = True) -> ObsWriter:
-    writer = ObsWriter(SCHEMA, "env {}".format)
+def gathered(scenes: Sequence[Scene], *, ask: bool = True) -> ObsBatcher:
+    writer = ObsBatcher(SCHEMA, "env {}".format)
     for scene in scenes:
         writer.add(scene.obs(), scene.asked if ask else ())
     return writer
 
 
-LAYOUT = BatchWriter(SCHEMA.obs_space(), SCHEMA.action_space()).layout
+LAYOUT = Batcher(SCHEMA.obs_space(), SCHEMA.action_space()).layout
 
 
 @contextmanager
@@ -181,7 +181,7 @@ THINGS = FrameLayout(ObsSpace([], {"Thing": Entity(["x"])}), {})
 
 def thing_step(memory: StepMemory, counts: Sequence[int], value: float) -> BatchStep:
     """As many entities as said, all of one value."""
-    writer = BatchWriter(ObsSpace([], {"Thing": Entity(["x"])}), {})
+    writer = Batcher(ObsSpace([], {"Thing": Entity(["x"])}), {})
     for count in counts:
         writer.buffers["Thing"].append(np.full((count, 1), value, dtype=np.float32))
         writer.end_row()
@@ -273,7 +273,7 @@ def test_batches_side_by_side_are_the_batch_made_at_once(parts: list[list[Scene]
     """Also where nobody acts in some of them, or where only some hide or forbid something."""
     frames = [gathered(part).write(LocalMemory()) for part in parts]
     lengths = np.concatenate([frame.lengths for frame in frames], axis=1)
-    together = gather(LAYOUT, frames, lengths)
+    together = concat_frames(LAYOUT, frames, lengths)
     whole = gathered([scene for part in parts for scene in part]).write(LocalMemory())
     assert_array_equal(together.lengths, whole.lengths)
     for slot in LAYOUT.slots:

@@ -25,7 +25,7 @@ from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.numpy_net.single_observation import Asked, One, OneReader
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace
 from entity_env.core.vec_obs import VecActions
@@ -75,7 +75,7 @@ class NumpyAgent(TrainedAgent):
         self.weights = weights
         self._rng = np.random.default_rng(seed)
         self._reader = OneReader(obs_space, action_space)
-        self._writer = ObservationWriter(obs_space, action_space, "the observation".format)
+        self._writer = ObservationBatcher(obs_space, action_space, "the observation".format)
 
     @classmethod
     def load(

@@ -18,7 +18,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     tempered,
 )
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.batching.observation_batcher import ObservationWriter
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import VecActions, VecObs
@@ -62,7 +62,7 @@ class NeuralAgent(TrainedAgent):
             self._generator.seed()
         else:
             self._generator.manual_seed(seed)
-        self._writer = ObservationWriter(net.obs_space, net.action_space, "the observation".format)
+        self._writer = ObservationBatcher(net.obs_space, net.action_space, "the observation".format)
 
     @classmethod
     def load(
