@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -30,38 +29,16 @@ class _Program(click.Group):
     Failures of the machine have exit code 1: an unreadable file, a full disk, no memory.
     """
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: object,
-    ) -> NoReturn:
+    def main(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ANN401 - as click's
         """Runs a command line and exits the process."""
         for stream in (sys.stdout, sys.stderr):  # file names need not be valid text
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
-        raise SystemExit(self._run(args, prog_name, complete_var, windows_expand_args, extra))
+        raise SystemExit(self._run(*args, **{**options, "standalone_mode": False}))
 
-    def _run(
-        self,
-        args: Sequence[str] | None,
-        prog_name: str | None,
-        complete_var: str | None,
-        windows_expand_args: bool,
-        extra: Mapping[str, Any],
-    ) -> int:
+    def _run(self, *args: Any, **options: Any) -> int:  # noqa: ANN401 - as click's
         try:
-            code = super().main(
-                args,
-                prog_name,
-                complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                **extra,
-            )
+            code = super().main(*args, **options)
             return code if isinstance(code, int) else 0
         except click.ClickException as error:
             return _refuse(error.format_message())

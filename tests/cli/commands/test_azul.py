@@ -21,7 +21,7 @@ from rich.console import Console
 from entity_env import UsageError
 from entity_env.agents import RandomAgent as RandomEntities
 from entity_env.cli import main
-from entity_env.cli.commands.match import match_json, match_table, run_match, split_names
+from entity_env.cli.commands.eval import match_json, match_table, run_match, split_names
 from entity_env.cli.commands.play import describe_result, play_azul
 from entity_env.cli.display.azul_view import AzulPrompt, AzulView, shown_names
 from entity_env.cli.display.console import ProgressBar

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -160,13 +159,6 @@ class TestCaptureGoal:
 
 
 class TestGame:
-    def test_the_command_line_loads_no_torch_for_it(self) -> None:
-        script = "import sys, entity_env.cli; print('torch' in sys.modules)"
-        done = subprocess.run(
-            [sys.executable, "-c", script], text=True, stdout=subprocess.PIPE, check=True
-        )
-        assert done.stdout == "False\n"
-
     def test_plays_without_a_goal_for_nothing(self, rom: Path) -> None:
         game = pixel_rom.with_settings(rom=str(rom), max_episode_steps=5)
         first, second = game.run(RandomAgent(1), episodes=2)
