@@ -498,7 +498,7 @@ def test_calls_in_the_wrong_order() -> None:
     env = AzulAECEnv(2, max_turns=1)
     env.reset(seed=1)
     env.step(sampled(env, np.random.default_rng(0)))
-    with pytest.raises(SchemaError, match="the episode of player_0 is over: its action must be None"):
+    with pytest.raises(SchemaError, match="of player_0 is over: its action must be None"):
         env.step(0)
     env.step(None)
     env.step(None)
