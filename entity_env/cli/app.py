@@ -1,4 +1,4 @@
-"""The program `entity-env`: its commands, and what becomes of their errors."""
+"""The program `entity-env`: its commands, and how their errors are reported."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
 from entity_env.cli.commands.bench import bench
 from entity_env.cli.commands.capture_goal import capture_goal
-from entity_env.cli.commands.doctor import doctor
 from entity_env.cli.commands.eval import evaluate
-from entity_env.cli.commands.export import export
-from entity_env.cli.commands.games import list_games
+from entity_env.cli.commands.info import doctor, list_games
 from entity_env.cli.commands.play import play
-from entity_env.cli.commands.train import train
-from entity_env.cli.error_messages import GameFailed
+from entity_env.cli.commands.train import export, train
+from entity_env.cli.load_game import GameFailed
 from entity_env.errors import EntityEnvError, TrainingDivergedError
 
 _FAILED, _MISUSED = 1, 2
@@ -27,44 +24,21 @@ _INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 class _Program(click.Group):
-    """Reports whatever a user did wrong in one line on stderr, with exit code 2.
+    """Reports errors in one line on stderr: mistakes of the user with exit code 2.
 
-    What the machine refuses is one line, too, with exit code 1: a file that cannot be read or
-    written, a disk or a memory that is full.
+    Failures of the machine have exit code 1: an unreadable file, a full disk, no memory.
     """
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: object,
-    ) -> NoReturn:
+    def main(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ANN401 - as click's
         """Runs a command line and exits the process."""
-        for stream in (sys.stdout, sys.stderr):  # names of files may be no text
+        for stream in (sys.stdout, sys.stderr):  # file names need not be valid text
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
-        raise SystemExit(self._run(args, prog_name, complete_var, windows_expand_args, extra))
+        raise SystemExit(self._run(*args, **{**options, "standalone_mode": False}))
 
-    def _run(
-        self,
-        args: Sequence[str] | None,
-        prog_name: str | None,
-        complete_var: str | None,
-        windows_expand_args: bool,
-        extra: Mapping[str, Any],
-    ) -> int:
+    def _run(self, *args: Any, **options: Any) -> int:  # noqa: ANN401 - as click's
         try:
-            code = super().main(
-                args,
-                prog_name,
-                complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                **extra,
-            )
+            code = super().main(*args, **options)
             return code if isinstance(code, int) else 0
         except click.ClickException as error:
             return _refuse(error.format_message())
@@ -93,10 +67,10 @@ class _Program(click.Group):
 @click.version_option(package_name="entity-env", prog_name="entity-env")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Play, train and evaluate games that own their loop.
+    """Play, train and evaluate games.
 
-    GAME is the name of a game (see `entity-env games`) or a file of yours: my_game.py, or
-    my_game.py:name when it holds several.
+    GAME is the name of a game (see `entity-env games`) or a Python file: my_game.py, or
+    my_game.py:name if the file defines several.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -108,14 +82,14 @@ def _refuse(message: str, code: int = _MISUSED) -> int:
 
 
 def _drop_output() -> None:
-    """Where stdout cannot be written, Python would try and complain once more at its end."""
+    """Redirects an unwritable stdout, which Python would report once more at exit."""
     try:
         sys.stdout.flush()
     except (OSError, AttributeError):  # a full disk; no stdout at all
         with contextlib.suppress(OSError, AttributeError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stdout.fileno())
+            os.close(null)
 
 
 for command in (list_games, play, train, evaluate, export, bench, capture_goal, doctor):

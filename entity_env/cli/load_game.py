@@ -1,44 +1,69 @@
-"""Finds what a user named: games by name or file, settings, agents."""
+"""Games that a user named: found by name or file, copied many times, and their errors."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 from entity_env.authoring.game import Game
-from entity_env.cli.error_messages import GameFailed, trace_from
-from entity_env.errors import EntityEnvError, UsageError
+from entity_env.core.validation import has_numba
+from entity_env.errors import (
+    CheckpointError,
+    EntityEnvError,
+    MissingExtraError,
+    UsageError,
+    WorkerError,
+)
 from entity_env.games import BATCH_GAMES, GAMES
+from entity_env.games.azul import AzulTables, azul
+from entity_env.vec import VecEnv
+from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from entity_env.vec.in_process.base import OnError
 
 NAMED: Mapping[str, Game] = {**GAMES, **{name: each.game for name, each in BATCH_GAMES.items()}}
 """Every game that needs no file, by name."""
+
+
+class GameFailed(Exception):
+    """A game's own code raised; `trace` is its traceback, from the game's first frame on."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+        self.trace = trace
 
 
 class _GameLoader(SourceFileLoader):
     """Marks modules that came from a file on the command line."""
 
 
-def find_game(name: str, settings: Sequence[str] = ()) -> Game:
-    """The game of that name or file, with settings as `board_size=6`.
+# ------------------------------------------------------------------ by name or file
+
+
+def load_game(name: str, settings: Sequence[str] = ()) -> Game:
+    """The game of a name or file, with settings such as `board_size=6`.
 
     Raises:
-        UsageError: there is no such game or setting.
+        UsageError: no such game or setting.
         GameFailed: the file raises when it is loaded.
     """
     try:
         game = _game_of_file(name) if _is_file(name) else _game_of_name(name)
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
+    except OSError as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
     return game.with_settings(**_parse_settings(settings))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean snake?" for a name that is nearly one of those known, else ""."""
+    """ "; did you mean snake?" for a name that is close to a known one, else ""."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -52,18 +77,15 @@ def _game_of_name(name: str) -> Game:
         return NAMED[name]
     if Path(f"{name}.py").is_file():
         raise UsageError(f"no game {name!r}; did you mean the file {name}.py?")
-    hint = nearest(name, NAMED)
-    raise UsageError(
-        f"no game {name!r}{hint or '; there are ' + ', '.join(NAMED)}"
-        + ("" if hint else ", or a file of yours: path/to/file.py")
-    )
+    games = f"; there are {', '.join(NAMED)}, or a file of yours: path/to/file.py"
+    raise UsageError(f"no game {name!r}{nearest(name, NAMED) or games}")
 
 
 def _game_of_file(name: str) -> Game:
     path, separator, wanted = name.rpartition(":")
     if not separator or not path.endswith(".py"):
         path, wanted = name, ""
-    games = _games_in(_load(Path(path)))
+    games = _games_in(_load_module(Path(path)))
     if not games:
         raise UsageError(f"{path} holds no game: make one at its top level, game = Game(play, ...)")
     if wanted:
@@ -79,13 +101,13 @@ def _game_of_file(name: str) -> Game:
 
 
 def _games_in(module: ModuleType) -> Mapping[str, Game]:
-    """The games of a file; those that it imports count only when it makes none of its own."""
+    """The games of a file; imported ones only if the file defines none."""
     games = {name: value for name, value in vars(module).items() if isinstance(value, Game)}
     own = {name: g for name, g in games.items() if g.play.__module__ == module.__name__}
     return own or games
 
 
-def _load(path: Path) -> ModuleType:
+def _load_module(path: Path) -> ModuleType:
     if not path.is_file():
         files = [str(path.parent / file.name) for file in path.parent.glob("*.py")]
         raise UsageError(f"no file {path}{nearest(str(path), files)}")
@@ -102,37 +124,30 @@ def _load(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        raise _unloadable(path, file, error) from error
+        raise _load_error(path, file, error) from error
     return module
 
 
 def _module_name(stem: str) -> str:
-    """The name of the file, unless that would hide a module which is loaded already."""
+    """The name of the file, unless it would hide a module that is loaded already."""
     loaded = sys.modules.get(stem)
-    is_ours = isinstance(getattr(loaded, "__loader__", None), _GameLoader)
-    return stem if loaded is None or is_ours else f"{stem}_game"
+    is_game = isinstance(getattr(loaded, "__loader__", None), _GameLoader)
+    return stem if loaded is None or is_game else f"{stem}_game"
 
 
-def _unloadable(path: Path, file: str, error: BaseException) -> BaseException:
-    """What to raise for a file that cannot be loaded."""
+def _load_error(path: Path, file: str, error: BaseException) -> BaseException:
+    """The error to raise for a file that raised `error` when it was loaded."""
     match error:
         case SyntaxError(filename=filename) if filename == file:
             return UsageError(f"{path}, line {error.lineno}: {error.msg}")
         case EntityEnvError():
-            return UsageError(f"{path}, line {_line_in(error, file)}: {error}")
+            trace = _first_frame(error, file)
+            return UsageError(f"{path}, line {trace.tb_lineno if trace else None}: {error}")
         case Exception():
             return GameFailed(trace_from(error, file) or f"{path}: {error!r}\n")
         case SystemExit():
             return UsageError(f"{path} ends the program when it is loaded: sys.exit({error.code})")
     return error
-
-
-def _line_in(error: BaseException, file: str) -> int | None:
-    """The line of a file that an error went through first."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != file:
-        trace = trace.tb_next
-    return trace.tb_lineno if trace is not None else None
 
 
 def _parse_settings(settings: Sequence[str]) -> dict[str, str]:
@@ -143,3 +158,95 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--set needs name=value, got {setting!r}")
         parsed[name] = value
     return parsed
+
+
+# ------------------------------------------------------------------ many copies
+
+
+def is_batch(game: Game) -> bool:
+    """Whether the copies of a game are a batch environment."""
+    found = BATCH_GAMES.get(game.name)
+    return found is not None and found.game.play is game.play
+
+
+def make_vec_env(
+    game: Game,
+    num_envs: int,
+    num_workers: int = 0,
+    step_timeout_s: float | None = None,
+    on_error: OnError = "raise",
+) -> VecEnv:
+    """Copies of a game with its settings: a `BatchVecEnv` where there is one, else a `VecEnv`."""
+    if not is_batch(game):
+        return VecEnv(game, num_envs, num_workers, step_timeout_s=step_timeout_s, on_error=on_error)
+    # Without timeout: batch environments are the package's own, and compile for a long time.
+    game.require_settings()
+    batch = partial(BATCH_GAMES[game.name].batch, **game.settings)
+    return BatchVecEnv(batch, num_envs, num_workers)
+
+
+def has_self_play(game: Game) -> bool:
+    """Whether an agent is trained in self-play environments: Azul for two players, compiled."""
+    is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
+    return game.play is azul.play and is_whole and has_numba()
+
+
+def make_training_env(
+    game: Game,
+    num_envs: int,
+    num_workers: int = 0,
+    step_timeout_s: float | None = None,
+    on_error: OnError = "raise",
+) -> VecEnv | AzulTables:
+    """As `make_vec_env`, but self-play environments where there are any, without workers."""
+    if num_workers == 0 and has_self_play(game):
+        return AzulTables(num_envs)
+    return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error)
+
+
+# ------------------------------------------------------------------ errors of a game
+
+
+@contextmanager
+def game_errors(game: Game) -> Iterator[None]:
+    """Raises `GameFailed` for errors whose traceback passes through the file of the game.
+
+    Errors that say what to type instead, and those without such a frame, pass unchanged.
+    """
+    try:
+        yield
+    except (UsageError, CheckpointError, MissingExtraError):
+        raise
+    except WorkerError as error:
+        cause = error.__cause__
+        trace = trace_from(cause, _file_of(game)) if isinstance(cause, Exception) else None
+        env = str(error).partition("\n")[0]
+        raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{env}\n") from error
+    except Exception as error:
+        trace = trace_from(error, _file_of(game))
+        if trace is None:
+            raise
+        raise GameFailed(trace) from error
+
+
+def trace_from(error: BaseException, file: str) -> str | None:
+    """The traceback from the first frame in `file` on; None without such a frame."""
+    trace = _first_frame(error, file)
+    if trace is None:
+        return None
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _first_frame(error: BaseException, file: str) -> TracebackType | None:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+        trace = trace.tb_next
+    return trace
+
+
+def _file_of(game: Game) -> str:
+    play = inspect.unwrap(game.play)
+    try:
+        return inspect.getfile(play)
+    except TypeError:  # an instance with __call__
+        return inspect.getfile(type(play))

@@ -6,22 +6,24 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Final, TypeVar, cast, get_args
+from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, cast, get_args
 
 import click
 
+from entity_env.cli.players import AgentLoader
 from entity_env.vec.in_process.base import OnError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class FiniteRange(click.FloatRange):
-    """A finite number within bounds; plain ranges let NaN pass, and infinities where none is."""
-
-    name = "float"
+class FiniteFloat(click.types.FloatParamType):
+    """A finite number; click's own floats may be NaN or infinite."""
 
     def convert(
-        self, value: float, param: click.Parameter | None, ctx: click.Context | None
+        self,
+        value: SupportsFloat | SupportsIndex,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
@@ -29,23 +31,34 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class FiniteRange(FiniteFloat, click.FloatRange):
+    """A finite number within bounds."""
+
+    name = "float"
+
+
 SEED: Final = click.IntRange(min=0, max=2**63 - 1)
-"""What torch, numpy and a game's own generators all take."""
+"""Seeds that torch, numpy and the generators of games all accept."""
 COUNT: Final = click.IntRange(min=1, max=10**9)
-"""Of episodes or games: more would never end."""
 ENVS: Final = click.IntRange(min=1, max=10**6)
 WORKERS: Final = click.IntRange(min=0, max=1024)
 
 game_argument = click.argument("game", metavar="GAME")
 _NAMED_SETTINGS: Final = {
-    "rom": ("FILE", "pixel: the program that the machine runs, as --set rom=FILE."),
-    "goal": ("DIR", "pixel: what entity-env capture-goal recorded, as --set goal=DIR."),
-    "quirks": ("NAME", "pixel: xochip, superchip or chip8, as --set quirks=NAME."),
+    "rom": ("FILE", "For pixel: the program that the machine runs; the same as --set rom=FILE."),
+    "goal": (
+        "DIR",
+        "For pixel: a folder written by entity-env capture-goal; the same as --set goal=DIR.",
+    ),
+    "quirks": (
+        "NAME",
+        "For pixel: xochip, superchip or chip8; the same as --set quirks=NAME.",
+    ),
 }
 
 
 def set_option(command: _Command) -> _Command:
-    """Adds --set, and options of their own for settings that are files; all are `settings`."""
+    """Adds --set, and an option per file setting; the command gets all of them as `settings`."""
 
     @wraps(command)
     def with_settings(settings: Sequence[str], **options: object) -> object:
@@ -58,37 +71,53 @@ def set_option(command: _Command) -> _Command:
         "settings",
         multiple=True,
         metavar="NAME=VALUE",
-        help="A setting of the game, as board_size=6; may be repeated.",
+        help="A setting of the game, such as board_size=6. May be repeated.",
     )(with_settings)
     for name, (metavar, text) in reversed(_NAMED_SETTINGS.items()):
         decorated = click.option(f"--{name}", metavar=metavar, help=text)(decorated)
     return cast(_Command, decorated)
 
 
-agent_option = click.option(
-    "--agent",
-    "agents",
-    multiple=True,
-    metavar="AGENT",
-    help="random, human, the folder of a checkpoint or training run, or an exported *.agent; "
-    "repeated for each agent of a game for several. Random for those left out.",
-)
-greedy_option = click.option(
-    "--greedy", is_flag=True, help="Trained agents take what they think best, instead of drawing."
-)
-temperature_option = click.option(
-    "--temperature",
-    type=FiniteRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Above 1 trained agents draw more evenly, below 1 more often what they think best.",
-)
-adapt_option = click.option(
-    "--adapt",
-    is_flag=True,
-    help="Trained agents play also if the game shows more now than they were trained on; they do "
-    "not see it.",
-)
+def agent_options(command: _Command) -> _Command:
+    """Adds the options that say which agents play and how; the command gets `agents` and `load`."""
+
+    @wraps(command)
+    def with_loader(*, greedy: bool, temperature: float, adapt: bool, **options: object) -> object:
+        return command(load=AgentLoader(greedy, temperature, adapt), **options)
+
+    decorated: Any = with_loader
+    for option in (
+        click.option(
+            "--adapt",
+            is_flag=True,
+            help="Trained agents also play a game that has more entities and features than the one "
+            "they were trained on; they ignore the additions.",
+        ),
+        click.option(
+            "--temperature",
+            type=FiniteRange(min=0, min_open=True),
+            default=1.0,
+            show_default=True,
+            help="How randomly trained agents choose: above 1 more evenly, below 1 closer to "
+            "--greedy.",
+        ),
+        click.option(
+            "--greedy",
+            is_flag=True,
+            help="Trained agents take the most probable action instead of sampling.",
+        ),
+        click.option(
+            "--agent",
+            "agents",
+            multiple=True,
+            metavar="AGENT",
+            help="random, human, the folder of a checkpoint or training run, or an exported "
+            "*.agent. In a game for several agents, repeat the option, once per agent; agents "
+            "that are not given are random.",
+        ),
+    ):
+        decorated = option(decorated)
+    return cast(_Command, decorated)
 
 
 def _seconds(
@@ -107,20 +136,20 @@ step_timeout_option = click.option(
     show_default=True,
     metavar="SECONDS",
     callback=_seconds,
-    help="A game that takes longer between two questions counts as hanging; 0 = for ever. Without "
-    "workers only those that hang in Python can be ended.",
+    help="Time a game may take between two actions before it counts as hanging; 0 = no limit. "
+    "Without workers only games that hang in Python code can be stopped.",
 )
 on_error_option = click.option(
     "--on-error",
     type=click.Choice(get_args(OnError)),
     default="raise",
     show_default=True,
-    help="When a copy of the game raises, hangs or dies: stop, or begin its next episode and count "
-    "the lost one as cut.",
+    help="When a copy of the game raises, hangs or dies: stop, or restart it with its next episode "
+    "and count the failed one as truncated.",
 )
 
 
 def default_workers(num_envs: int) -> int:
-    """How many processes play so many environments: one a core, none where there is but one."""
+    """The number of worker processes for so many environments: one per core, 0 on one core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return 0 if cores is None or cores == 1 else min(cores, num_envs)

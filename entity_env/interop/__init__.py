@@ -1,15 +1,17 @@
-"""Neighbours: one file for each library that entity_env meets, loaded when it is asked for."""
+"""Wrappers for environments of other libraries, one package per library, imported at first use.
+
+Each converts in both directions where possible; what needs no other library does not belong here.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
 
-_NEIGHBOURS = ("entity_gym", "gymnasium")
+_LIBRARIES = ("entity_gym", "gymnasium", "pettingzoo")
 
 
 def __getattr__(name: str) -> ModuleType:
-    """A neighbour is imported at its first use: each needs a library that not everybody has."""
-    if name in _NEIGHBOURS:
+    if name in _LIBRARIES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

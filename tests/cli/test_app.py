@@ -154,7 +154,7 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
             raise PackageNotFoundError
         return "1.2.3"
 
-    monkeypatch.setattr("entity_env.cli.commands.doctor.version", version)
+    monkeypatch.setattr("entity_env.cli.commands.info.version", version)
     result = run("doctor")
     assert result.exit_code == 0
     assert re.search(r"^numpy +1\.2\.3$", result.stdout, re.M)
@@ -267,7 +267,7 @@ def test_eval_goes_on_with_restart_and_says_what_failed(hangs: str, num_workers:
     words = ("eval", hangs, "--set", "fails=true", "--episodes=40", "--json")
     result = run(*words, f"--num-workers={num_workers}", "--on-error=restart")
     assert result.exit_code == 0
-    failed = re.search(r"^(\d+) of 40 episodes failed, and count with what they had", result.stderr)
+    failed = re.search(r"^(\d+) of 40 episodes failed, and count with the reward", result.stderr)
     assert failed
     assert json.loads(result.stdout)["mean_reward"] == pytest.approx(1 - int(failed[1]) / 40)
     stopped = run(*words, f"--num-workers={num_workers}")

@@ -11,25 +11,15 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
 
-from entity_env.cli.commands.games import list_games
-from entity_env.cli.load_game import NAMED, find_game, nearest
-from entity_env.cli.options import (
-    adapt_option,
-    agent_option,
-    default_workers,
-    game_argument,
-    greedy_option,
-    set_option,
-    temperature_option,
-)
+from entity_env.cli.commands.info import list_games
+from entity_env.cli.load_game import NAMED, load_game, nearest
+from entity_env.cli.options import agent_options, default_workers, game_argument, set_option
+from entity_env.cli.players import AgentLoader
 
 
 @click.command()
 @game_argument
-@agent_option
-@greedy_option
-@temperature_option
-@adapt_option
+@agent_options
 @set_option
 def command(game: str, settings: Sequence[str], **options: object) -> None:
     """A command with every option."""
@@ -55,7 +45,7 @@ def told(*args: str) -> str:
 def test_options_that_are_settings_come_before_those_of_set(
     args: tuple[str, ...], settings: tuple[str, ...]
 ) -> None:
-    options = "[('adapt', False), ('agents', ()), ('greedy', False), ('temperature', 1.0)]"
+    options = f"[('agents', ()), ('load', {AgentLoader()!r})]"
     assert told("snake", *args) == f"('snake', {settings!r}, {options})"
 
 
@@ -111,7 +101,7 @@ def test_every_setting_that_the_list_shows_can_be_given_back(
         for setting in re.findall(r"^(?:\w+ +\d+)? +(\w+=\S+)", line):
             if not setting.endswith("=none"):
                 num_settings += 1
-                game = find_game(name, [setting])
+                game = load_game(name, [setting])
                 assert game.schema.obs_space() == NAMED[name].schema.obs_space()
     assert seen == list(NAMED)
     assert num_settings > 5

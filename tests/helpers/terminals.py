@@ -16,6 +16,7 @@ class Terminal:
         self.source = os.fdopen(os.dup(self.theirs), encoding="utf-8")
         self.out = os.fdopen(os.dup(self.theirs), "w", encoding="utf-8")
         self._mode = termios.tcgetattr(self.theirs)
+        self._unread = ""
 
     def __enter__(self) -> "Terminal":
         return self
@@ -44,17 +45,19 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def shown(self) -> str:
-        """What came since the last call, without waiting."""
+        """The output since the last call, without waiting."""
         text = b""
         while select.select([self._ours], [], [], 0)[0]:
             text += os.read(self._ours, 4096)
-        return text.decode()
+        unread, self._unread = self._unread, ""
+        return unread + text.decode()
 
     def wait_for(self, text: str, limit_s: float = 30) -> str:
-        """Reads until `text` was shown; returns all that came."""
-        seen = ""
-        while text not in seen:
+        """Waits for `text` and returns the output up to its end; the rest is for the next call."""
+        while text not in self._unread:
             if not select.select([self._ours], [], [], limit_s)[0]:
-                raise TimeoutError(f"waited for {text!r}, saw {seen!r}")
-            seen += os.read(self._ours, 4096).decode(errors="replace")
+                raise TimeoutError(f"waited for {text!r}, saw {self._unread!r}")
+            self._unread += os.read(self._ours, 4096).decode(errors="replace")
+        end = self._unread.index(text) + len(text)
+        seen, self._unread = self._unread[:end], self._unread[end:]
         return seen

@@ -42,9 +42,8 @@ from entity_env.games import (
 )
 from entity_env.games.classic import CartPole
 from entity_env.interop.gymnasium import EntityVectorEnv, GameEnv, make_vector_env
-from entity_env.interop.gymnasium.padded_actions import ActionLayout
-from entity_env.interop.gymnasium.padded_entities import EntityLayout
-from entity_env.interop.gymnasium.vector_base import VectorFace
+from entity_env.interop.gymnasium.padded import PaddedActions, PaddedEntities
+from entity_env.interop.gymnasium.vector_base import VectorEnvBase
 from entity_env.vec import VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import Batch, plain_batch
@@ -199,7 +198,7 @@ def test_what_the_observation_of_snake_is() -> None:
     env.close()
 
 
-def step_often(envs: VectorFace) -> None:
+def step_often(envs: VectorEnvBase) -> None:
     for _ in range(2000):
         envs.step(envs.action_space.sample())
 
@@ -368,8 +367,8 @@ def test_layouts_show_and_ask_what_the_batch_does(seed: int, num_steps: int) -> 
     room = ROOM["chaos"]
     with VecEnv(chaos, 4, autoreset="same_step") as vec:
         obs = vec.reset(seed=seed)
-        entities = EntityLayout(chaos.obs_space(), obs, room["max_entities"])
-        layout = ActionLayout(chaos.action_space(), entities, obs, room["max_actors"], "next")
+        entities = PaddedEntities(chaos.obs_space(), obs, room["max_entities"])
+        layout = PaddedActions(chaos.action_space(), entities, obs, room["max_actors"], "next")
         rng = np.random.default_rng(seed)
         for _ in range(num_steps + 1):
             batch = plain_batch(obs, spaces_of_it)
@@ -383,7 +382,7 @@ def test_layouts_show_and_ask_what_the_batch_does(seed: int, num_steps: int) -> 
             obs = vec.act(answer)  # refuses what is not allowed
 
 
-def check_observation(shown: Mapping[str, Any], obs: VecObs, entities: EntityLayout) -> None:
+def check_observation(shown: Mapping[str, Any], obs: VecObs, entities: PaddedEntities) -> None:
     for i in range(len(obs)):
         for slots in entities.entities:
             rows = obs.features[slots.name][i]
@@ -399,7 +398,7 @@ def check_observation(shown: Mapping[str, Any], obs: VecObs, entities: EntityLay
 
 
 def check_masks(
-    masks: Mapping[str, Any], batch: Batch, obs: VecObs, entities: EntityLayout
+    masks: Mapping[str, Any], batch: Batch, obs: VecObs, entities: PaddedEntities
 ) -> None:
     for i, row in enumerate(batch.rows):
         for name, table in masks.items():
@@ -413,7 +412,7 @@ def check_masks(
                 assert allowed.tolist() == expected
 
 
-def places_of(row: int, obs: VecObs, entities: EntityLayout, actees: list[int]) -> list[int]:
+def places_of(row: int, obs: VecObs, entities: PaddedEntities, actees: list[int]) -> list[int]:
     """Where entities are, one by one."""
     places: list[int] = []
     first = 0
@@ -485,14 +484,14 @@ def test_more_actors_than_at_first() -> None:
     env.reset()
     env.step([1, 1])
     with pytest.raises(
-        SchemaError, match=r"env 0: 2 actors of action 'Row', but there is room for 1"
+        SchemaError, match=r"env 0: 2 actors of action 'Row', but at most 1 were expected"
     ):
         env.step([1, 1])
     env.close()
 
 
 def test_no_actor_at_first() -> None:
-    with pytest.raises(SchemaError, match="nobody is asked for action 'Row' when episodes begin"):
+    with pytest.raises(SchemaError, match="action 'Row' has no actors in the first observations"):
         GameEnv(Crew([0, 1]), max_entities={"Sailor": 3})
 
 

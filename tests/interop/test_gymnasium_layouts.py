@@ -31,9 +31,18 @@ from entity_env import (
     VecSelectEntityActionMask,
 )
 from entity_env.batching.observation_batcher import ObservationBatcher
-from entity_env.interop.gymnasium.padded_actions import ActionLayout, IllegalActions
-from entity_env.interop.gymnasium.padded_entities import EntityLayout, require_counts
-from entity_env.interop.gymnasium.vector_env import past_idle, picture_of, start_of, vector_info
+from entity_env.interop.gymnasium.padded import (
+    IllegalActions,
+    PaddedActions,
+    PaddedEntities,
+    require_counts,
+)
+from entity_env.interop.gymnasium.vector_env import (
+    EntityVectorEnv,
+    past_idle,
+    start_of,
+    vector_info,
+)
 from tests.helpers.batches import finish
 from tests.helpers.strategies import FEW, untyped
 
@@ -87,7 +96,7 @@ class TestEntities:
             )
             for each in counts
         ]
-        layout = EntityLayout(SPACE, asking(first), {name: ROOM[name] for name in varying})
+        layout = PaddedEntities(SPACE, asking(first), {name: ROOM[name] for name in varying})
         obs, space = asking(*counts), layout.space()
         got = layout.observe(obs)
         assert list(got) == [
@@ -113,7 +122,7 @@ class TestEntities:
     @given(st.lists(COUNTS, min_size=1, max_size=4), st.data())
     def test_places_of_entities(self, counts: list[Counts], data: st.DataObject) -> None:
         """Every index of an entity of a row, in any order, is at the place that shows it."""
-        layout = EntityLayout(SPACE, asking((1, 1, 1)), ROOM)
+        layout = PaddedEntities(SPACE, asking((1, 1, 1)), ROOM)
         asked = [data.draw(st.permutations(range(sum(each)))) for each in counts]
         indices = RaggedArray.from_rows(asked, np.int64)
         places = layout.slots_of(asking(*counts), indices).tolist()
@@ -126,7 +135,7 @@ class TestEntities:
         assert layout.num_slots == sum(ROOM.values())
 
     def test_who_is_asked_nothing_may_show_nothing(self) -> None:
-        layout = EntityLayout(SPACE, asking((2, 1, 3)), {})
+        layout = PaddedEntities(SPACE, asking((2, 1, 3)), {})
         over = Observation(reward=0.0, terminated=True, global_features=[0.5])
         got = layout.observe(batch_of([over], CALL))
         assert got["A"].tolist() == [[[0, 0], [0, 0]]]
@@ -143,12 +152,12 @@ class TestEntities:
     def test_other_numbers_than_there_is_room_for(
         self, counts: Counts, room: dict[str, int], message: str
     ) -> None:
-        layout = EntityLayout(SPACE, asking((2, 1, 3)), room)
+        layout = PaddedEntities(SPACE, asking((2, 1, 3)), room)
         with pytest.raises(SchemaError, match=message):
             layout.observe(asking((2, 1, 3), counts))
 
     def test_rows_with_more_of_what_is_fixed_are_refused_though_nobody_is_asked(self) -> None:
-        layout = EntityLayout(SPACE, asking((2, 1, 3)), {})
+        layout = PaddedEntities(SPACE, asking((2, 1, 3)), {})
         with pytest.raises(SchemaError, match="env 0: 1 entities of type 'A', but there were 2"):
             layout.observe(batch_of([shown((1, 1, 3))], CALL))
 
@@ -160,7 +169,7 @@ class TestEntities:
             features={"global": [[2]]},
             actions={"call": GlobalCategoricalActionMask()},
         )
-        layout = EntityLayout(space, batch_of([one], CALL, space), {})
+        layout = PaddedEntities(space, batch_of([one], CALL, space), {})
         with pytest.raises(SchemaError, match="two parts of the observation would be called 'glob"):
             layout.space()
 
@@ -185,8 +194,8 @@ def picking(*counts: Counts, mask: Any = None) -> VecObs:  # noqa: ANN401
 
 def layout_of(
     obs: VecObs, actions: Mapping[str, ActionSpace], illegal: IllegalActions = "raise", **most: int
-) -> ActionLayout:
-    return ActionLayout(actions, EntityLayout(SPACE, obs, ROOM), obs, most, illegal)
+) -> PaddedActions:
+    return PaddedActions(actions, PaddedEntities(SPACE, obs, ROOM), obs, most, illegal)
 
 
 class TestSelecting:
@@ -196,8 +205,8 @@ class TestSelecting:
         self, counts: list[Counts], seed: int
     ) -> None:
         obs = picking(*counts)
-        entities = EntityLayout(SPACE, obs, ROOM)
-        layout = ActionLayout(PICK, entities, obs, {"pick": 4}, "raise")
+        entities = PaddedEntities(SPACE, obs, ROOM)
+        layout = PaddedActions(PICK, entities, obs, {"pick": 4}, "raise")
         masks, rng = layout.masks(obs), np.random.default_rng(seed)
         allowed = masks["pick"]
         assert allowed.shape == (len(counts), 4, 12)
@@ -317,8 +326,10 @@ class TestInfos:
         assert all(0 <= start < 2**63 for start in starts)
 
     def test_a_picture_of_what_cannot_be_drawn(self) -> None:
+        env = EntityVectorEnv.__new__(EntityVectorEnv)
+        env.render_mode, env._vec = "rgb_array", untyped(object())
         with pytest.raises(NotImplementedError, match=r"object has no render\(\)"):
-            picture_of(untyped(object()), 0)
+            env.render()
 
     def test_past_idle_resets_those_of_the_mask_alone(self) -> None:
         """Two environments are over at once; one of them is none of the caller's business."""

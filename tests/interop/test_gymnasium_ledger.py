@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from entity_env import Episode, SchemaError
-from entity_env.interop.gymnasium.from_gymnasium import AllowedActions, Ledger
+from entity_env.interop.gymnasium.from_gymnasium import AllowedActions, GymnasiumEpisodeStats
 
 NUM_ENVS = 3
 Flags = list[bool]
@@ -26,7 +26,7 @@ def flags(*values: bool) -> NDArray[np.bool_]:
 def test_episodes_are_those_that_are_counted_one_by_one(
     steps: list[tuple[Flags, list[int]]], seed: int
 ) -> None:
-    ledger = Ledger(NUM_ENVS)
+    ledger = GymnasiumEpisodeStats(NUM_ENVS)
     ledger.begin(np.ones(NUM_ENVS, np.bool_), seed)
     rewards, lengths, numbers = [0.0] * NUM_ENVS, [0] * NUM_ENVS, [0] * NUM_ENVS
     for ends, earned in steps:
@@ -47,7 +47,7 @@ def test_episodes_are_those_that_are_counted_one_by_one(
 
 
 def test_a_seed_begins_a_run_of_those_that_get_it() -> None:
-    ledger = Ledger(NUM_ENVS)
+    ledger = GymnasiumEpisodeStats(NUM_ENVS)
     everyone = flags(True, True, True)
     ledger.begin(everyone, 10)
     ledger.begin(everyone, None)
@@ -58,7 +58,7 @@ def test_a_seed_begins_a_run_of_those_that_get_it() -> None:
 
 
 def test_who_does_not_step_gets_no_longer() -> None:
-    ledger = Ledger(NUM_ENVS)
+    ledger = GymnasiumEpisodeStats(NUM_ENVS)
     ledger.begin(flags(True, True, True), 0)
     ledger.step(np.ones(NUM_ENVS, np.float32), flags(True, False, True))
     told = ledger.end(flags(False, False, False), flags(True, True, False))
@@ -67,7 +67,7 @@ def test_who_does_not_step_gets_no_longer() -> None:
 
 
 def test_rewards_too_small_for_float32_sums_are_not_lost() -> None:
-    ledger = Ledger(1)
+    ledger = GymnasiumEpisodeStats(1)
     ledger.begin(flags(True), 0)
     ledger.step(np.array([2.0**24], np.float32), flags(True))
     for _ in range(4):

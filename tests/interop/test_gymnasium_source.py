@@ -32,7 +32,11 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.games import cherry_pick
 from entity_env.games.classic import CartPole, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, GymnasiumVecEnv, make_vector_env
-from entity_env.interop.gymnasium.flat_spaces import ActionReader, feature_names, flat
+from entity_env.interop.gymnasium.flat_spaces import (
+    ActionConverter,
+    feature_names,
+    flatten_observations,
+)
 from entity_env.interop.gymnasium.from_gymnasium import AllowedActions
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import check_form
@@ -249,7 +253,7 @@ def test_observations_are_flattened_as_gymnasium_does(
         batch = batched.sample()
         rows = list(gymnasium.vector.utils.iterate(batched, batch))
         expected = [np.asarray(spaces.flatten(space, row), np.float32) for row in rows]
-        got = flat(space, batch, 5)
+        got = flatten_observations(space, batch, 5)
         assert got.dtype == np.float32
         np.testing.assert_array_equal(got, np.stack(expected))
     listed = feature_names(space)
@@ -268,7 +272,7 @@ def test_observations_are_flattened_as_gymnasium_does(
     ids=["text", "sequence", "dict", "graph"],
 )
 def test_observations_that_cannot_be_flattened(space: spaces.Space[Any]) -> None:
-    with pytest.raises(UsageError, match="no fixed number of numbers: wrap the environment"):
+    with pytest.raises(UsageError, match="no fixed size: wrap the environment"):
         feature_names(space)
 
 
@@ -328,7 +332,7 @@ def random_answers(vec: GymnasiumVecEnv, obs: VecObs, rng: np.random.Generator) 
 
 
 def test_labels_are_the_values() -> None:
-    reader = ActionReader(spaces.MultiDiscrete([2, 3], start=[0, 5]), "Go")
+    reader = ActionConverter(spaces.MultiDiscrete([2, 3], start=[0, 5]), "Go")
     labels = {n: list(s.index_to_label) for n, s in reader.spaces.items()}  # type: ignore[union-attr]
     assert labels == {"Go.0": ["0", "1"], "Go.1": ["5", "6", "7"]}
     values = {"Go.0": np.array([1]), "Go.1": np.array([2])}
@@ -453,7 +457,7 @@ def test_infos_that_cannot_be(told: dict[str, Any], kind: type[Exception], messa
 
 def test_modes_that_cannot_be() -> None:
     source: Any = counting(SAME)
-    with pytest.raises(UsageError, match='autoreset="disabled" needs one that does not'):
+    with pytest.raises(UsageError, match='autoreset="disabled" needs one with'):
         GymnasiumVecEnv(source, autoreset="disabled")
     with pytest.raises(UsageError, match='autoreset must be "same_step" or "disabled"'):
         GymnasiumVecEnv(source, autoreset="never")  # type: ignore[arg-type]

@@ -421,7 +421,7 @@ def test_pictures_of_a_game() -> None:
 
 def test_games_that_ask_several_at_once_are_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"rock_paper_scissors asks agents 0, 1 at once: .* in turn"
+        UsageError, match=r"rock_paper_scissors asks agents 0, 1 at once: .* with turns"
     ):
         GameAECEnv(rock_paper_scissors)
 
@@ -498,7 +498,7 @@ def test_calls_in_the_wrong_order() -> None:
     env = AzulAECEnv(2, max_turns=1)
     env.reset(seed=1)
     env.step(sampled(env, np.random.default_rng(0)))
-    with pytest.raises(SchemaError, match="player_0 is out of the game: its action must be None"):
+    with pytest.raises(SchemaError, match="of player_0 is over: its action must be None"):
         env.step(0)
     env.step(None)
     env.step(None)

@@ -134,7 +134,7 @@ class Dotted(Lonely):
 def test_nobody_in_the_last_observation_is_told() -> None:
     envs = factory(Lonely)(None, 2, 1, 0)
     obs = envs.reset(envs.obs_space())
-    with pytest.raises(SchemaError, match="the last of 2 observations shows no entity"):
+    with pytest.raises(SchemaError, match="the last of 2 observations has no entity"):
         envs.act({"go": obs.action_masks["go"].actors}, envs.obs_space())
     envs.close()
 
@@ -142,13 +142,13 @@ def test_nobody_in_the_last_observation_is_told() -> None:
 @pytest.mark.parametrize(
     ("source", "kwargs", "error", "words"),
     [
-        (Keys, "{}", SchemaError, "the name 'keys' cannot be that of a module"),
-        (Dotted, "{}", SchemaError, "the name 'a.b' cannot be that of a module"),
+        (Keys, "{}", SchemaError, "the name 'keys' is not valid for a torch module"),
+        (Dotted, "{}", SchemaError, "the name 'a.b' is not valid for a torch module"),
         (multi_snake, "{", UsageError, "env.kwargs must be a JSON object"),
         (multi_snake, "[1]", UsageError, "env.kwargs must be a JSON object"),
         (multi_snake, '{"size": 3}', UsageError, "size"),
         (Lonely, '{"last": 0}', UsageError, "Lonely.*'last'"),
-        (Lonely, '{"first": 0}', SchemaError, "shows no entity"),
+        (Lonely, '{"first": 0}', SchemaError, "has no entity"),
     ],
 )
 def test_what_cannot_be_trained_is_told(

@@ -1,4 +1,4 @@
-"""The subcommands of `entity-env`, a file each: options, checks, and calls of the library.
+"""The subcommands of `entity-env`: their options, checks of them, and calls of the library.
 
-What they draw is in `display`; what the library can do without a terminal does not belong here.
+Drawing is in `display`; what works without a terminal belongs to the library.
 """

@@ -1,4 +1,4 @@
-"""`entity-env bench`: how fast a game runs here."""
+"""`entity-env bench`: steps per second of a game on this machine."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ import numpy as np
 from entity_env.agents import RandomAgent, random_actions
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.cli.error_messages import failures_of
-from entity_env.cli.load_game import find_game
-from entity_env.cli.make_vec_env import is_batch, many
+from entity_env.cli.load_game import game_errors, is_batch, load_game, make_vec_env
 from entity_env.cli.options import ENVS, FiniteRange, game_argument, set_option
 
 
 @click.command()
 @game_argument
-@click.option("--num-envs", type=ENVS, default=64, show_default=True, help="Copies.")
+@click.option("--num-envs", type=ENVS, default=64, show_default=True, help="Number of copies.")
 @click.option(
     "--seconds",
     type=FiniteRange(min=0, min_open=True),
     default=2.0,
     show_default=True,
-    help="How long each measurement takes.",
+    help="Duration of each of the two measurements.",
 )
 @set_option
 def bench(game: str, num_envs: int, seconds: float, settings: Sequence[str]) -> None:
-    """Measure how many steps a second a game makes with random actions."""
-    chosen = find_game(game, settings)
-    with failures_of(chosen):
+    """Measure the steps per second of a game with random actions: one copy, then many."""
+    chosen = load_game(game, settings)
+    with game_errors(chosen):
         click.echo(f"one game, called directly  {_direct(chosen, seconds):>12,.0f} steps/s")
         rate, statistics = _vectorized(chosen, num_envs, seconds)
         copies = f"{num_envs} copies in a {'BatchVecEnv' if is_batch(chosen) else 'VecEnv'}"
@@ -39,7 +37,7 @@ def bench(game: str, num_envs: int, seconds: float, settings: Sequence[str]) -> 
 
 
 def _direct(game: Game, seconds: float) -> float:
-    """Actions a second of random agents in `Game.run`."""
+    """Actions per second of random agents in `Game.run`."""
     num_steps = 0
 
     def count(turn: Turn) -> None:
@@ -56,9 +54,9 @@ def _direct(game: Game, seconds: float) -> float:
 
 
 def _vectorized(game: Game, num_envs: int, seconds: float) -> tuple[float, str]:
-    """Environment steps a second of many copies, and where the time went."""
+    """Environment steps per second of many copies, and the statistics of the `VecEnv`."""
     rng = np.random.default_rng(0)
-    with many(game, num_envs) as vec:
+    with make_vec_env(game, num_envs) as vec:
         space = vec.action_space()
         obs = vec.reset()
         start_s = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`entity-env capture-goal`: records a start and a goal from a ROM and the keys that lead there."""
+"""`entity-env capture-goal`: plays keys into a ROM and records the screen as a goal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from entity_env.cli.display.console import plain_table
 from entity_env.core.files import read_file
 from entity_env.errors import UsageError
 from entity_env.games.pixel.key_sequence import parse_keys
@@ -20,38 +21,41 @@ if TYPE_CHECKING:
     from entity_env.games.pixel.reward.capture import Captured
 
 _MAX_LISTED: Final = 30
-_MAX_KEYS: Final = 16 << 20
-"""Bytes of a file of keys."""
+_MAX_KEY_BYTES: Final = 16 << 20
 
 
 @click.command("capture-goal")
 @click.argument("rom", type=click.Path(path_type=Path))
 @click.option(
-    "--start", "start_text", default="", metavar="KEYS", help="Held first: they lead to the start."
+    "--start",
+    "start_text",
+    default="",
+    metavar="KEYS",
+    help="Keys from power-on to the start of an episode.",
 )
 @click.option(
-    "--keys", "key_text", required=True, metavar="KEYS", help="They lead from there to the goal."
+    "--keys", "key_text", required=True, metavar="KEYS", help="Keys from the start to the goal."
 )
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option("--quirks", metavar="NAME", help="xochip, superchip or chip8.  [default: xochip]")
+@click.option("--frames", type=click.IntRange(min=1), help="Frames per step.  [default: 24]")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder that is written."
+    "--instructions", type=click.IntRange(min=1), help="Instructions per frame.  [default: 30]"
 )
-@click.option("--quirks", metavar="NAME", help="xochip, superchip or chip8.  [xochip]")
-@click.option("--frames", type=click.IntRange(min=1), help="Frames in a step.  [24]")
-@click.option("--instructions", type=click.IntRange(min=1), help="In a frame.  [30]")
-@click.option("--seed", type=int, help="Of the machine's random numbers.  [1]")
+@click.option("--seed", type=int, help="Seed of the machine's random numbers.  [default: 1]")
 @click.option(
     "--tau",
     default="0.05",
     show_default=True,
     metavar="NUMBER",
-    help="A screen matches when its distance from the goal, from 0 to 1, is below this.",
+    help="A screen matches the goal if their distance, from 0 to 1, is below this.",
 )
 @click.option(
     "--metric",
     type=click.Choice(["absolute", "squared"]),
     default="absolute",
     show_default=True,
-    help="What each pixel adds to the distance.",
+    help="Difference of two pixels: absolute or squared.",
 )
 def capture_goal(
     rom: Path,
@@ -67,8 +71,8 @@ def capture_goal(
 ) -> None:
     """Record a start and a goal screen of ROM, for `play`, `train` and `eval pixel --goal DIR`.
 
-    ROM is a program for an XO-CHIP, or a .gb or .gbc file for a Game Boy. KEYS is text such as
-    "RIGHT*3 DOWN A*2", or a file of it: each button is held for so many steps.
+    ROM is an XO-CHIP program, or a .gb or .gbc file for a Game Boy. KEYS is a text such as
+    "RIGHT*3 DOWN A*2", or a file with such text: each button is held for that many steps.
     """
     start_keys, keys = _read_keys("--start", start_text), _read_keys("--keys", key_text)
     require_torch("capture-goal")
@@ -95,11 +99,7 @@ def capture_goal(
 
 
 def _read_keys(option: str, text: str) -> tuple[Button, ...]:
-    """Buttons from text, or from the file that it names.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Buttons from a text, or from the file with that name."""
     path = Path(text)
     try:
         return parse_keys(text, option)
@@ -108,13 +108,13 @@ def _read_keys(option: str, text: str) -> tuple[Button, ...]:
             hint = f"; and there is no file {text}" if len(text.split()) == 1 else ""
             raise UsageError(f"{error}{hint}") from error
     try:
-        return parse_keys(read_file(path, _MAX_KEYS).decode(), str(path))
+        return parse_keys(read_file(path, _MAX_KEY_BYTES).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{option}: {path} cannot be read: {error}") from error
 
 
 def _report(captured: Captured, console: Console) -> list[RenderableType]:
-    """Both screens, how far each step was from the goal, and whether tau can be met."""
+    """Both screens, the distance from the goal after each step, and whether tau can be met."""
     parts: list[RenderableType] = []
     goal = captured.goal.pixels.numpy()
     for name, pixels in (("start", captured.start_pixels), ("goal", goal)):
@@ -127,12 +127,12 @@ def _report(captured: Captured, console: Console) -> list[RenderableType]:
             ascii_only=console.options.ascii_only,
         )
         parts += [f"[bold]{name}[/bold]", drawn, ""]
-    return [*parts, _way(captured), *_judged(captured)]
+    return [*parts, _distances(captured), *_verdict(captured)]
 
 
-def _way(captured: Captured) -> Table:
-    """How far the screen was from the goal after each step; some of them if there are many."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+def _distances(captured: Captured) -> Table:
+    """The distance from the goal after each step; every nth one if there are many."""
+    table = plain_table()
     for title in ("step", "button", "distance", "of 1"):
         table.add_column(title, justify="left" if title == "button" else "right")
     sums, largest = captured.sums, float(captured.goal.divisor)
@@ -145,7 +145,7 @@ def _way(captured: Captured) -> Table:
     return table
 
 
-def _judged(captured: Captured) -> list[str]:
+def _verdict(captured: Captured) -> list[str]:
     goal, sums = captured.goal, captured.sums
     matching = [step for step, distance in enumerate(sums) if distance < goal.threshold]
     lines = [

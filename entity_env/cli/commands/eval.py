@@ -1,4 +1,4 @@
-"""`entity-env eval`: how well an agent plays, with how sure that is."""
+"""`entity-env eval`: rewards of an agent over many episodes, or matches between agents."""
 
 from __future__ import annotations
 
@@ -7,45 +7,52 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import combinations
+from typing import Any, Final
 
 import click
 import numpy as np
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from entity_env.agents import Agent, BatchPolicy
+from entity_env.agents.ratings import Match, Result, Standing, seatings
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.cli.azul.agents import is_azul_name, loading
-from entity_env.cli.commands.match import match_json, match_table, run_match, split_names
-from entity_env.cli.display.progress_bar import ProgressBar
-from entity_env.cli.error_messages import failures_of
-from entity_env.cli.load_game import find_game
+from entity_env.cli.display.console import ProgressBar, plain_table
+from entity_env.cli.load_game import game_errors, load_game
 from entity_env.cli.options import (
     COUNT,
     SEED,
     WORKERS,
-    adapt_option,
-    agent_option,
+    agent_options,
     default_workers,
     game_argument,
-    greedy_option,
     on_error_option,
     set_option,
     step_timeout_option,
-    temperature_option,
 )
-from entity_env.cli.seats import HUMAN, load_agents, seat_names
+from entity_env.cli.players import (
+    HUMAN,
+    AgentLoader,
+    azul_agent,
+    has_azul_agent,
+    load_players,
+    max_rounds_of,
+    player_names,
+)
 from entity_env.core.episode import Episode
 from entity_env.errors import UsageError
+from entity_env.games.azul import AzulGame, play_match
 from entity_env.vec import VecEnv
 from entity_env.vec.in_process.base import ERROR_METRIC, OnError
 
 _MAX_COPIES: Final = 64
+_NUM_GAMES: Final = 100
+_GAP: Final = 3
 
 
-def play_many(
+def play_episodes(
     game: Game,
     agent: BatchPolicy,
     episodes: int,
@@ -57,26 +64,15 @@ def play_many(
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
 ) -> list[Episode]:
-    """Plays a number of episodes of a game for one agent.
+    """Plays a number of episodes of a game for one agent, `num_envs` at once at most.
 
     Episode `ix` has the seed `EpisodeSeeds(seed)[ix]`, as in `Game.run` and in
-    `EpisodeEnv.reset_with_index(ix)`, so that all agents meet the same starts. A copy of the game
-    that ends takes the next start, and every episode is played to its end: were the first to end
-    counted, short ones would count more often. Workers do not change the episodes, nor do copies,
-    but for an agent that draws lots: it decides for all copies together.
+    `EpisodeEnv.reset_with_index(ix)`, so all agents play the same episodes. A copy of the game that
+    ends takes the next episode, and every episode is played to its end: taking the first ones that
+    end would favour short ones. The number of workers does not change the episodes, nor does that
+    of copies, unless the agent samples: it decides for all copies together.
 
-    Args:
-        game: what to play.
-        agent: who plays.
-        episodes: how many.
-        seed: decides the starts.
-        num_workers: processes that play; 0 = none.
-        num_envs: how many to play at once, at most.
-        on_episode: told of each, in the order in which they end.
-        step_timeout_s, on_error: as for `VecEnv`.
-
-    Returns:
-        The episodes by their number.
+    `on_episode` is called in the order in which episodes end; they are returned by number.
     """
     copies = min(episodes, num_envs)
     starts = np.arange(copies)
@@ -92,7 +88,7 @@ def play_many(
         obs = vec.reset(seed, starts=starts)
         while True:
             for episode in obs.episodes:
-                if episode.number < episodes:  # not one that only keeps its copy busy to the end
+                if episode.number < episodes:  # later ones only keep a copy busy until the end
                     played.append(replace(episode, env_id=0))
                     on_episode(played[-1])
             if len(played) == episodes:
@@ -110,14 +106,9 @@ _Z95: Final = 1.959964  # half width of a 95 % interval of the normal distributi
 
 @dataclass(frozen=True)
 class Figures:
-    """What a number of episodes of one agent come to.
+    """Statistics over episodes of one agent: `ci95` is half of the 95 % confidence interval.
 
-    Args:
-        mean_reward: mean of the episodes' rewards.
-        std_reward: their standard deviation (of the sample, with n - 1); 0 for one episode.
-        ci95: half width of the 95 % confidence interval of the mean, `1.96 std / sqrt(n)`.
-        mean_length: mean number of actions.
-        episodes: how many.
+    `std_reward` is that of the sample (with n - 1), 0 for one episode; `ci95 = 1.96 std / sqrt(n)`.
     """
 
     mean_reward: float
@@ -128,7 +119,7 @@ class Figures:
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> Figures:
-        """The figures of at least one episode."""
+        """The statistics of at least one episode."""
         rewards = [episode.reward for episode in episodes]
         deviation = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
         return cls(
@@ -142,41 +133,38 @@ class Figures:
 
 @click.command("eval")
 @game_argument
-@agent_option
-@greedy_option
-@temperature_option
-@adapt_option
+@agent_options
 @click.option(
     "--episodes",
     type=COUNT,
     default=100,
     show_default=True,
-    help="How many to play.",
+    help="Number of episodes to play.",
 )
 @click.option(
     "--agents",
     "entrants",
     metavar="A,B,...",
-    help="Let agents play against each other instead, seats in turn: win rates and Elo ratings.",
+    help="Let these agents play matches against each other, each in every seat equally often.",
 )
 @click.option(
     "--games",
     "num_games",
     type=COUNT,
-    help="With --agents: games of each group that fits around a table.  [100]",
+    help="With --agents: number of games of each group of opponents.  [default: about 100]",
 )
 @click.option(
     "--seed",
     type=SEED,
     default=0,
     show_default=True,
-    help="The same seed gives every agent the same starts.",
+    help="Seed of the run; with the same seed all agents play the same episodes.",
 )
 @click.option(
     "--num-workers",
     type=WORKERS,
-    help="Processes that play; 0 = none. Games for several agents are played one by one.  "
-    "[one a core]",
+    help="Number of worker processes; 0 = none. Games for several agents are played one by one, "
+    "without workers.  [default: one per core]",
 )
 @step_timeout_option
 @on_error_option
@@ -185,9 +173,7 @@ class Figures:
 def evaluate(
     game: str,
     agents: Sequence[str],
-    greedy: bool,
-    temperature: float,
-    adapt: bool,
+    load: AgentLoader,
     episodes: int,
     entrants: str | None,
     num_games: int | None,
@@ -198,37 +184,37 @@ def evaluate(
     as_json: bool,
     settings: Sequence[str],
 ) -> None:
-    """Measure an agent over many episodes.
+    """Measure the rewards of an agent over many episodes.
 
-    Prints mean and standard deviation of the episodes' rewards, the half width of the 95 %
-    confidence interval of the mean, and the mean length. In a game for several agents, --json
-    reports the first, and all of them under `agents`.
+    Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
+    the mean length. In a game for several agents, --json reports the first agent, and all of them
+    under `agents`.
 
-    With --agents, it prints who wins how often, in a game for several, with 95 % confidence
-    intervals. azul is also played by greedy, rush, mcts and mcts:SECONDS.
+    With --agents, the agents play matches against each other: prints win rates with 95 %
+    confidence intervals, and Elo ratings. azul has four more agents: greedy, rush, mcts and
+    mcts:SECONDS.
     """
-    chosen = find_game(game, settings)
-    load = loading(greedy=greedy, temperature=temperature, adapt=adapt)
+    chosen = load_game(game, settings)
     if entrants is not None:
         if agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")
         _require_raise(on_error)
-        names = split_names(entrants)
-        with failures_of(chosen):
+        entered = split_names(entrants)
+        with game_errors(chosen):
             match = run_match(
-                chosen, names, num_games, seed=seed, load=load, step_timeout_s=step_timeout_s
+                chosen, entered, num_games, seed=seed, load=load, step_timeout_s=step_timeout_s
             )
         _report(match_json(match), match_table(match), as_json)
         return
     _require_episodes(chosen, agents, num_games)
-    seated = seat_names(chosen, agents)
-    if HUMAN in seated:
-        raise UsageError("nobody wants to play so many episodes: entity-env play --agent human")
-    seats = load_agents(seated, seed, greedy=greedy, temperature=temperature, adapt=adapt)
+    names = player_names(chosen, agents)
+    if HUMAN in names:
+        raise UsageError("eval has no human players: use entity-env play --agent human")
+    players = load_players(names, seed, load)
     workers = default_workers(episodes) if num_workers is None else num_workers
     played = _played(
         chosen,
-        seats,
+        players,
         episodes,
         seed=seed,
         workers=workers,
@@ -237,14 +223,14 @@ def evaluate(
     )
     _report_failed(played)
     figures = _figures_of(played, chosen.num_agents)
-    _report(_as_json(figures), _table(seated, figures), as_json)
+    _report(_as_json(figures), _table(names, figures), as_json)
 
 
 def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) -> None:
-    """Refuses what only a match can do."""
+    """Refuses options and agents that only a match has."""
     if num_games is not None:
         raise UsageError("--games is for --agents A,B: otherwise say --episodes")
-    if is_azul_name(game, agents):
+    if has_azul_agent(game, agents):
         raise UsageError(
             f"{', '.join(agents)}: agents of azul play matches: entity-env eval azul --agents "
             f"{','.join(dict.fromkeys([*agents, 'random']))}"
@@ -253,7 +239,7 @@ def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) 
 
 def _played(
     game: Game,
-    seats: Sequence[Agent],
+    players: Sequence[Agent],
     episodes: int,
     *,
     seed: int,
@@ -261,12 +247,12 @@ def _played(
     step_timeout_s: float | None,
     on_error: OnError,
 ) -> list[Episode]:
-    """Plays the episodes, many at once where the agent can."""
-    with failures_of(game), _Progress(episodes) as progress:
-        if len(seats) == 1 and isinstance(seats[0], BatchPolicy):
-            return play_many(
+    """Plays the episodes, many at once if there is one agent and it decides for batches."""
+    with game_errors(game), _Progress(episodes) as progress:
+        if len(players) == 1 and isinstance(players[0], BatchPolicy):
+            return play_episodes(
                 game,
-                seats[0],
+                players[0],
                 episodes,
                 seed=seed,
                 num_workers=workers,
@@ -276,7 +262,7 @@ def _played(
             )
         _require_raise(on_error)
         return game.run(
-            *seats, seed=seed, episodes=episodes, watch=progress, step_timeout_s=step_timeout_s
+            *players, seed=seed, episodes=episodes, watch=progress, step_timeout_s=step_timeout_s
         )
 
 
@@ -288,11 +274,10 @@ def _figures_of(played: Sequence[Episode], num_agents: int) -> list[Figures]:
 
 
 def _report_failed(played: Sequence[Episode]) -> None:
-    """Says how many episodes ended by a failure of the game, if any did."""
     num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
     if num_failed:
         click.echo(
-            f"{num_failed} of {len(played)} episodes failed, and count with what they had earned",
+            f"{num_failed} of {len(played)} episodes failed, and count with the reward until then",
             err=True,
         )
 
@@ -312,7 +297,7 @@ def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool)
 
 
 class _Progress(ProgressBar):
-    """Counts the episodes of a game that is watched."""
+    """Counts episodes as the `watch` of `Game.run`."""
 
     def __call__(self, turn: Turn) -> None:
         if turn.episode is not None and not turn.agent_id:
@@ -325,10 +310,7 @@ def _as_json(figures: Sequence[Figures]) -> dict[str, object]:
 
 
 def _table(names: Sequence[str], figures: Sequence[Figures]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    table.add_column("agent")
-    for column in ("mean reward", "ci95", "std", "mean length", "episodes"):
-        table.add_column(column, justify="right")
+    table = plain_table("agent", "mean reward", "ci95", "std", "mean length", "episodes", gap=_GAP)
     for name, each in zip(names, figures, strict=True):
         table.add_row(
             name,
@@ -338,4 +320,115 @@ def _table(names: Sequence[str], figures: Sequence[Figures]) -> Table:
             f"{each.mean_length:.1f}",
             str(each.episodes),
         )
+    return table
+
+
+# ------------------------------------------------------------------ matches
+
+
+def split_names(text: str) -> list[str]:
+    """The agents' names that are separated by commas: no empty ones, none twice, no human."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(
+            f"--agents needs names separated by commas, as random,greedy: got {text!r}"
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"--agents names {twice[0]!r} twice: an agent cannot play against itself")
+    if HUMAN in names:
+        raise UsageError("a match has no human players: use entity-env play --agent human")
+    return names
+
+
+def run_match(
+    game: Game,
+    names: Sequence[str],
+    num_games: int | None,
+    *,
+    seed: int,
+    load: Callable[[str, int], Agent],
+    step_timeout_s: float | None = None,
+) -> Match[Any]:
+    """Plays every group of as many agents as the game has, each agent in each seat equally often.
+
+    `num_games` is for each group; None = 100, rounded up to a multiple of the seats.
+    """
+    seats = game.num_agents
+    if seats == 1:
+        raise UsageError(
+            f"{game.name} is for 1 agent, and --agents lets several play against each other: "
+            "measure one after the other with --agent"
+        )
+    if len(names) < seats:
+        raise UsageError(
+            f"{game.name} is for {seats} agents: --agents needs at least as many, got "
+            f"{', '.join(names)}"
+        )
+    num_games = -(-_NUM_GAMES // seats) * seats if num_games is None else num_games
+    if num_games % seats:
+        raise UsageError(
+            f"--games must be a multiple of {seats}, so that every agent plays each seat equally "
+            f"often: got {num_games}"
+        )
+    with ProgressBar(math.comb(len(names), seats) * num_games) as progress:
+        if isinstance(game, AzulGame):
+            return play_match(
+                {name: azul_agent(name, seed + i, load) for i, name in enumerate(names)},
+                num_games,
+                num_players=seats,
+                seed=seed,
+                max_rounds=max_rounds_of(game),
+                on_game=progress.count,
+            )
+        agents = {name: load(name, seed + i) for i, name in enumerate(names)}
+        results = []
+        for seated, number in seatings(names, seats, num_games):
+            episodes = game.run(
+                *(agents[name] for name in seated),
+                seed=seed + number,
+                step_timeout_s=step_timeout_s,
+            )
+            results.append(Result(seated, tuple(episode.reward for episode in episodes)))
+            progress.count()
+        return Match(tuple(names), tuple(results))
+
+
+def match_table(match: Match[Any]) -> RenderableType:
+    """Ratings and win rates, best first; for more than two agents also the rate of each pair."""
+    table = plain_table("agent", "Elo", "win rate", "95 %", "mean score", "games", gap=_GAP)
+    rows = match.table()
+    for row in rows:
+        table.add_row(
+            row.name,
+            f"{row.elo:+.0f}",
+            f"{row.win_rate:.1%}",
+            f"{row.low:.1%} to {row.high:.1%}",
+            f"{row.mean_score:.2f}",
+            str(row.num_games),
+        )
+    return table if len(rows) < 3 else Group(table, "", _duels(match, rows))
+
+
+def match_json(match: Match[Any]) -> dict[str, object]:
+    """The same as numbers."""
+    return {
+        "agents": [vars(row) for row in match.table()],
+        "duels": [
+            {"name": name, "other": other, "win_rate": rate, "low": low, "high": high}
+            for name, other in combinations(match.names, 2)
+            for rate, low, high in [match.win_rate(name, other)]
+        ],
+        "num_games": len(match.games),
+    }
+
+
+def _duels(match: Match[Any], rows: Sequence[Standing]) -> Table:
+    names = [row.name for row in rows]
+    table = plain_table("ahead of", *names, gap=_GAP)
+    for name in names:
+        rates = [
+            "" if name == other else f"{match.win_rate(name, other)[0]:.1%}" for other in names
+        ]
+        table.add_row(name, *rates)
     return table

@@ -1,4 +1,4 @@
-"""`entity-env train`: trains an agent for a game, with its progress in view."""
+"""`entity-env train` and `entity-env export`: train an agent, and write it to one file."""
 
 from __future__ import annotations
 
@@ -15,22 +15,28 @@ from rich.console import Console
 
 from entity_env.agents.ppo import PPOConfig, TrainResult
 from entity_env.agents.rogue_net import RogueNetConfig
+from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
     find_checkpoint,
     read_header,
     require_place,
 )
+from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.authoring.game import Game
 from entity_env.cli.display.train_dashboard import TrainDisplay
-from entity_env.cli.error_messages import failures_of
-from entity_env.cli.load_game import find_game
-from entity_env.cli.make_vec_env import is_batch, is_tables, to_learn_from
+from entity_env.cli.load_game import (
+    game_errors,
+    has_self_play,
+    is_batch,
+    load_game,
+    make_training_env,
+)
 from entity_env.cli.options import (
     ENVS,
     SEED,
     WORKERS,
-    FiniteRange,
+    FiniteFloat,
     default_workers,
     game_argument,
     on_error_option,
@@ -45,23 +51,18 @@ from entity_env.vec.in_process.base import OnError
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What a training run begins with.
-
-    Args:
-        config: of the trainer.
-        num_envs: copies of the game.
-    """
+    """Default settings of a training run."""
 
     config: PPOConfig = field(default_factory=PPOConfig)
     num_envs: int = 128
 
 
-# One entity of a few numbers needs but a small network. Returns of hundreds, or of minus hundreds,
-# are far from the value of a new network: it has to move by more than a clipped loss lets it, and
-# weighs little beside the policy.
+# One entity with a few features needs only a small network. Returns of several hundred are far from
+# the values that a new network predicts: a clipped value loss would learn them too slowly, and with
+# its usual weight it would dominate the policy loss.
 _SMALL: Final = RogueNetConfig(d_model=32, n_layer=1, n_head=2)
-# More than a hundred tiles attend to each other, so the network is as small as can be. Episodes of
-# some ten steps: what comes later hardly counts.
+# Over a hundred tiles attend to each other, so the network is small. Episodes have about ten steps,
+# so later rewards hardly count.
 _PIXEL: Final = TrainSettings(
     PPOConfig(
         total_steps=40_000,
@@ -74,10 +75,10 @@ _PIXEL: Final = TrainSettings(
     ),
     num_envs=32,
 )
-_OWN: Final[Mapping[str, TrainSettings]] = {
+_OF_GAMES: Final[Mapping[str, TrainSettings]] = {
     "pixel:grid": _PIXEL,
     "pixel:maze": _PIXEL,
-    # What is caught late counts as much.
+    # Late catches count as much as early ones.
     "pixel:catch": replace(_PIXEL, config=replace(_PIXEL.config, gamma=0.98)),
     "pixel": _PIXEL,
     "cartpole": TrainSettings(
@@ -110,8 +111,8 @@ _OWN: Final[Mapping[str, TrainSettings]] = {
     ),
 }
 
-# Without blocks every option is weighed by what it tells of itself, at ten times the speed, and
-# `examples/azul` has what that comes to. A game is short, and its rewards come as they are earned.
+# Without blocks each legal move is scored from its own features, at ten times the speed; see the
+# results in `examples/azul`. Games are short, and rewards immediate.
 _AZUL: Final = TrainSettings(
     PPOConfig(
         total_steps=1_200_000,
@@ -128,51 +129,51 @@ _AZUL: Final = TrainSettings(
 
 
 def settings_of(game: Game) -> TrainSettings:
-    """The settings of a game, or those of all games without any of their own."""
-    if is_tables(game):
+    """The default settings for a game."""
+    if has_self_play(game):
         return _AZUL
-    return _OWN.get(game.name, TrainSettings()) if is_batch(game) else TrainSettings()
+    return _OF_GAMES.get(game.name, TrainSettings()) if is_batch(game) else TrainSettings()
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _PPO_OPTIONS: Final = {
-    "seed": "Makes the run repeat itself.",
-    "learning_rate": "Step size of Adam at the start; falls to 0.",
-    "num_steps": "Steps of every copy between two updates.",
-    "minibatch_size": "Decisions in one step of the optimizer.",
-    "update_epochs": "How often each rollout is learnt from.",
-    "gamma": "Discount of the reward, a decision.",
-    "gae_lambda": "Weight of longer returns in the advantage.",
-    "ent_coef": "Reward for entropy at the start; falls to 0.",
+    "seed": "Seed of the run.",
+    "learning_rate": "Learning rate of Adam at the start; annealed to 0.",
+    "num_steps": "Steps of each environment in a rollout.",
+    "minibatch_size": "Decisions in a minibatch.",
+    "update_epochs": "Epochs over each rollout.",
+    "gamma": "Discount factor, per decision.",
+    "gae_lambda": "Lambda of generalized advantage estimation.",
+    "ent_coef": "Entropy coefficient at the start; annealed to 0.",
 }
 _NET_OPTIONS: Final = {
-    "d_model": "Numbers that describe an entity in the network.",
-    "n_layer": "Blocks of the network.",
-    "n_head": "Attention heads in each block.",
+    "d_model": "Size of an entity's embedding.",
+    "n_layer": "Transformer blocks.",
+    "n_head": "Attention heads per block.",
 }
 _DEFAULTS: Final = PPOConfig()
 
 
 def _training_options(command: _Command) -> _Command:
-    """Adds an option for each of the main settings; one that is not given is None."""
+    """Adds an option for each main setting; its value is None if it is not given."""
     for config, texts in ((_DEFAULTS.net, _NET_OPTIONS), (_DEFAULTS, _PPO_OPTIONS)):
         for name, text in reversed(texts.items()):
             default = getattr(config, name)
             option = click.option(
                 f"--{name.replace('_', '-')}",
                 type=_type_of(name, default),
-                help=f"{text}  [{default}]",
+                help=f"{text}  [default: {default}]",
             )
             command = option(command)
     return command
 
 
 def _type_of(name: str, default: object) -> click.ParamType[Any]:
-    """Of an option; what a setting may be within these bounds, `PPOConfig` knows."""
+    """The type of an option; `PPOConfig` checks more."""
     if name == "seed":
         return SEED
-    return FiniteRange() if isinstance(default, float) else click.IntRange(max=2**31 - 1)
+    return FiniteFloat() if isinstance(default, float) else click.IntRange(max=2**31 - 1)
 
 
 @click.command()
@@ -180,28 +181,26 @@ def _type_of(name: str, default: object) -> click.ParamType[Any]:
 @click.option(
     "--steps",
     type=click.IntRange(min=1, max=10**15),
-    help=f"Decisions to learn from.  [{_DEFAULTS.total_steps:,}]",
+    help=f"Number of decisions to train on.  [default: {_DEFAULTS.total_steps:,}]",
 )
 @click.option(
     "--num-envs",
     type=ENVS,
-    help=f"Copies of the game.  [{TrainSettings().num_envs}]",
+    help=f"Number of environments.  [default: {TrainSettings().num_envs}]",
 )
 @click.option(
     "--num-workers",
     type=WORKERS,
-    help="Processes that play them; 0 = none.  [one a core; 0 for batch environments]",
+    help="Number of worker processes; 0 = none.  [default: one per core; 0 for batch environments]",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the checkpoint and the curves.  [runs/GAME]",
+    help="Folder for the checkpoint and the curves.  [default: runs/GAME]",
 )
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
-@click.option("--device", help="Where torch computes.  [cpu]")
-@click.option(
-    "--num-threads", type=click.IntRange(1, 1024), help="Threads that torch computes with."
-)
+@click.option("--resume", is_flag=True, help="Continue the run in --out from its checkpoint.")
+@click.option("--device", help="Device of torch.  [default: cpu]")
+@click.option("--num-threads", type=click.IntRange(1, 1024), help="Number of threads of torch.")
 @step_timeout_option
 @on_error_option
 @_training_options
@@ -218,13 +217,13 @@ def train(
     settings: Sequence[str],
     **options: object,
 ) -> None:
-    """Train an agent for a game.
+    """Train an agent for a game with PPO.
 
-    What is not given is as in brackets, but for games that have settings of their own. Ctrl-C,
-    SIGTERM and SIGHUP save and stop; --resume goes on with the same settings. Curves are written
-    for TensorBoard.
+    Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
+    checkpoint and stop; --resume continues with the same settings. Curves are written for
+    TensorBoard.
     """
-    chosen = find_game(game, settings)
+    chosen = load_game(game, settings)
     out = Path("runs", chosen.name) if out is None else out
     _require_text(out)
     own = settings_of(chosen)
@@ -232,15 +231,15 @@ def train(
     config = _config(start, {"total_steps": steps, **options})
     if not resume:
         _require_unused(out)
-    copies = [] if num_envs is None else ["--num-envs", str(num_envs)]
+    env_words = [] if num_envs is None else ["--num-envs", str(num_envs)]
     num_envs = own.num_envs if num_envs is None else num_envs
-    if num_workers is None:  # a batch steps faster than it is handed over
-        is_fast = is_batch(chosen) or is_tables(chosen)
+    if num_workers is None:  # a batch environment steps faster than a worker can send its arrays
+        is_fast = is_batch(chosen) or has_self_play(chosen)
         num_workers = 0 if is_fast else default_workers(num_envs)
-    copy = partial(to_learn_from, chosen, num_envs, num_workers, step_timeout_s, on_error)
-    result, code = _train(chosen, copy, config, out, resume)
+    make = partial(make_training_env, chosen, num_envs, num_workers, step_timeout_s, on_error)
+    result, code = _train(chosen, make, config, out, resume)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
-    train_words = [*game_words, *copies, "--out", str(out), "--resume"]
+    train_words = [*game_words, *env_words, "--out", str(out), "--resume"]
     _report(result, shlex.join(train_words), shlex.join([*game_words, "--agent", str(out)]), out)
     if code:
         raise SystemExit(code)
@@ -248,18 +247,18 @@ def train(
 
 def _train(
     game: Game,
-    copy: Callable[[], VecEnv | AzulTables],
+    make: Callable[[], VecEnv | AzulTables],
     config: PPOConfig,
     out: Path,
     resume: bool,
 ) -> tuple[TrainResult, int]:
-    """Trains; what that left, and the exit code of the program."""
+    """Trains; returns the result and the exit code of the program."""
     with TrainDisplay(f"training {game.name}", Console()) as display:
-        # Here: they take torch a second.
+        # Here, inside the display: importing torch takes seconds.
         from entity_env.agents.ppo.signals import StoppedBySignal
         from entity_env.agents.ppo.trainer import train as train_ppo
 
-        with failures_of(game), copy() as vec:
+        with game_errors(game), make() as vec:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             try:
@@ -269,11 +268,7 @@ def _train(
 
 
 def _start(out: Path) -> Mapping[str, object]:
-    """The settings of the run whose checkpoint is in `out`.
-
-    Raises:
-        CheckpointError: there is none, or its settings are none of ours.
-    """
+    """The settings of the run whose checkpoint is in `out`, as JSON."""
     found = find_checkpoint(out)
     config = read_header(found).training.get("config", {})
     try:
@@ -283,11 +278,7 @@ def _start(out: Path) -> Mapping[str, object]:
 
 
 def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
-    """The settings of a run: those it starts from, changed by those that were given.
-
-    Raises:
-        UsageError: a setting that cannot work.
-    """
+    """The settings `start` with the given ones in their place."""
     changed = {name: value for name, value in given.items() if value is not None}
     sizes = {name: changed.pop(name) for name in _NET_OPTIONS if name in changed}
     config = PPOConfig.from_json(start)
@@ -296,11 +287,7 @@ def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
 
 
 def _require_text(out: Path) -> None:
-    """Checks that the folder's name is text, which the curves' writer needs.
-
-    Raises:
-        UsageError: it has bytes that are no UTF-8.
-    """
+    """Checks that the folder's name is valid UTF-8, which the TensorBoard writer needs."""
     try:
         str(out).encode()
     except UnicodeEncodeError as error:
@@ -308,16 +295,12 @@ def _require_text(out: Path) -> None:
 
 
 def _require_unused(out: Path) -> None:
-    """Checks that no training run would be overwritten, nor anything else.
-
-    Raises:
-        UsageError: there is a checkpoint in `out`, or something that is none in its place.
-    """
+    """Checks that training in `out` overwrites no checkpoint, nor any other file."""
     try:
         require_place(out / SUBFOLDER)
     except UsageError:
         raise
-    except (OSError, ValueError) as error:  # a name that is too long, a folder one may not read
+    except (OSError, ValueError) as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"cannot train in {out}: {error}") from error
     try:
         found = find_checkpoint(out)
@@ -343,3 +326,27 @@ def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -
     )
     click.echo(play)
     click.echo(f"curves: tensorboard --logdir {shlex.quote(str(out))}")
+
+
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("agent", type=click.Path(path_type=Path))
+def export(checkpoint: Path, agent: Path) -> None:
+    """Write the network of CHECKPOINT to one file, AGENT, named *.agent.
+
+    CHECKPOINT is the folder of a checkpoint or training run, of entity-env or enn-trainer, or a
+    .roguenet archive. The exported agent needs only numpy to play.
+    """
+    if agent.suffix != SUFFIX:
+        raise UsageError(f"the file must be called *{SUFFIX}, got {agent}")
+    weights = read_network(checkpoint)
+    try:
+        write_agent(agent, weights)
+    except OSError as error:
+        raise UsageError(f"cannot write {agent}: {error}") from error
+    num_parameters = sum(tensor.size for tensor in weights.tensors.values())
+    entities = ", ".join(weights.obs_space.entities) or "no entities"
+    actions = ", ".join(weights.action_space) or "none"
+    size = agent.stat().st_size / 1024
+    click.echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")
+    click.echo(f"sees {entities}; actions {actions}")

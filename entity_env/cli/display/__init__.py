@@ -1,4 +1,4 @@
-"""What the command line draws: games, progress, curves.
+"""Terminal output: games, progress and curves, drawn with rich.
 
-Nothing here decides or steps; it shows what it is handed.
+Nothing here chooses actions or steps a game, except for the prompt of Azul's human players.
 """

@@ -1,4 +1,4 @@
-"""Grid: entities with x and y features as symbols on a board, y upwards."""
+"""Grid: draws entities that have x and y features as symbols on a board, y upwards."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ _COLORS: Final = (
     "bright_cyan",
 )
 _GROUND: Final = ("empty", "floor", "free", "ground")
-"""Types of these names are drawn like cells with nothing on them."""
+"""Entity types with these names are drawn as empty cells."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """How entities of one type are drawn, and which features say so.
+class EntityStyle:
+    """How entities of one type are drawn.
 
     Args:
-        label: what the type is called.
+        label: name of the type.
         glyph: one character.
-        color: a colour that rich knows.
-        x, y: columns of the coordinates, None when the type has none.
+        color: a colour of rich.
+        x, y: columns of the coordinates; None without coordinates.
         tint: column of a `color` feature, which overrides `color`.
-        members: columns of one-hot features, with the letter that stands for each: it takes the
-            place of the glyph.
+        members: column and letter of each member of a one-hot feature; replaces the glyph.
     """
 
     label: str
@@ -52,15 +51,12 @@ class Look:
 
     @property
     def has_place(self) -> bool:
-        """Entities of this type are drawn on the grid."""
         return self.x is not None and self.y is not None
 
     def place(self, entity: SeenEntity) -> tuple[float, float]:
-        """Coordinates of an entity that has a place."""
         return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
 
     def symbol(self, entity: SeenEntity) -> Text:
-        """One character, coloured."""
         letters = [letter for i, letter in self.members.items() if entity.features[i]]
         color = self.color
         if self.tint is not None:
@@ -68,11 +64,8 @@ class Look:
         return Text(letters[0] if letters else self.glyph, style=f"bold {color}")
 
 
-def looks(schema: Schema, *, ascii_only: bool = False) -> dict[EntityName, Look]:
-    """How every type of entity is drawn, by its place in the schema and its features' names.
-
-    The global features are one more type, `GLOBAL_ENTITY`.
-    """
+def entity_styles(schema: Schema, *, ascii_only: bool = False) -> dict[EntityName, EntityStyle]:
+    """The style of every type, from its feature names; global features are `GLOBAL_ENTITY`."""
     kinds = {kind.name: kind for kind in schema.entities}
     if schema.globals is not None:
         kinds = {GLOBAL_ENTITY: schema.globals, **kinds}
@@ -83,7 +76,7 @@ def looks(schema: Schema, *, ascii_only: bool = False) -> dict[EntityName, Look]
     for key, kind in kinds.items():
         x, y = _coordinates(kind.features)
         is_ground = kind.name.lower() in _GROUND
-        found[key] = Look(
+        found[key] = EntityStyle(
             kind.name,
             ground if is_ground else glyphs[num_placed % len(glyphs)],
             "bright_black" if is_ground else _COLORS[num_placed % len(_COLORS)],
@@ -98,11 +91,11 @@ def looks(schema: Schema, *, ascii_only: bool = False) -> dict[EntityName, Look]
 
 @dataclass
 class Grid:
-    """The part of the world that was seen in an episode: it grows, and never shrinks.
+    """A board that covers all places seen in an episode, and grows with them.
 
     Args:
-        columns, rows: how many there are, counted from 0, if the game says so.
-        empty: what is drawn in a cell with nothing on it.
+        columns, rows: size of the board, if the game has such settings.
+        empty: character of an empty cell.
     """
 
     columns: int | None = None
@@ -117,16 +110,15 @@ class Grid:
         self._low = [math.inf if size is None else 0.0 for size in sizes]
         self._high = [-math.inf if size is None else size - 1.0 for size in sizes]
 
-    def draw(self, entities: Iterable[SeenEntity], looks: Mapping[EntityName, Look]) -> Text:
-        """The board with these entities on it.
-
-        Of several in one cell the first is drawn: put those that act in front.
-        """
-        placed = [(looks[e.type].place(e), looks[e.type].symbol(e)) for e in entities]
+    def draw(
+        self, entities: Iterable[SeenEntity], styles: Mapping[EntityName, EntityStyle]
+    ) -> Text:
+        """The board with these entities; of several in one cell the first is drawn."""
+        placed = [(styles[e.type].place(e), styles[e.type].symbol(e)) for e in entities]
         for place, _ in placed:
             self._grow(place)
         if any(low > high for low, high in zip(self._low, self._high, strict=True)):
-            return Text("nothing to be seen", style="dim")
+            return Text("nothing visible", style="dim")
         columns, rows = (self._num_cells(axis) for axis in (0, 1))
         symbols: dict[tuple[int, int], Text] = {}
         for (x, y), symbol in placed:
@@ -158,7 +150,7 @@ class Grid:
 
 
 def _coordinates(features: Sequence[str]) -> tuple[int | None, int | None]:
-    """Columns of `x` and `y`, or of the first pair like `pos.x` and `pos.y`."""
+    """Columns of `x` and `y`, or of the first pair such as `pos.x` and `pos.y`."""
     for i, name in enumerate(features):
         prefix, _, last = name.rpartition(".")
         partner = f"{prefix}.y" if prefix else "y"
@@ -168,7 +160,7 @@ def _coordinates(features: Sequence[str]) -> tuple[int | None, int | None]:
 
 
 def _members(features: Sequence[str]) -> dict[int, str]:
-    """Letters of the members of the first one-hot feature."""
+    """Column and letter of each member of the first one-hot feature."""
     found = [(i, *member_of(name)) for i, name in enumerate(features)]
     fields = [field for _, field, member in found if member]
     members = {i: member for i, field, member in found if member and field == fields[0]}
@@ -176,7 +168,7 @@ def _members(features: Sequence[str]) -> dict[int, str]:
 
 
 def _letters(names: Iterable[str]) -> list[str]:
-    """An upper-case letter for each name, its own if no earlier one has it."""
+    """An upper-case letter for each name: its first letter that is not taken, else any other."""
     letters: list[str] = []
     for name in names:
         own = [char for char in name.upper() if char.isalnum()]

@@ -1,4 +1,4 @@
-"""PixelView: draws the screen of a machine while it is played, and how far it is from its goal."""
+"""PixelView: draws the screen of a machine while it is played, and its distance from the goal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from entity_env.agents import Agent
 from entity_env.authoring.game import Game
 from entity_env.cli.display.terminal_view import TerminalView
-from entity_env.cli.make_vec_env import is_batch
+from entity_env.cli.load_game import is_batch
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.games import BATCH_GAMES
 from entity_env.games.pixel.play import play_env
@@ -23,17 +23,14 @@ if TYPE_CHECKING:
     from entity_env.games.pixel.worlds.world import World
 
 _MAX_QUESTION_LINES: Final = 4
-"""What a person is asked takes so many lines, the one with the cursor included."""
+"""Lines of the prompt of a human agent, including the one with the cursor."""
 
 
 class PixelView(TerminalView):
-    """Draws the machine's own screen in place of what an agent sees of it.
+    """Draws the machine's own screen instead of the agent's observation.
 
-    Play `game` in place of the game that was given: it plays the same, where this can look.
-
-    Args:
-        game: one of pixels.
-        console, fps, humans: as for `TerminalView`.
+    Play the attribute `game` instead of the argument: the same game, whose machine this can read.
+    Arguments as for `TerminalView`.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class PixelView(TerminalView):
         self._env: PixelGoalEnv | None = None
         self._has_goal = game.play is not pixel_rom.play or bool(game.settings.get("goal"))
         self.game = game.with_settings()
-        # It is no batch any more: whoever wants many of it takes the one that was given.
+        # This copy is no batch game any more: it is for `Game.run`, not for many copies.
         self.game.play = self._play
 
     def _play(self, agent: Agent, *, seed: int, **settings: object) -> None:
@@ -75,7 +72,7 @@ class PixelView(TerminalView):
 
     def _lines(self) -> Iterator[RenderableType]:
         yield Text.assemble((self._game.name, "bold"), (f"  episode {self._episode + 1}", "dim"))
-        yield self._status()
+        yield self._status_table()
         if self._has_goal:
             yield from (
                 Text(self._describe(entity), no_wrap=True)
@@ -87,12 +84,7 @@ class PixelView(TerminalView):
 def viewed(
     game: Game, console: Console, *, fps: float, humans: tuple[int, ...]
 ) -> tuple[Game, TerminalView]:
-    """Return the view of a game, and the game to be played in its place.
-
-    Args:
-        game: any.
-        console, fps, humans: as for `TerminalView`.
-    """
+    """The view of a game and the game to play with it; arguments as for `TerminalView`."""
     if not (is_batch(game) and game.action_space() == pixel_rom.action_space()):
         return game, TerminalView(game, console, fps=fps, humans=humans)
     view = PixelView(game, console, fps=fps, humans=humans)
@@ -100,7 +92,7 @@ def viewed(
 
 
 def colors_of(world: World) -> tuple[str, ...]:
-    """The colours of the shades 0 to 3: a Game Boy's background is bright, others' are dark."""
-    from entity_env.games.pixel.worlds.game_boy import PyBoyWorld  # Only now: it imports torch.
+    """The colours of shades 0 to 3: a Game Boy's background is bright, others' are dark."""
+    from entity_env.games.pixel.worlds.game_boy import PyBoyWorld  # here: it imports torch
 
     return LIGHT_GREENS if isinstance(world, PyBoyWorld) else GREENS

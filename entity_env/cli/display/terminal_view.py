@@ -1,4 +1,4 @@
-"""TerminalView: draws any game in the terminal from its schema alone."""
+"""TerminalView: draws any game in a terminal, from its schema."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from entity_env.agents.human.describe import (
 )
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.cli.display.grid import Grid, looks
-from entity_env.cli.display.live_frames import Painter
+from entity_env.cli.display.console import LiveDisplay
+from entity_env.cli.display.grid import Grid, entity_styles
 from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ObsSpace
 from entity_env.games.classic.viewer import picture_of
 
 _MAX_LISTED: Final = 20
-"""Entities without a place that are listed; the others are counted."""
+"""Entities without coordinates that are listed; the rest is counted."""
 _ENDING_S: Final = 0.7
-"""How much longer the end of an episode stays."""
+"""How much longer the last frame of an episode is shown."""
 
 
 @dataclass(frozen=True)
-class _Seat:
-    """What is known of one agent."""
+class _AgentStatus:
+    """Last known step, score and action of one agent."""
 
     step: int = 0
     score: float = 0.0
@@ -48,19 +48,16 @@ class _Seat:
 
 
 class TerminalView:
-    """Draws a game while it is played: entities with x and y on a grid, all else in tables.
+    """Draws a game while it is played: entities with x and y on a grid, everything else as text.
 
-    Hand it to `Game.run` as `watch`. On a terminal each frame takes the place of the last one;
-    elsewhere frames are printed one below the other. In a game for several agents it shows what
-    one of them sees: the first human, else the first.
+    Pass it to `Game.run` as `watch`. Of a game for several agents it draws the observations of one:
+    the first human, else the first.
 
     Args:
-        game: whose schema and settings say what to draw.
-        console: where to draw.
-        fps: frames a second, on a terminal only; None = as fast as possible.
-        humans: ids of the agents that people play. They see only what is visible to them, and
-            their frames come from `show`, before they decide.
-        wait: waits for so many seconds.
+        game: the game; its schema and settings say what to draw.
+        console, fps, wait: as for `LiveDisplay`.
+        humans: ids of human agents. They see only visible entities, in frames drawn by `show`
+            before they decide.
     """
 
     def __init__(
@@ -75,17 +72,17 @@ class TerminalView:
         self._game = game
         self._space = game.obs_space()
         self._ascii_only = console.options.ascii_only
-        self._looks = looks(game.schema, ascii_only=self._ascii_only)
-        self._painter = Painter(console, fps=fps, wait=wait)
+        self._styles = entity_styles(game.schema, ascii_only=self._ascii_only)
+        self._display = LiveDisplay(console, fps=fps, wait=wait)
         self._humans = humans
         self._viewpoint = humans[0] if humans else 0
-        self._seats = {agent_id: _Seat() for agent_id in range(game.num_agents)}
+        self._status = {agent_id: _AgentStatus() for agent_id in range(game.num_agents)}
         self._grid = self._new_grid()
         self._episode = 0
         self._shown: Observation | None = None
         self._ended: set[int] = set()
-        self._secret: dict[int, _Seat] = {}
-        """What agents did that people must not know before they have decided as often."""
+        self._hidden: dict[int, _AgentStatus] = {}
+        """Actions of agents that humans must not see before they have decided as often."""
 
     def __enter__(self) -> TerminalView:
         return self
@@ -96,62 +93,64 @@ class TerminalView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._painter.close()
+        self._display.close()
 
     def __call__(self, turn: Turn) -> None:
-        """Draws what an agent saw and did, or how its episode ended."""
+        """Draws an agent's observation and action, or the end of its episode."""
         self._begin(turn.agent_id)
         doing = describe_actions(turn.actions, turn.observation, self._space)
         if turn.episode is not None:
             doing = "cut short" if turn.episode.truncated else "game over"
-        seat = _Seat(turn.step, turn.score, doing, num_actions=turn.step + (not turn.episode))
+        status = _AgentStatus(
+            turn.step, turn.score, doing, num_actions=turn.step + (not turn.episode)
+        )
         if turn.agent_id == self._viewpoint and _shows_something(turn.observation):
             self._shown = turn.observation
         if turn.episode is not None:
             self._ended.add(turn.agent_id)
-        elif self._is_secret(turn.agent_id, seat):
-            self._secret[turn.agent_id] = seat
+        elif self._is_hidden(turn.agent_id, status):
+            self._hidden[turn.agent_id] = status
             return
-        self._seats[turn.agent_id] = seat
+        self._status[turn.agent_id] = status
         self._reveal()
         if self._shown is not None and (turn.agent_id not in self._humans or turn.episode):
-            self._painter.paint(self._frame(), longer_s=_ENDING_S if turn.episode else 0.0)
+            self._display.show(self._frame(), extra_s=_ENDING_S if turn.episode else 0.0)
 
     def show(self, agent_id: int, observation: Observation) -> None:
-        """Draws what a person sees who is about to decide."""
+        """Draws the observation on which a human agent is about to decide."""
         self._begin(agent_id)
         self._viewpoint = agent_id
         self._shown = observation
-        seat = self._seats[agent_id]
-        self._seats[agent_id] = replace(seat, score=seat.score + observation.reward)
-        self._painter.paint(self._frame(), is_paced=False)
+        status = self._status[agent_id]
+        self._status[agent_id] = replace(status, score=status.score + observation.reward)
+        self._display.show(self._frame(), is_paced=False)
 
     def _begin(self, agent_id: int) -> None:
-        """Clears the board when an agent goes on whose episode has ended."""
+        """Clears the board at the first turn after the end of an episode."""
         if agent_id in self._ended:
             self._ended.clear()
             self._episode += 1
             self._grid = self._new_grid()
-            self._seats = dict.fromkeys(self._seats, _Seat())
-            self._secret.clear()
+            self._status = dict.fromkeys(self._status, _AgentStatus())
+            self._hidden.clear()
 
     def _new_grid(self) -> Grid:
-        """An empty grid of the size that the settings of the game say, if they do."""
+        """An empty grid, of the size in the game's settings if there is one."""
         size = _size(self._game, "board_size")
         columns = _size(self._game, "width") or size
         rows = _size(self._game, "height") or size
         return Grid(columns, rows, "." if self._ascii_only else Grid.empty)
 
-    def _is_secret(self, agent_id: int, seat: _Seat) -> bool:
-        """A person may be about to decide on the same turn: agents may move at once."""
+    def _is_hidden(self, agent_id: int, status: _AgentStatus) -> bool:
+        """Whether a human still decides on the same turn, as in games with simultaneous moves."""
         return agent_id not in self._humans and any(
-            self._seats[human].num_actions < seat.num_actions for human in self._humans
+            self._status[human].num_actions < status.num_actions for human in self._humans
         )
 
     def _reveal(self) -> None:
-        for agent_id, seat in list(self._secret.items()):
-            if not self._is_secret(agent_id, seat):
-                self._seats[agent_id] = self._secret.pop(agent_id)
+        for agent_id, status in list(self._hidden.items()):
+            if not self._is_hidden(agent_id, status):
+                self._status[agent_id] = self._hidden.pop(agent_id)
 
     def _frame(self) -> RenderableType:
         entities = self._entities()
@@ -165,13 +164,13 @@ class TerminalView:
         return columns
 
     def _picture(self, entities: list[SeenEntity]) -> Text | None:
-        """What the game looks like; None when there is no telling."""
-        if not any(look.has_place for look in self._looks.values()):
+        """The grid, or the game's own picture; None if it has neither."""
+        if not any(style.has_place for style in self._styles.values()):
             return picture_of(entities, self._space, ascii_only=self._ascii_only)
         acting = _actor_ids(self._shown, self._space)
-        placed = [entity for entity in entities if self._looks[entity.type].has_place]
+        placed = [entity for entity in entities if self._styles[entity.type].has_place]
         placed.sort(key=lambda entity: entity.id not in acting)
-        return self._grid.draw(placed, self._looks)
+        return self._grid.draw(placed, self._styles)
 
     def _entities(self) -> list[SeenEntity]:
         if self._shown is None:
@@ -185,46 +184,46 @@ class TerminalView:
 
     def _info(self, entities: list[SeenEntity]) -> Iterator[RenderableType]:
         yield Text.assemble((self._game.name, "bold"), (f"  episode {self._episode + 1}", "dim"))
-        yield self._status()
+        yield self._status_table()
         legend = self._legend(entities)
         if legend:
             yield Text()
             yield from legend
         yield from self._listed(entities)
 
-    def _status(self) -> Table:
+    def _status_table(self) -> Table:
         table = Table.grid(padding=(0, 2))
         for _ in range(4):
             table.add_column(no_wrap=True)
-        for agent_id, seat in self._seats.items():
-            who = [f"agent {agent_id}"] if len(self._seats) > 1 else []
-            score = Text.assemble("score ", (describe_number(seat.score), "bold"))
-            doing = Text(seat.doing, style="bold cyan")
-            table.add_row(*who, f"step {seat.step}", score, doing)
+        for agent_id, status in self._status.items():
+            agent = [f"agent {agent_id}"] if len(self._status) > 1 else []
+            score = Text.assemble("score ", (describe_number(status.score), "bold"))
+            doing = Text(status.doing, style="bold cyan")
+            table.add_row(*agent, f"step {status.step}", score, doing)
         return table
 
     def _legend(self, entities: list[SeenEntity]) -> list[Text]:
         lines = []
         times = "x" if self._ascii_only else "×"
-        for key, look in self._looks.items():
-            if look.has_place:
+        for key, style in self._styles.items():
+            if style.has_place:
                 count = sum(entity.type == key for entity in entities)
-                names = "".join(f" {letter}" for letter in look.members.values())
-                symbol = Text(look.glyph, style=f"bold {look.color}") if not names else Text()
+                names = "".join(f" {letter}" for letter in style.members.values())
+                symbol = Text(style.glyph, style=f"bold {style.color}") if not names else Text()
                 lines.append(
                     Text.assemble(
-                        symbol, names.lstrip(), f" {look.label}", (f" {times}{count}", "dim")
+                        symbol, names.lstrip(), f" {style.label}", (f" {times}{count}", "dim")
                     )
                 )
         return lines
 
     def _listed(self, entities: list[SeenEntity]) -> Iterator[Text]:
-        """What the grid cannot tell: global features, and entities without a place."""
+        """Global features, and entities without coordinates."""
         lines = [
             self._describe(entity)
             for entity in entities
             if len(entity.features)
-            and (entity.type == GLOBAL_ENTITY or not self._looks[entity.type].has_place)
+            and (entity.type == GLOBAL_ENTITY or not self._styles[entity.type].has_place)
         ]
         if lines:
             yield Text()
@@ -237,7 +236,7 @@ class TerminalView:
         if entity.type != GLOBAL_ENTITY:
             return describe_entity(entity, self._space) + hidden
         features = describe_features(self._space.global_features, entity.features)
-        return f"{self._looks[GLOBAL_ENTITY].label} {features}"
+        return f"{self._styles[GLOBAL_ENTITY].label} {features}"
 
 
 def _shows_something(observation: Observation) -> bool:

@@ -1,4 +1,4 @@
-"""TrainDisplay: how a training run goes, live on a terminal, line by line elsewhere."""
+"""TrainDisplay: progress of a training run, live on a terminal, line by line elsewhere."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ _SLOW_START_S: Final = 3.0
 
 
 class TrainDisplay:
-    """Shows progress: hand it to `train` as `on_update`, inside a `with` block.
-
-    Args:
-        title: what is being trained.
-        console: where to show it.
-        clock: seconds, for the pace of the lines.
-    """
+    """Shows progress: pass it to `train` as `on_update`, inside a `with` block."""
 
     def __init__(
         self, title: str, console: Console, *, clock: Callable[[], float] = time.monotonic
@@ -39,7 +33,7 @@ class TrainDisplay:
         self._console = console
         self._clock = clock
         self.statistics: Callable[[], object] | None = None
-        """Tells in a line where the time goes, if it is set."""
+        """Returns a line about where the time goes; shown if it is set."""
         self._rewards: list[float] = []
         self._next_line_s = -math.inf
         self._live = Live(_Start(title, clock), console=console, refresh_per_second=8)
@@ -58,7 +52,7 @@ class TrainDisplay:
         self._live.stop()
 
     def __call__(self, progress: TrainProgress) -> None:
-        """Shows where the run stands."""
+        """Shows the progress after an update."""
         if math.isfinite(progress.mean_reward):
             self._rewards.append(progress.mean_reward)
         if self._console.is_terminal:
@@ -98,12 +92,7 @@ class TrainDisplay:
 
 
 class _Start:
-    """Shows that training has not begun yet, and after a while what may take so long.
-
-    Args:
-        title: what is being trained.
-        clock: seconds.
-    """
+    """Shown before the first update; after a while it says that functions are compiled."""
 
     def __init__(self, title: str, clock: Callable[[], float]) -> None:
         self._title = title
@@ -111,14 +100,14 @@ class _Start:
         self._begin_s = clock()
 
     def __rich__(self) -> Text:
-        why = ""
+        reason = ""
         if self._clock() - self._begin_s > _SLOW_START_S:
-            why = " (the first time, functions are compiled: half a minute)"
-        return Text(f"{self._title}: starting{why}", style="dim")
+            reason = " (the first time, functions are compiled: half a minute)"
+        return Text(f"{self._title}: starting{reason}", style="dim")
 
 
 def sparkline(values: Sequence[float], width: int = _CURVE_WIDTH) -> str:
-    """A curve of bars: the mean of each of at most `width` stretches, lowest to highest."""
+    """A curve of at most `width` bars, each the mean of a stretch of the values."""
     if not values:
         return ""
     count = min(width, len(values))

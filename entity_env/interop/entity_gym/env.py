@@ -1,4 +1,4 @@
-"""environment: one game, as a class of entity-gym's environments."""
+"""environment: a class of `entity_gym.env.Environment` that plays a game."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from entity_env.core.vec_obs import (
 )
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.interop.entity_gym.spaces import (
-    grids_of,
+    action_grids,
     their_action_space,
     their_obs_space,
 )
@@ -37,24 +37,24 @@ from entity_env.vec.backend import Source
 
 
 def environment(source: Source, *, discretize: Mapping[ActionName, int] | None = None) -> type[Any]:
-    """A new class of `entity_gym.env.Environment` that plays a game.
+    """A new subclass of `entity_gym.env.Environment` that plays a game.
 
-    Its objects take `seed`, that of the run; None = a fresh one. The id of an entity is its index
-    in the observation. Where an episode ends the last observation is shown, and `done` says so,
-    also when the episode was cut.
+    Its constructor takes the `seed` of the run; None = a random one. The id of an entity is its
+    index in the observation. The last observation of an episode has `done`, also if the episode was
+    truncated.
 
     Args:
         source: a game for one agent, a class of environments, or a function that returns one.
         discretize: as for `vec_env`.
 
     Raises:
-        SchemaError: a source that cannot be run. When an object is made: a continuous action that
-            `discretize` does not name.
-        UsageError: a game for several agents: `vec_env` shows each of them.
+        SchemaError: an invalid source; from the constructor, a continuous action that is not in
+            `discretize`.
+        UsageError: a game for several agents, which `vec_env` supports.
     """
     if isinstance(source, Game) and source.num_agents > 1:
         raise UsageError(
-            f"an environment of entity-gym shows one agent, {source.name} has {source.num_agents}: "
+            f"an environment of entity-gym has one agent, {source.name} has {source.num_agents}: "
             "use vec_env"
         )
     if not callable(source) and not isinstance(source, Game):
@@ -72,22 +72,16 @@ def environment(source: Source, *, discretize: Mapping[ActionName, int] | None =
 
 
 class EntityGymEnvironment(theirs.Environment):  # type: ignore[misc]  # entity-gym ships no types
-    """One copy of a game, whose observations are entity-gym's.
-
-    Args:
-        source: as for `environment`.
-        seed: of the run; None = a fresh one.
-        discretize: as for `vec_env`.
-    """
+    """One copy of a game as an `entity_gym.env.Environment`; arguments as for `environment`."""
 
     def __init__(
         self, source: Source, seed: int | None, discretize: Mapping[ActionName, int] | None
     ) -> None:
-        fresh = int(np.random.default_rng().integers(2**32)) if seed is None else seed
-        self._vec = VecEnv(source, 1, seed=fresh, autoreset="disabled")
+        seed = int(np.random.default_rng().integers(2**32)) if seed is None else seed
+        self._vec = VecEnv(source, 1, seed=seed, autoreset="disabled")
         try:
             self._actions = self._vec.action_space()
-            self._grids = grids_of(self._actions, discretize)
+            self._grids = action_grids(self._actions, discretize)
         except BaseException:
             self._vec.close()
             raise
@@ -98,7 +92,7 @@ class EntityGymEnvironment(theirs.Environment):  # type: ignore[misc]  # entity-
         return their_obs_space(self._vec.obs_space())
 
     def action_space(self) -> dict[ActionName, Any]:
-        """Per action a space of entity-gym; what was discretized is categorical."""
+        """Action spaces of entity-gym; discretized ones are categorical."""
         return their_action_space(self._actions, self._grids)
 
     def reset(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
@@ -107,11 +101,11 @@ class EntityGymEnvironment(theirs.Environment):  # type: ignore[misc]  # entity-
         return self._their_observation(self._shown)
 
     def act(self, actions: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """Gives every actor its action and returns the next observation.
+        """Performs the actions and returns the next observation.
 
         Raises:
             ProtocolError: before `reset`, or after the end of an episode.
-            SchemaError: actions that do not fit.
+            SchemaError: the actions do not match the action space.
         """
         if self._shown is None:
             raise ProtocolError("nothing is being played: call reset first")
@@ -126,7 +120,7 @@ class EntityGymEnvironment(theirs.Environment):  # type: ignore[misc]  # entity-
         return self._their_observation(self._shown)
 
     def render(self, **kwargs: object) -> NDArray[np.uint8]:
-        """The game drawn, `(height, width, 3)` uint8."""
+        """An image of the game, `(height, width, 3)` uint8."""
         return self._vec.render()
 
     def close(self) -> None:
@@ -185,7 +179,7 @@ class EntityGymEnvironment(theirs.Environment):  # type: ignore[misc]  # entity-
         action: Any,  # noqa: ANN401 - entity-gym ships no types
         mask: VecActionMask,
     ) -> RaggedArray[Any]:
-        """One value an actor, in the order of the mask."""
+        """One value per actor, in the order of the mask."""
         space = self._actions[name]
         actors = mask.actors.values.tolist()
         if isinstance(space, GlobalCategoricalActionSpace):
@@ -207,11 +201,7 @@ class EntityGymEnvironment(theirs.Environment):  # type: ignore[misc]  # entity-
 def _in_order(
     name: ActionName, given: Sequence[EntityID], picks: Sequence[int], actors: Sequence[int]
 ) -> NDArray[np.int64]:
-    """What each actor of a mask chose, in its order.
-
-    Raises:
-        SchemaError: others chose than were asked.
-    """
+    """The choice of each actor, in the order of the mask."""
     if len(given) != len(picks) or set(given) != set(actors):
         raise SchemaError(
             f"action {name!r} needs one choice of each actor {list(actors)}: got "

@@ -1,28 +1,151 @@
-"""from_entity_gym: environments written for entity-gym, as ours."""
+"""from_entity_gym: an `entity_gym.env.Environment` as an `Environment`, and a bulk adapter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, overload
+from itertools import chain, repeat
+from operator import eq, is_
+from typing import Any, Final, overload
 
 import entity_gym.env as theirs
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.adapter import AdaptedEnvironment, Adapter
+from entity_env.core.action_request import Asked, require_one_an_actor, selected, shares
 from entity_env.core.environment import Environment
 from entity_env.core.observation import (
     Action,
+    ActionMask,
     CategoricalAction,
+    CategoricalActionMask,
     ContinuousAction,
+    EntityID,
     GlobalCategoricalAction,
+    GlobalCategoricalActionMask,
     Observation,
+    SelectEntityActionMask,
 )
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    CategoricalActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+)
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.interop.entity_gym.adapter import THEIRS, our_observation
 from entity_env.interop.entity_gym.spaces import our_action_space, our_obs_space
+
+
+def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
+    """An `entity_gym.env.Observation` as an `Observation`."""
+    observation = Observation.__new__(Observation)  # half the time of a call with ten keywords
+    observation.terminated = bool(obs.done)
+    observation.truncated = False
+    observation.reward = obs.reward
+    observation.global_features = obs.global_features
+    observation.features = obs.features
+    observation.ids = ids = obs.ids
+    observation.actions = {name: _our_mask(name, mask, ids) for name, mask in obs.actions.items()}
+    observation.visible = obs.visible
+    observation.metrics = obs.metrics
+    return observation
+
+
+_UNRESTRICTED: Final = GlobalCategoricalActionMask()
+
+
+def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> ActionMask:  # noqa: ANN401 - entity-gym ships no types
+    allowed = mask.mask
+    if isinstance(mask, theirs.GlobalCategoricalActionMask):
+        return _UNRESTRICTED if allowed is None else GlobalCategoricalActionMask(allowed)
+    actors, types = _selector(mask.actor_ids, mask.actor_types, ids)
+    if isinstance(mask, theirs.CategoricalActionMask):
+        return CategoricalActionMask(actors, types, allowed)
+    if isinstance(mask, theirs.SelectEntityActionMask):
+        actees, actee_types = _selector(mask.actee_ids, mask.actee_types, ids)
+        return SelectEntityActionMask(actors, types, actee_types, actees, allowed)
+    raise SchemaError(f"action {name!r}: entity-gym has no mask {mask!r}")
+
+
+def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - entity-gym ships no types
+    """Ids and types of a mask's actors or actees; a type replaces the ids of all its entities."""
+    if type(chosen) is list:
+        same = [name for name, known in ids.items() if _are_all(chosen, known)]
+        if len(same) == 1:  # ids of two types are an error, raised when they are looked up
+            return None, (same[0],)
+    return chosen, types
+
+
+def _are_all(chosen: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - entity-gym ships no types
+    """Whether the chosen ids are those of all entities of a type."""
+    return chosen is known or (
+        type(known) is list and len(chosen) == len(known) and bool(chosen) and chosen == known
+    )
+
+
+def _type_named(
+    chosen: Sequence[Any], ids: Sequence[Mapping[EntityName, Sequence[EntityID]]]
+) -> EntityName | None:
+    """The type that `_selector` finds for every observation, if it is always the same."""
+    if set(map(type, chosen)) != {list}:
+        return None
+    _, named = _selector(chosen[0], None, ids[0])
+    if named is None:
+        return None
+    only: EntityName = named[0]
+    for name in set(chain.from_iterable(ids)):
+        known = [each.get(name) for each in ids]
+        is_only = name == only
+        if not _are_alike(chosen, known) if is_only else any(map(eq, chosen, known)):
+            each = zip(chosen, known, strict=True)
+            if any(_are_all(some, of_type) is not is_only for some, of_type in each):
+                return None
+    return only
+
+
+def _are_alike(chosen: Sequence[Any], known: Sequence[Any]) -> bool:
+    """A fast check of `_are_all` for every pair; False may also mean unknown."""
+    if all(map(is_, chosen, known)):
+        return True
+    return chosen == known and set(map(type, known)) == {list} and all(chosen)
+
+
+def _their_actions(
+    name: ActionName,
+    space: ActionSpace,
+    asked: Sequence[Asked],
+    values: Sequence[Any] | NDArray[Any],
+) -> Iterator[Any]:
+    """As `legal_actions`, but a new object for each, since entity-gym's are mutable."""
+    require_one_an_actor(name, asked, values)
+    actors = [each for _, each, _ in asked]
+    if isinstance(space, GlobalCategoricalActionSpace):
+        chosen, labels = list(map(int, values)), space.index_to_label
+        return map(theirs.GlobalCategoricalAction, chosen, map(labels.__getitem__, chosen))
+    if isinstance(space, CategoricalActionSpace):
+        indices = shares(actors, np.asarray(values, dtype=np.int64))
+        return map(theirs.CategoricalAction, actors, indices, repeat(list(space.index_to_label)))
+    return map(theirs.SelectEntityAction, actors, selected(asked, values))
+
+
+def _flags(obs: Any) -> tuple[bool, bool]:  # noqa: ANN401 - entity-gym ships no types
+    return bool(obs.done), False
+
+
+THEIRS: Final = Adapter(
+    observation=our_observation,
+    flags=_flags,
+    masks={
+        theirs.CategoricalActionMask: CategoricalActionMask,
+        theirs.GlobalCategoricalActionMask: GlobalCategoricalActionMask,
+        theirs.SelectEntityActionMask: SelectEntityActionMask,
+    },
+    actions=_their_actions,
+    type_named=_type_named,
+)
 
 
 @overload
@@ -36,32 +159,28 @@ def from_entity_gym(source: object) -> Environment: ...
 
 
 def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
-    """An environment of entity-gym as one of ours.
+    """Wraps an environment of entity-gym as an `Environment`.
 
-    It draws at random as it likes: its `reset` takes no seed, so its episodes do not repeat.
+    Its `reset` takes no seed, so its episodes cannot be repeated.
 
     Args:
-        source: an object, which becomes an `Environment` that owns it; or a class or function that
-            makes one, which becomes a function of the same arguments that makes an `Environment`,
-            as `VecEnv` and the trainer take it.
+        source: an environment, which the returned `Environment` owns; or a class or function that
+            makes one, for which a function with the same arguments is returned, for `VecEnv` and
+            the trainer.
 
     Raises:
-        SchemaError: it is nothing of entity-gym; of a function that is found out when it is called.
+        SchemaError: not an environment of entity-gym; for a function, when it is called.
     """
     if isinstance(source, theirs.Environment):
-        return EnvironmentOfTheirs(source)
+        return EntityGymWrapper(source)
     is_other = isinstance(source, type) and not issubclass(source, theirs.Environment)
     if is_other or not callable(source):
         raise _no_environment(source)
     return partial(_made, source)
 
 
-class EnvironmentOfTheirs(AdaptedEnvironment):
-    """Shows what an environment of entity-gym shows: the same rows, ids, masks and metrics.
-
-    Args:
-        env: an `entity_gym.env.Environment`; closed with this object.
-    """
+class EntityGymWrapper(AdaptedEnvironment):
+    """Wraps an `entity_gym.env.Environment`, with the same rows, ids, masks and metrics."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - entity-gym ships no types
         self._env = env
@@ -71,7 +190,7 @@ class EnvironmentOfTheirs(AdaptedEnvironment):
             name: list(getattr(space, "index_to_label", ()))
             for name, space in self._action_space.items()
         }
-        self._is_going_on = False
+        self._is_playing = False
         self._is_closed = False
 
     @property
@@ -92,7 +211,7 @@ class EnvironmentOfTheirs(AdaptedEnvironment):
         return self._show(self._env.reset())
 
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-        if not self._is_going_on:  # entity-gym's own would go on as if nothing had happened
+        if not self._is_playing:  # environments of entity-gym do not check this
             raise ProtocolError("no episode is being played: call reset first")
         chosen = {name: self._their_action(name, action) for name, action in actions.items()}
         return self._show(self._env.act(chosen))
@@ -107,7 +226,7 @@ class EnvironmentOfTheirs(AdaptedEnvironment):
 
     def _show(self, shown: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
         observation = our_observation(shown)
-        self._is_going_on = not observation.done
+        self._is_playing = not observation.done
         return observation
 
     def _their_action(self, name: ActionName, action: Action) -> Any:  # noqa: ANN401 - entity-gym ships no types
@@ -118,17 +237,15 @@ class EnvironmentOfTheirs(AdaptedEnvironment):
         if isinstance(action, GlobalCategoricalAction):
             return theirs.GlobalCategoricalAction(action.index, action.label, action.probs)
         if isinstance(action, ContinuousAction):
-            raise SchemaError(f"action {name!r}: entity-gym has no numbers as actions")
+            raise SchemaError(f"action {name!r}: entity-gym has no continuous actions")
         return theirs.SelectEntityAction(action.actors, action.actees, action.probs)
 
 
-def _made(
-    make: Callable[..., object], *arguments: object, **settings: object
-) -> EnvironmentOfTheirs:
+def _made(make: Callable[..., object], *arguments: object, **settings: object) -> EntityGymWrapper:
     env = make(*arguments, **settings)
     if not isinstance(env, theirs.Environment):
         raise _no_environment(env)
-    return EnvironmentOfTheirs(env)
+    return EntityGymWrapper(env)
 
 
 def _no_environment(source: object) -> SchemaError:

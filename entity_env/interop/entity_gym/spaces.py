@@ -1,4 +1,4 @@
-"""Spaces of ours as those of entity-gym and back, and numbers as labels."""
+"""Conversion of spaces to and from entity-gym, and discretized continuous actions."""
 
 from __future__ import annotations
 
@@ -23,19 +23,13 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError, UsageError
 
 MAX_CHOICES: Final = 4096
-"""Choices that one action may have after its numbers were made labels."""
+"""Largest number of choices of a discretized action."""
 
 
-class Grid:
-    """Some evenly spaced values of each number of a continuous action, and all their combinations.
+class ActionGrid:
+    """All combinations of `num_bins` evenly spaced values of each number of an action.
 
-    Args:
-        name: of the action, for errors.
-        space: the action.
-        num_bins: values of each number, both bounds included.
-
-    Raises:
-        UsageError: fewer than two values, or more than `MAX_CHOICES` combinations.
+    Both bounds are included. `name` is for errors.
     """
 
     def __init__(self, name: ActionName, space: ContinuousActionSpace, num_bins: int) -> None:
@@ -60,19 +54,10 @@ class Grid:
             self.labels = [str(i) for i in range(len(rows))]
 
 
-def grids_of(
+def action_grids(
     action_space: Mapping[ActionName, ActionSpace], discretize: Mapping[ActionName, int] | None
-) -> dict[ActionName, Grid]:
-    """The grid of every continuous action.
-
-    Args:
-        action_space: of the game.
-        discretize: per continuous action how many values each of its numbers gets.
-
-    Raises:
-        SchemaError: a continuous action that `discretize` does not name.
-        UsageError: `discretize` names another action, or a number that makes no sense.
-    """
+) -> dict[ActionName, ActionGrid]:
+    """The grid of every continuous action; `discretize` has the values per number of each."""
     wanted = dict(discretize or {})
     grids = {}
     for name, space in action_space.items():
@@ -80,10 +65,10 @@ def grids_of(
             continue
         if name not in wanted:
             raise SchemaError(
-                f"action {name!r} is continuous, and entity-gym has no numbers as actions: "
-                f"pass discretize={{{name!r}: 5}} to choose among 5 values of each"
+                f"action {name!r} is continuous, which entity-gym does not support: "
+                f"pass discretize={{{name!r}: 5}} to choose among 5 values of each number"
             )
-        grids[name] = Grid(name, space, wanted.pop(name))
+        grids[name] = ActionGrid(name, space, wanted.pop(name))
     if wanted:
         raise UsageError(
             f"discretize names {', '.join(map(repr, wanted))}; the continuous actions are "
@@ -93,7 +78,7 @@ def grids_of(
 
 
 def their_obs_space(space: ObsSpace) -> Any:  # noqa: ANN401 - entity-gym ships no types
-    """An observation space as `entity_gym.env.ObsSpace`, in the same order."""
+    """An `ObsSpace` as `entity_gym.env.ObsSpace`, in the same order."""
     return theirs.ObsSpace(
         global_features=list(space.global_features),
         entities={
@@ -103,32 +88,24 @@ def their_obs_space(space: ObsSpace) -> Any:  # noqa: ANN401 - entity-gym ships 
 
 
 def their_action_space(
-    action_space: Mapping[ActionName, ActionSpace], grids: Mapping[ActionName, Grid]
+    action_space: Mapping[ActionName, ActionSpace], grids: Mapping[ActionName, ActionGrid]
 ) -> dict[ActionName, Any]:
     """Action spaces as those of entity-gym, in the same order."""
     return {name: _theirs(name, space, grids) for name, space in action_space.items()}
 
 
 def our_obs_space(space: Any) -> ObsSpace:  # noqa: ANN401 - entity-gym ships no types
-    """An `entity_gym.env.ObsSpace` as ours.
-
-    Raises:
-        SchemaError: names that are not unique, or reserved.
-    """
+    """An `entity_gym.env.ObsSpace` as an `ObsSpace`."""
     entities = {name: Entity(list(entity.features)) for name, entity in space.entities.items()}
     return ObsSpace(list(space.global_features), entities)
 
 
 def our_action_space(action_space: Mapping[ActionName, Any]) -> dict[ActionName, ActionSpace]:
-    """Action spaces of entity-gym as ours.
-
-    Raises:
-        SchemaError: a kind that entity-gym does not have, or labels that are not unique.
-    """
+    """Action spaces of entity-gym as ours."""
     return {name: _ours(name, space) for name, space in action_space.items()}
 
 
-def _theirs(name: ActionName, space: ActionSpace, grids: Mapping[ActionName, Grid]) -> Any:  # noqa: ANN401 - entity-gym ships no types
+def _theirs(name: ActionName, space: ActionSpace, grids: Mapping[ActionName, ActionGrid]) -> Any:  # noqa: ANN401 - entity-gym ships no types
     if isinstance(space, SelectEntityActionSpace):
         return theirs.SelectEntityActionSpace()
     if isinstance(space, ContinuousActionSpace):

@@ -1,9 +1,12 @@
-"""vec_env: many copies of a game, as a vector environment of entity-gym."""
+"""vec_env: many copies of a game as an `entity_gym.env.VecEnv`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, TypeAlias
 
 import entity_gym.env as theirs
@@ -12,6 +15,7 @@ from entity_gym.env.vec_env import Metric as TheirMetric
 from numpy.typing import NDArray
 from ragged_buffer import RaggedBufferBool, RaggedBufferF32, RaggedBufferI64
 
+from entity_env.agents.rogue_net.enn_trainer.writer import refused_names
 from entity_env.authoring.game import Game
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
@@ -30,8 +34,8 @@ from entity_env.core.vec_obs import (
 )
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.interop.entity_gym.spaces import (
-    Grid,
-    grids_of,
+    ActionGrid,
+    action_grids,
     their_action_space,
     their_obs_space,
 )
@@ -39,7 +43,7 @@ from entity_env.vec import BatchEnv, BatchVecEnv, VecEnv
 from entity_env.vec.backend import Source
 
 AnySource: TypeAlias = Source | type[BatchEnv] | partial[BatchEnv]
-"""What many copies are made of."""
+"""A source of `VecEnv`, or batch environments."""
 
 
 def vec_env(
@@ -54,36 +58,32 @@ def vec_env(
     """Many copies of a game or environment as an `entity_gym.env.VecEnv`.
 
     Args:
-        source: what to run, as `VecEnv` takes it, or a class of batch environments, or a
-            `functools.partial` of one.
-        num_envs: length of every batch: of a game for several agents, who have a row each, a
-            multiple of their number.
-        num_workers: processes that share the work; 0 = in this process.
-        seed: of the run.
-        discretize: per continuous action how many values each of its numbers can take, evenly from
-            `low` to `high`; every combination becomes a label.
-        hides: types of entities that the game hides some of. Whether a type has flags of
-            visibility must not change from one batch to the next, so it has to be known beforehand.
+        source: as for `VecEnv`, or a class of batch environments, or a `functools.partial` of one.
+        num_envs: number of rows of every batch; in a game for several agents, which have a row
+            each, a multiple of their number.
+        num_workers, seed: as for `VecEnv`.
+        discretize: per continuous action, the number of evenly spaced values from `low` to `high`
+            of each of its numbers; every combination becomes a label.
+        hides: entity types of which the game hides entities; entity-gym must know which types have
+            visibility flags before the first batch.
 
     Raises:
-        SchemaError: a continuous action that `discretize` does not name, or a source that cannot be
-            run.
-        UsageError: a number or name that makes no sense.
+        SchemaError: a continuous action that is not in `discretize`, or an invalid source.
+        UsageError: an invalid number or name.
         WorkerError: a worker could not be started.
     """
     return EntityGymVecEnv(source, num_envs, num_workers, seed, discretize, hides)
 
 
 class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships no types
-    """Shows our batches in entity-gym's buffers, fresh ones on every call.
+    """Wraps a `VecEnv` with entity-gym's buffers, new ones on every call.
 
-    Ended episodes are followed by the first observation of the next one at once. An agent that a
-    global action does not ask, since others are to move, is shown as if it were: entity-gym has no
-    other way. What is chosen for it is dropped.
+    Resets are in the same step. An agent without a request for a global action, since another one
+    acts, gets an unrestricted one, as entity-gym requires; its choice is ignored.
 
     Args:
         source, num_envs, num_workers, seed, discretize, hides: as for `vec_env`.
-        needs_entity: refuses a last observation without an entity, if no action is global.
+        needs_entity: the last row needs an entity, unless some action is global.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         self._vec = _made(source, num_envs // agents, num_workers, seed)
         try:
             self._actions = self._vec.action_space()
-            self._grids = grids_of(self._actions, discretize)
+            self._grids = action_grids(self._actions, discretize)
             _require_types(hides, list(self._vec.obs_space().entities))
         except BaseException:
             self._vec.close()
@@ -119,27 +119,24 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         return their_obs_space(self._vec.obs_space())
 
     def action_space(self) -> dict[ActionName, Any]:
-        """Per action a space of entity-gym; what was discretized is categorical."""
+        """Action spaces of entity-gym; discretized ones are categorical."""
         return their_action_space(self._actions, self._grids)
 
     def reset(self, obs_config: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """The first observations, of new episodes.
-
-        Args:
-            obs_config: is not looked at: everything is shown, as entity-gym's own do.
-        """
+        """Begins new episodes; `obs_config` is ignored, as in entity-gym's own `VecEnv`s."""
         return self._show(self._vec.reset())
 
     def act(self, actions: Mapping[ActionName, Any], obs_filter: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """The observations that follow; rewards and flags belong to the actions given.
+        """Performs the actions and returns the next observations.
 
         Args:
-            actions: per action a `RaggedBufferI64`, one number an actor of the last observations.
-            obs_filter: is not looked at.
+            actions: per action a `RaggedBufferI64` with one number per actor.
+            obs_filter: ignored.
 
         Raises:
             ProtocolError: before `reset`.
-            SchemaError: actions that do not fit, or a mask or flag that entity-gym cannot express.
+            SchemaError: the actions do not match the action space, or entity-gym cannot express a
+                mask or flag.
             WorkerError: a game raised.
         """
         obs = self._shown
@@ -152,7 +149,7 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         return self._show(self._vec.act(chosen))
 
     def render(self, **kwargs: object) -> NDArray[np.uint8]:
-        """Every environment drawn, `(num_envs, height, width, 3)` uint8."""
+        """Images of all environments, `(num_envs, height, width, 3)` uint8."""
         return np.stack([self._vec.render(i) for i in range(self._vec.num_envs)])
 
     def close(self) -> None:
@@ -168,15 +165,15 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         buffer: Any,  # noqa: ANN401 - entity-gym ships no types
         mask: VecActionMask | None,
     ) -> RaggedArray[Any]:
-        """The actions of those who are asked, in the order in which they were shown."""
+        """The actions of agents with a request, in the order of the mask."""
         if mask is None:
             raise SchemaError(f"no action {name!r}; there are {', '.join(self._actions)}")
         values = buffer.as_array().reshape(-1)
         lengths = np.asarray(buffer.size1(), dtype=np.int64).reshape(-1)
         if isinstance(self._actions[name], GlobalCategoricalActionSpace):
-            asked = mask.actors.lengths
-            if len(lengths) == len(asked) and (lengths == 1).all():
-                return RaggedArray(values[asked == 1], asked)
+            requested = mask.actors.lengths
+            if len(lengths) == len(requested) and (lengths == 1).all():
+                return RaggedArray(values[requested == 1], requested)
         if name in self._grids:
             return RaggedArray(on_grid(name, values, self._grids[name]), lengths)
         return RaggedArray(values, lengths)
@@ -188,8 +185,8 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         )
         if self._needs_entity and not counts[-1]:
             raise SchemaError(
-                f"the last of {len(obs)} observations shows no entity: enn-trainer leaves its "
-                "value out and takes others in its place; show something in every observation"
+                f"the last of {len(obs)} observations has no entity: enn-trainer would leave out "
+                "its value and shift the others; have an entity in every observation"
             )
         shown = theirs.VecObs(
             features={
@@ -215,8 +212,8 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         for name, flags in obs.visible.items():
             if name not in self._hides and not flags.values.all():
                 raise SchemaError(
-                    f"entities {name!r} are hidden, which entity-gym must know from the first "
-                    f"batch on: pass hides=[{name!r}]"
+                    f"entities {name!r} are hidden, which entity-gym must know before the first "
+                    f"batch: pass hides=[{name!r}]"
                 )
         shown = {}
         for name in self._hides:
@@ -232,8 +229,8 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         if isinstance(mask, VecSelectEntityActionMask):
             if mask.mask is not None and not mask.mask.values.all():
                 raise SchemaError(
-                    f"action {name!r} forbids somebody to be selected, and entity-gym has no masks "
-                    "of selections: leave them out of the actees"
+                    f"action {name!r} masks entities, and entity-gym has no masks of selections: "
+                    "leave them out of the actees"
                 )
             return theirs.VecSelectEntityActionMask(_i64(mask.actors), _i64(mask.actees))
         if isinstance(mask, VecContinuousActionMask):
@@ -257,12 +254,8 @@ def _made(source: AnySource, num_envs: int, num_workers: int, seed: int) -> VecE
     return VecEnv(games, num_envs, num_workers, seed=seed)
 
 
-def on_grid(name: ActionName, indices: NDArray[np.int64], grid: Grid) -> NDArray[np.float32]:
-    """The numbers that labels of a discretized action stand for, `(num_actors, num_labels)`.
-
-    Raises:
-        SchemaError: an index that no label has.
-    """
+def on_grid(name: ActionName, indices: NDArray[np.int64], grid: ActionGrid) -> NDArray[np.float32]:
+    """The numbers for labels of a discretized action, `(num_actors, num_labels)`."""
     last = len(grid.values) - 1
     if len(indices) and (indices.min() < 0 or indices.max() > last):
         raise SchemaError(
@@ -272,7 +265,7 @@ def on_grid(name: ActionName, indices: NDArray[np.int64], grid: Grid) -> NDArray
 
 
 def _global_rows(rows: RaggedArray[np.float32]) -> RaggedArray[np.float32]:
-    """One row for every agent: zeros for one that is shown nothing."""
+    """One row per agent, zeros for an agent without global features."""
     if rows.lengths.all():
         return rows
     values = np.zeros((len(rows), rows.values.shape[1]), dtype=np.float32)
@@ -283,7 +276,7 @@ def _global_rows(rows: RaggedArray[np.float32]) -> RaggedArray[np.float32]:
 def _global_mask(
     mask: VecCategoricalActionMask, space: GlobalCategoricalActionSpace, counts: NDArray[np.int64]
 ) -> Any:  # noqa: ANN401 - entity-gym ships no types
-    """One actor a row, whose index follows the last entity's, also where nobody is asked."""
+    """One actor per row, with the index after the last entity's, also without a request."""
     ones = np.ones(len(counts), dtype=np.int64)
     allowed = None
     if mask.mask is not None:
@@ -317,3 +310,83 @@ def _i64(rows: RaggedArray[np.int64]) -> Any:  # noqa: ANN401 - ragged_buffer sh
 def _bool(values: NDArray[np.bool_], lengths: NDArray[np.int64]) -> Any:  # noqa: ANN401 - ragged_buffer ships no types
     flags = np.ascontiguousarray(values, dtype=np.bool_)
     return RaggedBufferBool.from_flattened(flags, np.ascontiguousarray(lengths))
+
+
+Factory: TypeAlias = "Callable[[Any, int, int, int], EntityGymVecEnv]"
+"""Arguments: the trainer's `EnvConfig`, number of environments and processes, first index."""
+
+
+def factory(
+    source: AnySource,
+    *,
+    seed: int = 0,
+    discretize: Mapping[ActionName, int] | None = None,
+    hides: Sequence[EntityName] = (),
+) -> Factory:
+    """A function that makes environments for `enn_trainer.train`; arguments as for `vec_env`.
+
+    From the trainer's configuration it takes the number of environments and of processes, which
+    includes this one, and `env.kwargs`: settings of the game, or keyword arguments of the class.
+    The first call is for training, later ones are for evaluations: these always play the same
+    episodes, different from those of training. Make one factory per training run. If agents often
+    have no action, use large minibatches: enn-trainer's loss is NaN for one without actions.
+
+    The function raises the errors of `vec_env`; also UsageError if `env.kwargs` is not a JSON
+    object or has unknown settings, and SchemaError for a name that rogue-net does not support.
+    """
+    calls = count()
+
+    def make(config: Any, num_envs: int, processes: int, first_env: int) -> EntityGymVecEnv:  # noqa: ANN401 - the trainer's own
+        envs = EntityGymVecEnv(
+            _with_settings(source, getattr(config, "kwargs", "{}")),
+            num_envs,
+            processes if processes > 1 else 0,
+            _seed_of(seed, first_env, is_training=next(calls) == 0),
+            discretize,
+            hides,
+            needs_entity=True,
+        )
+        try:
+            _require_names([*envs.obs_space().entities, *envs.action_space()])
+        except SchemaError:
+            envs.close()
+            raise
+        return envs
+
+    return make
+
+
+def _seed_of(seed: int, first_env: int, *, is_training: bool) -> int:
+    sequence = np.random.SeedSequence((seed, first_env, int(is_training)))
+    return int(sequence.generate_state(1, np.uint32)[0])
+
+
+def _require_names(names: Sequence[str]) -> None:
+    for name in refused_names(names):
+        raise SchemaError(
+            f"the name {name!r} is not valid for a torch module, so enn-trainer cannot make a "
+            "network for it: rename the entity or the action"
+        )
+
+
+def _with_settings(source: AnySource, text: str) -> AnySource:
+    """The source with the settings of `env.kwargs`, a JSON object."""
+    try:
+        settings = json.loads(text)
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise UsageError(
+            f'env.kwargs must be a JSON object, such as {{"board_size": 8}}: got {text!r}'
+        )
+    if isinstance(source, Game):
+        return source.with_settings(**settings)
+    if not settings:
+        return source
+    if not callable(source):
+        raise UsageError(f"env.kwargs has settings, and {source!r} takes none: got {text}")
+    try:
+        inspect.signature(source).bind_partial(**settings)
+    except TypeError as error:
+        raise UsageError(f"env.kwargs does not fit {source!r}, {error}: got {text}") from error
+    return partial(source, **settings)

@@ -1,4 +1,4 @@
-"""BatchVectorEnv: a batch environment as a vector environment of Gymnasium."""
+"""BatchVectorEnv: a batch environment as a `gymnasium.vector.VectorEnv`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from entity_env.interop.gymnasium.vector_base import (
     Flags,
     Infos,
     Stepped,
-    VectorFace,
+    VectorEnvBase,
     checked_mode,
     with_finals,
 )
@@ -25,24 +25,24 @@ from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask, StepResult
 _NUM_SEEDS = 2**64
 
 
-class BatchVectorEnv(VectorFace):
-    """Shows a batch environment as a `gymnasium.vector.VectorEnv`.
+class BatchVectorEnv(VectorEnvBase):
+    """Wraps a `BatchEnv` as a `gymnasium.vector.VectorEnv`.
 
-    Observations are a `Box` `(num_envs, obs_size)` float32, actions a `MultiDiscrete` or, of an
-    action of one number, a `Box` `(num_envs, 1)`; numbers out of bounds are refused, and
-    Gymnasium's `ClipAction` clips them. What is returned is the caller's own; `info` is empty but
-    for `final_obs` and `final_info`, and `action_mask`, `(num_envs, num_choices)` int8, of a batch
-    with `legal_masks`. With `AutoresetMode.NEXT_STEP`, where an environment waits for a step while
-    all others go on, every second start of an environment is left out.
+    Observations are a `Box` `(num_envs, obs_size)` float32. Actions are a `MultiDiscrete`, or a
+    `Box` `(num_envs, 1)` for an action of one number; numbers out of bounds are errors, which
+    Gymnasium's `ClipAction` prevents. The caller owns all returned arrays. `info` has `final_obs`
+    and `final_info`, and for a batch with `legal_masks` the `action_mask`,
+    `(num_envs, num_choices)` int8. With `AutoresetMode.NEXT_STEP` every second start of an
+    environment is skipped: it is reset twice while it waits for the other environments.
 
     Args:
-        batch: what to show; this object closes it.
-        autoreset_mode: what happens to episodes that have ended, a mode or its value.
+        batch: the environment; this object closes it.
+        autoreset_mode: an `AutoresetMode` or its value.
 
     Raises:
-        UsageError: a batch that cannot do without automatic resets, or with an action that is
-            neither one choice nor one number.
-        ValueError: there is no such mode.
+        UsageError: a batch without `supports_no_reset()`, or with an action that is neither one
+            choice nor one number.
+        ValueError: no such mode.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class BatchVectorEnv(VectorFace):
         name = type(batch).__name__
         if not batch.supports_no_reset():
             raise UsageError(
-                f"{name} resets what has ended by itself, so its last observations are lost: a "
+                f"{name} resets ended environments itself, so their last observations are lost: a "
                 "Gymnasium environment needs one whose supports_no_reset() is True"
             )
         self._batch = batch
@@ -71,15 +71,15 @@ class BatchVectorEnv(VectorFace):
     def _begin(self, mask: Flags, seeds: list[int] | None, is_partial: bool) -> tuple[Any, Infos]:
         batch = self._batch
         if seeds is not None:
-            self._begin_from(mask, seeds, is_partial)
+            self._begin_seeded(mask, seeds, is_partial)
         elif is_partial:
             batch.reset_envs(ResetMask.from_bool(mask))
         else:
             batch.reset()
-        return batch.view().observations.copy(), self._told(mask)
+        return batch.view().observations.copy(), self._info(mask)
 
-    def _begin_from(self, mask: Flags, seeds: list[int], is_partial: bool) -> None:
-        """A batch begins environment i from `seed + i`; most often that is one seed for all."""
+    def _begin_seeded(self, mask: Flags, seeds: list[int], is_partial: bool) -> None:
+        """Resets by groups of environments i whose `seeds[i] - i` are equal, most often all."""
         by_seed: dict[int, list[int]] = {}
         for env_id in np.flatnonzero(mask).tolist():
             by_seed.setdefault((_folded(seeds[env_id]) - env_id) % _NUM_SEEDS, []).append(env_id)
@@ -102,23 +102,23 @@ class BatchVectorEnv(VectorFace):
             mask = result.to_reset_mask()
             if self.autoreset_mode == AutoresetMode.SAME_STEP and mask.any():
                 self._begin_next(mask, stepped)
-        stepped[-1].update(self._told(np.ones(self.num_envs, np.bool_)))
+        stepped[-1].update(self._info(np.ones(self.num_envs, np.bool_)))
         return stepped
 
-    def _told(self, told: Flags) -> Infos:
-        """What infos say: what is allowed, of an environment that says so."""
+    def _info(self, mask: Flags) -> Infos:
+        """The action masks of some environments, if the batch has any."""
         masks = self._batch.legal_masks
-        return {} if masks is None else vector_info({"action_mask": masks.astype(np.int8)}, told)
+        return {} if masks is None else vector_info({"action_mask": masks.astype(np.int8)}, mask)
 
     def _step_waiting(self, given: NDArray[Any]) -> Stepped:
-        """A step in which those that had ended do nothing but begin."""
+        """A step that only resets environments whose episode had ended."""
         batch = self._batch
         waiting = batch.view().to_reset_mask()
         if not waiting.any():
             return _copies(batch.step_no_reset_with_result(given))
-        # A batch steps as a whole: those begin, are taken along, and begin again.
+        # A batch steps as a whole: reset the waiting ones, step them too, and reset them again.
         batch.reset_envs(waiting)
-        if batch.legal_masks is not None:  # whatever came for them need not be allowed
+        if batch.legal_masks is not None:  # their given actions may be illegal
             given = np.where(waiting.to_bool(), batch.legal_masks.argmax(axis=1), given)
         batch.step_no_reset(given)
         batch.reset_envs(waiting)
@@ -137,14 +137,14 @@ class BatchVectorEnv(VectorFace):
         obs[ended] = self._batch.view().observations[ended]
 
     def _checked(self, actions: object) -> NDArray[Any]:
-        """The actions as a batch takes them; it checks the rest."""
+        """The actions as the batch takes them, which checks the rest."""
         given = np.asarray(actions)
         if not self._has_numbers:
             return given
         if given.shape != (self.num_envs, 1) or given.dtype.kind not in "fiu":
             raise SchemaError(
                 f"{type(self._batch).__name__}: actions must be ({self.num_envs}, 1) numbers, one "
-                f"row an environment: got {given.shape} {given.dtype}"
+                f"row per environment: got {given.shape} {given.dtype}"
             )
         return given[:, 0].astype(np.float32)
 
@@ -160,7 +160,7 @@ def _copies(result: StepResult) -> Stepped:
 
 
 def _folded(seed: int) -> int:
-    """A seed that a batch takes, which is all of those below 2**64."""
+    """A seed below 2**64, as a batch takes it."""
     if seed < _NUM_SEEDS:
         return seed
     return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])

@@ -1,4 +1,4 @@
-"""GameEnv: one game as an environment of Gymnasium."""
+"""GameEnv: one game as a `gymnasium.Env`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from entity_env.core.environment import Environment
 from entity_env.core.spaces import ActionName, EntityName
 from entity_env.core.vec_obs import VecObs
 from entity_env.interop.gymnasium.make import with_settings
-from entity_env.interop.gymnasium.padded_actions import ActionLayout, IllegalActions
-from entity_env.interop.gymnasium.padded_entities import EntityLayout
+from entity_env.interop.gymnasium.padded import IllegalActions, PaddedActions, PaddedEntities
 from entity_env.interop.gymnasium.vector_base import Infos, gymnasium_seed
 from entity_env.interop.gymnasium.vector_env import (
     RENDER_FPS,
@@ -29,24 +28,25 @@ from entity_env.vec.vec_env import VecEnv
 
 
 class GameEnv(gymnasium.Env[Any, Any]):
-    """Shows one game as a `gymnasium.Env`.
+    """Wraps one game as a `gymnasium.Env`.
 
-    Observations, actions and masks are as `entity_env.interop.gymnasium` says; what is returned is
-    the caller's own. A seed is the same episodes as in an `EntityVectorEnv`. One thread must reset,
-    step and close it.
+    Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
+    them. A seed has the same episodes as in an `EntityVectorEnv`. `reset`, `step` and `close` must
+    be called from one thread.
 
     Args:
         source: a game for one agent, an `Environment`, its class, or a function that returns one.
-        max_entities: for types of entities whose number varies, the largest that it can be.
-        max_actors: per action the largest number of actors; as many as at first when left out.
-        illegal_actions: what becomes of choices that are not allowed.
+        max_entities: the largest number of entities, for each type whose number varies.
+        max_actors: the largest number of actors of each action; default: that of the first
+            observation.
+        illegal_actions: "raise" a `SchemaError`, or take the "next" legal choice.
         render_mode: "rgb_array", or None.
         settings: keyword arguments of the game's `play`, or of the class or function.
 
     Raises:
-        SchemaError: the number of a type varies and `max_entities` does not name it, or nobody is
-            asked for an action at first and `max_actors` does not name it.
-        UsageError: a game for several agents, or a setting that makes no sense.
+        SchemaError: the number of entities of a type varies and is not in `max_entities`, or an
+            action has no actors in the first observation and is not in `max_actors`.
+        UsageError: a game for several agents, or an invalid setting.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - declared so by Gymnasium
@@ -71,8 +71,8 @@ class GameEnv(gymnasium.Env[Any, Any]):
         try:
             require_one_agent(vec.num_agents)
             first = past_idle(vec, vec.reset(seed=0), np.ones(1, dtype=np.bool_))
-            self._entities = EntityLayout(vec.obs_space(), first, max_entities or {})
-            self._actions = ActionLayout(
+            self._entities = PaddedEntities(vec.obs_space(), first, max_entities or {})
+            self._actions = PaddedActions(
                 vec.action_space(), self._entities, first, max_actors or {}, illegal_actions
             )
         except BaseException:
@@ -90,8 +90,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         """Begins a new episode.
 
         Args:
-            seed: begins anew from this seed; None goes on with the next episode, or draws a seed if
-                there was none.
+            seed: seed of the episode; None continues with the next one, or draws a seed at first.
             options: ignored.
         """
         super().reset(seed=None if seed is None else gymnasium_seed(seed))
@@ -112,7 +111,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         Raises:
             ProtocolError: the episode has ended.
             ResetNeeded: before `reset`.
-            SchemaError: an action that does not fit.
+            SchemaError: the action does not match the action space.
         """
         if not self._was_reset:
             raise error.ResetNeeded("Cannot call env.step() before calling env.reset()")
@@ -122,10 +121,10 @@ class GameEnv(gymnasium.Env[Any, Any]):
         return shown, float(reward), bool(terminated), bool(truncated), info
 
     def render(self) -> NDArray[np.uint8] | None:
-        """A picture, `(height, width, 3)` uint8; None without a render mode.
+        """An image, `(height, width, 3)` uint8; None without a render mode.
 
         Raises:
-            NotImplementedError: an `Environment` that cannot be drawn.
+            NotImplementedError: an `Environment` without `render`.
         """
         return None if self.render_mode is None else self._vec.render()
 
@@ -148,7 +147,6 @@ def _first_of(info: Infos) -> Infos:
 
 
 def _batch_of(action: object) -> object:
-    """One action as a batch of one."""
     if isinstance(action, Mapping):
         return {name: _batch_of(value) for name, value in action.items()}
     return [action]

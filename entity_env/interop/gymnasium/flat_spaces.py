@@ -1,4 +1,4 @@
-"""Observations and actions of Gymnasium's spaces as the numbers and choices of our spaces."""
+"""Conversion from Gymnasium's spaces: observations to features, and actions in both directions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ from entity_env.errors import UsageError
 
 
 def feature_names(space: spaces.Space[Any], prefix: str = "") -> list[str]:
-    """A name for every number of an observation, in the order of `flat`.
-
-    A number of an array is known by its index, that of a nested one with the key before it, and a
-    choice is one number a label: `position.0`, `mode=2`.
+    """A name for each column of `flatten_observations`, such as `position.0` or `mode=2`.
 
     Raises:
-        UsageError: a space whose observations are no fixed number of numbers.
+        UsageError: a space whose observations have no fixed size.
     """
     match space:
         case spaces.Dict():
@@ -45,25 +42,27 @@ def feature_names(space: spaces.Space[Any], prefix: str = "") -> list[str]:
         case spaces.Box() | spaces.MultiBinary():
             return [_joined(prefix, index) for index in np.ndindex(space.shape)]
     raise UsageError(
-        f"an observation {prefix or 'of this environment'} is a {space}, which is no fixed number "
-        "of numbers: wrap the environment so that it shows a Box"
+        f"the observation {prefix or 'of this environment'} is a {space}, which has no fixed size: "
+        "wrap the environment so that it is a Box"
     )
 
 
-def flat(space: spaces.Space[Any], batch: Any, num_rows: int) -> NDArray[np.float32]:  # noqa: ANN401
-    """Observations of many environments as `(num_rows, num_numbers)` float32.
-
-    Args:
-        space: of one environment.
-        batch: as in the batched space.
-        num_rows: how many.
-    """
+def flatten_observations(
+    space: spaces.Space[Any],
+    batch: Any,  # noqa: ANN401 - of that space
+    num_rows: int,
+) -> NDArray[np.float32]:
+    """Batched observations of a single space as `(num_rows, num_features)` float32."""
     match space:
         case spaces.Dict():
-            return _side_by_side([flat(p, batch[k], num_rows) for k, p in space.spaces.items()])
+            return _side_by_side(
+                [flatten_observations(p, batch[k], num_rows) for k, p in space.spaces.items()]
+            )
         case spaces.Tuple():
             pairs = zip(space.spaces, batch, strict=True)
-            return _side_by_side([flat(part, values, num_rows) for part, values in pairs])
+            return _side_by_side(
+                [flatten_observations(part, values, num_rows) for part, values in pairs]
+            )
         case spaces.Discrete():
             return _one_hot(np.asarray(batch) - space.start, int(space.n))
         case spaces.MultiDiscrete():
@@ -74,34 +73,27 @@ def flat(space: spaces.Space[Any], batch: Any, num_rows: int) -> NDArray[np.floa
     return np.asarray(batch, dtype=np.float32).reshape(num_rows, -1)
 
 
-class ActionReader:
-    """Makes our actions of Gymnasium's, and back.
+class ActionConverter:
+    """Converts actions to those of a Gymnasium space.
 
-    A `Discrete` is one choice, called `name`; a `MultiDiscrete` or `MultiBinary` one for each of
-    its numbers, `name.0` and so on; a bounded `Box` of floats is real numbers.
-
-    Args:
-        space: the actions of one environment.
-        name: of the action.
-
-    Raises:
-        UsageError: another space, or a `Box` without bounds.
+    A `Discrete` is one choice, called `name`; a `MultiDiscrete` or `MultiBinary` one choice per
+    element, `name.0` and so on; a bounded `Box` of floats a continuous action. Other spaces raise
+    `UsageError`.
     """
 
     def __init__(self, space: spaces.Space[Any], name: ActionName) -> None:
         self._space = space
         self._name = name
         self.spaces: dict[ActionName, ActionSpace] = _action_spaces(space, name)
-        """What can be done."""
+        """The action space."""
 
     def batch(
         self, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]
     ) -> NDArray[Any]:
-        """The actions of all environments, as in the batched space.
+        """Actions for all environments, as in the batched space.
 
-        Args:
-            values: per action one value, or row of numbers, of each that was asked.
-            ready: `(num_envs,)` who was asked; for others it does not matter what comes.
+        `values` has one value or row of numbers per environment that is `ready`, `(num_envs,)`; the
+        others get any valid action.
         """
         space, num_envs = self._space, len(ready)
         if isinstance(space, spaces.Box):
@@ -132,7 +124,7 @@ def _action_spaces(space: spaces.Space[Any], name: ActionName) -> dict[ActionNam
             if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
                 raise UsageError(
                     f"actions are a {space}, which has no bounds: wrap the environment in "
-                    "gymnasium's RescaleAction, or one of your own, so that they have"
+                    "gymnasium's RescaleAction, or in a wrapper of yours that sets bounds"
                 )
             labels = [_joined("", index) for index in np.ndindex(space.shape)]
             return {name: ContinuousActionSpace(*_bounds(space), labels)}

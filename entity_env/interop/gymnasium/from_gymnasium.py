@@ -1,4 +1,4 @@
-"""GymnasiumVecEnv: a vector environment of Gymnasium as one of ours."""
+"""GymnasiumVecEnv: a `gymnasium.vector.VectorEnv` as a `VecEnvironment`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ from entity_env.core.vec_obs import (
     VecObs,
 )
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
-from entity_env.interop.gymnasium.flat_spaces import ActionReader, feature_names, flat
+from entity_env.interop.gymnasium.flat_spaces import (
+    ActionConverter,
+    feature_names,
+    flatten_observations,
+)
 from entity_env.vec.reset_seeds import chosen_envs
 
 
-class Ledger:
-    """Counts the episodes of all environments."""
+class GymnasiumEpisodeStats:
+    """Return, length, seed and index of the current episode of each environment."""
 
     def __init__(self, num_envs: int) -> None:
         self._rewards = np.zeros(num_envs, dtype=np.float64)
@@ -46,7 +50,7 @@ class Ledger:
         self._seeds = np.zeros(num_envs, dtype=object)  # of any size
 
     def begin(self, chosen: NDArray[np.bool_], seed: int | None) -> None:
-        """Begins episodes, of a new run if there is a seed."""
+        """Starts episodes in the chosen environments; a seed starts a new run."""
         self._rewards[chosen] = 0
         self._lengths[chosen] = 0
         self._numbers[chosen] += 1
@@ -55,16 +59,16 @@ class Ledger:
             self._seeds[chosen] = (seed + np.arange(len(chosen), dtype=object))[chosen]
 
     def place(self, env_id: int, steps: int = 0) -> str:
-        """Episode and step of an environment, some steps after those that were counted."""
+        """Episode and step of an environment, `steps` after the counted ones, for errors."""
         return f"episode {self._numbers[env_id]}, step {self._lengths[env_id] + steps}"
 
     def step(self, reward: NDArray[np.float32], chosen: NDArray[np.bool_]) -> None:
-        """Counts a step of the chosen ones."""
+        """Counts a step of the chosen environments."""
         self._rewards += reward
         self._lengths += chosen
 
     def end(self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> list[Episode]:
-        """The episodes that have ended."""
+        """The episodes that ended in this step."""
         return [
             Episode(
                 reward=float(self._rewards[i]),
@@ -80,50 +84,39 @@ class Ledger:
 
 
 class AllowedActions:
-    """What `info["action_mask"]` said of every environment last.
+    """The last `info["action_mask"]` of each environment.
 
-    Args:
-        num_envs: how many environments.
-        num_choices: of an action, or 0 if it is not one choice.
-        where: names the source, for errors.
+    `num_choices` is 0 if the action is not one choice; `where` names the source in errors.
     """
 
     def __init__(self, num_envs: int, num_choices: int, where: str) -> None:
         self._allowed = np.ones((num_envs, num_choices), dtype=np.bool_)
         self._where = where
-        self._is_told = False
+        self._has_masks = False
 
     def read(self, info: Mapping[str, Any]) -> None:
-        """Keeps what an info says, of those that it tells of.
-
-        Raises:
-            SchemaError: a mask of another shape.
-        """
-        told = info.get("action_mask")
-        if told is None or not self._allowed.shape[1]:
+        """Stores the masks of an info; raises `SchemaError` for another shape."""
+        given = info.get("action_mask")
+        if given is None or not self._allowed.shape[1]:
             return
-        masks = np.asarray(told).astype(np.bool_)
+        masks = np.asarray(given).astype(np.bool_)
         if masks.shape != self._allowed.shape:
             raise SchemaError(
                 f"{self._where}: info['action_mask'] needs the shape {self._allowed.shape}, one "
-                f"flag a choice: got {masks.shape}"
+                f"flag per choice: got {masks.shape}"
             )
-        whose = info.get("_action_mask", np.ones(len(masks), dtype=np.bool_))
-        self._allowed[whose] = masks[whose]
-        self._is_told = True
+        chosen = info.get("_action_mask", np.ones(len(masks), dtype=np.bool_))
+        self._allowed[chosen] = masks[chosen]
+        self._has_masks = True
 
     def of(self, ready: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """`(num_ready, num_choices)`, True = allowed; None = everything.
-
-        Raises:
-            SchemaError: nothing is allowed to one of those.
-        """
-        if not self._is_told:
+        """`(num_ready, num_choices)`, True = allowed; None = everything is allowed."""
+        if not self._has_masks:
             return None
-        stuck = np.flatnonzero(ready & ~self._allowed.any(axis=1))
-        if len(stuck):
+        empty = np.flatnonzero(ready & ~self._allowed.any(axis=1))
+        if len(empty):
             raise SchemaError(
-                f"{self._where}: info['action_mask'] of env {stuck[0]} allows nothing"
+                f"{self._where}: info['action_mask'] of env {empty[0]} allows nothing"
             )
         return self._allowed[ready]
 
@@ -132,31 +125,31 @@ AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
 
 
 class GymnasiumVecEnv:
-    """Shows a vector environment of Gymnasium as a `VecEnvironment`, one entity an environment.
+    """Wraps a `gymnasium.vector.VectorEnv` as a `VecEnvironment`, with one entity per environment.
 
-    Observations are flattened to the features of that entity, whatever their space: numbers as they
-    are, choices one-hot. Actions are as `ActionReader` says. `info["action_mask"]` of a `Discrete`
-    becomes the mask of the action.
+    Observations of any space are flattened to the features of that entity, with choices one-hot.
+    A `Discrete` action is one choice, a `MultiDiscrete` or `MultiBinary` one choice per element,
+    and a bounded `Box` a continuous action. `info["action_mask"]` of a `Discrete` is its mask.
 
-    Whatever the source does with episodes that have ended, this shows `"same_step"`: their last
-    observations are in `final`, and `terminated` and `truncated` are as the source says. Of a
-    source that resets in the same step they come from `info["final_obs"]`. One that resets in the
-    next step is asked for nothing meanwhile: such a row shows the last observation, has no actor,
-    and earns nothing. One that does not reset is told to by `options["reset_mask"]`.
+    The autoreset mode is `"same_step"` whatever that of `env`: last observations are in `final`,
+    `terminated` and `truncated` come from `env`. With SAME_STEP the last observations come from
+    `info["final_obs"]`. With NEXT_STEP an environment that waits for its reset returns its last
+    observation, no actors, and reward 0. With DISABLED this object resets by
+    `options["reset_mask"]`.
 
-    Seeds are Gymnasium's: environment i begins from `seed + i`. Of later episodes only the source
-    knows the seeds, so that an `Episode` tells that of the first. Arrays of a `VecObs` are valid
-    until the next call that returns one.
+    Seeds are Gymnasium's: environment i gets `seed + i`. Seeds of later episodes are known only to
+    `env`, so `Episode.seed` is that of the first. Arrays of a `VecObs` are valid until the next
+    call that returns one.
 
     Args:
-        env: what to show; this object closes it.
-        autoreset: "disabled" leaves episodes that have ended to `reset_envs`, if `env` does.
-        entity: what the entity is called.
-        action: what the action is called.
+        env: the vector environment; this object closes it.
+        autoreset: "disabled" leaves resets to `reset_envs`, if the mode of `env` is DISABLED.
+        entity: name of the entity.
+        action: name of the action.
 
     Raises:
-        UsageError: observations or actions of a space that cannot be shown, a source that does not
-            say what its autoreset mode is, or "disabled" for one that resets.
+        UsageError: an observation or action space that cannot be converted, no autoreset mode in
+            `env.metadata`, or "disabled" for an `env` with another mode.
     """
 
     def __init__(
@@ -172,66 +165,66 @@ class GymnasiumVecEnv:
         _require_autoreset(autoreset, self._mode, env)
         features = feature_names(env.single_observation_space)
         self._obs_space = ObsSpace(entities={entity: Entity(features)})
-        self._reader = ActionReader(env.single_action_space, action)
+        self._converter = ActionConverter(env.single_action_space, action)
         self._entity = entity
         self.autoreset: Literal["same_step", "disabled"] = autoreset
         self.num_envs = self.num_rows = env.num_envs
         self.num_agents = 1
         self._env_id = np.arange(env.num_envs)
-        self._ledger = Ledger(env.num_envs)
+        self._stats = GymnasiumEpisodeStats(env.num_envs)
         single = env.single_action_space
         num_choices = int(single.n) if isinstance(single, spaces.Discrete) else 0
         self._allowed = AllowedActions(env.num_envs, num_choices, str(env))
         self._obs: VecObs | None = None
         self._is_waiting = np.zeros(env.num_envs, dtype=np.bool_)
-        """Whose episode has ended, and who is asked for nothing until the source resets it."""
+        """Environments that wait for a reset, without actors."""
         self._sent: NDArray[Any] | None = None
         self._is_closed = False
 
     def obs_space(self) -> ObsSpace:
-        """What can be observed."""
+        """The observation space."""
         return self._obs_space
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done."""
-        return self._reader.spaces
+        """The action space."""
+        return self._converter.spaces
 
     def reset(self, seed: int | None = None) -> VecObs:
         """Begins a new episode in every environment.
 
         Args:
-            seed: environment i begins from `seed + i`; None goes on.
+            seed: environment i gets `seed + i`; None continues the run.
 
         Raises:
             ClosedError: after `close`.
-            UsageError: a seed that is no integer, or negative.
+            UsageError: a seed that is not an integer, or negative.
         """
         self._require_open()
         if seed is not None:
             seed = checked_seed(seed)
         self._sent = None
         obs, info = self._env.reset(seed=seed)
-        self._ledger.begin(np.ones(self.num_envs, dtype=np.bool_), seed)
+        self._stats.begin(np.ones(self.num_envs, dtype=np.bool_), seed)
         self._allowed.read(info)
         self._is_waiting = no = np.zeros(self.num_envs, dtype=np.bool_)
         features = self._flat(obs)
         self._require_finite("observation", features, steps=0)
-        return self._shown(features, self._nothing(), no.copy(), no.copy())
+        return self._shown(features, self._no_reward(), no.copy(), no.copy())
 
     def act(self, actions: VecActions) -> VecObs:
         """Gives every environment its action and returns the next batch.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, or while an environment is over and autoreset disabled.
-            SchemaError: actions that do not fit, and nothing has happened then; or a reward or an
-                observation of the source that is not finite.
+            ProtocolError: before `reset`, or with autoreset disabled while an environment is over.
+            SchemaError: the actions do not match the action space, before anything is stepped; or a
+                reward or an observation is not finite.
         """
         self.send(actions)
         return self.recv()
 
     def send(self, actions: VecActions) -> None:
-        """The first half of `act`: keeps the actions."""
+        """The first half of `act`: checks and stores the actions."""
         shown = self._require_shown()
         if self._sent is not None:
             raise ProtocolError("actions were sent already: call recv before the next send")
@@ -241,12 +234,12 @@ class GymnasiumVecEnv:
                 "have ended: call reset_envs for them before act"
             )
         values = checked_vec_actions(
-            actions, shown.action_masks, self._reader.spaces, "env {}".format
+            actions, shown.action_masks, self._converter.spaces, "env {}".format
         )
-        self._sent = self._reader.batch(values, ~self._is_waiting)
+        self._sent = self._converter.batch(values, ~self._is_waiting)
 
     def recv(self) -> VecObs:
-        """The second half of `act`: steps the source."""
+        """The second half of `act`: steps `env`."""
         self._require_shown()
         if self._sent is None:
             raise ProtocolError("no actions were sent: call send before recv")
@@ -261,8 +254,8 @@ class GymnasiumVecEnv:
         done = terminated | truncated
         features = self._flat(obs)
         self._require_finite("reward", reward[:, None])
-        self._ledger.step(reward, ~waited)
-        self._ledger.begin(waited, None)
+        self._stats.step(reward, ~waited)
+        self._stats.begin(waited, None)
         self._is_waiting = np.zeros_like(done)
         if not done.any():
             self._require_finite("observation", features, steps=0)
@@ -270,8 +263,8 @@ class GymnasiumVecEnv:
         last, features = self._end(features, done, info)
         self._require_finite("last observation", last, np.flatnonzero(done), steps=0)
         shown = self._shown(features, reward, terminated, truncated)
-        shown.episodes = self._ledger.end(terminated, truncated)
-        self._ledger.begin(done & ~self._is_waiting, None)
+        shown.episodes = self._stats.end(terminated, truncated)
+        self._stats.begin(done & ~self._is_waiting, None)
         self._require_finite("observation", features, steps=0)
         if self.autoreset == "same_step":
             shown.final = self._final(last, shown, np.flatnonzero(done))
@@ -280,19 +273,19 @@ class GymnasiumVecEnv:
     def reset_envs(
         self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
     ) -> VecObs:
-        """Begins a new episode in the chosen environments, with autoreset disabled.
+        """Begins a new episode in some environments; needs `autoreset="disabled"`.
 
-        All others show once more what they showed last, with the same flags, but a reward of 0.
+        Other environments return their last observation and flags again, with reward 0.
 
         Args:
-            mask: `(num_envs,)` bool, True = reset.
-            seed: environment i begins from `seed + i`; None goes on.
+            mask: `(num_envs,) bool`, True = reset.
+            seed: environment i gets `seed + i`; None continues the run.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, or with autoreset on.
+            ProtocolError: before `reset`, or with another autoreset mode.
             SchemaError: a mask of another shape or dtype.
-            UsageError: a seed that is no integer, or negative.
+            UsageError: a seed that is not an integer, or negative.
         """
         if self.autoreset != "disabled":
             raise ProtocolError(
@@ -310,14 +303,14 @@ class GymnasiumVecEnv:
             obs, info = self._env.reset(seed=seed, options={"reset_mask": chosen.copy()})
             self._allowed.read(info)
             features = self._flat(obs)
-        self._ledger.begin(chosen, seed)
+        self._stats.begin(chosen, seed)
         self._is_waiting &= ~chosen
         self._require_finite("observation", features, steps=0)
         flags = before.terminated & ~chosen, before.truncated & ~chosen
-        return self._shown(features, self._nothing(), *flags)
+        return self._shown(features, self._no_reward(), *flags)
 
     def close(self) -> None:
-        """Closes the source; may be called twice."""
+        """Closes `env`; may be called twice."""
         self._is_closed = True
         self._env.close()
 
@@ -333,9 +326,9 @@ class GymnasiumVecEnv:
     def _end(
         self, features: NDArray[np.float32], done: NDArray[np.bool_], info: Mapping[str, Any]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The last observations of those that are done, and what all show now."""
+        """The last observations of the ended environments, and the current ones of all."""
         if self._mode == AutoresetMode.SAME_STEP:
-            return self._told_finals(done, info), features
+            return self._final_obs(done, info), features
         last = features[done]
         if self._mode == AutoresetMode.NEXT_STEP or self.autoreset == "disabled":
             self._is_waiting = done
@@ -344,22 +337,23 @@ class GymnasiumVecEnv:
         self._allowed.read(info)
         return last, self._flat(obs)
 
-    def _told_finals(self, done: NDArray[np.bool_], info: Mapping[str, Any]) -> NDArray[np.float32]:
-        """The last observations that a source tells which resets in the same step."""
+    def _final_obs(self, done: NDArray[np.bool_], info: Mapping[str, Any]) -> NDArray[np.float32]:
+        """The last observations in the info of an `env` with SAME_STEP."""
         finals = info.get("final_obs", [None] * self.num_envs)
-        told = [finals[env_id] for env_id in np.flatnonzero(done).tolist()]
-        missing = [int(i) for i, one in zip(np.flatnonzero(done), told, strict=True) if one is None]
+        env_ids = np.flatnonzero(done).tolist()
+        missing = [env_id for env_id in env_ids if finals[env_id] is None]
         if missing:
             raise ProtocolError(
                 f"{self._env}: the episode of env {missing[0]} has ended, but info['final_obs'] "
                 "has no observation of it, as AutoresetMode.SAME_STEP demands"
             )
         space = self._env.single_observation_space
-        room: Any = create_empty_array(space, len(told))
-        return flat(space, concatenate(space, told, room), len(told))
+        last = [finals[env_id] for env_id in env_ids]
+        room: Any = create_empty_array(space, len(last))
+        return flatten_observations(space, concatenate(space, last, room), len(last))
 
     def _flat(self, obs: object) -> NDArray[np.float32]:
-        return flat(self._env.single_observation_space, obs, self.num_envs)
+        return flatten_observations(self._env.single_observation_space, obs, self.num_envs)
 
     def _require_finite(
         self,
@@ -369,11 +363,7 @@ class GymnasiumVecEnv:
         *,
         steps: int = 1,
     ) -> None:
-        """Checks numbers of environments, or of some of them, `steps` after what was counted.
-
-        Raises:
-            SchemaError: one that is not finite.
-        """
+        """Raises `SchemaError` for values of environments, all or some, that are not finite."""
         is_finite = np.isfinite(rows)
         if is_finite.all():
             return
@@ -383,7 +373,7 @@ class GymnasiumVecEnv:
         if what != "reward":
             part = f"{self._obs_space.entities[self._entity].features[column]!r} of "
         raise SchemaError(
-            f"{self._env}: env {env_id}, {self._ledger.place(env_id, steps)}: {part}the {what} "
+            f"{self._env}: env {env_id}, {self._stats.place(env_id, steps)}: {part}the {what} "
             f"must be finite, got {rows[row, column]}"
         )
 
@@ -424,7 +414,7 @@ class GymnasiumVecEnv:
     def _entities(self, features: NDArray[np.float32]) -> dict[EntityName, RaggedArray[np.float32]]:
         one_each = np.ones(len(features), dtype=np.int64)
         entities = {self._entity: RaggedArray.unchecked(features, one_each)}
-        if has_global_entity(self._obs_space, self._reader.spaces):
+        if has_global_entity(self._obs_space, self._converter.spaces):
             nothing = np.zeros((len(features), 0), dtype=np.float32)
             entities[GLOBAL_ENTITY] = RaggedArray.unchecked(nothing, one_each)
         return entities
@@ -432,18 +422,17 @@ class GymnasiumVecEnv:
     def _masks(
         self, ready: NDArray[np.bool_], *, is_final: bool = False
     ) -> dict[ActionName, VecActionMask]:
-        """Who is asked; of last observations nobody is."""
+        """Action masks with an actor in each row that is ready."""
         lengths, count = ready.astype(np.int64), int(ready.sum())
-        if isinstance(self._env.single_action_space, spaces.Box):  # the entity itself acts
+        if isinstance(self._env.single_action_space, spaces.Box):  # the actor is the entity
             actors = RaggedArray.unchecked(np.zeros(count, dtype=np.int64), lengths)
-            return dict.fromkeys(self._reader.spaces, VecContinuousActionMask(actors))
+            return dict.fromkeys(self._converter.spaces, VecContinuousActionMask(actors))
         actors = RaggedArray.unchecked(np.ones(count, dtype=np.int64), lengths)
         allowed = None if is_final else self._allowed.of(ready)
         mask = None if allowed is None else RaggedArray.unchecked(allowed, lengths)
-        return dict.fromkeys(self._reader.spaces, VecCategoricalActionMask(actors, mask))
+        return dict.fromkeys(self._converter.spaces, VecCategoricalActionMask(actors, mask))
 
-    def _nothing(self) -> NDArray[np.float32]:
-        """What a reset earns."""
+    def _no_reward(self) -> NDArray[np.float32]:
         return np.zeros(self.num_envs, dtype=np.float32)
 
     def _require_open(self) -> None:
@@ -461,8 +450,8 @@ def _mode_of(env: AnyVectorEnv) -> AutoresetMode:
     mode = env.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise UsageError(
-            f"{env} does not say what becomes of episodes that have ended: set "
-            "env.metadata['autoreset_mode'] to the AutoresetMode that it has"
+            f"{env} does not say what happens to ended episodes: set "
+            "env.metadata['autoreset_mode'] to its AutoresetMode"
         )
     return mode
 
@@ -472,6 +461,6 @@ def _require_autoreset(autoreset: str, mode: AutoresetMode, env: AnyVectorEnv) -
         raise UsageError(f'autoreset must be "same_step" or "disabled", got {autoreset!r}')
     if autoreset == "disabled" and mode != AutoresetMode.DISABLED:
         raise UsageError(
-            f'{env} resets by itself, by {mode}: autoreset="disabled" needs one that does not, '
-            "with AutoresetMode.DISABLED"
+            f'{env} resets environments itself, with {mode}: autoreset="disabled" needs one with '
+            "AutoresetMode.DISABLED"
         )

@@ -1,23 +1,27 @@
-"""make_vector_env: the vector environment of Gymnasium that fits a source."""
+"""make_vector_env: a Gymnasium vector environment from any source; TimeLimited environments."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv
 from entity_env.authoring.game import Game
 from entity_env.core.environment import Environment
-from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.observation import Action, Observation
+from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.core.validation import checked_count
 from entity_env.errors import UsageError
 from entity_env.interop.gymnasium.batch_vector_env import BatchVectorEnv
-from entity_env.interop.gymnasium.padded_actions import IllegalActions
-from entity_env.interop.gymnasium.time_limit import TimeLimited
-from entity_env.interop.gymnasium.vector_base import VectorFace, checked_mode
+from entity_env.interop.gymnasium.padded import IllegalActions
+from entity_env.interop.gymnasium.vector_base import VectorEnvBase, checked_mode
 from entity_env.interop.gymnasium.vector_env import MODES, EntityVectorEnv, require_one_agent
 from entity_env.vec.backend import require_source
 from entity_env.vec.batch_env.batch_env import BatchEnv
@@ -39,24 +43,24 @@ def make_vector_env(
     illegal_actions: IllegalActions = "raise",
     render_mode: str | None = None,
     **settings: object,
-) -> VectorFace:
-    """A new vector environment; `gymnasium.register` takes this as a `vector_entry_point`.
+) -> VectorEnvBase:
+    """A new vector environment; a `vector_entry_point` for `gymnasium.register`.
 
     Args:
         source: a class of batch environments, a game for one agent, a class of environments, or a
             function that returns one.
-        num_envs: how many copies.
-        autoreset_mode: what happens to episodes that have ended, a mode or its value.
-        max_episode_steps: steps after which an episode is truncated; None = as the source says.
-        num_workers: processes that share them; not for batch environments.
-        max_entities, max_actors, illegal_actions, render_mode: as for `EntityVectorEnv`; not for
-            batch environments.
+        num_envs: number of environments.
+        autoreset_mode: an `AutoresetMode` or its value.
+        max_episode_steps: steps after which an episode is truncated; None = as the source does.
+        num_workers: as for `VecEnv`; not for batch environments.
+        max_entities, max_actors, illegal_actions, render_mode: as for `GameEnv`; not for batch
+            environments.
         settings: keyword arguments of the class or function, or of the game's `play`.
 
     Raises:
-        SchemaError, WorkerError: as `VecEnv` and `EntityVectorEnv`.
-        UsageError: as those; and a setting that makes no sense for that source.
-        ValueError: there is no such mode.
+        SchemaError, WorkerError: as for `VecEnv` and `EntityVectorEnv`.
+        UsageError: as for those, and a setting that the source does not have.
+        ValueError: no such mode.
     """
     mode = checked_mode(autoreset_mode)
     if isinstance(source, type) and issubclass(source, BatchEnv):
@@ -90,12 +94,7 @@ def make_vector_env(
 
 
 def with_settings(source: Playable, settings: Mapping[str, object]) -> Playable:
-    """What a `VecEnv` runs, with other settings.
-
-    Raises:
-        SchemaError: nothing that can be run.
-        UsageError: a setting that the game does not have.
-    """
+    """A source for `VecEnv` with other settings."""
     require_source(source)
     if not settings:
         return source
@@ -105,7 +104,6 @@ def with_settings(source: Playable, settings: Mapping[str, object]) -> Playable:
 
 
 def _limited(source: Playable, max_episode_steps: int) -> Playable:
-    """The same, with episodes of a limited length."""
     if isinstance(source, Game):
         require_one_agent(source.num_agents)
         source = partial(TrainAgentEnv, source)
@@ -124,3 +122,39 @@ def _checked_limit(source: type[BatchEnv], max_episode_steps: int) -> int:
             f"{source.__name__} takes no max_episode_steps: register it without, or give it one"
         )
     return max_episode_steps
+
+
+class TimeLimited(Environment):
+    """Wraps the environment that `make` returns, and truncates episodes after `max_steps`."""
+
+    def __init__(self, make: Callable[[], Environment], max_steps: int) -> None:
+        checked_count("max_episode_steps", max_steps)
+        self._env = make()
+        self._takes_seed = "seed" in inspect.signature(self._env.reset).parameters
+        self._max_steps = max_steps
+        self._num_steps = 0
+
+    def obs_space(self) -> ObsSpace:
+        return self._env.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self._env.action_space()
+
+    def reset(self, *, seed: int | None = None) -> Observation:
+        self._num_steps = 0
+        return self._env.reset(seed=seed) if self._takes_seed else self._env.reset()
+
+    def act(self, actions: Mapping[ActionName, Action]) -> Observation:
+        observation = self._env.act(actions)
+        self._num_steps += 1
+        if self._num_steps < self._max_steps:
+            return observation
+        last = copy.copy(observation)
+        last.truncated = True
+        return last
+
+    def render(self) -> NDArray[np.uint8]:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()

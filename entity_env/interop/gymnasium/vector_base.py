@@ -1,4 +1,4 @@
-"""VectorFace: what our vector environments for Gymnasium share, which is what it asks of them."""
+"""VectorEnvBase: base class of our Gymnasium vector environments."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ from numpy.typing import NDArray
 Flags: TypeAlias = NDArray[np.bool_]
 Infos: TypeAlias = dict[str, Any]
 Stepped: TypeAlias = tuple[Any, NDArray[np.float64], Flags, Flags, Infos]
-"""Observations, `(num_envs,)` rewards, terminations and truncations, infos: all the caller's."""
+"""Observations, `(num_envs,)` rewards, terminations and truncations, infos; the caller owns all."""
 
 
-class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
-    """Checks what comes in as `SyncVectorEnv` does, with its errors and its messages.
+class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
+    """Lifecycle, seeds and checks as in `gymnasium.vector.SyncVectorEnv`, with its errors.
 
-    Args:
-        num_envs: how many environments.
-        autoreset_mode: what happens to episodes that have ended.
-        observation_space, action_space: of one environment.
-        metadata: more of what `metadata` says.
+    Spaces are those of one environment; `metadata` is added to the autoreset mode.
     """
 
     def __init__(
@@ -44,14 +40,14 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
         self.observation_space = batch_space(observation_space, num_envs)
         self.action_space = batch_space(action_space, num_envs)
         self._seeds: list[int] | None = None
-        """The seeds that environments were given last."""
+        """Last seed of each environment."""
         self._was_reset = False
         self._autoreset_envs = np.zeros(num_envs, dtype=np.bool_)
-        """Those whose episode has ended, as far as they were not reset since."""
+        """Environments whose episode has ended, and that were not reset since."""
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as SyncVectorEnv
-        """The seed that each environment was given last; drawn when there was none."""
+        """The last seed of each environment; drawn if there was none."""
         return tuple(self._drawn_seeds())
 
     def reset(
@@ -60,23 +56,23 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, Infos]:
-        """Begins new episodes, in all environments or in those of `options["reset_mask"]`.
+        """Resets all environments, or those in `options["reset_mask"]`; see `SyncVectorEnv`.
 
         Args:
-            seed: environment i begins anew from `seed + i`, or from `seed[i]`, where None draws
-                one; None goes on with the next episodes.
-            options: `reset_mask`, `(num_envs,)` bool, True = reset; the others show once more what
-                they showed. Stays as it is.
+            seed: environment i gets the seed `seed + i`, or `seed[i]`, where None draws one; None
+                continues with the next episodes.
+            options: `reset_mask`, `(num_envs,) bool`, True = reset; other environments return their
+                last observation again. Not modified.
 
         Returns:
-            Observations and infos, the caller's own.
+            Observations and infos, owned by the caller.
 
         Raises:
             ClosedEnvironmentError: after `close`.
             ResetNeeded: a mask at the first reset that leaves environments out.
-            TypeError, ValueError: a mask of another type, dtype or shape, or of nobody; seeds of
-                another number.
-            gymnasium.error.Error: a seed that is no integer, or negative.
+            TypeError, ValueError: a mask of another type, dtype or shape, or all False; a wrong
+                number of seeds.
+            gymnasium.error.Error: a seed that is not an integer, or negative.
         """
         self._require_open()
         seeds = None if seed is None and self._was_reset else self._checked_seeds(seed)
@@ -86,8 +82,7 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
                 "`options['reset_mask']` leaves environments out that were never reset: call "
                 "env.reset() first"
             )
-        everyone = np.ones(self.num_envs, dtype=np.bool_)
-        chosen = everyone if mask is None else mask.copy()
+        chosen = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask.copy()
         shown = self._begin(chosen, seeds, is_partial=mask is not None and self._was_reset)
         if seeds is not None:
             before = self._seeds or seeds
@@ -100,16 +95,13 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
         return shown
 
     def step(self, actions: Any) -> Stepped:  # noqa: ANN401 - as Gymnasium
-        """Steps every environment.
-
-        Args:
-            actions: one an environment, as in `action_space`.
+        """Steps every environment with an element of `action_space`.
 
         Raises:
             AssertionError: with autoresets disabled, an environment has ended and was not reset.
             ClosedEnvironmentError: after `close`.
             ResetNeeded: before `reset`.
-            SchemaError: actions that do not fit.
+            SchemaError: the actions do not match the action space.
         """
         self._require_open()
         if not self._was_reset:
@@ -124,12 +116,9 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
 
     @abstractmethod
     def _begin(self, mask: Flags, seeds: list[int] | None, is_partial: bool) -> tuple[Any, Infos]:
-        """Resets the environments of a mask, with those seeds, and shows all of them.
+        """Resets the environments in a mask, with one seed each, and observes all of them.
 
-        Args:
-            mask: `(num_envs,)`, all True unless `is_partial`.
-            seeds: one an environment; None goes on.
-            is_partial: there was a mask, and a reset before.
+        The mask is all True unless `is_partial`; without seeds the next episodes follow.
         """
 
     @abstractmethod
@@ -166,11 +155,7 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
 
 
 def mask_option(options: Mapping[str, Any] | None, num_envs: int) -> Flags | None:
-    """The mask of `options`, None if there is none.
-
-    Raises:
-        TypeError, ValueError: it is of another type, dtype or shape, or all False.
-    """
+    """The reset mask of `options`, None if there is none; errors as in `SyncVectorEnv`."""
     if options is None or "reset_mask" not in options:
         return None
     mask = options["reset_mask"]
@@ -189,11 +174,7 @@ def mask_option(options: Mapping[str, Any] | None, num_envs: int) -> Flags | Non
 
 
 def gymnasium_seed(seed: object) -> int:
-    """One seed, as a plain integer.
-
-    Raises:
-        gymnasium.error.Error: it is no integer, or negative.
-    """
+    """A seed as an `int`; raises Gymnasium's error if it is not an integer, or negative."""
     if not isinstance(seed, int | np.integer):
         raise error.Error(f"Seed must be a python integer, actual type: {type(seed)}")
     if seed < 0:
@@ -202,17 +183,13 @@ def gymnasium_seed(seed: object) -> int:
 
 
 def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """A mode, from its value too.
-
-    Raises:
-        ValueError: there is no such mode.
-    """
+    """An autoreset mode, from itself or its value."""
     return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
 
 
 def with_finals(
     infos: Infos, final_obs: NDArray[np.object_], final_info: Infos, ended: Flags
 ) -> None:
-    """Adds what `AutoresetMode.SAME_STEP` says of episodes that have ended."""
+    """Adds the last observations and infos of ended episodes, for `AutoresetMode.SAME_STEP`."""
     infos["final_obs"], infos["_final_obs"] = final_obs, ended
     infos["final_info"], infos["_final_info"] = final_info, ended.copy()

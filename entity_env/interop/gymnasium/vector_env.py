@@ -1,4 +1,4 @@
-"""EntityVectorEnv: many games with entities as a vector environment of Gymnasium."""
+"""EntityVectorEnv: a `VecEnv` as a `gymnasium.vector.VectorEnv`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.spaces import ActionName, EntityName
-from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
+from entity_env.core.vec_obs import VecEnvironment, VecObs
+from entity_env.episodes.vectorized import ResettableVec
 from entity_env.errors import ProtocolError, UsageError
-from entity_env.interop.gymnasium.padded_actions import ActionLayout, IllegalActions
-from entity_env.interop.gymnasium.padded_entities import EntityLayout
-from entity_env.interop.gymnasium.vector_base import Flags, Infos, Stepped, VectorFace, with_finals
+from entity_env.interop.gymnasium.padded import IllegalActions, PaddedActions, PaddedEntities
+from entity_env.interop.gymnasium.vector_base import (
+    Flags,
+    Infos,
+    Stepped,
+    VectorEnvBase,
+    with_finals,
+)
 from entity_env.vec.options import Autoreset
 
 MODES: Final[Mapping[Autoreset, AutoresetMode]] = {
@@ -31,52 +37,35 @@ _NUM_SEEDS: Final = 2**32
 
 
 class Vec(VecEnvironment, Protocol):
-    """Many environments with one agent each; see `VecEnv`."""
+    """The methods of `VecEnv` that `EntityVectorEnv` uses."""
 
     @property
     def num_envs(self) -> int:
-        """How many environments."""
+        """Number of environments."""
 
     @property
     def autoreset(self) -> Autoreset:
-        """What happens to ended episodes."""
+        """Mode of automatic resets."""
 
 
-class ResettableVec(Vec, Protocol):
-    """One whose autoreset is "disabled"."""
+class EntityVectorEnv(VectorEnvBase):
+    """Wraps a `VecEnv` as a `gymnasium.vector.VectorEnv`.
 
-    def reset_envs(
-        self,
-        mask: NDArray[np.bool_],
-        seed: int | None = None,
-        *,
-        starts: ArrayLike | None = None,
-    ) -> VecObs:
-        """Begins a new episode in the chosen environments."""
+    Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
+    them. The autoreset mode is that of `vec`: "next_step", "same_step" or "disabled"; partial
+    resets need "disabled". The constructor resets `vec` once, to count entities.
 
-
-class EntityVectorEnv(VectorFace):
-    """Shows many games as a `gymnasium.vector.VectorEnv`.
-
-    Observations, actions and masks are as `entity_env.interop.gymnasium` says; what is returned is
-    the caller's own. The mode is that of `vec`: "next_step", "same_step" or "disabled", and partial
-    resets need the last. Making this resets `vec` once, to see how many entities there are.
-
-    A seed is the same episodes in whichever environment, and as in a `GameEnv`: seed s begins with
-    episode `s * 2**31` of the run of seed 0. Where `vec.reset` takes no `starts`, an integer seeds
-    the run as it does there, and a list is refused.
+    A seed has the same episodes in every environment and in a `GameEnv`: seed s begins with episode
+    `s * 2**31` of the run with seed 0. If `vec.reset` takes no `starts`, an integer seeds the whole
+    run, and a list of seeds is an error.
 
     Args:
-        vec: what to show; this object closes it.
-        max_entities: for types of entities whose number varies, the largest that it can be.
-        max_actors: per action the largest number of actors; as many as at first when left out.
-        illegal_actions: what becomes of choices that are not allowed.
-        render_mode: "rgb_array", or None.
+        vec: the environments, one agent each; this object closes them.
+        max_entities, max_actors, illegal_actions, render_mode: as for `GameEnv`.
 
     Raises:
-        SchemaError: the number of a type varies and `max_entities` does not name it, or nobody is
-            asked for an action at first and `max_actors` does not name it.
-        UsageError: several agents an environment, or a setting that makes no sense.
+        SchemaError: as for `GameEnv`.
+        UsageError: several agents per environment, or an invalid setting.
     """
 
     def __init__(
@@ -94,10 +83,9 @@ class EntityVectorEnv(VectorFace):
         self._takes_starts = "starts" in inspect.signature(vec.reset).parameters
         first = vec.reset(seed=0)
         if vec.autoreset == "disabled":
-            everyone = np.ones(vec.num_envs, dtype=np.bool_)
-            first = past_idle(_resettable(vec), first, everyone)
-        self._entities = EntityLayout(vec.obs_space(), first, max_entities or {})
-        self._actions = ActionLayout(
+            first = past_idle(_resettable(vec), first, np.ones(vec.num_envs, dtype=np.bool_))
+        self._entities = PaddedEntities(vec.obs_space(), first, max_entities or {})
+        self._actions = PaddedActions(
             vec.action_space(), self._entities, first, max_actors or {}, illegal_actions
         )
         self._obs = first
@@ -112,14 +100,17 @@ class EntityVectorEnv(VectorFace):
         self.render_mode = render_mode
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """A picture of every environment, `(height, width, 3)` uint8; None without a render mode.
+        """An image per environment, `(height, width, 3)` uint8; None without a render mode.
 
         Raises:
-            NotImplementedError: environments that cannot be drawn.
+            NotImplementedError: the environments have no `render`.
         """
         if self.render_mode is None:
             return None
-        return tuple(picture_of(self._vec, env_id) for env_id in range(self.num_envs))
+        render = getattr(self._vec, "render", None)
+        if render is None:
+            raise NotImplementedError(f"{type(self._vec).__name__} has no render()")
+        return tuple(render(env_id) for env_id in range(self.num_envs))
 
     def close_extras(self, **kwargs: object) -> None:
         self._vec.close()
@@ -151,7 +142,7 @@ class EntityVectorEnv(VectorFace):
         return past_idle(vec, vec.reset_envs(mask, **starts), mask)
 
     def _step(self, actions: object) -> Stepped:
-        obs = self._vec.act(self._answer(actions))
+        obs = self._vec.act(self._actions.answer(self._obs, self._masks, actions))
         shown = self._shown(obs)
         infos = self._infos(np.ones(self.num_envs, dtype=np.bool_))
         flags = obs.terminated.copy(), obs.truncated.copy()
@@ -159,26 +150,22 @@ class EntityVectorEnv(VectorFace):
             self._add_finals(infos, obs.final, *flags)
         return shown, obs.reward.astype(np.float64), *flags, infos
 
-    def _answer(self, actions: object) -> VecActions:
-        return self._actions.answer(self._obs, self._masks, actions)
-
     def _shown(self, obs: VecObs) -> dict[str, NDArray[Any]]:
         self._obs = obs
         self._masks = self._actions.masks(obs)
         return self._entities.observe(obs)
 
-    def _infos(self, told: Flags) -> Infos:
-        """The infos of all environments, as those of the ones that are told."""
-        return vector_info(self._actions.info(self._masks), told)
+    def _infos(self, mask: Flags) -> Infos:
+        return vector_info(self._actions.info(self._masks), mask)
 
     def _add_finals(self, infos: Infos, final: VecObs, terminated: Flags, truncated: Flags) -> None:
-        """Adds last observations; the flags become those of the episodes that they are of."""
+        """Adds last observations; the flags become those of their episodes."""
         last = self._entities.observe(final)
         final_obs = np.full(self.num_envs, None, dtype=object)
         ended = np.zeros(self.num_envs, dtype=np.bool_)
         for row, env_id in enumerate(final.env_id.tolist()):
             if ended[env_id]:
-                continue  # an episode that was over at once: nobody played it
+                continue  # the next episode ended before its first action
             ended[env_id] = True
             final_obs[env_id] = {key: array[row] for key, array in last.items()}
             terminated[env_id] = final.terminated[row]
@@ -188,11 +175,7 @@ class EntityVectorEnv(VectorFace):
 
 
 def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
-    """Goes on to episodes that ask something: Gymnasium cannot tell of one that is over at once.
-
-    Raises:
-        ProtocolError: there is none.
-    """
+    """Skips episodes that end before the first action, which Gymnasium cannot express."""
     for _ in range(MAX_IDLE_EPISODES):
         idle = obs.done & mask
         if not idle.any():
@@ -201,32 +184,28 @@ def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
     raise ProtocolError(f"{MAX_IDLE_EPISODES} episodes in a row were over before the first action")
 
 
-def vector_info(info: Infos, told: Flags) -> Infos:
-    """Infos of all environments as Gymnasium writes them: beside each key, who has it."""
+def vector_info(info: Infos, mask: Flags) -> Infos:
+    """Infos in Gymnasium's format: values of the environments in the mask, and the mask itself."""
     infos: Infos = {}
     for key, value in info.items():
         if isinstance(value, dict):
-            infos[key] = vector_info(value, told)
+            infos[key] = vector_info(value, mask)
         else:
-            value[~told] = 0
+            value[~mask] = 0
             infos[key] = value
-        infos[f"_{key}"] = told.copy()
+        infos[f"_{key}"] = mask.copy()
     return infos
 
 
 def start_of(seed: int) -> int:
-    """The episode of the run of seed 0 with which a seed begins."""
+    """The index of a seed's first episode, in the run with seed 0."""
     if seed >= _NUM_SEEDS:
         seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     return seed * _EPISODES_A_SEED
 
 
 def require_one_agent(num_agents: int) -> None:
-    """Checks how many agents an environment has.
-
-    Raises:
-        UsageError: more than one.
-    """
+    """Raises `UsageError` for an environment with several agents."""
     if num_agents != 1:
         raise UsageError(
             f"a Gymnasium environment has one agent, this game is for {num_agents}: step it as a "
@@ -235,30 +214,13 @@ def require_one_agent(num_agents: int) -> None:
 
 
 def require_settings(illegal_actions: str, render_mode: str | None) -> None:
-    """Checks what both kinds of environment can be told.
-
-    Raises:
-        UsageError: a setting that makes no sense.
-    """
+    """Raises `UsageError` for an invalid setting."""
     if illegal_actions not in ("raise", "next"):
         raise UsageError(f'illegal_actions must be "raise" or "next": got {illegal_actions!r}')
     if render_mode not in (None, "rgb_array"):
         raise UsageError(f'render_mode must be "rgb_array" or None: got {render_mode!r}')
 
 
-def picture_of(vec: Vec, env_id: int) -> NDArray[np.uint8]:
-    """What one environment looks like.
-
-    Raises:
-        NotImplementedError: it cannot be drawn.
-    """
-    render = getattr(vec, "render", None)
-    if render is None:
-        raise NotImplementedError(f"{type(vec).__name__} has no render()")
-    drawn: NDArray[np.uint8] = render(env_id)
-    return drawn
-
-
-def _resettable(vec: Any) -> ResettableVec:  # noqa: ANN401 - its mode says that it is one
+def _resettable(vec: Any) -> ResettableVec:  # noqa: ANN401 - checked by its autoreset mode
     resettable: ResettableVec = vec
     return resettable

@@ -1,7 +1,7 @@
 """PettingZoo: our games in which agents take turns, as its AEC environments.
 
-`AzulAECEnv` is Azul by the 300 ids of its actions and the numbers of its `FeatureExtractor`,
-`GameAECEnv` any other game for several agents who are asked one after the other, by its entities::
+`AzulAECEnv` is Azul with its 300 action ids and a `FeatureExtractor`; `GameAECEnv` is any other
+game for several agents that asks one at a time, with its entities::
 
     env = AzulAECEnv(num_players=3)
     env = GameAECEnv(tic_tac_toe, max_entities={"Empty": 9, "Mine": 5, "Theirs": 5})
@@ -11,16 +11,16 @@
         over = terminated or truncated
         env.step(None if over else env.action_space(agent).sample(observation["action_mask"]))
 
-**Agents** are `player_0` and so on. `agent_selection` is whomever the game asks, which need not go
-round: in Azul who took the start marker begins the next round.
+**Agents** are `player_0` and so on. `agent_selection` is the agent that the game asks, in any
+order: in Azul the player with the start marker begins the next round.
 
 **Observations** are a dict: `observation`, float32, and `action_mask`, int8, 1 = allowed, all 0 for
-whoever is not to move. An action is one `Discrete`. One that is not allowed is a `SchemaError` that
-names the agent, or with `illegal_actions="next"` the next one that is, going round: for agents that
-know of no masks.
+agents not to act. An action is one `Discrete`. An illegal one is a `SchemaError` that names the
+agent; with `illegal_actions="next"`, for agents without masks, the next legal one is taken,
+wrapping around.
 
-**Rewards** are told to every agent in each step, as they are earned. In a `GameAECEnv` an agent
-that waits learns of them when it is asked again, since games tell scores then.
+**Rewards** are given to every agent in each step. In a `GameAECEnv` an agent gets those of the
+other agents' turns at its own next turn, since games report scores with observations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ except ImportError as error:
         "pettingzoo>=1.24", "pettingzoo", "entity_env.interop.pettingzoo"
     ) from error
 
-from entity_env.interop.gymnasium.padded_actions import IllegalActions as IllegalActions
+from entity_env.interop.gymnasium.padded import IllegalActions as IllegalActions
 from entity_env.interop.pettingzoo.aec_base import Seen as Seen, TurnAECEnv as TurnAECEnv
 from entity_env.interop.pettingzoo.azul_aec_env import AzulAECEnv as AzulAECEnv
 from entity_env.interop.pettingzoo.game_aec_env import GameAECEnv as GameAECEnv

@@ -1,4 +1,4 @@
-"""TurnAECEnv: agents who act one after the other, as PettingZoo steps them."""
+"""TurnAECEnv: base class of our `pettingzoo.AECEnv`s, for games in which agents take turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pettingzoo import AECEnv
 
 from entity_env.core.validation import checked_count, is_integer
 from entity_env.errors import ProtocolError, SchemaError, UsageError
-from entity_env.interop.gymnasium.padded_actions import IllegalActions
+from entity_env.interop.gymnasium.padded import IllegalActions
 from entity_env.interop.gymnasium.vector_base import gymnasium_seed
 
 Observation: TypeAlias = dict[str, NDArray[Any]]
@@ -20,14 +20,14 @@ RENDER_FPS = 4
 
 
 class Seen(NamedTuple):
-    """What a reset or a step led to; nobody writes it afterwards.
+    """Result of a reset or a step; not modified afterwards.
 
     Attributes:
-        turn: whom the game asks; None when it is over.
-        observations: `(num_agents, num_numbers)` float32, what each agent saw last.
-        mask: `(num_actions,)` bool, what is allowed to `turn`.
+        turn: the agent to act; None at the end of the game.
+        observations: `(num_agents, num_features)` float32, the last one of each agent.
+        mask: `(num_actions,)` bool, legal actions of `turn`.
         rewards: `(num_agents,)`, of this step.
-        terminated, truncated: `(num_agents,)` bool; once True, they stay so in the episode.
+        terminated, truncated: `(num_agents,)` bool; once True, True for the rest of the episode.
     """
 
     turn: int | None
@@ -39,23 +39,21 @@ class Seen(NamedTuple):
 
 
 class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc]  # it has no types
-    """Shows agents who take turns as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
-
-    Subclasses say what a reset and a move lead to, by `_begin` and `_move`.
+    """Implements `pettingzoo.AECEnv` on the methods `_begin` and `_move` of subclasses.
 
     Args:
-        name: of the game.
-        num_agents: how many play.
-        observation: what one agent sees, of one dimension.
-        num_actions: how many there are.
+        name: name of the game.
+        num_agents: number of agents.
+        observation: observation space of one agent, with one dimension.
+        num_actions: number of actions.
         max_turns: turns of all agents together after which an episode is truncated; None = never.
-        illegal_actions: what becomes of choices that are not allowed.
-        render_modes: those that there are.
+        illegal_actions: "raise" a `SchemaError`, or take the "next" legal action.
+        render_modes: the supported modes.
         render_mode: one of them, or None.
-        seed: of all episodes; drawn if left out. `reset(seed=...)` begins anew.
+        seed: seed of the first `reset` without one; drawn by default.
 
     Raises:
-        UsageError: a setting that makes no sense.
+        UsageError: an invalid setting.
     """
 
     def __init__(
@@ -104,30 +102,29 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
 
     @abstractmethod
     def _begin(self, seed: int | None) -> Seen:
-        """Begins an episode; None goes on to the next one."""
+        """Begins an episode; without a seed, the next one of the run."""
 
     @abstractmethod
     def _move(self, action: int) -> Seen:
-        """Makes a move that is allowed."""
+        """Performs a legal action."""
 
-    def _words(self, action: int) -> str:
-        """An action as an error calls it."""
+    def _describe(self, action: int) -> str:
+        """Text for an action in errors."""
         return f"action {action}"
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """What an agent sees, the same object every time."""
+        """The observation space of an agent, always the same object."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """What an agent may do, the same object every time."""
+        """The action space of an agent, always the same object."""
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begins a new episode.
 
         Args:
-            seed: begins anew from this seed; None goes on with the next episode, or draws a seed if
-                there was none.
+            seed: seed of the episode; None continues with the next one, or draws a seed at first.
             options: ignored.
         """
         seed = self._seed if seed is None else gymnasium_seed(seed)
@@ -142,11 +139,11 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
         self._select(seen, is_cut=False)
 
     def step(self, action: int | None) -> None:
-        """Makes the move of `agent_selection`; None for one whose episode is over.
+        """Performs the action of `agent_selection`; None if its episode is over.
 
         Raises:
-            ProtocolError: before `reset`, or when all agents are gone.
-            SchemaError: no action, or one that is not allowed; nothing has changed then.
+            ProtocolError: before `reset`, or after the last agent's episode.
+            SchemaError: not an action, or an illegal one; the state does not change.
         """
         if self._seen is None or not self.agents:
             when = "no episode has begun" if self._seen is None else "the episode is over"
@@ -154,7 +151,9 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             if action is not None:
-                raise SchemaError(f"{self}: {agent} is out of the game: its action must be None")
+                raise SchemaError(
+                    f"{self}: the episode of {agent} is over: its action must be None"
+                )
             self._was_dead_step(action)
             return
         seen = self._move(self._checked(agent, action, self._seen.mask))
@@ -168,15 +167,15 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
         self._select(seen, is_cut=self._num_turns == self._max_turns)
 
     def observe(self, agent: str) -> Observation:
-        """What an agent saw last, and what it may do; the caller's own.
+        """The last observation and the action mask of an agent, owned by the caller.
 
         Raises:
             ProtocolError: before `reset`.
         """
         seen = self._require_seen()
         player = self.possible_agents.index(agent)
-        is_asked = player == seen.turn and agent in self.agents and not self._is_out(agent)
-        mask = seen.mask if is_asked else np.zeros_like(seen.mask)
+        is_over = self.terminations.get(agent, True) or self.truncations.get(agent, True)
+        mask = seen.mask if player == seen.turn and not is_over else np.zeros_like(seen.mask)
         return {
             "observation": seen.observations[player].copy(),
             "action_mask": mask.astype(np.int8),
@@ -187,11 +186,8 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
             raise ProtocolError(f"{self}: no episode has begun: call reset first")
         return self._seen
 
-    def _is_out(self, agent: str) -> bool:
-        return self.terminations[agent] or self.truncations[agent]
-
     def _select(self, seen: Seen, *, is_cut: bool) -> None:
-        """Notes who is out, and selects those first, then who is to move."""
+        """Updates the flags; selects agents whose episode is over first, then the one to act."""
         ends = zip(self.possible_agents, seen.terminated, seen.truncated, strict=True)
         flags = {name: (bool(over), bool(cut)) for name, over, cut in ends if name in self.agents}
         self.terminations = {name: over for name, (over, _) in flags.items()}
@@ -205,7 +201,7 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
         self._deads_step_first()
 
     def _checked(self, agent: str, action: object, mask: NDArray[np.bool_]) -> int:
-        """The action that is meant."""
+        """The action as an `int`; an illegal one raises `SchemaError` or is replaced."""
         if isinstance(action, np.ndarray) and action.shape == ():
             action = action[()]
         number = int(action) if is_integer(action) else -1
@@ -219,6 +215,6 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
         if self._illegal == "next":
             return int(np.roll(mask, -number).argmax() + number) % len(mask)
         raise SchemaError(
-            f"{self}: {agent} may not choose {self._words(number)} now; "
-            "observation['action_mask'] says what it may"
+            f"{self}: {agent} may not choose {self._describe(number)} now; "
+            "see observation['action_mask']"
         )

@@ -1,4 +1,4 @@
-"""AzulAECEnv: Azul for PettingZoo, by action ids and the numbers of a `FeatureExtractor`."""
+"""AzulAECEnv: Azul as a `pettingzoo.AECEnv`, with action ids and a `FeatureExtractor`."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ from entity_env.games.azul import (
     draw_state,
     has_colours,
 )
-from entity_env.interop.gymnasium.padded_actions import IllegalActions
+from entity_env.interop.gymnasium.padded import IllegalActions
 from entity_env.interop.pettingzoo.aec_base import Seen, TurnAECEnv
 
 
 class AzulAECEnv(TurnAECEnv):
-    """Shows Azul as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
+    """Azul as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
 
-    Every agent sees the table from its own seat at any time. An action is an id from 0 to 299.
+    Observations of all agents are always current. An action is an id from 0 to 299.
 
     Args:
         num_players: 2 to 4.
-        reward_scheme, starting_player, max_rounds: see `EnvConfig`.
-        max_turns, illegal_actions, seed: see `TurnAECEnv`.
-        render_mode: "ansi", which `render` returns as text; "human", which it writes to standard
-            output; or None.
+        reward_scheme, starting_player, max_rounds: as for `EnvConfig`.
+        max_turns, illegal_actions, seed: as for `TurnAECEnv`.
+        render_mode: "ansi" (`render` returns text), "human" (it writes to stdout), or None.
         features: encodes observations.
-        backend: which engine plays; see `Backend`.
+        backend: the engine; see `Backend`.
 
     Raises:
-        UsageError: a setting that makes no sense.
-        MissingExtraError: backend "numba" where numba is not installed.
+        UsageError: an invalid setting.
+        MissingExtraError: backend "numba" without numba.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class AzulAECEnv(TurnAECEnv):
         )
 
     def render(self) -> str | None:
-        """The table with all boards: as text, or written; None without a render mode.
+        """The state as text, returned or written; None without a render mode.
 
         Raises:
             ProtocolError: before `reset`.
@@ -98,7 +97,7 @@ class AzulAECEnv(TurnAECEnv):
         return None
 
     def close(self) -> None:
-        """Nothing is held; may be called twice."""
+        """Does nothing; may be called twice."""
 
     def _begin(self, seed: int | None) -> Seen:
         return self._seen_in(self._env.reset(seed=seed))
@@ -106,7 +105,7 @@ class AzulAECEnv(TurnAECEnv):
     def _move(self, action: int) -> Seen:
         return self._seen_in(self._env.step(action))
 
-    def _words(self, action: int) -> str:
+    def _describe(self, action: int) -> str:
         return f"action {action}, {describe_move(action)},"
 
     def _seen_in(self, step: EnvStep) -> Seen:

@@ -1,4 +1,4 @@
-"""GameAECEnv: a game for several agents who take turns, for PettingZoo, by its entities."""
+"""GameAECEnv: a game in which agents take turns as a `pettingzoo.AECEnv`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.spaces import ActionName, EntityName
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError, UsageError
-from entity_env.interop.gymnasium.padded_actions import ActionLayout, IllegalActions, Masks
-from entity_env.interop.gymnasium.padded_entities import EntityLayout
+from entity_env.interop.gymnasium.padded import (
+    IllegalActions,
+    Masks,
+    PaddedActions,
+    PaddedEntities,
+)
 from entity_env.interop.gymnasium.vector_env import start_of
 from entity_env.interop.pettingzoo.aec_base import Seen, TurnAECEnv
 from entity_env.vec.render import picture
@@ -23,25 +27,25 @@ from entity_env.vec.vec_env import VecEnv
 
 
 class GameAECEnv(TurnAECEnv):
-    """Shows a game as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
+    """Wraps a game as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
 
-    The numbers of an observation are those of the dict that `entity_env.interop.gymnasium` tells
-    of, one after another, as `gymnasium.spaces.flatten` puts them; `entities` is its space. An
-    action is a label, or a place in the observation. An agent that waits keeps what it saw last,
-    zeros at first. A seed is the same episodes as in a `GameEnv`. One thread must reset, step and
-    close it.
+    An observation is the dict described in `entity_env.interop.gymnasium`, flattened by
+    `gymnasium.spaces.flatten`; `entities` is the space of the dict. An action is a label, or a
+    place in the observation. The observation of an agent is that of its last turn, zeros before. A
+    seed has the same episodes as in a `GameEnv`. `reset`, `step` and `close` must be called from
+    one thread.
 
     Args:
-        game: for several agents, of whom it asks one at a time.
-        max_entities: for types of entities whose number varies, the largest that it can be.
-        max_turns, illegal_actions, seed: see `TurnAECEnv`.
+        game: a game for several agents that asks one at a time.
+        max_entities: as for `GameEnv`.
+        max_turns, illegal_actions, seed: as for `TurnAECEnv`.
         render_mode: "rgb_array", or None.
         settings: keyword arguments of the game's `play`.
 
     Raises:
-        SchemaError: the number of a type varies and `max_entities` does not name it.
-        UsageError: a game that asks several agents at once, one whose action is not one choice, or
-            a setting that makes no sense.
+        SchemaError: the number of entities of a type varies and is not in `max_entities`.
+        UsageError: a game that asks several agents at once, whose action is not one choice, or an
+            invalid setting.
     """
 
     def __init__(
@@ -59,9 +63,9 @@ class GameAECEnv(TurnAECEnv):
         self._vec = vec = VecEnv(self._game, 1, autoreset="disabled")
         try:
             first = self._past_idle(vec.reset(seed=0))
-            self._asked(first)
-            self._entities = EntityLayout(vec.obs_space(), first, max_entities or {})
-            self._actions = ActionLayout(vec.action_space(), self._entities, first, {}, "raise")
+            self._turn(first)
+            self._entities = PaddedEntities(vec.obs_space(), first, max_entities or {})
+            self._actions = PaddedActions(vec.action_space(), self._entities, first, {}, "raise")
             action_space = self._actions.space()
             if not isinstance(action_space, spaces.Discrete):
                 raise UsageError(
@@ -92,9 +96,7 @@ class GameAECEnv(TurnAECEnv):
         self._ended = np.zeros((2, vec.num_agents), np.bool_)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """A picture of what is seen by whoever is to move, `(height, width, 3)` uint8.
-
-        None without a render mode.
+        """An image of the acting agent's observation, `(height, width, 3)` uint8, or None.
 
         Raises:
             ProtocolError: before `reset`.
@@ -123,7 +125,7 @@ class GameAECEnv(TurnAECEnv):
 
     def _seen_in(self, obs: VecObs) -> Seen:
         self._obs = obs
-        turn = self._asked(obs)
+        turn = self._turn(obs)
         self._masks = self._actions.masks(obs)
         self._ended |= obs.terminated, obs.truncated
         tables = self._entities.observe(obs)
@@ -141,22 +143,18 @@ class GameAECEnv(TurnAECEnv):
             truncated=self._ended[1].copy(),
         )
 
-    def _asked(self, obs: VecObs) -> int | None:
-        """Whom the game asks; None when it is over.
-
-        Raises:
-            UsageError: several agents at once.
-        """
-        asked = np.flatnonzero(obs.is_ready).tolist()
-        if len(asked) > 1:
+    def _turn(self, obs: VecObs) -> int | None:
+        """The agent to act; None at the end of the game."""
+        ready = np.flatnonzero(obs.is_ready).tolist()
+        if len(ready) > 1:
             raise UsageError(
-                f"{self._game.name} asks agents {', '.join(map(str, asked))} at once: an AEC "
-                "environment is for games in turn; step this one as a VecEnv"
+                f"{self._game.name} asks agents {', '.join(map(str, ready))} at once: an AEC "
+                "environment is for games with turns; step this one as a VecEnv"
             )
-        return asked[0] if asked else None
+        return ready[0] if ready else None
 
     def _past_idle(self, obs: VecObs) -> VecObs:
-        """Goes on to an episode that asks something."""
+        """Skips episodes that end before the first action."""
         for _ in range(MAX_IDLE_EPISODES):
             if obs.is_ready.any():
                 return obs

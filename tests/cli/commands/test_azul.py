@@ -21,10 +21,17 @@ from rich.console import Console
 from entity_env import UsageError
 from entity_env.agents import RandomAgent as RandomEntities
 from entity_env.cli import main
-from entity_env.cli.azul.agents import AGENTS, azul_agent, loading, max_rounds_of, with_seats
-from entity_env.cli.azul.play import Person, Table, called, describe_result, play_azul
-from entity_env.cli.commands.match import match_json, match_table, run_match, split_names
-from entity_env.cli.display.progress_bar import ProgressBar
+from entity_env.cli.commands.eval import match_json, match_table, run_match, split_names
+from entity_env.cli.commands.play import describe_result, play_azul
+from entity_env.cli.display.azul_view import AzulPrompt, AzulView, shown_names
+from entity_env.cli.display.console import ProgressBar
+from entity_env.cli.players import (
+    AZUL_AGENTS,
+    AgentLoader,
+    azul_agent,
+    azul_players,
+    max_rounds_of,
+)
 from entity_env.games import tic_tac_toe
 from entity_env.games.azul import (
     AgentInput,
@@ -117,10 +124,10 @@ def test_results_in_words() -> None:
 
 
 def test_names_at_the_table() -> None:
-    assert called(["human", "random", "random"]) == ["you", "random 1", "random 2"]
-    assert called(["human", "human"]) == ["you 1", "you 2"]
-    assert called(["runs/azul/", "a/b/azul"]) == ["azul 1", "azul 2"]
-    assert called(["x" * 40]) == ["x" * 16]
+    assert shown_names(["human", "random", "random"], [0]) == ["you", "random 1", "random 2"]
+    assert shown_names(["human", "human"], [0, 1]) == ["you 1", "you 2"]
+    assert shown_names(["runs/azul/", "a/b/azul"], []) == ["azul 1", "azul 2"]
+    assert shown_names(["x" * 40], []) == ["x" * 16]
 
 
 # --------------------------------------------------------------------------- a person
@@ -203,7 +210,7 @@ class Frames:
 def test_a_frame_fits_the_terminal(width: int, height: int, state: GameState) -> None:
     frames = Frames(width, height)
     names = ["human", *["greedy"] * (state.num_players - 1)]
-    table = Table(frames.console, names, fps=None, is_drawn=True)
+    table = AzulView(frames.console, names, [0], fps=None, is_drawn=True)
     table.show(state, "what to type")
     lines = frames.last()
     assert len(lines) <= height - 2
@@ -225,7 +232,7 @@ def test_a_frame_fits_the_terminal(width: int, height: int, state: GameState) ->
 def test_the_last_lines_are_seen_on_the_smallest_terminals(height: int) -> None:
     """Whoever is asked must see at least the question, and all that there is room for."""
     frames = Frames(80, height)
-    table = Table(frames.console, ["human", "greedy"], fps=None, is_drawn=True)
+    table = AzulView(frames.console, ["human", "greedy"], [0], fps=None, is_drawn=True)
     table.show(play_state(), "what to type")
     text = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", frames.file.getvalue()).replace("\r", "")
     lines = text.rstrip("\n").split("\n")
@@ -235,7 +242,7 @@ def test_the_last_lines_are_seen_on_the_smallest_terminals(height: int) -> None:
 
 def test_what_others_did_is_told_until_a_person_moves_again() -> None:
     frames = Frames(100, 40)
-    table = Table(frames.console, ["human", "greedy", "rush"], fps=None, is_drawn=True)
+    table = AzulView(frames.console, ["human", "greedy", "rush"], [0], fps=None, is_drawn=True)
     steps: list[EnvStep] = []
     play_game([GreedyAgent()] * 3, seed=1, watch=steps.append)
     for step in steps[:4]:
@@ -252,10 +259,10 @@ def test_what_others_did_is_told_until_a_person_moves_again() -> None:
 
 def test_a_table_needs_positions() -> None:
     state = play_state()
-    table = Table(Frames(80, 24).console, ["human", "greedy"], fps=None, is_drawn=True)
-    with pytest.raises(UsageError, match=r"drawn from EnvStep\.state"):
+    table = AzulView(Frames(80, 24).console, ["human", "greedy"], [0], fps=None, is_drawn=True)
+    with pytest.raises(UsageError, match=r"needs EnvStep\.state"):
         table(step_at(state)._replace(state=None))
-    person = Person(table, io.StringIO("q\n"), 0)
+    person = AzulPrompt(table, io.StringIO("q\n"))
     nothing = AgentInput(np.zeros(1, np.float32), np.zeros(300, np.bool_), 0)
     with pytest.raises(UsageError, match=r"needs AgentInput\.state"):
         person.select_action(nothing, np.random.default_rng(0))
@@ -300,30 +307,30 @@ def test_on_a_terminal_frames_take_the_place_of_each_other() -> None:
 
 
 def test_agents_by_name() -> None:
-    load = loading()
-    for name, kind in AGENTS.items():
+    load = AgentLoader()
+    for name, kind in AZUL_AGENTS.items():
         assert type(azul_agent(name, 0, load)) is kind
     assert isinstance(azul_agent("mcts:0.5", 0, load), MCTSAgent)
-    assert AGENTS.keys() == {"random", "greedy", "rush", "mcts"}
+    assert AZUL_AGENTS.keys() == {"random", "greedy", "rush", "mcts"}
 
 
 @pytest.mark.parametrize("name", ["mcts:", "mcts:0", "mcts:-1", "mcts:x", "mcts:inf", "mcts:nan"])
 def test_seconds_that_cannot_be(name: str) -> None:
     with pytest.raises(UsageError, match=f"mcts takes seconds above 0 a move.*got '{name}'"):
-        azul_agent(name, 0, loading())
+        azul_agent(name, 0, AgentLoader())
 
 
 def test_seats() -> None:
-    game, names = with_seats(azul, ["human", "greedy", "rush"])
+    game, names = azul_players(azul, ["human", "greedy", "rush"])
     assert (game.num_agents, names) == (3, ("human", "greedy", "rush"))
-    game, names = with_seats(azul, [])
+    game, names = azul_players(azul, [])
     assert names == ("random", "random")
     three = azul.with_settings(num_players=3, max_rounds=7)
-    assert with_seats(three, ["greedy"])[1] == ("greedy", "random", "random")
+    assert azul_players(three, ["greedy"])[1] == ("greedy", "random", "random")
     assert max_rounds_of(three) == 7
     assert max_rounds_of(azul) is None
     with pytest.raises(UsageError, match="azul is for 2 agents, got 3"):
-        with_seats(azul.with_settings(num_players=2), ["greedy"] * 3)
+        azul_players(azul.with_settings(num_players=2), ["greedy"] * 3)
     with pytest.raises(UsageError, match="max_rounds must be 0 or more, got -1"):
         max_rounds_of(azul.with_settings(max_rounds=-1))
 
@@ -352,7 +359,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_trained_agents_play(trained: dict[str, Path]) -> None:
     for name in ("azul", "azul_by_id"):
-        agent = azul_agent(str(trained[name]), 0, loading())
+        agent = azul_agent(str(trained[name]), 0, AgentLoader())
         assert isinstance(agent, EntityAgent)
         result = play_game([agent, RandomAgent()], seed=1, max_rounds=2)
         assert result.num_rounds == 3
@@ -454,7 +461,7 @@ def test_a_match_of_another_game(tmp_path: Path) -> None:
         "game = Game(play, entities=(), actions=(Move,), num_agents=2, name='first_wins')\n"
     )
     refused = run("eval", str(file), "--agents", "random")
-    assert "first_wins is for 2 agents: --agents needs as many at least" in refused.stderr
+    assert "first_wins is for 2 agents: --agents needs at least as many" in refused.stderr
     unknown = run("eval", str(file), "--agents", "random,randm")
     assert "did you mean random?" in unknown.stderr
 
@@ -492,10 +499,10 @@ def test_a_trained_agent_has_matches_in_its_own_game(trained: dict[str, Path]) -
 
 
 def test_a_bar_is_shown_on_a_terminal_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entity_env.cli.display.progress_bar._PATIENCE_S", 0.0)
+    monkeypatch.setattr("entity_env.cli.display.console._PATIENCE_S", 0.0)
     shown = io.StringIO()
     monkeypatch.setattr(
-        "entity_env.cli.display.progress_bar.Console",
+        "entity_env.cli.display.console.Console",
         lambda stderr: Console(file=shown, force_terminal=True, width=80),
     )
     with ProgressBar(3) as bar:
@@ -509,9 +516,9 @@ def test_a_bar_is_shown_on_a_terminal_when_it_takes_long(monkeypatch: pytest.Mon
 def test_no_bar_elsewhere_and_none_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for is_terminal, patience_s in ((False, 0.0), (True, 100.0)):
         shown = io.StringIO()
-        monkeypatch.setattr("entity_env.cli.display.progress_bar._PATIENCE_S", patience_s)
+        monkeypatch.setattr("entity_env.cli.display.console._PATIENCE_S", patience_s)
         monkeypatch.setattr(
-            "entity_env.cli.display.progress_bar.Console",
+            "entity_env.cli.display.console.Console",
             lambda stderr, file=shown, on=is_terminal: Console(file=file, force_terminal=on),
         )
         with ProgressBar(1) as bar:
@@ -562,7 +569,7 @@ def test_play_azul_can_be_called_with_streams_of_ones_own() -> None:
     play_azul(
         azul,
         ["human"],
-        loading(),
+        AgentLoader(),
         seed=1,
         episodes=1,
         fps=10,

@@ -19,8 +19,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read
 from entity_env.check import check_game
 from entity_env.cli import main
 from entity_env.cli.commands.train import TrainSettings, settings_of
-from entity_env.cli.load_game import find_game
-from entity_env.cli.make_vec_env import is_batch, many
+from entity_env.cli.load_game import is_batch, load_game, make_vec_env
 from entity_env.core.space_json import spaces_to_json
 from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
 from entity_env.games.classic.viewer import Sheet, picture_of
@@ -104,8 +103,8 @@ class TestGames:
 class TestCopies:
     @each_name
     def test_are_a_batch_with_the_settings_of_the_game(self, name: str) -> None:
-        game = find_game(name, ["max_episode_steps=3"])
-        with many(game, 5) as vec:
+        game = load_game(name, ["max_episode_steps=3"])
+        with make_vec_env(game, 5) as vec:
             assert isinstance(vec, BatchVecEnv)
             obs = vec.reset()
             agent = RandomAgent(1)
@@ -115,14 +114,14 @@ class TestCopies:
 
     def test_of_other_games_are_games(self) -> None:
         assert not is_batch(snake)
-        with many(snake, 2) as vec:
+        with make_vec_env(snake, 2) as vec:
             assert not isinstance(vec, BatchVecEnv)
 
     def test_a_game_of_the_same_name_is_another_one(self, tmp_path: Path) -> None:
         text = "from entity_env.games.snake import *\ncartpole = Game(play, entities=(Head, "
         text += 'Segment, Food), actions=(Move,), name="cartpole")\n'
         (tmp_path / "own.py").write_text(text)
-        assert not is_batch(find_game(f"{tmp_path / 'own.py'}:cartpole"))
+        assert not is_batch(load_game(f"{tmp_path / 'own.py'}:cartpole"))
 
 
 class TestCommands:

@@ -1,8 +1,8 @@
 """Any ROM on the command line: goals are captured, played for, trained for and measured."""
 
+import io
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from entity_env.cli import main
 from entity_env.cli.commands.train import settings_of
 from entity_env.cli.display.pixel_view import PixelView, colors_of, viewed
 from entity_env.cli.display.terminal_view import TerminalView
-from entity_env.cli.load_game import find_game
+from entity_env.cli.load_game import load_game
 from entity_env.games import pixel_maze, pixel_rom, snake
 from entity_env.games.pixel import GridWorld
 from entity_env.games.pixel.reward.goal_files import load_goal
@@ -32,6 +32,15 @@ WAY = "DOWN RIGHT*2 UP RIGHT*2 DOWN*2 LEFT DOWN RIGHT*4"
 ZERO = "max_episode_steps=0"
 NO_STEPS = r"max_episode_steps must be an integer from 1 to 2147483647: got 0"
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+
+
+class Screen(io.StringIO):
+    """Output that says that it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
 
 
 def run(*args: str | Path, typed: str = "") -> Result:
@@ -150,13 +159,6 @@ class TestCaptureGoal:
 
 
 class TestGame:
-    def test_the_command_line_loads_no_torch_for_it(self) -> None:
-        script = "import sys, entity_env.cli; print('torch' in sys.modules)"
-        done = subprocess.run(
-            [sys.executable, "-c", script], text=True, stdout=subprocess.PIPE, check=True
-        )
-        assert done.stdout == "False\n"
-
     def test_plays_without_a_goal_for_nothing(self, rom: Path) -> None:
         game = pixel_rom.with_settings(rom=str(rom), max_episode_steps=5)
         first, second = game.run(RandomAgent(1), episodes=2)
@@ -237,29 +239,25 @@ class TestCommands:
         assert "left before the end" in result.stdout
         assert "z A" in result.stdout
 
-    def test_a_person_plays_with_keys(self, rom: Path, goal: Path) -> None:
-        program_file = Path(sys.executable).with_name("entity-env")
-        arguments = [str(program_file), "play", "pixel", "--rom", str(rom), "--goal", str(goal)]
+    def test_a_person_plays_with_keys(
+        self, rom: Path, goal: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In this process, which has imported torch; keys typed ahead count."""
+        screen = Screen()
+        words = ["play", "pixel", "--rom", str(rom), "--goal", str(goal), "--agent", "human"]
         with Terminal() as terminal:
-            player = subprocess.Popen(
-                [*arguments, "--agent", "human", "--fps", "1000"],
-                stdin=terminal.theirs,
-                stdout=terminal.theirs,
-                stderr=terminal.theirs,
-                env={"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "PATH": ""},
-            )
-            try:
-                terminal.wait_for("quit")
-                for keys, button in (("\x1b[B", "DOWN"), ("\r", "START"), ("z", "A"), ("x", "B")):
-                    terminal.type(keys)
-                    terminal.wait_for(button)
-                    terminal.wait_for("quit")
-                terminal.type("q")
-                assert player.wait(30) == 0
-            finally:
-                player.kill()
-                player.wait()
+            monkeypatch.setattr(sys, "stdin", terminal.source)
+            monkeypatch.setattr(sys, "stdout", screen)
+            monkeypatch.setenv("TERM", "xterm-256color")
+            terminal.type("\x1b[B\rzxq")
+            with pytest.raises(SystemExit) as left:
+                main([*words, "--fps", "1000"])
+            assert left.value.code == 0
             assert terminal.is_restored
+        shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
+        steps = re.findall(r"^step \d +score \S+ +(\w+)", shown, re.M)
+        assert steps == ["DOWN", "START", "A", "B"]
+        assert "left before the end" in shown
 
     @pytest.mark.timeout(180)
     def test_train_and_play_and_eval_with_a_goal(
@@ -299,7 +297,7 @@ class TestCommands:
             (["play", "pixel:grid", "--set", ZERO], NO_STEPS),
             (["play", "pixel:maze", "--set", "max_episode_steps=-3"], "got -3"),
             (["train", "pixel:catch", "--set", ZERO], NO_STEPS),
-            (["play", "pixel", "--rom", "ROM", "--set", "frames=0"], "frames: .* got 0"),
+            (["play", "pixel", "--rom", "ROM", "--set", "frames=0"], "frames must be .* got 0"),
             (["play", "pixel", "--rom", "ROM", "--set", "device=tpu"], "'cpu' or 'cuda', got"),
             (["play", "pixel:grid", "--set", "device=tpu"], "device: torch cannot use 'tpu': "),
         ],
@@ -353,7 +351,7 @@ class TestView:
         assert type(view) is TerminalView
 
     def test_what_is_played_has_the_settings(self, rom: Path) -> None:
-        chosen = find_game("pixel", [f"rom={rom}", "max_episode_steps=4"])
+        chosen = load_game("pixel", [f"rom={rom}", "max_episode_steps=4"])
         game, view = viewed(chosen, Console(), fps=10, humans=())
         assert isinstance(view, PixelView)
         assert game.settings == chosen.settings
@@ -362,7 +360,7 @@ class TestView:
 
     def test_it_fits_a_small_terminal(self, rom: Path, goal: Path) -> None:
         console = Console(width=80, height=24, force_terminal=True, color_system="truecolor")
-        chosen = find_game("pixel", [f"rom={rom}", f"goal={goal}", "max_episode_steps=2"])
+        chosen = load_game("pixel", [f"rom={rom}", f"goal={goal}", "max_episode_steps=2"])
         game, view = viewed(chosen, console, fps=1000, humans=())
         with console.capture() as capture, view:
             game.run(RandomAgent(1), watch=view)

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
-from entity_env.cli import main, make_vec_env as vectors
+from entity_env.cli import load_game as games_by_name, main
 from entity_env.cli.commands.train import TrainSettings, settings_of
-from entity_env.cli.make_vec_env import is_tables, to_learn_from
+from entity_env.cli.load_game import has_self_play, make_training_env
 from entity_env.games import snake
 from entity_env.games.azul import AzulTables, azul, azul_by_id
 from entity_env.vec import VecEnv
@@ -25,25 +25,25 @@ def run(*args: str) -> Result:
 
 
 def test_azul_for_two_is_learnt_at_tables() -> None:
-    assert is_tables(azul)
-    assert is_tables(azul.with_settings(num_players=2))
-    assert not is_tables(azul.with_settings(num_players=3))
-    assert not is_tables(azul.with_settings(max_rounds=4))
-    assert not is_tables(azul_by_id)
-    assert not is_tables(snake)
-    with to_learn_from(azul, 3) as tables:
+    assert has_self_play(azul)
+    assert has_self_play(azul.with_settings(num_players=2))
+    assert not has_self_play(azul.with_settings(num_players=3))
+    assert not has_self_play(azul.with_settings(max_rounds=4))
+    assert not has_self_play(azul_by_id)
+    assert not has_self_play(snake)
+    with make_training_env(azul, 3) as tables:
         assert isinstance(tables, AzulTables)
         assert tables.num_envs == 3
 
 
 def test_other_games_and_workers_are_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    with to_learn_from(snake, 2) as vec:
+    with make_training_env(snake, 2) as vec:
         assert isinstance(vec, VecEnv)
-    with to_learn_from(azul, 2, num_workers=1) as vec:
+    with make_training_env(azul, 2, num_workers=1) as vec:
         assert isinstance(vec, VecEnv)
-    monkeypatch.setattr(vectors, "has_numba", lambda: False)
-    assert not is_tables(azul)
-    with to_learn_from(azul, 2) as vec:
+    monkeypatch.setattr(games_by_name, "has_numba", lambda: False)
+    assert not has_self_play(azul)
+    with make_training_env(azul, 2) as vec:
         assert isinstance(vec, VecEnv)
         assert vec.num_rows == 4
 

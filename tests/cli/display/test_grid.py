@@ -9,7 +9,7 @@ from rich.text import Text
 
 from entity_env import Schema
 from entity_env.agents.human.describe import SeenEntity
-from entity_env.cli.display.grid import MAX_COLUMNS, MAX_ROWS, Grid, Look, looks
+from entity_env.cli.display.grid import MAX_COLUMNS, MAX_ROWS, EntityStyle, Grid, entity_styles
 from entity_env.core.spaces import GLOBAL_ENTITY
 
 
@@ -61,8 +61,8 @@ class Explorer:
     y: int
 
 
-def looks_of(*classes: type, global_features: type | None = None) -> dict[str, Look]:
-    return looks(Schema(classes, (), global_features))
+def styles_of(*classes: type, global_features: type | None = None) -> dict[str, EntityStyle]:
+    return entity_styles(Schema(classes, (), global_features))
 
 
 def head(x: float, y: float) -> SeenEntity:
@@ -73,7 +73,7 @@ def rows(text: Text) -> list[str]:
     return [line.rstrip() for line in text.plain.split("\n")]
 
 
-HEAD = looks_of(Head)
+HEAD = styles_of(Head)
 
 
 def test_y_grows_upwards() -> None:
@@ -96,7 +96,7 @@ def test_one_size_may_be_known() -> None:
 
 
 def test_nothing_was_ever_seen() -> None:
-    assert rows(Grid().draw([], HEAD)) == ["nothing to be seen"]
+    assert rows(Grid().draw([], HEAD)) == ["nothing visible"]
 
 
 @pytest.mark.parametrize("far", [1000.0, 0.5])
@@ -113,20 +113,20 @@ def test_a_place_that_is_not_finite_does_no_harm() -> None:
 
 
 def test_the_first_of_several_in_a_cell_is_drawn() -> None:
-    both = looks_of(Head, Cat)
+    both = styles_of(Head, Cat)
     cat = SeenEntity(None, "Cat", np.array([0.0, 0, 1, 0]), True)
     assert rows(Grid(1, 1).draw([cat, head(0, 0)], both)) == ["C"]
     assert rows(Grid(1, 1).draw([head(0, 0), cat], both)) == ["●"]
 
 
 def test_types_differ_in_glyph_and_color() -> None:
-    found = looks_of(Head, Snake, Cat)
+    found = styles_of(Head, Snake, Cat)
     assert [look.glyph for look in found.values()] == ["●", "■", "◆"]
     assert len({look.color for look in found.values()}) == 3
 
 
 def test_a_color_feature_tints() -> None:
-    look = looks_of(Snake)["Snake"]
+    look = styles_of(Snake)["Snake"]
     styles = {
         str(look.symbol(SeenEntity(None, "Snake", np.array([color, 0.0, 0.0]), True)).style)
         for color in range(3)
@@ -135,12 +135,12 @@ def test_a_color_feature_tints() -> None:
 
 
 def test_nested_coordinates_are_found() -> None:
-    look = looks_of(Snake)["Snake"]
+    look = styles_of(Snake)["Snake"]
     assert look.place(SeenEntity(None, "Snake", np.array([7.0, 1, 2]), True)) == (1, 2)
 
 
 def test_members_of_an_enum_are_letters() -> None:
-    look = looks_of(Cat)["Cat"]
+    look = styles_of(Cat)["Cat"]
     letters = [
         look.symbol(SeenEntity(None, "Cat", np.array([0.0, 0, *mood]), True)).plain
         for mood in ((1, 0), (0, 1), (0, 0))
@@ -167,25 +167,25 @@ def test_the_first_one_hot_feature_is_found_in_a_part_whose_name_begins_with_is(
         pair: Pair
         second: Mood
 
-    look = looks_of(Scales)["Scales"]
+    look = styles_of(Scales)["Scales"]
     assert look.members == {5: "C", 6: "R"}  # pair.is_left.is_mood alone
 
 
 def test_an_empty_place_looks_empty() -> None:
-    found = looks_of(Empty, Head)
+    found = styles_of(Empty, Head)
     assert (found["Empty"].glyph, found["Head"].glyph) == ("·", "●")
 
 
 def test_types_without_a_place_are_not_drawn() -> None:
-    found = looks_of(Head, Clock)
+    found = styles_of(Head, Clock)
     assert (found["Head"].has_place, found["Clock"].has_place) == (True, False)
 
 
 def test_global_features_may_have_a_place() -> None:
-    look = looks_of(Head, global_features=Explorer)[GLOBAL_ENTITY]
+    look = styles_of(Head, global_features=Explorer)[GLOBAL_ENTITY]
     assert (look.label, look.x, look.y) == ("Explorer", 1, 2)
 
 
 def test_letters_stand_in_where_glyphs_cannot_be_shown() -> None:
-    found = looks(Schema((Head, Cat, Snake, Clock), ()), ascii_only=True)
+    found = entity_styles(Schema((Head, Cat, Snake, Clock), ()), ascii_only=True)
     assert [look.glyph for look in found.values() if look.has_place] == ["H", "C", "S"]

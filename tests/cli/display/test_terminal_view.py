@@ -1,4 +1,4 @@
-"""TerminalView and Painter: frames of any game, in place on a terminal, one by one elsewhere."""
+"""TerminalView and LiveDisplay: frames in place on a terminal, one by one elsewhere."""
 
 import io
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from entity_env import Episode, Game, Obs, Observation, Turn
 from entity_env.agents import Agent, PolicyAgent, RandomAgent
-from entity_env.cli.display.live_frames import Painter
+from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.core.observation import Action, GlobalCategoricalAction
 from entity_env.games import GAMES
@@ -168,33 +168,33 @@ def terminal(height: int = 30) -> Console:
 
 def test_frames_replace_each_other_on_a_terminal() -> None:
     console = terminal()
-    painter = Painter(console, fps=None)
-    painter.paint(Text("one\ntwo"))
-    painter.paint(Text("three"))
+    display = LiveDisplay(console, fps=None)
+    display.show(Text("one\ntwo"))
+    display.show(Text("three"))
     assert "\r\x1b[2A" in text_of(console)
     assert text_of(console).endswith("three\x1b[K\n\x1b[J")
-    painter.close()
-    painter.close()
+    display.close()
+    display.close()
     assert text_of(console).endswith("\x1b[?25h")
 
 
 def test_a_frame_never_exceeds_the_screen() -> None:
     console = terminal(height=6)
-    Painter(console, fps=None).paint(Text("\n".join("abcdefgh")))
+    LiveDisplay(console, fps=None).show(Text("\n".join("abcdefgh")))
     assert text_of(console).count("\n") == 4
 
 
 def test_frames_keep_the_pace_on_a_terminal_only() -> None:
     waits: list[float] = []
-    painter = Painter(terminal(), fps=2, wait=waits.append)
+    display = LiveDisplay(terminal(), fps=2, wait=waits.append)
     for _ in range(3):
-        painter.paint(Text())
-    painter.paint(Text(), is_paced=False)
+        display.show(Text())
+    display.show(Text(), is_paced=False)
     assert len(waits) == 2
     assert waits[0] == pytest.approx(0.5, abs=0.1)
-    elsewhere = Painter(plain(), fps=2, wait=waits.append)
-    elsewhere.paint(Text())
-    elsewhere.paint(Text())
+    elsewhere = LiveDisplay(plain(), fps=2, wait=waits.append)
+    elsewhere.show(Text())
+    elsewhere.show(Text())
     assert len(waits) == 2
 
 

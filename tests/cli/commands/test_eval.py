@@ -21,7 +21,7 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import Agent, BatchPolicy, RandomAgent
-from entity_env.cli.commands.eval import play_many
+from entity_env.cli.commands.eval import play_episodes
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES, snake
 from tests.helpers.tiny_games import TINY_GAMES, ask, dots_game
@@ -74,7 +74,7 @@ def played(
     num_envs: int = 64,
 ) -> list[Episode]:
     told: list[Episode] = []
-    done = play_many(
+    done = play_episodes(
         game,
         agent,
         episodes,

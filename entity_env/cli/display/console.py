@@ -1,0 +1,117 @@
+"""Output on a console: frames in place of each other, a progress bar, plain tables."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.table import Table
+
+_PATIENCE_S: Final = 1.0
+
+
+class LiveDisplay:
+    """Shows frames at a pace: each replaces the last one on a terminal, else they follow.
+
+    rich's own `Live` keeps the cursor in its frame's last line; here it is below the frame, where
+    people are asked. Whatever writes there erases its text before the next frame.
+
+    Args:
+        console: where to show them.
+        fps: frames per second on a terminal; None = without pauses.
+        wait: sleeps for so many seconds.
+    """
+
+    def __init__(
+        self, console: Console, *, fps: float | None, wait: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._console = console
+        self._interval_s = 1 / fps if fps and console.is_terminal else 0.0
+        self._wait = wait
+        self._num_lines = 0
+        self._next_s = 0.0
+
+    def show(self, frame: RenderableType, *, is_paced: bool = True, extra_s: float = 0.0) -> None:
+        """Shows a frame; a paced one waits for the last one, and stays `extra_s` longer."""
+        if is_paced and self._interval_s:
+            self._keep_pace(extra_s)
+        if not self._console.is_terminal:
+            self._console.print(frame)
+            self._console.print()
+            return
+        lines = self._lines(frame)
+        back = f"\r\x1b[{self._num_lines}A" if self._num_lines else ""
+        text = "".join(f"{line}\x1b[K\n" for line in lines)
+        # One write: a terminal that draws between two of them would flicker.
+        self._console.file.write(f"\x1b[?25l{back}{text}\x1b[J")
+        self._console.file.flush()
+        self._num_lines = len(lines)
+
+    def close(self) -> None:
+        """Shows the cursor again and leaves the last frame; may be called twice."""
+        if self._console.is_terminal:
+            self._console.show_cursor(True)
+        self._num_lines = 0
+
+    def _lines(self, frame: RenderableType) -> list[str]:
+        with self._console.capture() as capture:
+            self._console.print(frame)
+        # The cursor cannot go back to the start of a frame that is higher than the screen.
+        return capture.get().splitlines()[: max(1, self._console.height - 2)]
+
+    def _keep_pace(self, extra_s: float) -> None:
+        remaining_s = self._next_s - time.monotonic()
+        if remaining_s > 0:
+            self._wait(remaining_s)
+        self._next_s = max(self._next_s, time.monotonic()) + self._interval_s + extra_s
+
+
+class ProgressBar:
+    """Counts up to `total` on stderr, if it takes more than a second and stderr is a terminal."""
+
+    def __init__(self, total: int) -> None:
+        console = Console(stderr=True)
+        self._bar = Progress(
+            "playing",
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("playing", total=total)
+        self._start_s = time.monotonic() + _PATIENCE_S if console.is_terminal else math.inf
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar.live.is_started:
+            self._bar.stop()
+
+    def count(self, done: object = None) -> None:
+        """Counts one more."""
+        self._bar.advance(self._task)
+        if time.monotonic() > self._start_s:
+            self._bar.start()
+            self._start_s = math.inf
+
+
+def plain_table(label: str | None = None, *numbers: str, gap: int = 2) -> Table:
+    """A table without borders: a column of labels, then right-aligned ones."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    if label is not None:
+        table.add_column(label)
+    for name in numbers:
+        table.add_column(name, justify="right")
+    return table
