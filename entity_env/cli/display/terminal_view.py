@@ -29,7 +29,7 @@ from entity_env.cli.display.grid import Grid, looks
 from entity_env.cli.display.live_frames import Painter
 from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ObsSpace
-from entity_env.games.classic.viewer import picture_of
+from entity_env.games.classic.viewer import draw_entity
 
 _MAX_LISTED: Final = 20
 """Entities without a place that are listed; the others are counted."""
@@ -167,7 +167,7 @@ class TerminalView:
     def _picture(self, entities: list[SeenEntity]) -> Text | None:
         """What the game looks like; None when there is no telling."""
         if not any(look.has_place for look in self._looks.values()):
-            return picture_of(entities, self._space, ascii_only=self._ascii_only)
+            return draw_entity(entities, self._space, ascii_only=self._ascii_only)
         acting = _actor_ids(self._shown, self._space)
         placed = [entity for entity in entities if self._looks[entity.type].has_place]
         placed.sort(key=lambda entity: entity.id not in acting)

@@ -17,8 +17,7 @@ from entity_env import (
     SchemaError,
     UsageError,
 )
-from entity_env.games.classic import CartPole, Pendulum, backends as kernels
-from entity_env.games.classic.backends import PlainKernels
+from entity_env.games.classic import CartPole, Pendulum, batch_env
 from entity_env.vec.batch_env.batch_env import BatchActions, ResetMask
 from tests.games.classic.histories import GAMES, Game, Make, actions_of, play, same_bits
 
@@ -230,12 +229,12 @@ def test_set_state_begins_episodes_there(game: Game, make: Make) -> None:
 
 
 def test_numba_missing_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    monkeypatch.setattr(batch_env, "find_spec", lambda name: None)
     for cls in GAMES:
         with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[fast\]'"):
             cls(2, backend="numba")
         env = cls(2)
-        assert isinstance(env._kernels, PlainKernels)
+        assert not env._is_compiled
 
 
 def test_an_unknown_backend() -> None:
