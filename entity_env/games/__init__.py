@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         pixel_catch as pixel_catch,
         pixel_grid as pixel_grid,
         pixel_maze as pixel_maze,
+        pixel_rom as pixel_rom,
     )
-    from entity_env.games.pixel.rom.play import pixel_rom as pixel_rom
     from entity_env.games.registry import (
         BATCH_GAMES as BATCH_GAMES,
         GAMES as GAMES,
@@ -42,7 +42,7 @@ _LATE = {
     "pixel_catch": "pixel.play",
     "pixel_grid": "pixel.play",
     "pixel_maze": "pixel.play",
-    "pixel_rom": "pixel.rom.play",
+    "pixel_rom": "pixel.play",
     "BATCH_GAMES": "registry",
     "GAMES": "registry",
     "BatchGame": "registry",

@@ -16,8 +16,9 @@ from entity_env.games.pixel.play import (
     pixel_catch,
     pixel_grid,
     pixel_maze,
+    pixel_rom,
+    rom_batch,
 )
-from entity_env.games.pixel.rom.play import pixel_rom, rom_batch
 from entity_env.games.rock_paper_scissors import rock_paper_scissors
 from entity_env.games.snake import snake
 from entity_env.games.tic_tac_toe import tic_tac_toe

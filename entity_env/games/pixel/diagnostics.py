@@ -18,7 +18,7 @@ from entity_env.games.pixel.reward.reward import (
     Goal,
     RewardConfig,
     distance_sum,
-    normalize,
+    normalize_sums,
     reward,
     truncate,
     update_match,
@@ -128,7 +128,7 @@ def check_step(
         "the histograms must count all pixels": _equal(
             t.tiles[:, :, 2:6].sum(2), t.tiles.new_full((1,), 64.0)
         ),
-        "dist must be the share of the largest distance": t.dist == normalize(sums, goal),
+        "dist must be the share of the largest distance": t.dist == normalize_sums(sums, goal),
         "prev_dist must be what the next step is measured from": t.prev_dist == t.dist,
         "episode_step must count the step": t.episode_step == steps,
         "match_count must count matches in a row": t.match_count == counts,

@@ -16,9 +16,15 @@ from entity_env.core.validation import is_integer
 from entity_env.errors import ClosedError, ProtocolError, UsageError
 from entity_env.games.pixel import diagnostics as faults, entities
 from entity_env.games.pixel.checks import require_count, require_tensor
-from entity_env.games.pixel.episode_state import Starts, Trackers
+from entity_env.games.pixel.episode_state import (
+    Starts,
+    Trackers,
+    look_at,
+    require_goal,
+    require_slots,
+    take_snapshots,
+)
 from entity_env.games.pixel.host_arrays import HostRows, checked_actions, checked_mask
-from entity_env.games.pixel.reset_states import look_at, require_goal, require_slots, take_snapshots
 from entity_env.games.pixel.reward.reward import Goal, RewardConfig
 from entity_env.games.pixel.reward.tiles import grid_shape
 from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps

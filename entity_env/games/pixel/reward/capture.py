@@ -12,7 +12,7 @@ from torch import Tensor
 
 from entity_env.errors import UsageError
 from entity_env.games.pixel.reward.reward import Goal, Metric, Tau, distance_sum
-from entity_env.games.pixel.rom.machines import Machine, State, state_of
+from entity_env.games.pixel.worlds.machines import Machine, State, state_of
 from entity_env.games.pixel.worlds.world import Button, World
 
 

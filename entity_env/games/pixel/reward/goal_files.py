@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from entity_env.core.files import parse_json, read_file
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
-from entity_env.games.pixel.key_sequence import format_keys, parse_keys
 from entity_env.games.pixel.reward.capture import Captured, screen_of
 from entity_env.games.pixel.reward.reward import (
     NUM_SHADES,
@@ -36,14 +35,14 @@ from entity_env.games.pixel.reward.reward import (
     distance_sum,
     exact_tau,
 )
-from entity_env.games.pixel.rom.machines import (
+from entity_env.games.pixel.worlds.machines import (
     GameBoyMachine,
     Machine,
     State,
     XoChipMachine,
     blamed_on,
 )
-from entity_env.games.pixel.worlds.world import World
+from entity_env.games.pixel.worlds.world import World, format_keys, parse_keys
 
 SCHEMA_VERSION: Final = 1
 _MAX_META: Final = 16 << 20

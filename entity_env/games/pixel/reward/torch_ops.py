@@ -11,7 +11,7 @@ from entity_env.games.pixel.episode_state import NUM_PLACE, Starts, Trackers
 from entity_env.games.pixel.reward.reward import (
     Goal,
     RewardConfig,
-    normalize,
+    normalize_sums,
     reset_mask,
     reward,
     truncate,
@@ -78,7 +78,7 @@ class TorchGoalOps:
     def judge(self) -> None:
         """See `GoalOps.judge`."""
         t, config = self._trackers, self._config
-        t.dist.copy_(normalize(t.sums, self._goal))
+        t.dist.copy_(normalize_sums(t.sums, self._goal))
         count, terminated = update_match(
             t.sums, t.match_count, self._goal.threshold, config.match_k
         )

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from entity_env.errors import SchemaError
-from entity_env.games.pixel.rom.machines import GameBoyMachine, XoChipMachine, state_of
+from entity_env.games.pixel.worlds.machines import GameBoyMachine, XoChipMachine, state_of
 from entity_env.games.pixel.worlds.world import Button
 from entity_env.games.pixel.xo_chip import programs
 from entity_env.games.pixel.xo_chip.machine_layout import (
