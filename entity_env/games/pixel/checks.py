@@ -1,4 +1,4 @@
-"""Checks that never read a tensor's values, so that nobody waits for its device."""
+"""Checks of tensors without reading their values, which would synchronize with the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def require_tensor(
     """Check type, dtype, shape and device of a tensor.
 
     Raises:
-        SchemaError: with the name, what was expected and what came.
+        SchemaError: one of them differs.
     """
     if not isinstance(tensor, Tensor):
         raise SchemaError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from entity_env.games.pixel.episode_state import NUM_PLACE, Starts, Trackers
+from entity_env.games.pixel.episode_state import NUM_PLACE, ResetStates, Trackers
 from entity_env.games.pixel.reward.reward import (
     Goal,
     RewardConfig,
@@ -54,7 +54,7 @@ class TorchGoalOps:
     """
 
     def __init__(
-        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: Starts
+        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: ResetStates
     ) -> None:
         self._trackers = trackers
         self._goal = goal

@@ -72,7 +72,7 @@ def push(screen: Long, stack: Long, size: int, num_screens: int, lane: int) -> N
 
 
 @func
-def count(bits: Long) -> int:
+def count_set_bits(bits: Long) -> int:
     """Return how many bits are set."""
     return wp.int32(wp.bit_count(bits))
 
@@ -84,16 +84,21 @@ def distance_of(low: Long, high: Long, goal_low: Long, goal_high: Long, squared:
     # Where both bits differ, the shades are 1 and 2 or 0 and 3.
     near, far = x0 & x1 & (low ^ high), x0 & x1 & ~(low ^ high)
     if squared != 0:
-        return count(x0) + 4 * count(x1) - 4 * count(near) + 4 * count(far)
-    return count(x0) + 2 * count(x1) - 2 * count(near)
+        return (
+            count_set_bits(x0)
+            + 4 * count_set_bits(x1)
+            - 4 * count_set_bits(near)
+            + 4 * count_set_bits(far)
+        )
+    return count_set_bits(x0) + 2 * count_set_bits(x1) - 2 * count_set_bits(near)
 
 
 @func
 def write_tile(address: Long, low: Long, high: Long, distance: int) -> None:
     """Write what is measured of a tile: how many pixels have each shade, and the distance."""
     features = wp.array(ptr=address, shape=(NUM_TILE,), dtype=wp.float32)
-    both = count(low & high)
-    ones, twos = count(low) - both, count(high) - both
+    both = count_set_bits(low & high)
+    ones, twos = count_set_bits(low) - both, count_set_bits(high) - both
     features[_SHADES] = wp.float32(64 - ones - twos - both)
     features[_SHADES + 1] = wp.float32(ones)
     features[_SHADES + 2] = wp.float32(twos)

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from entity_env.games.pixel.episode_state import Starts, Trackers
+from entity_env.games.pixel.episode_state import ResetStates, Trackers
 from entity_env.games.pixel.reward.reward import Goal, RewardConfig
 from entity_env.games.pixel.reward.tiles import TILE, grid_shape
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime
@@ -35,7 +35,7 @@ class WarpGoalOps:
     """
 
     def __init__(
-        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: Starts
+        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: ResetStates
     ) -> None:
         device = trackers.frames.device
         self._observe = _bind_observe(trackers, goal, device)
@@ -75,7 +75,7 @@ def tile_planes(frames: Tensor) -> Tensor:
 
 
 def _bind_observe(t: Trackers, goal: Goal, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.start()
+    warp = warp_runtime.import_warp()
     from entity_env.games.pixel.reward import warp_kernels as goal_kernels
 
     pixels = goal.pixels if goal.pixels.ndim == 3 else goal.pixels[None]
@@ -98,7 +98,7 @@ def _bind_observe(t: Trackers, goal: Goal, device: torch.device) -> BoundKernel:
 
 
 def _bind_judge(t: Trackers, goal: Goal, config: RewardConfig, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.start()
+    warp = warp_runtime.import_warp()
     from entity_env.games.pixel.reward import warp_kernels as goal_kernels
 
     return BoundKernel(
@@ -128,8 +128,8 @@ def _bind_judge(t: Trackers, goal: Goal, config: RewardConfig, device: torch.dev
     )
 
 
-def _bind_begin(t: Trackers, starts: Starts, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.start()
+def _bind_begin(t: Trackers, starts: ResetStates, device: torch.device) -> BoundKernel:
+    warp = warp_runtime.import_warp()
     from entity_env.games.pixel.reward import warp_kernels as goal_kernels
 
     lanes = _LANES[device.type]
@@ -160,4 +160,4 @@ def _bind_begin(t: Trackers, starts: Starts, device: torch.device) -> BoundKerne
 
 def _words(pixels: Tensor) -> tuple[Tensor, object]:
     """Eight pixels a word, a row an environment."""
-    return pixels.flatten(1).view(torch.int64), warp_runtime.start().uint64
+    return pixels.flatten(1).view(torch.int64), warp_runtime.import_warp().uint64

@@ -26,7 +26,7 @@ Argument: TypeAlias = tuple[Tensor, object] | int | float
 
 
 @cache
-def start() -> ModuleType:
+def import_warp() -> ModuleType:
     """Import Warp, and return it.
 
     Raises:
@@ -92,7 +92,7 @@ def device_of(name: str | torch.device) -> torch.device:
 
 def _cuda_device(device: torch.device) -> torch.device:
     num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    num_devices = min(num_devices, int(start().get_cuda_device_count()))
+    num_devices = min(num_devices, int(import_warp().get_cuda_device_count()))
     if num_devices and ":" not in str(device):
         return torch.device("cuda", torch.cuda.current_device())
     if num_devices == 0 or device.index >= num_devices:
@@ -126,7 +126,7 @@ class BoundKernel:
         *,
         block_dim: int = 256,
     ) -> None:
-        self._warp = warp = start()
+        self._warp = warp = import_warp()
         self._device = device
         self._arguments = list(arguments)
         self._stream: tuple[int, object] = -1, None

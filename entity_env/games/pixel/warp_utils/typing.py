@@ -1,7 +1,7 @@
 """The language that kernels are written in: NVIDIA Warp, as a type checker can read it.
 
 Bodies of functions marked `func` and `kernel` are compiled, never run by Python. Whoever imports
-this imports Warp: call `warp_runtime.start` first.
+this imports Warp: call `runtime.import_warp` first.
 """
 
 # No `from __future__ import annotations`: Warp reads the annotations.

@@ -69,7 +69,7 @@ class PyBoyWorld:
         _check_rom(rom)
         self._num_envs = require_count("num_envs", num_envs)
         self._num_slots = require_count("num_slots", num_slots)
-        check_step(frames, hold_frames, shrink)
+        check_step_settings(frames, hold_frames, shrink)
         if boot_frames != 0:
             require_count("boot_frames", boot_frames)
         _check_start(start)
@@ -253,7 +253,7 @@ def _check_rom(rom: bytes) -> None:
         raise SchemaError(f"rom: expected {0x150} to {MAX_ROM} bytes, got {len(rom)}")
 
 
-def check_step(frames: int, hold_frames: int, shrink: int) -> None:
+def check_step_settings(frames: int, hold_frames: int, shrink: int) -> None:
     """Check what a step of a Game Boy is made of; see `PyBoyWorld`.
 
     Raises:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from entity_env.core.files import read_file
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.pixel.checks import require_count
-from entity_env.games.pixel.worlds.game_boy import MAX_ROM, PyBoyWorld, check_step
+from entity_env.games.pixel.worlds.game_boy import MAX_ROM, PyBoyWorld, check_step_settings
 from entity_env.games.pixel.worlds.world import World
 from entity_env.games.pixel.xo_chip.machine_layout import check_registers
 from entity_env.games.pixel.xo_chip.programs import FRAMES, INSTRUCTIONS
@@ -95,7 +95,7 @@ class GameBoyMachine:
     shrink: int = 2
 
     def __post_init__(self) -> None:
-        check_step(self.frames, self.hold_frames, self.shrink)
+        check_step_settings(self.frames, self.hold_frames, self.shrink)
 
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"

@@ -161,7 +161,7 @@ def step_machines(
 
 
 @func
-def spread(bits: Word) -> Word:
+def spread_nibble(bits: Word) -> Word:
     """Return the lowest four bits as bytes of 0 or 1, the highest bit in the lowest byte."""
     return (((bits & Word(15)) * Word(0x08040201)) >> Word(3)) & Word(0x01010101)
 
@@ -179,7 +179,7 @@ def render_machines(state: Longs2, pixels: Words3) -> None:
         first, second = Word(planes[word]), Word(planes[PLANE_WORDS + word])
         for nibble in range(8):
             shift = Word(28 - 4 * nibble)
-            light = spread(first >> shift) | (spread(second >> shift) << Word(1))
+            light = spread_nibble(first >> shift) | (spread_nibble(second >> shift) << Word(1))
             shades[8 * part + nibble] = light
 
 

@@ -7,8 +7,8 @@ power of two, so that addresses wrap by a mask.
 
 from entity_env.games.pixel.warp_utils.typing import Bytes1, Ints1, Word, Words1, func, wp
 from entity_env.games.pixel.xo_chip.kernels_screen import (
-    clear,
-    draw,
+    clear_planes,
+    draw_planes,
     resize,
     scroll_down,
     scroll_sideways,
@@ -144,7 +144,7 @@ def leave(registers: Ints1, at: int) -> int:
 def system(registers: Ints1, planes: Words1, at: int, after: int, opcode: int, quirks: int) -> int:
     """Run 0NNN."""
     if opcode == 0x00E0:
-        clear(planes, registers[SELECTED])
+        clear_planes(planes, registers[SELECTED])
         return after
     if opcode == 0x00EE:
         return leave(registers, at)
@@ -361,5 +361,5 @@ def draw_sprite(
 ) -> int:
     """Run DXYN."""
     x, y = registers[(opcode >> 8) & 15], registers[(opcode >> 4) & 15]
-    draw(registers, planes, memory, x, y, opcode & 15, quirks)
+    draw_planes(registers, planes, memory, x, y, opcode & 15, quirks)
     return after | wp.where((quirks & DRAW_ENDS_FRAME) != 0, ENDS_FRAME, 0)

@@ -78,7 +78,7 @@ def flip_line(
 
 
 @func
-def draw(
+def draw_planes(
     registers: Ints1, planes: Words1, memory: Bytes1, x: int, y: int, n: int, quirks: int
 ) -> None:
     """Draw a sprite 8 wide and n high, or 16 by 16 for n = 0, for each selected plane."""
@@ -100,7 +100,7 @@ def draw(
 
 
 @func
-def clear(planes: Words1, selected: int) -> None:
+def clear_planes(planes: Words1, selected: int) -> None:
     """Make the selected planes dark."""
     for word in range(NUM_PLANE_WORDS):
         if (selected >> (word // PLANE_WORDS)) & 1:
@@ -111,7 +111,7 @@ def clear(planes: Words1, selected: int) -> None:
 def resize(registers: Ints1, planes: Words1, high: int) -> None:
     """Choose the resolution; both planes become dark."""
     registers[HIGH] = high
-    clear(planes, 3)
+    clear_planes(planes, 3)
 
 
 @func

@@ -75,7 +75,7 @@ def quirk_bits(quirks: Quirks) -> int:
     return sum(bit for bit, chosen in bits.items() if chosen)
 
 
-def row_of(machine: PlainMachine) -> NDArray[np.int32]:
+def machine_row(machine: PlainMachine) -> NDArray[np.int32]:
     """Return the row of a plain machine, (W,) int32; what its stack no longer holds is 0."""
     registers = np.zeros(NUM_REGISTERS, np.int64)
     registers[:16] = machine.v

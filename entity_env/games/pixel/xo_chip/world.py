@@ -18,8 +18,8 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     HALT,
     NUM_REGISTERS,
     RANDOM,
+    machine_row,
     quirk_bits,
-    row_of,
 )
 from entity_env.games.pixel.xo_chip.quirks import HEIGHT, KEYS, WIDTH, XOCHIP, Quirks
 from entity_env.games.pixel.xo_chip.reference_machine import PlainMachine
@@ -77,7 +77,7 @@ class XoChipWorld:
         self.quirks = quirks
         self.frames = require_count("frames", frames)
         self.instructions = require_count("instructions", instructions)
-        first = row_of(PlainMachine(rom, quirks, seed=seed))
+        first = machine_row(PlainMachine(rom, quirks, seed=seed))
         self.device = warp_runtime.device_of(device)
         self._state = torch.from_numpy(first).to(self.device).repeat(self.num_envs, 1)
         self._bank = self._state[:1].repeat(self.num_slots, 1)
@@ -164,7 +164,7 @@ class XoChipWorld:
         self._is_closed = True
 
     def _bind(self) -> None:
-        warp = warp_runtime.start()
+        warp = warp_runtime.import_warp()
         from entity_env.games.pixel.xo_chip import kernels  # Only now: it imports Warp.
 
         def zeros(dtype: torch.dtype, *shape: int) -> Tensor:

@@ -27,7 +27,7 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     STACK,
     STACK_POINTER,
     check_registers,
-    row_of,
+    machine_row,
 )
 from entity_env.games.pixel.xo_chip.quirks import CHIP8, SUPERCHIP, XOCHIP, Quirks
 from entity_env.games.pixel.xo_chip.reference_machine import PlainMachine
@@ -39,7 +39,7 @@ DIALECTS = [CHIP8, SUPERCHIP, XOCHIP]
 
 
 def registers_of(machine: PlainMachine) -> NDArray[np.int32]:
-    return row_of(machine)[:NUM_REGISTERS].copy()
+    return machine_row(machine)[:NUM_REGISTERS].copy()
 
 
 @settings(max_examples=25, deadline=None)
