@@ -1,4 +1,4 @@
-"""WarpGoalOps: what a step does besides the machine, in three kernels."""
+"""WarpGoalOps: observation, reward and reset of a `PixelGoalEnv` as three Warp kernels."""
 
 from __future__ import annotations
 
@@ -19,16 +19,10 @@ _LANES: Final = {"cpu": 1, "cuda": 32}
 
 
 class WarpGoalOps:
-    """The operations of `GoalOps` as a kernel each, with the same bits as `TorchGoalOps`.
+    """The operations of `GoalOps` as kernels, with the same bits as `TorchGoalOps`.
 
-    They run on torch's current stream, allocate nothing and wait for nothing, so that a CUDA graph
-    can capture them.
-
-    Args:
-        trackers: read and written.
-        goal: on their device, for their screens.
-        config: what a step pays, when an episode ends.
-        starts: what a reset shows.
+    They run on torch's current stream and can be captured in a CUDA graph. Arguments as for
+    `TorchGoalOps`.
 
     Raises:
         MissingExtraError: Warp is not installed.
@@ -43,21 +37,18 @@ class WarpGoalOps:
         self._begin = _bind_begin(trackers, starts, device)
 
     def observe(self) -> None:
-        """See `GoalOps.observe`."""
         self._observe.launch()
 
     def judge(self) -> None:
-        """See `GoalOps.judge`."""
         self._judge.launch()
 
     def reset(self, mask: Tensor) -> None:
-        """See `GoalOps.reset`; the mask is contiguous."""
         self._begin.set(0, mask)
         self._begin.launch()
 
 
 def tile_planes(frames: Tensor) -> Tensor:
-    """Return each tile of pictures as two words of 64 bits, as `goal_kernels` packs it.
+    """Each tile of pictures as two words of 64 bits, as `warp_kernels` packs it.
 
     Args:
         frames: (N, H, W) uint8 in 0..3, sides multiples of 8.
@@ -159,5 +150,5 @@ def _bind_begin(t: Trackers, starts: ResetStates, device: torch.device) -> Bound
 
 
 def _words(pixels: Tensor) -> tuple[Tensor, object]:
-    """Eight pixels a word, a row an environment."""
+    """Pixels as words of eight, a row per environment, with their Warp type."""
     return pixels.flatten(1).view(torch.int64), warp_runtime.import_warp().uint64
