@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import torch
 
-from entity_env.games.pixel.checks import require_count
 from entity_env.games.pixel.env import PixelGoalEnv
 from entity_env.games.pixel.reward.capture import screen_of
 from entity_env.games.pixel.reward.goal_files import load_goal
 from entity_env.games.pixel.reward.reward import PIXEL_RANGE, Goal, RewardConfig
+from entity_env.games.pixel.worlds.checks import require_count
 from entity_env.games.pixel.worlds.grid_world import GridWorld
 from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
 from entity_env.games.pixel.worlds.world import World

@@ -15,7 +15,6 @@ from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import is_integer
 from entity_env.errors import ClosedError, ProtocolError, UsageError
 from entity_env.games.pixel import diagnostics, entities
-from entity_env.games.pixel.checks import require_count, require_tensor
 from entity_env.games.pixel.episode_state import (
     ResetStates,
     Trackers,
@@ -29,6 +28,7 @@ from entity_env.games.pixel.reward.reward import Goal, RewardConfig
 from entity_env.games.pixel.reward.tiles import grid_shape
 from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps
 from entity_env.games.pixel.reward.warp_ops import WarpGoalOps
+from entity_env.games.pixel.worlds.checks import require_count, require_tensor
 from entity_env.games.pixel.worlds.world import Button, World
 from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
 

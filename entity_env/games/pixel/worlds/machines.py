@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.files import read_file
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count
+from entity_env.games.pixel.worlds.checks import require_count
 from entity_env.games.pixel.worlds.game_boy import MAX_ROM, PyBoyWorld, check_step_settings
 from entity_env.games.pixel.worlds.world import World
 from entity_env.games.pixel.xo_chip.machine_layout import check_registers

@@ -35,13 +35,18 @@ class World(Protocol):
 
     All tensors are on `device` and allocated once; their addresses never change. A world checks
     shapes, dtypes and devices, but not values, which would synchronize with the device. Actions
-    out of range are clamped.
+    and slots out of range are clamped.
 
     Attributes:
         num_envs: N, number of machines.
         height, width: H and W, rows and columns of the screen.
         num_slots: S, number of snapshots in the bank.
         device: device of all tensors.
+
+    Raises:
+        ClosedError: by all methods, after `close`.
+        SchemaError: by all methods, for tensors of another shape, dtype or device.
+        UsageError: by `snapshot`, for no such machine or slot.
     """
 
     @property

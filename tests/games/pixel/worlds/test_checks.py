@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count, require_index, require_tensor
+from entity_env.games.pixel.worlds.checks import require_count, require_index, require_tensor
 
 CPU = torch.device("cpu")
 NO_NUMBERS: list[Any] = [True, False, 1.0, "1", None, np.int64(1), torch.ones(())]
