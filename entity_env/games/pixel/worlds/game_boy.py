@@ -175,6 +175,7 @@ class PyBoyWorld(CheckedWorld):
     ) -> None:
         _check_rom(rom)
         super().__init__(num_envs, num_slots)
+        self.device = torch.device("cpu")
         check_step_settings(frames, hold_frames, shrink)
         if boot_frames != 0:
             require_count("boot_frames", boot_frames)

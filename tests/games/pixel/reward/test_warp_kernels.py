@@ -222,7 +222,7 @@ def test_a_number_cannot_become_a_tensor() -> None:
 
 KERNELS = {
     "xo_chip.kernels": {"step_machines", "render_machines", "reset_machines"},
-    "goal_kernels": {"observe_screens", "judge_steps", "begin_episodes"},
+    "reward.warp_kernels": {"observe_screens", "judge_steps", "begin_episodes"},
 }
 
 
