@@ -43,11 +43,11 @@ GAMES: dict[str, Game] = {
 
 @dataclass(frozen=True)
 class BatchGame:
-    """A game that is also there as a batch environment, for training.
+    """A game that is also available as a batch environment, for training.
 
     Args:
-        game: what is played one at a time.
-        batch: takes a number of environments, and the settings of the game by their names.
+        game: plays one environment.
+        batch: makes a batch, given the number of environments and the settings of `game` by name.
     """
 
     game: Game
@@ -66,4 +66,4 @@ BATCH_GAMES: dict[str, BatchGame] = {
         BatchGame(pixel_rom, rom_batch),
     )
 }
-"""Every game of this package that is also a batch environment, by name."""
+"""Every game of this package with a batch environment, by name."""
