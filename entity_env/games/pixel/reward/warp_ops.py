@@ -67,12 +67,12 @@ def tile_planes(frames: Tensor) -> Tensor:
 
 def _bind_observe(t: Trackers, goal: Goal, device: torch.device) -> BoundKernel:
     warp = warp_runtime.import_warp()
-    from entity_env.games.pixel.reward import warp_kernels as goal_kernels
+    from entity_env.games.pixel.reward import warp_kernels
 
     pixels = goal.pixels if goal.pixels.ndim == 3 else goal.pixels[None]
     block = _BLOCK[device.type]
     return BoundKernel(
-        goal_kernels.observe_screens,
+        warp_kernels.observe_screens,
         (len(t.frames), block),
         (
             _words(t.frames),
@@ -90,10 +90,10 @@ def _bind_observe(t: Trackers, goal: Goal, device: torch.device) -> BoundKernel:
 
 def _bind_judge(t: Trackers, goal: Goal, config: RewardConfig, device: torch.device) -> BoundKernel:
     warp = warp_runtime.import_warp()
-    from entity_env.games.pixel.reward import warp_kernels as goal_kernels
+    from entity_env.games.pixel.reward import warp_kernels
 
     return BoundKernel(
-        goal_kernels.judge_steps,
+        warp_kernels.judge_steps,
         len(t.frames),
         (
             (t.sums, warp.int32),
@@ -121,11 +121,11 @@ def _bind_judge(t: Trackers, goal: Goal, config: RewardConfig, device: torch.dev
 
 def _bind_begin(t: Trackers, starts: ResetStates, device: torch.device) -> BoundKernel:
     warp = warp_runtime.import_warp()
-    from entity_env.games.pixel.reward import warp_kernels as goal_kernels
+    from entity_env.games.pixel.reward import warp_kernels
 
     lanes = _LANES[device.type]
     return BoundKernel(
-        goal_kernels.begin_episodes,
+        warp_kernels.begin_episodes,
         (len(t.frames), lanes),
         (
             (torch.zeros_like(t.ended), warp.bool),
