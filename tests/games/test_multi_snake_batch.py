@@ -1,8 +1,6 @@
 """Many boards at once play the plain game: its observations, its ends, its words for mistakes."""
 
 import dataclasses
-import importlib
-import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,11 +27,11 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import RandomAgent
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds, splitmix64
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move, play
-from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch
-from entity_env.games.multi_snake_batch.draws import Draws, drawn, episode_seeds, runs
+from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch, vec_env
+from entity_env.games.multi_snake_batch.draws import Draws, episode_seeds, index_of, runs
 from entity_env.vec import VecEnv
 from tests.helpers.batches import assert_same
 from tests.helpers.scripted_agent import ScriptedAgent
@@ -249,7 +247,9 @@ class TestDraws:
         draws = Draws()
         draws.seed(seed)
         states = [(seed + k * 0x9E3779B97F4A7C15) % 2**64 for k in range(1, 6)]
-        indices = drawn(np.array(states, dtype=np.uint64), np.full(5, num_items, dtype=np.uint64))
+        indices = index_of(
+            splitmix64(np.array(states, dtype=np.uint64)), np.full(5, num_items, dtype=np.uint64)
+        )
         assert indices.tolist() == [draws.choice(range(num_items)) for _ in states]
 
     def test_they_are_those_of_splitmix64(self) -> None:
@@ -605,10 +605,7 @@ def test_a_place_without_a_cache_compiles_every_time(monkeypatch: pytest.MonkeyP
 class TestWithoutNumba:
     @pytest.fixture(autouse=True)
     def no_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        find = importlib.util.find_spec
-        monkeypatch.setattr(
-            importlib.util, "find_spec", lambda name: None if name == "numba" else find(name)
-        )
+        monkeypatch.setattr(vec_env, "has_numba", lambda: False)
 
     def test_numpy_does_the_same(self) -> None:
         run = Lockstep([VecEnv(multi_snake, 3), MultiSnakeBatch(3)])

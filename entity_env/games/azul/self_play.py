@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -33,11 +32,17 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
+from entity_env.core.seeding import stream_states
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.validation import (
+    checked_count,
+    checked_index,
+    checked_seed,
+    has_numba,
+)
 from entity_env.core.vec_actions import checked_actions
 from entity_env.core.vec_obs import Metric, VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import ClosedError, MissingExtraError, ProtocolError, UsageError
-from entity_env.games.azul.engine.actions import is_index, is_integer
 from entity_env.games.azul.engine.rules import (
     COLOUR_BONUS,
     COLOUR_CELLS,
@@ -48,7 +53,7 @@ from entity_env.games.azul.engine.rules import (
     ROWS,
 )
 from entity_env.games.azul.engine.state import GameState
-from entity_env.games.azul.engine.tile_draws import SplitMix, mixed
+from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.game import PICK, azul
 from entity_env.games.azul.kernels.packed_state import NUM_WORDS, unpack_state
 from entity_env.games.azul.players.heuristics import (
@@ -67,7 +72,6 @@ DEFAULT_OTHERS: Final[Mapping[str, float]] = {
     "rush": 0.05,
     "random": 0.05,
 }
-_NUM_SEEDS: Final = 2**64
 _MOST_GROUPS: Final = 25
 _MOST_OPTIONS: Final = 6 * _MOST_GROUPS
 _EACH: Final = (1, 6, _MOST_GROUPS, 2, 10, 10, _MOST_OPTIONS)
@@ -128,9 +132,8 @@ class AzulTables:
         lead_scale: float = 0.1,
         win_reward: float = 1.0,
     ) -> None:
-        if not is_integer(num_envs) or num_envs < 1:
-            raise UsageError(f"num_envs must be an integer, 1 or more: got {num_envs!r}")
-        if find_spec("numba") is None:
+        checked_count("num_envs", num_envs)
+        if not has_numba():
             raise MissingExtraError("numba", "fast", "AzulTables")
         kernel: Any = import_module("entity_env.games.azul.kernels.self_play")
         writer: Any = import_module("entity_env.games.azul.kernels.entities")
@@ -138,7 +141,7 @@ class AzulTables:
         self._kernel: Any = kernel
         self.num_envs: Final = int(num_envs)
         self.num_rows: Final = 2 * self.num_envs
-        self.seed = _checked_seed(seed)
+        self.seed = checked_seed(seed, bits=64)
         self.others: Final = _shared_out(others, self.num_envs)
         self._rewards = float(lead_scale), float(win_reward)
         self._tables = kernel.Tables(
@@ -190,8 +193,7 @@ class AzulTables:
         self._require_open("state")
         if self._obs is None:
             raise ProtocolError("AzulTables.state: call reset first")
-        if not is_index(env_id, self.num_envs):
-            raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}: got {env_id!r}")
+        env_id = checked_index("env_id", env_id, self.num_envs)
         stream = SplitMix(int(self._tables.streams[env_id]))
         return unpack_state(self._tables.words[env_id], stream)
 
@@ -215,9 +217,8 @@ class AzulTables:
         """
         self._require_open("reset")
         if seed is not None or self._obs is None:
-            self.seed = self.seed if seed is None else _checked_seed(seed)
-            streams = [mixed(self.seed + i) for i in range(self.num_envs)]
-            self._tables.streams[:] = np.array(streams, np.uint64)
+            self.seed = self.seed if seed is None else checked_seed(seed, bits=64)
+            self._tables.streams[:] = stream_states(self.seed, np.arange(self.num_envs))
             self._tables.starts[:] = np.arange(self.num_envs) % 2
             self._number[:] = 0
         self._kernel.begin(np.arange(self.num_envs), self._tables)
@@ -375,9 +376,3 @@ def _shared_out(others: Mapping[str, float], num_envs: int) -> NDArray[np.int64]
     shares = np.array([float(others.get(name, 0)) for name in OTHERS])
     ends = np.round(np.cumsum(shares) / shares.sum() * num_envs)
     return np.searchsorted(ends, np.arange(num_envs), side="right").astype(np.int64)
-
-
-def _checked_seed(seed: object) -> int:
-    if not is_integer(seed) or not 0 <= seed < _NUM_SEEDS:
-        raise UsageError(f"a seed must be an integer from 0 to 2**64 - 1: got {seed!r}")
-    return int(seed)

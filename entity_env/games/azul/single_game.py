@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.errors import MissingExtraError, UsageError
+from entity_env.core.validation import uses_numba
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
@@ -153,15 +152,7 @@ def is_compiled(backend: Backend, purpose: str) -> bool:
         UsageError: no such backend.
         MissingExtraError: "numba" where numba is not installed.
     """
-    if backend not in get_args(Backend):
-        raise UsageError(
-            f"Azul: backend of {purpose} must be one of {', '.join(get_args(Backend))}, "
-            f"got {backend!r}"
-        )
-    has_numba = find_spec("numba") is not None
-    if backend == "numba" and not has_numba:
-        raise MissingExtraError("numba", "fast", f'Azul: {purpose}(backend="numba")')
-    return has_numba and backend != "python"
+    return uses_numba(purpose, backend, get_args(Backend))
 
 
 _NO_OBSERVATIONS: Final = np.zeros((0, OBS_SIZE), np.float32)

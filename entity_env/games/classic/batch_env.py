@@ -6,8 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, cast, get_args
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,8 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.core.validation import checked_count
-from entity_env.errors import ClosedError, MissingExtraError, ProtocolError, SchemaError, UsageError
+from entity_env.core.validation import checked_count, checked_seed, uses_numba
+from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, StateTable
 from entity_env.vec.batch_env.batch_env import (
     MISFIT,
@@ -32,6 +31,11 @@ from entity_env.vec.batch_env.batch_env import (
     ResetMask,
     StepResult,
 )
+from entity_env.vec.batch_env.reset_mask import require_reset_mask
+
+NUM_DRAWS: Final = 4
+HALF: Final = 2**23
+"""Draws are integers from `-HALF` to `HALF - 1`: all of them are exact float32."""
 
 Backend: TypeAlias = Literal["auto", "numba", "numpy"]
 """`numba`: compiled, which takes a second in the first process of an installation. `numpy`: the
@@ -115,7 +119,7 @@ class ClassicEnv(BatchEnv):
             self._memory.ended,
         )
         self._result.num_ended = _NOT_RESET
-        self._is_compiled = self._chooses_numba(backend)
+        self._is_compiled = uses_numba(self.name, backend, get_args(Backend))
         self._reset = self._make_reset()
         self._all_envs = _all_set(self.num_envs)
         # The step for the dtype of the last actions; compiled at the first use of the dtype.
@@ -126,7 +130,7 @@ class ClassicEnv(BatchEnv):
     @staticmethod
     @abstractmethod
     def initial_states(draws: NDArray[np.float32]) -> State:
-        """States that episodes begin in, of draws `(NUM_DRAWS, num)`; see `core.seeding`."""
+        """States that episodes begin in, of draws; see `start_draws`."""
 
     @staticmethod
     @abstractmethod
@@ -156,9 +160,8 @@ class ClassicEnv(BatchEnv):
         if seed is None and result.num_ended == _NOT_RESET:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         if seed is not None:
-            memory.streams[:] = seeding.streams(
-                seeding.checked_seed(seed), np.arange(self.num_envs)
-            )
+            first, env_ids = checked_seed(seed, bits=64), np.arange(self.num_envs)
+            memory.streams[:] = seeding.stream_states(first, env_ids)
         memory.header[CLOCK] = 0
         memory.header[NEXT_DEADLINE] = memory.header[MAX_STEPS]
         memory.rewards[:] = 0
@@ -190,10 +193,10 @@ class ClassicEnv(BatchEnv):
         if result.num_ended < 0:
             raise self._refusal("reset_envs")
         if getattr(mask, "num_envs", None) != self.num_envs or not isinstance(mask, ResetMask):
-            raise self._misfit(mask)
+            require_reset_mask(self.name, mask, self.num_envs)
         if seed is not None:
-            first, env_ids = seeding.checked_seed(seed), mask.indices()
-            self._memory.streams[env_ids] = seeding.streams(first, env_ids)
+            first, env_ids = checked_seed(seed, bits=64), mask.indices()
+            self._memory.streams[env_ids] = seeding.stream_states(first, env_ids)
         words = mask.words()
         if words is not None:
             result.num_ended = self._reset(words, self._address)
@@ -239,15 +242,6 @@ class ClassicEnv(BatchEnv):
             f"{type(self).__name__} can be neither copied nor pickled: make another one, and give "
             "it set_state(env.state)"
         )
-
-    def _chooses_numba(self, backend: Backend) -> bool:
-        if backend not in get_args(Backend):
-            known = ", ".join(get_args(Backend))
-            raise UsageError(f"{self.name}: backend must be one of {known}, got {backend!r}")
-        has_numba = find_spec("numba") is not None
-        if backend == "numba" and not has_numba:
-            raise MissingExtraError("numba", "fast", f'{self.name}(backend="numba")')
-        return has_numba and backend != "numpy"
 
     def _make_step(self, dtype: str) -> Step:
         """The step for actions of a dtype: uint8 or int64 for choices, float32 for torques."""
@@ -333,12 +327,22 @@ class ClassicEnv(BatchEnv):
             "first, with reset_envs(result.to_reset_mask())"
         )
 
-    def _misfit(self, mask: object) -> SchemaError:
-        got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
-        return SchemaError(
-            f"{self.name}.reset_envs: mask must be a ResetMask of {self.num_envs} "
-            f"environments, got {got}; ResetMask.from_bool makes one of an array"
-        )
+
+def start_draws(streams: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+    """Draws for initial states, and the SplitMix64 states after them.
+
+    Args:
+        streams: `(num,) uint64` SplitMix64 states.
+
+    Returns:
+        `(NUM_DRAWS, num) int32` from `-HALF` to `HALF - 1`, and `(num,) uint64`.
+    """
+    first = streams + np.uint64(seeding.GAMMA)
+    second = first + np.uint64(seeding.GAMMA)
+    words = seeding.splitmix64(np.stack([first, second]))
+    high, low = words >> np.uint64(40), words >> np.uint64(8) & np.uint64(2 * HALF - 1)
+    bits = np.stack([high[0], low[0], high[1], low[1]])
+    return bits.astype(np.int32) - np.int32(HALF), second
 
 
 def _numpy_step(
@@ -360,7 +364,7 @@ def _numpy_reset(
     """A `Reset` in numpy; the reference of the kernels."""
     bits = np.unpackbits(words.view(np.uint8), bitorder="little")
     chosen = np.flatnonzero(bits)
-    draws, memory.streams[chosen] = seeding.draw(memory.streams[chosen])
+    draws, memory.streams[chosen] = start_draws(memory.streams[chosen])
     memory.state[:, chosen] = state = game.initial_states(draws.astype(np.float32))
     memory.observations[chosen] = game.observe(state)
     memory.terminals[chosen] = memory.truncations[chosen] = 0

@@ -20,9 +20,11 @@ from entity_env.core.numba_utils import (
     compiled,
     count_bits,
     pointer,
+    splitmix64,
     trailing_zeros,
 )
 from entity_env.games.classic import cart_pole as cart, mountain_car as car, pendulum
+from entity_env.games.classic.batch_env import HALF
 from entity_env.games.classic.state_table import (
     CLOCK,
     DEADLINES,
@@ -216,17 +218,9 @@ def _truncate(num: int, clock: int, deadlines: Longs, truncations: Bytes) -> int
     return next_deadline
 
 
-@compiled()
-def _mixed(word: np.uint64) -> np.uint64:
-    """See `seeding.mixed`."""
-    word = (word ^ (word >> u64(30))) * u64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> u64(27))) * u64(0x94D049BB133111EB)
-    return word ^ (word >> u64(31))
-
-
 _GAMMA = u64(seeding.GAMMA)
-_SIGN = np.int32(seeding.HALF)
-_LOW_BITS = u64(2 * seeding.HALF - 1)
+_SIGN = np.int32(HALF)
+_LOW_BITS = u64(2 * HALF - 1)
 
 
 @compiled()
@@ -241,11 +235,11 @@ def _low_draw(word: np.uint64) -> np.float32:
 
 @compiled(inline=True)
 def _draws(streams: Words, i: np.int64) -> tuple[np.float32, np.float32, np.float32, np.float32]:
-    """Advances the stream of an environment; the four draws of `seeding.draw`."""
+    """Advances the stream of an environment; the four draws of `start_draws`."""
     first = streams[i] + _GAMMA
     second = first + _GAMMA
     streams[i] = second
-    first, second = _mixed(first), _mixed(second)
+    first, second = splitmix64(first), splitmix64(second)
     return _high_draw(first), _low_draw(first), _high_draw(second), _low_draw(second)
 
 

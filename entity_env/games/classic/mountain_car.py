@@ -30,9 +30,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import HALF
 from entity_env.core.spaces import GlobalCategoricalActionSpace
-from entity_env.games.classic.batch_env import Backend, ClassicEnv, State
+from entity_env.games.classic.batch_env import HALF, Backend, ClassicEnv, State
 
 FORCE: Final = 0.001
 GRAVITY: Final = 0.0025

@@ -33,9 +33,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import HALF
 from entity_env.core.spaces import ContinuousActionSpace
-from entity_env.games.classic.batch_env import Backend, ClassicEnv, State
+from entity_env.games.classic.batch_env import HALF, Backend, ClassicEnv, State
 
 GRAVITY: Final = 10.0
 MASS: Final = 1.0

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.games.multi_snake_batch.draws import GAMMA, U1, drawn, episode_seeds
+from entity_env.core.seeding import splitmix64
+from entity_env.games.multi_snake_batch.draws import GAMMA, U1, episode_seeds, index_of
 from entity_env.games.multi_snake_batch.state import (
     BEGIN,
     BLOCKED,
@@ -91,7 +92,7 @@ def _free_cells(envs: NDArray[np.int64], rules: Rules, boards: Boards) -> NDArra
     while len(waiting):
         mine = envs[waiting]
         seeds[mine, DRAWN] += GAMMA
-        index = drawn(seeds[mine, DRAWN], np.uint64(len(rules.inside)))
+        index = index_of(splitmix64(seeds[mine, DRAWN]), np.uint64(len(rules.inside)))
         found[waiting] = rules.inside[index.astype(np.int64)]
         waiting = waiting[cells[mine, found[waiting]] != FREE]
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -10,16 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.core.validation import (
+    checked_count,
+    checked_mask,
+    checked_seed,
+    has_numba,
+    require_choice,
+)
 from entity_env.core.vec_actions import checked_actions
 from entity_env.core.vec_obs import VecActionMask, VecActions, VecCategoricalActionMask, VecObs
 from entity_env.errors import (
     ClosedError,
     MissingExtraError,
     ProtocolError,
-    SchemaError,
-    UsageError,
 )
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
 from entity_env.games.multi_snake_batch import plain
@@ -86,10 +89,9 @@ class MultiSnakeBatch:
         max_step: int = 180,
         compiled: bool | None = None,
     ) -> None:
-        _require_count(num_envs)
-        if autoreset not in _MODES:
-            raise UsageError(f"autoreset must be one of {', '.join(_MODES)}, got {autoreset!r}")
-        EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
+        checked_count("num_envs", num_envs)
+        require_choice("autoreset", autoreset, _MODES)
+        checked_seed(seed)  # a bad one fails here rather than at the first reset
         game = multi_snake.with_settings(
             board_size=board_size,
             num_snakes=num_snakes,
@@ -140,7 +142,7 @@ class MultiSnakeBatch:
         self._require_open()
         seed = self._seed if seed is None else seed
         if seed is not None:
-            EpisodeSeeds(seed)
+            checked_seed(seed)
         self._seed = self._moves = None
         self._is_playing = True
         return self._begin(np.ones(self.num_envs, dtype=np.bool_), seed)
@@ -171,14 +173,9 @@ class MultiSnakeBatch:
         self._require_reset()
         if self._moves is not None:
             raise ProtocolError("the boards are under way: call recv before reset_envs")
-        chosen = np.asarray(mask)
-        if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
-            raise SchemaError(
-                f"mask needs the shape ({self.num_envs},) and bools: got {chosen.shape} "
-                f"{chosen.dtype}"
-            )
+        chosen = checked_mask(mask, self.num_envs)
         if seed is not None:
-            EpisodeSeeds(seed)
+            checked_seed(seed)
         return self._begin(chosen, seed)
 
     def act(self, actions: VecActions) -> VecObs:
@@ -320,16 +317,10 @@ class MultiSnakeBatch:
             raise ProtocolError("nothing is being played: call reset first")
 
 
-def _require_count(num_envs: object) -> None:
-    if not isinstance(num_envs, int | np.integer) or isinstance(num_envs, bool) or num_envs < 1:
-        raise UsageError(f"num_envs must be an integer, 1 or more: got {num_envs!r}")
-
-
 def _kernel(is_compiled: bool | None) -> Kernel:
-    has_numba = importlib.util.find_spec("numba") is not None
-    if is_compiled and not has_numba:
+    if is_compiled and not has_numba():
         raise MissingExtraError("numba", "fast", "MultiSnakeBatch(compiled=True)")
-    if is_compiled or (is_compiled is None and has_numba):
+    if is_compiled or (is_compiled is None and has_numba()):
         from entity_env.games.multi_snake_batch import kernels as compiled
 
         return compiled.advance

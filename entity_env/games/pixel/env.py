@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import checked_index, checked_seed, require_choice
 from entity_env.errors import ClosedError, ProtocolError, UsageError
 from entity_env.games.pixel import diagnostics, entities
 from entity_env.games.pixel.episode_state import (
@@ -23,7 +23,7 @@ from entity_env.games.pixel.episode_state import (
     require_slots,
     take_snapshots,
 )
-from entity_env.games.pixel.host_arrays import HostRows, checked_buttons, checked_mask
+from entity_env.games.pixel.host_arrays import HostRows, checked_buttons
 from entity_env.games.pixel.reward.reward import Goal, RewardConfig
 from entity_env.games.pixel.reward.tiles import grid_shape
 from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps
@@ -31,10 +31,10 @@ from entity_env.games.pixel.reward.warp_ops import WarpGoalOps
 from entity_env.games.pixel.worlds.checks import require_count, require_tensor
 from entity_env.games.pixel.worlds.world import Button, World
 from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 Backend = Literal["auto", "torch", "warp"]
 _NUM_BUTTONS: Final = len(Button)
-_NUM_SEEDS: Final = 2**64
 
 
 class PixelGoalEnv(BatchEnv):
@@ -224,7 +224,8 @@ class PixelGoalEnv(BatchEnv):
 
     def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
         self._require_reset("reset_envs")
-        chosen = checked_mask(mask, self.num_envs).to_bool()
+        require_reset_mask(type(self).__name__, mask, self.num_envs)
+        chosen = mask.to_bool()
         if seed is not None:
             self._begin_from(chosen, seed)
         self._reset(torch.from_numpy(chosen).to(self.device))
@@ -262,8 +263,7 @@ class PixelGoalEnv(BatchEnv):
         Raises:
             UsageError: no such environment.
         """
-        if not is_integer(env_id) or not 0 <= env_id < self.num_envs:
-            raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}: got {env_id!r}")
+        env_id = checked_index("env_id", env_id, self.num_envs)
         return diagnostics.describe(self._world, self.trackers, env_id)
 
     def close(self) -> None:
@@ -305,10 +305,9 @@ class PixelGoalEnv(BatchEnv):
 
     def _begin_from(self, chosen: NDArray[np.bool_], seed: int) -> None:
         """Choose the next reset states of a mask of environments by a seed."""
-        if not is_integer(seed) or not 0 <= seed < _NUM_SEEDS:
-            raise UsageError(f"seed must be an integer from 0 to 2**64 - 1: got {seed!r}")
+        seed = checked_seed(seed, bits=64)
         num_states = len(self._reset_states.bank)
-        own = (np.arange(self.num_envs) + int(seed) % num_states) % num_states
+        own = (np.arange(self.num_envs) + seed % num_states) % num_states
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)
         self.trackers.slot.copy_(torch.from_numpy(slots))
@@ -357,8 +356,7 @@ def _ops(
     config: RewardConfig,
     reset_states: ResetStates,
 ) -> GoalOps:
-    if backend not in ("auto", "torch", "warp"):
-        raise UsageError(f"backend must be auto, torch or warp, got {backend!r}")
+    require_choice("backend", backend, get_args(Backend))
     if backend == "torch" or (backend == "auto" and find_spec("warp") is None):
         return TorchGoalOps(trackers, goal, config, reset_states)
     return WarpGoalOps(trackers, goal, config, reset_states)

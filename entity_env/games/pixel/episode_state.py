@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import is_index
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.pixel.entities import NUM_SCREEN, NUM_TILE
 from entity_env.games.pixel.reward.reward import Goal, check_pixels, normalize_sums
@@ -143,7 +143,7 @@ def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[i
 def require_slots(slots: Sequence[int], num_slots: int) -> list[int]:
     """Check that slots are in a bank, at least one."""
     chosen = list(slots)
-    wrong = [slot for slot in chosen if not is_integer(slot) or not 0 <= slot < num_slots]
+    wrong = [slot for slot in chosen if not is_index(slot, num_slots)]
     if wrong or not chosen:
         raise UsageError(
             f"slots: expected at least one, from 0 to {num_slots - 1}, got {wrong or chosen}"

@@ -432,7 +432,7 @@ def test_it_closes_behind_a_with_block() -> None:
 
 
 def test_it_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(module, "has_numba", lambda: False)
     with pytest.raises(MissingExtraError, match="numba"):
         AzulTables(2)
 

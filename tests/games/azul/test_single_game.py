@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_array_equal
 
+from entity_env.core import validation
 from entity_env.errors import MissingExtraError, SchemaError, UsageError
-from entity_env.games.azul import ACTIONS, FastGame, single_game
+from entity_env.games.azul import ACTIONS, FastGame
 from entity_env.games.azul.engine.engine import take
 from entity_env.games.azul.engine.state import is_table_empty
 from entity_env.games.azul.engine.tile_draws import SplitMix
@@ -134,12 +135,12 @@ def test_which_engine_plays() -> None:
     assert is_compiled("numba", "a test")
     assert not is_compiled("python", "a test")
     for wrong in ("cython", "", None, 1):
-        with pytest.raises(UsageError, match="backend of a test must be one of auto, numba, pyth"):
+        with pytest.raises(UsageError, match="a test: backend must be one of auto, numba, pyth"):
             is_compiled(wrong, "a test")  # type: ignore[arg-type]
 
 
 def test_which_engine_plays_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
+    monkeypatch.setattr(validation, "has_numba", lambda: False)
     assert not is_compiled("auto", "a test")
     assert not is_compiled("python", "a test")
     with pytest.raises(MissingExtraError, match=r"a test\(backend=\"numba\"\) needs .*numba.*fast"):

@@ -17,7 +17,8 @@ from entity_env import (
     SchemaError,
     UsageError,
 )
-from entity_env.games.classic import CartPole, Pendulum, batch_env
+from entity_env.core import validation
+from entity_env.games.classic import CartPole, Pendulum
 from entity_env.vec.batch_env.batch_env import BatchActions, ResetMask
 from tests.games.classic.histories import GAMES, Game, Make, actions_of, play, same_bits
 
@@ -229,7 +230,7 @@ def test_set_state_begins_episodes_there(game: Game, make: Make) -> None:
 
 
 def test_numba_missing_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_env, "find_spec", lambda name: None)
+    monkeypatch.setattr(validation, "has_numba", lambda: False)
     for cls in GAMES:
         with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[fast\]'"):
             cls(2, backend="numba")

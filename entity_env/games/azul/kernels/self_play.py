@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.numba_utils import compiled
+from entity_env.core.seeding import GAMMA
 from entity_env.games.azul.engine import rules
-from entity_env.games.azul.engine.tile_draws import GAMMA
 from entity_env.games.azul.kernels.engine import (
     bits_of,
     end_round,

@@ -9,9 +9,10 @@ from numba import types
 from numpy.typing import NDArray
 
 from entity_env.core.numba_utils import compiled, loaded
+from entity_env.core.seeding import GAMMA
 from entity_env.games.azul.batch import ActionIds, BatchArrays
 from entity_env.games.azul.engine.state import GameState
-from entity_env.games.azul.engine.tile_draws import GAMMA, SplitMix
+from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.env import EnvConfig, RewardScheme
 from entity_env.games.azul.kernels.engine import (
     deal,

@@ -22,8 +22,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.validation import checked_count, is_number
 from entity_env.errors import UsageError
-from entity_env.games.azul.engine.actions import ActionEncoder, is_integer
+from entity_env.games.azul.engine.actions import ActionEncoder
 from entity_env.games.azul.engine.engine import legal_actions
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.env import EnvStep
@@ -166,17 +167,17 @@ class MCTSAgent:
     ) -> None:
         if seconds is None and rollouts is None:
             seconds = 1.0
-        if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
+        time_s: object = seconds
+        is_time = is_number(time_s) and not isinstance(time_s, bool)
+        if seconds is not None and not (is_time and 0 < seconds < float("inf")):
             raise UsageError(
                 f"MCTSAgent: seconds must be above 0 and finite, or None: got {seconds!r}"
             )
-        if rollouts is not None and not (is_integer(rollouts) and rollouts > 0):
-            raise UsageError(f"MCTSAgent: rollouts must be 1 or more, or None: got {rollouts!r}")
-        if not is_integer(rounds) or rounds < 0:
-            raise UsageError(f"MCTSAgent: rounds must be an integer, 0 or more: got {rounds!r}")
+        if rollouts is not None:
+            checked_count("MCTSAgent: rollouts", rollouts)
         self._seconds = seconds
         self._rollouts = rollouts
-        self._rounds = int(rounds)
+        self._rounds = checked_count("MCTSAgent: rounds", rounds, 0)
         self._search: Any = (
             _compiled("mcts").CompiledSearch if is_compiled(backend, "MCTSAgent") else PlainSearch
         )
@@ -213,11 +214,6 @@ class MCTSAgent:
                 chunk *= 2
             per_visit = (now - start) / done
             chunk = max(1, min(chunk, int((end - now) / per_visit)))
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is an int or a float; a bool is not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def required_state(agent_input: AgentInput, agent: object) -> GameState:

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from entity_env.core.validation import checked_index
 from entity_env.errors import ClosedError, MissingExtraError, SchemaError, UsageError, WorkerError
 from entity_env.games.pixel.worlds import game_boy_worker
-from entity_env.games.pixel.worlds.checks import CheckedWorld, require_count, require_index
+from entity_env.games.pixel.worlds.checks import CheckedWorld, require_count
 from entity_env.games.pixel.worlds.game_boy_worker import write_message
 from entity_env.games.pixel.worlds.world import Button
 
@@ -221,7 +222,7 @@ class PyBoyWorld(CheckedWorld):
         Raises:
             UsageError: no such machine.
         """
-        return self._saved(require_index("env", env, self.num_envs))
+        return self._saved(checked_index("env", env, self.num_envs))
 
     def close(self) -> None:
         super().close()
