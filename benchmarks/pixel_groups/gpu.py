@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.batch_groups.plan import Setup
 from entity_env.games.pixel import PixelGoalEnv
-from entity_env.games.pixel.batches import program
+from entity_env.games.pixel.batches import program_env
 
 _SIZES = (1024, 4096, 16384, 65536)
 _NUM_STEPS = 20
@@ -35,7 +35,7 @@ def figures(setup: Setup) -> dict[str, float]:
 
 
 def _figures_of(num: int, num_rounds: int) -> dict[str, float]:
-    env = program("maze", num, device="cuda")
+    env = program_env("maze", num, device="cuda")
     env.reset(seed=0)
     actions = torch.randint(0, 7, (num,), dtype=torch.int32, device="cuda")
 

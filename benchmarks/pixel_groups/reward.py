@@ -22,7 +22,7 @@ from benchmarks.batch_groups.plan import Setup
 from entity_env.games.pixel import Goal, RewardConfig
 from entity_env.games.pixel.reward.reward import (
     distance_sum,
-    normalize,
+    normalize_sums,
     reset_mask,
     reward,
     truncate,
@@ -82,13 +82,13 @@ def _contenders(num: int) -> dict[str, Call]:
     goal = Goal(torch.randint(0, 4, shape[1:], dtype=torch.uint8, generator=generator))
     config = RewardConfig()
     sums = distance_sum(frames, goal)
-    prev_dist = normalize(sums, goal).flip(0)
+    prev_dist = normalize_sums(sums, goal).flip(0)
     counts = torch.zeros(num, dtype=torch.int32)
     as_float = goal.pixels.to(torch.float32)
 
     def path() -> Tensor:
         found = distance_sum(frames, goal)
-        dist = normalize(found, goal)
+        dist = normalize_sums(found, goal)
         _, terminated = update_match(found, counts, goal.threshold, config.match_k)
         _, truncated = truncate(counts, config.max_steps)
         reward(prev_dist, dist, terminated, config)
@@ -97,7 +97,7 @@ def _contenders(num: int) -> dict[str, Call]:
     def plain() -> Tensor:
         return (frames.to(torch.float32) - as_float).abs().mean((1, 2)) / 3
 
-    if not torch.allclose(plain(), normalize(sums, goal)):
+    if not torch.allclose(plain(), normalize_sums(sums, goal)):
         raise RuntimeError("the float form found another distance")
     calls: dict[str, Call] = {
         "float": plain,

@@ -1,8 +1,8 @@
-"""Games: each shows one thing, and knows nothing but the agents that it asks.
+"""Games, which import what a user's game would: `entity_env`, `Agent`, and `vec.batch_env`.
 
-Each game of one file is imported at once. What loads much more, the list of all games above all, is
-imported when it is first asked for: a program that ships one game starts without the others.
-`azul`, `classic` and `pixel` are packages, with all that there is of those games.
+A game of one file is self-contained: `Move` or `Food` are defined in each file that needs them.
+`azul`, `classic`, `multi_snake_batch` and `pixel` are packages. Games of one file are imported at
+once, all others at first use: a program that ships one game starts without the others.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         pixel_catch as pixel_catch,
         pixel_grid as pixel_grid,
         pixel_maze as pixel_maze,
+        pixel_rom as pixel_rom,
     )
-    from entity_env.games.pixel.rom.play import pixel_rom as pixel_rom
     from entity_env.games.registry import (
         BATCH_GAMES as BATCH_GAMES,
         GAMES as GAMES,
@@ -42,7 +42,7 @@ _LATE = {
     "pixel_catch": "pixel.play",
     "pixel_grid": "pixel.play",
     "pixel_maze": "pixel.play",
-    "pixel_rom": "pixel.rom.play",
+    "pixel_rom": "pixel.play",
     "BATCH_GAMES": "registry",
     "GAMES": "registry",
     "BatchGame": "registry",

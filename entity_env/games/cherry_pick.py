@@ -2,14 +2,14 @@
 
 Entities and features:
     Picker: no features; the actor.
-    Cherry: quality, its part of the reward. Those of the good ones add up to 1, those of the bad
+    Cherry: quality, its reward. The qualities of the good cherries add up to 1, those of the bad
         ones to -1.
 Actions:
-    SelectCherry: the picker takes one of the cherries that are left.
+    SelectCherry: the picker takes one of the remaining cherries.
 Reward:
     the quality of the cherry: 1 for an episode of all good ones.
 Ends when:
-    as many cherries were taken as there were good ones.
+    num_good cherries were taken.
 Cut when:
     never.
 Example:
@@ -32,12 +32,12 @@ from entity_env.agents import Agent
 
 @dataclass(slots=True)
 class Picker:
-    """Who takes the cherries."""
+    """The actor, which takes the cherries."""
 
 
 @dataclass(slots=True, eq=False)
 class Cherry:
-    """A cherry, good or bad: its quality is above or below 0."""
+    """A cherry: good if its quality is above 0, else bad."""
 
     quality: float
 
@@ -49,8 +49,8 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
     """Plays one episode.
 
     Args:
-        agent: who picks.
-        seed: the qualities and the order of the cherries follow from it.
+        agent: chooses the cherries.
+        seed: determines the qualities and the order of the cherries.
         num_good: good cherries, 1 or more.
         num_bad: bad cherries, 1 or more.
 
@@ -71,7 +71,7 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
         if picked is None:
             return
         [cherry] = picked
-        if cherry is None:  # never: one cherry is left at least
+        if cherry is None:  # never, since a cherry remains
             break
         cherries.remove(cherry)
         score += cherry.quality

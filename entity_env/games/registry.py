@@ -16,8 +16,9 @@ from entity_env.games.pixel.play import (
     pixel_catch,
     pixel_grid,
     pixel_maze,
+    pixel_rom,
+    rom_batch,
 )
-from entity_env.games.pixel.rom.play import pixel_rom, rom_batch
 from entity_env.games.rock_paper_scissors import rock_paper_scissors
 from entity_env.games.snake import snake
 from entity_env.games.tic_tac_toe import tic_tac_toe
@@ -42,11 +43,11 @@ GAMES: dict[str, Game] = {
 
 @dataclass(frozen=True)
 class BatchGame:
-    """A game that is also there as a batch environment, for training.
+    """A game that is also available as a batch environment, for training.
 
     Args:
-        game: what is played one at a time.
-        batch: takes a number of environments, and the settings of the game by their names.
+        game: plays one environment.
+        batch: makes a batch, given the number of environments and the settings of `game` by name.
     """
 
     game: Game
@@ -65,4 +66,4 @@ BATCH_GAMES: dict[str, BatchGame] = {
         BatchGame(pixel_rom, rom_batch),
     )
 }
-"""Every game of this package that is also a batch environment, by name."""
+"""Every game of this package with a batch environment, by name."""

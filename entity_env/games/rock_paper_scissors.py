@@ -2,13 +2,13 @@
 
 Entities and features:
     Player: strength.is_ROCK, strength.is_PAPER, strength.is_SCISSORS, the throw that counts double
-        when this agent wins with it; dealt anew every round.
+        when this agent wins with it; drawn every round.
     Opponent: the same for the other agent. Hidden from the policy, but not from the value
         function, unless `cheat` is set.
 Actions:
     Throw: ROCK, PAPER or SCISSORS, one choice for the whole observation.
 Reward:
-    for a win 1, or 2 when the throw was the winner's strength; the other agent loses as much.
+    1 for a win, or 2 if the throw was the winner's strength; the same, negative, for a loss.
 Ends when:
     num_rounds rounds were played.
 Cut when:
@@ -33,14 +33,14 @@ from entity_env.agents import Agent
 
 
 class Throw(Enum):
-    """What a hand shows; each beats the one before it, and the first the last."""
+    """A throw; each beats the one before it, and the first the last."""
 
     ROCK = 0
     PAPER = 1
     SCISSORS = 2
 
     def beats(self, other: Throw) -> bool:
-        """Tells whether this throw wins against another."""
+        """Whether this throw wins against another."""
         return (self.value - other.value) % 3 == 1
 
 
@@ -62,18 +62,18 @@ def play(agents: Sequence[Agent], *, seed: int, num_rounds: int = 5, cheat: bool
     """Plays one episode.
 
     Args:
-        agents: the two who throw.
-        seed: the strengths follow from it.
+        agents: the two players.
+        seed: determines the strengths.
         num_rounds: throws of each agent, 1 or more.
-        cheat: shows the strength of the opponent.
+        cheat: show the strength of the opponent.
 
     Raises:
-        UsageError: no round.
+        UsageError: num_rounds below 1.
     """
     if num_rounds < 1:
         raise UsageError(f"rock_paper_scissors: num_rounds must be at least 1, got {num_rounds}")
     rng = Random(seed)
-    score = 0  # of the first agent; the other one has as much less
+    score = 0  # of the first agent; the other one has its negative
     for _ in range(num_rounds):
         mine, theirs = rng.choices(list(Throw), k=2)
         both = (

@@ -2,17 +2,17 @@
 
 Entities and features:
     Head: x, y, the cell of the head, from 0 to board_size - 1; y grows upwards.
-    Segment: x, y, a cell of the body; as many as there was food so far.
+    Segment: x, y, a cell of the body; one for each food so far.
     Food: x, y, the cell of the only food; none when the snake fills the board.
 Actions:
     Move: UP, DOWN, LEFT or RIGHT, one choice for the whole observation.
 Reward:
     1 for each food.
 Ends when:
-    the head runs into a wall or the body, or the snake fills the board. The cell that the end of
-    the body leaves in the same step is free.
+    the head moves into a wall or the body, or the snake fills the board. The cell that the tail
+    leaves in the same step is free.
 Cut when:
-    there was no food for as many steps as the board has cells: enough to visit every one.
+    the snake has not eaten for as many steps as the board has cells, enough to visit every one.
 Example:
     >>> from entity_env.agents import RandomAgent
     >>> from entity_env.games import snake
@@ -32,7 +32,7 @@ from entity_env.agents import Agent
 
 
 class Move(Enum):
-    """Where the snake goes."""
+    """Direction of the next step."""
 
     UP = (0, 1)
     DOWN = (0, -1)
@@ -46,7 +46,7 @@ class Move(Enum):
 
 @dataclass(slots=True)
 class Head:
-    """The end of the snake that moves and eats."""
+    """The cell of the head."""
 
     x: int
     y: int
@@ -62,7 +62,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Food:
-    """What makes the snake grow."""
+    """A cell with food, which makes the snake grow."""
 
     x: int
     y: int
@@ -72,12 +72,12 @@ def play(agent: Agent, *, seed: int, board_size: int = 10) -> None:
     """Plays one episode.
 
     Args:
-        agent: who steers.
-        seed: where the snake begins and the food appears follows from it.
+        agent: chooses the moves.
+        seed: determines the start of the snake and the cells of the food.
         board_size: cells along each side, 2 or more.
 
     Raises:
-        UsageError: a board that is too small.
+        UsageError: a smaller board.
     """
     if board_size < 2:
         raise UsageError(f"snake: board_size must be at least 2, got {board_size}")

@@ -3,10 +3,10 @@
 Entities and features:
     Empty: x, y, a square that is free, from 0 to 2; y grows upwards.
     Mine: x, y, a square of the agent that observes.
-    Theirs: x, y, a square of the other one.
+    Theirs: x, y, a square of the other agent.
 Actions:
     Square: A1, B1, C1, A2, B2, C2, A3, B3 or C3, as on a chessboard: the letter is x, the number y.
-        One choice for the whole observation; squares that are taken are masked out.
+        One choice for the whole observation; taken squares are masked out.
 Reward:
     at the end 1 for the winner and -1 for the other agent, 0 for both in a draw.
 Ends when:
@@ -72,7 +72,7 @@ class Theirs:
 
 
 Owners = Mapping[Square, int]
-"""Index of the agent that a square belongs to, for those that are taken."""
+"""Index of the agent that owns each taken square."""
 
 _LINES: Final = (
     *(tuple(Square((x, y)) for x in range(3)) for y in range(3)),
@@ -86,8 +86,8 @@ def play(agents: Sequence[Agent], *, seed: int) -> None:
     """Plays one episode.
 
     Args:
-        agents: the two who take squares.
-        seed: who begins follows from it.
+        agents: the two players.
+        seed: determines which agent begins.
     """
     owners: dict[Square, int] = {}
     turn = Random(seed).randrange(2)

@@ -33,7 +33,7 @@ from entity_env.agents import Agent
 
 
 class Move(Enum):
-    """Where the explorer goes."""
+    """Direction of the next step."""
 
     UP = (0, 1)
     DOWN = (0, -1)
@@ -47,7 +47,7 @@ class Move(Enum):
 
 @dataclass(slots=True)
 class Treasure:
-    """What the explorer looks for."""
+    """A cell with a treasure."""
 
     x: int
     y: int
@@ -55,7 +55,7 @@ class Treasure:
 
 @dataclass(slots=True)
 class Trap:
-    """What ends the hunt."""
+    """A cell with a trap, which ends the episode."""
 
     x: int
     y: int
@@ -63,14 +63,14 @@ class Trap:
 
 @dataclass(slots=True)
 class Explorer:
-    """Who looks, and for how long."""
+    """The cell of the explorer, and the remaining steps."""
 
     x: int
     y: int
     steps_left: int
 
     def sees(self, thing: Treasure | Trap, sight: int) -> bool:
-        """Tells whether a thing is at most `sight` cells away on both axes."""
+        """Whether a thing is at most `sight` cells away on both axes."""
         return abs(thing.x - self.x) <= sight and abs(thing.y - self.y) <= sight
 
 
@@ -87,16 +87,16 @@ def play(
     """Plays one episode.
 
     Args:
-        agent: who leads the explorer.
-        seed: where everything lies follows from it.
+        agent: chooses the moves.
+        seed: determines all cells.
         board_size: cells along each side.
-        num_treasures: treasures to be found, 1 or more.
-        num_traps: traps among them.
-        sight: how many cells away the explorer sees.
-        max_step: steps after which the episode is cut, 1 or more.
+        num_treasures: number of treasures, 1 or more.
+        num_traps: number of traps.
+        sight: distance, in cells, up to which things are shown.
+        max_step: steps after which the episode is truncated, 1 or more.
 
     Raises:
-        UsageError: no treasure or step, or more things than cells.
+        UsageError: a number out of range, or more things than cells.
     """
     if min(num_treasures, max_step) < 1 or min(num_traps, sight) < 0:
         raise UsageError(
@@ -129,7 +129,7 @@ def play(
 
 
 def _places(board_size: int, count: int, rng: Random) -> list[tuple[int, int]]:
-    """Different cells of the board."""
+    """Distinct random cells."""
     cells = [(x, y) for x in range(board_size) for y in range(board_size)]
     if len(cells) < count:
         raise UsageError(

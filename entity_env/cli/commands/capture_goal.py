@@ -12,10 +12,9 @@ from rich.table import Table
 from entity_env.cli.display.console import plain_table
 from entity_env.core.files import read_file
 from entity_env.errors import UsageError
-from entity_env.games.pixel.key_sequence import parse_keys
 from entity_env.games.pixel.play import require_torch
 from entity_env.games.pixel.viewer import GREENS, LIGHT_GREENS, draw_pixels
-from entity_env.games.pixel.worlds.world import Button
+from entity_env.games.pixel.worlds.world import Button, parse_keys
 
 if TYPE_CHECKING:
     from entity_env.games.pixel.reward.capture import Captured
@@ -78,7 +77,7 @@ def capture_goal(
     require_torch("capture-goal")
     from entity_env.games.pixel.reward.capture import capture
     from entity_env.games.pixel.reward.goal_files import save_goal
-    from entity_env.games.pixel.rom.machines import blamed_on, machine_for, read_rom
+    from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
 
     machine = machine_for(rom, quirks=quirks, frames=frames, instructions=instructions, seed=seed)
     data = read_rom(rom)

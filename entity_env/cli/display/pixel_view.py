@@ -14,8 +14,7 @@ from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import is_batch
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.games import BATCH_GAMES
-from entity_env.games.pixel.play import play_env
-from entity_env.games.pixel.rom.play import open_rom, pixel_rom
+from entity_env.games.pixel.play import open_rom, pixel_rom, play_env
 from entity_env.games.pixel.viewer import GREENS, LIGHT_GREENS, draw_pixels
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.grid import Grid, entity_styles
 from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ObsSpace
-from entity_env.games.classic.viewer import picture_of
+from entity_env.games.classic.viewer import draw_entity
 
 _MAX_LISTED: Final = 20
 """Entities without coordinates that are listed; the rest is counted."""
@@ -166,7 +166,7 @@ class TerminalView:
     def _picture(self, entities: list[SeenEntity]) -> Text | None:
         """The grid, or the game's own picture; None if it has neither."""
         if not any(style.has_place for style in self._styles.values()):
-            return picture_of(entities, self._space, ascii_only=self._ascii_only)
+            return draw_entity(entities, self._space, ascii_only=self._ascii_only)
         acting = _actor_ids(self._shown, self._space)
         placed = [entity for entity in entities if self._styles[entity.type].has_place]
         placed.sort(key=lambda entity: entity.id not in acting)

@@ -1,26 +1,28 @@
-"""ClassicEnv: what CartPole, MountainCar and Pendulum share as batches."""
+"""ClassicEnv: base class of the batches of CartPole, MountainCar and Pendulum."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import stream_states
+from entity_env.core import seeding
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
     ContinuousActionSpace,
     Entity,
+    GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.core.validation import checked_count, checked_seed
+from entity_env.core.validation import checked_count, checked_seed, uses_numba
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
-from entity_env.games.classic.backends import Backend, Step, are_in_range, make_kernels
-from entity_env.games.classic.dynamics import Rules
-from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, Memory
+from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, StateTable
 from entity_env.vec.batch_env.batch_env import (
     MISFIT,
     BatchActions,
@@ -31,41 +33,79 @@ from entity_env.vec.batch_env.batch_env import (
 )
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
-# Numbers of ended environments that keep any from being stepped.
+NUM_DRAWS: Final = 4
+HALF: Final = 2**23
+"""Draws are integers from `-HALF` to `HALF - 1`: all of them are exact float32."""
+
+Backend: TypeAlias = Literal["auto", "numba", "numpy"]
+"""`numba`: compiled, which takes a second in the first process of an installation. `numpy`: the
+reference, in numpy. `auto`: compiled where numba is installed."""
+
+State: TypeAlias = NDArray[np.float32]
+"""`(state_size, num_envs)` float32: a row for every number of a state."""
+
+Step: TypeAlias = Callable[[NDArray[Any], int], int]
+"""Steps all environments by one-dimensional actions of one dtype, in the table at an address.
+
+Returns how many environments have ended, or `MISFIT` for actions of another length, not contiguous
+or out of range; then nothing has changed."""
+
+Reset: TypeAlias = Callable[[NDArray[np.uint64], int], int]
+"""Resets the environments whose bits are set; returns how many others have ended."""
+
+# Values of `num_ended` that forbid a step.
 _NOT_RESET = -1
 _CLOSED = -2
-_MOST_NAMED = 8
-_MOST_STEPS = 2**62
+_MAX_NAMED = 8
+_MAX_STEPS = 2**62
 
 
 class ClassicEnv(BatchEnv):
-    """A batch of one of the classic games.
+    """A batch of one classic game. Subclasses set the class attributes and the physics.
 
     Actions are arrays of uint8 or int64 for choices, of float32 for torques; integers and floats
-    of other dtypes are converted, which costs some microseconds. One thread at a time may call; the
-    compiled backend lets other threads run meanwhile.
+    of other dtypes are converted, which costs some microseconds. Not thread-safe; the compiled
+    backend releases the GIL.
 
     Args:
-        rules: which game.
-        num_envs: how many copies.
-        max_episode_steps: steps after which an episode is cut.
-        backend: what steps them.
+        num_envs: number of environments, at least 1.
+        max_episode_steps: steps after which an episode is truncated.
+        backend: implementation of the physics; see `Backend`.
+
+    Attributes:
+        name: name of the game, and of its only entity.
+        kernel: suffix of its functions in `kernels`.
+        features: columns of an observation.
+        action: name of its only action.
+        space: labels of that action, or bounds of a torque.
+        state_names: numbers of a state.
+        state_low, state_high: range of each number of a state in which an episode goes on.
+
+    Raises:
+        UsageError: a number or backend that makes no sense.
+        MissingExtraError: the backend "numba" without numba.
     """
+
+    name: ClassVar[str]
+    kernel: ClassVar[str]
+    features: ClassVar[tuple[str, ...]]
+    action: ClassVar[ActionName]
+    space: ClassVar[GlobalCategoricalActionSpace | ContinuousActionSpace]
+    state_names: ClassVar[tuple[str, ...]]
+    state_low: ClassVar[tuple[float, ...]]
+    state_high: ClassVar[tuple[float, ...]]
 
     is_always_finite = True
 
-    def __init__(
-        self, rules: Rules, num_envs: int, max_episode_steps: int, backend: Backend
-    ) -> None:
-        super().__init__(num_envs, len(rules.features))
+    def __init__(self, num_envs: int, max_episode_steps: int, backend: Backend) -> None:
+        super().__init__(num_envs, len(self.features))
         self.max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
-        if max_episode_steps > _MOST_STEPS:
+        if max_episode_steps > _MAX_STEPS:
             raise UsageError(f"max_episode_steps must be at most 2**62: got {max_episode_steps}")
-        self._rules = rules
-        self._has_torques = isinstance(rules.space, ContinuousActionSpace)
-        self._memory = Memory(
+        self._has_torques = isinstance(self.space, ContinuousActionSpace)
+        self._memory = StateTable(
             self.num_envs,
-            len(rules.state),
+            len(self.state_names),
             self.obs_size,
             self.max_episode_steps,
             self._has_torques,
@@ -79,19 +119,36 @@ class ClassicEnv(BatchEnv):
             self._memory.ended,
         )
         self._result.num_ended = _NOT_RESET
-        self._kernels = make_kernels(backend, rules, self._memory)
-        self._reset = self._kernels.reset()
-        self._everyone = _all_set(self.num_envs)
-        # The step for the dtype that came last; compiled when the first of it comes.
+        self._is_compiled = uses_numba(self.name, backend, get_args(Backend))
+        self._reset = self._make_reset()
+        self._all_envs = _all_set(self.num_envs)
+        # The step for the dtype of the last actions; compiled at the first use of the dtype.
         self._dtype: np.dtype[Any] | None = None
         self._step: Step = _no_step
         self._steps: dict[str, tuple[np.dtype[Any], Step]] = {}
 
+    @staticmethod
+    @abstractmethod
+    def initial_states(draws: NDArray[np.float32]) -> State:
+        """States that episodes begin in, of draws; see `start_draws`."""
+
+    @staticmethod
+    @abstractmethod
+    def advance(
+        state: State, actions: NDArray[np.generic]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Steps states in place; returns rewards, and whether the episodes are terminated."""
+
+    @staticmethod
+    def observe(state: State) -> NDArray[np.float32]:
+        """Observations `(num_envs, len(features))` of states: the states themselves."""
+        return state.T
+
     def obs_space(self) -> ObsSpace:
-        return ObsSpace(entities={self._rules.name: Entity(self._rules.features)})
+        return ObsSpace(entities={self.name: Entity(self.features)})
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return {self._rules.action: self._rules.space}
+        return {self.action: self.space}
 
     def supports_no_reset(self) -> bool:
         return True
@@ -103,11 +160,12 @@ class ClassicEnv(BatchEnv):
         if seed is None and result.num_ended == _NOT_RESET:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         if seed is not None:
-            memory.streams[:] = stream_states(checked_seed(seed, bits=64), np.arange(self.num_envs))
+            first, env_ids = checked_seed(seed, bits=64), np.arange(self.num_envs)
+            memory.streams[:] = seeding.stream_states(first, env_ids)
         memory.header[CLOCK] = 0
         memory.header[NEXT_DEADLINE] = memory.header[MAX_STEPS]
         memory.rewards[:] = 0
-        result.num_ended = self._reset(self._everyone, self._address)
+        result.num_ended = self._reset(self._all_envs, self._address)
 
     def step(self, actions: BatchActions) -> None:
         if self.step_no_reset_with_result(actions).num_ended:
@@ -117,7 +175,7 @@ class ClassicEnv(BatchEnv):
         self.step_no_reset_with_result(actions)
 
     def step_no_reset_with_result(self, actions: BatchActions) -> PackedResult:
-        # Below some hundred environments the calls of this method are what a step costs.
+        # Below some hundred environments, the calls of this method dominate a step's time.
         result = self._result
         if result.num_ended:
             raise self._refusal("step")
@@ -135,10 +193,10 @@ class ClassicEnv(BatchEnv):
         if result.num_ended < 0:
             raise self._refusal("reset_envs")
         if getattr(mask, "num_envs", None) != self.num_envs or not isinstance(mask, ResetMask):
-            require_reset_mask(self._rules.name, mask, self.num_envs)
+            require_reset_mask(self.name, mask, self.num_envs)
         if seed is not None:
             first, env_ids = checked_seed(seed, bits=64), mask.indices()
-            self._memory.streams[env_ids] = stream_states(first, env_ids)
+            self._memory.streams[env_ids] = seeding.stream_states(first, env_ids)
         words = mask.words()
         if words is not None:
             result.num_ended = self._reset(words, self._address)
@@ -150,9 +208,7 @@ class ClassicEnv(BatchEnv):
 
     @property
     def state(self) -> NDArray[np.float32]:
-        """`(num_envs, state_size)` float32: the states that the physics go on from, a copy.
-
-        The numbers of a state are named at the head of the game's module, in this order.
+        """`(num_envs, state_size)` float32: the current states, a copy; see `state_names`.
 
         Raises:
             ClosedError: after `close`.
@@ -162,51 +218,63 @@ class ClassicEnv(BatchEnv):
         return np.ascontiguousarray(self._memory.state.T)
 
     def set_state(self, states: NDArray[np.floating[Any]]) -> None:
-        """Begins a new episode everywhere, in the states given rather than in drawn ones.
+        """Begins a new episode in every environment, in the given states.
 
         Args:
             states: `(num_envs, state_size)` floats, laid out like `state`.
 
         Raises:
             ClosedError: after `close`.
-            SchemaError: another shape or dtype, or a state in which no episode goes on.
+            SchemaError: another shape or dtype, or a state outside of `state_low` to `state_high`.
         """
         given = self._checked_states(states)
         self.reset()
         memory = self._memory
         memory.state[:] = given.T
-        memory.observations[:] = self._rules.observe(memory.state)
+        memory.observations[:] = self.observe(memory.state)
 
     def close(self) -> None:
         self._result.num_ended = _CLOSED
 
     def __reduce__(self) -> NoReturn:
-        # Compiled steps know their memory by its address: a copy would write to the original's.
+        # Compiled steps know their table by its address: a copy would write to the original's.
         raise TypeError(
             f"{type(self).__name__} can be neither copied nor pickled: make another one, and give "
             "it set_state(env.state)"
         )
 
+    def _make_step(self, dtype: str) -> Step:
+        """The step for actions of a dtype: uint8 or int64 for choices, float32 for torques."""
+        if not self._is_compiled:
+            return partial(_numpy_step, type(self), self._memory)
+        # Unsigned: a choice below 0 is then too large.
+        return cast(Step, _loaded(f"step_{self.kernel}", {"int64": "uint64"}.get(dtype, dtype)))
+
+    def _make_reset(self) -> Reset:
+        if not self._is_compiled:
+            return partial(_numpy_reset, type(self), self._memory)
+        return cast(Reset, _loaded(f"reset_{self.kernel}", "uint64"))
+
     def _step_slowly(self, actions: object) -> int:
-        """Steps by actions that the present step did not take, or says what is wrong with them."""
+        """Steps by actions that the current step refused, or raises what is wrong with them."""
         checked = self._checked_actions(actions)
         name = checked.dtype.name
         if name not in self._steps:
-            self._steps[name] = np.dtype(name), self._kernels.step(name)
+            self._steps[name] = np.dtype(name), self._make_step(name)
         self._dtype, self._step = self._steps[name]
         return self._step(checked, self._address)
 
     def _checked_actions(self, given: object) -> NDArray[Any]:
-        """The actions, in a dtype that there is a step for, one after another."""
+        """The actions, contiguous and of a dtype that there is a step for."""
         actions = _array(given)
-        where = f"{self._rules.name}: {self._rules.action} actions"
+        where = f"{self.name}: {self.action} actions"
         kind, wanted = ("f", "floats") if self._has_torques else ("iu", "integers")
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in kind:
             raise SchemaError(
-                f"{where} must be ({self.num_envs},) {wanted}, one an environment: got "
+                f"{where} must be ({self.num_envs},) {wanted}, one per environment: got "
                 f"{actions.shape} {actions.dtype}"
             )
-        wrong = np.flatnonzero(~are_in_range(self._rules, actions))
+        wrong = np.flatnonzero(~_are_in_range(self.space, actions))
         if len(wrong):
             env_id = int(wrong[0])
             raise SchemaError(
@@ -219,7 +287,7 @@ class ClassicEnv(BatchEnv):
         )
 
     def _range(self) -> str:
-        space = self._rules.space
+        space = self.space
         if isinstance(space, ContinuousActionSpace):
             return f"from {space.low[0]:g} to {space.high[0]:g}"
         labels = ", ".join(f"{i} = {label}" for i, label in enumerate(space.index_to_label))
@@ -227,41 +295,111 @@ class ClassicEnv(BatchEnv):
 
     def _checked_states(self, given: object) -> NDArray[np.float32]:
         states = _array(given)
-        rules = self._rules
-        if states.shape != (self.num_envs, len(rules.state)) or states.dtype.kind != "f":
+        names = self.state_names
+        if states.shape != (self.num_envs, len(names)) or states.dtype.kind != "f":
             raise SchemaError(
-                f"{rules.name}: states must be {(self.num_envs, len(rules.state))} floats "
-                f"({', '.join(rules.state)}): got {states.shape} {states.dtype}"
+                f"{self.name}: states must be {(self.num_envs, len(names))} floats "
+                f"({', '.join(names)}): got {states.shape} {states.dtype}"
             )
         states = states.astype(np.float32)
-        low, high = np.array(rules.low, np.float32), np.array(rules.high, np.float32)
+        low, high = np.array(self.state_low, np.float32), np.array(self.state_high, np.float32)
         wrong = np.argwhere(~((states >= low) & (states <= high) & np.isfinite(states)))
         if len(wrong):
             env_id, number = wrong[0].tolist()
             raise SchemaError(
-                f"{rules.name}: {rules.state[number]} must be finite, from {low[number]:g} to "
+                f"{self.name}: {names[number]} must be finite, from {low[number]:g} to "
                 f"{high[number]:g}: got {states[env_id, number]} for environment {env_id}"
             )
         return states
 
     def _refusal(self, method: str) -> Exception:
-        """Why a method cannot be called now."""
-        name, num_ended = self._rules.name, self._result.num_ended
+        """The error for a method that cannot be called now."""
+        name, num_ended = self.name, self._result.num_ended
         if num_ended == _CLOSED:
             return ClosedError(f"{name}.{method}: the environments are closed")
         if num_ended == _NOT_RESET:
             return ProtocolError(f"{name}.{method}: call reset first")
         ended = self._result.to_reset_mask().indices()
-        named = ", ".join(str(env_id) for env_id in ended[:_MOST_NAMED])
-        more = f" and {num_ended - _MOST_NAMED} more" if num_ended > _MOST_NAMED else ""
+        named = ", ".join(str(env_id) for env_id in ended[:_MAX_NAMED])
+        more = f" and {num_ended - _MAX_NAMED} more" if num_ended > _MAX_NAMED else ""
         return ProtocolError(
             f"{name}.{method}: the episodes of environments {named}{more} have ended: reset them "
             "first, with reset_envs(result.to_reset_mask())"
         )
 
 
+def start_draws(streams: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+    """Draws for initial states, and the SplitMix64 states after them.
+
+    Args:
+        streams: `(num,) uint64` SplitMix64 states.
+
+    Returns:
+        `(NUM_DRAWS, num) int32` from `-HALF` to `HALF - 1`, and `(num,) uint64`.
+    """
+    first = streams + np.uint64(seeding.GAMMA)
+    second = first + np.uint64(seeding.GAMMA)
+    words = seeding.splitmix64(np.stack([first, second]))
+    high, low = words >> np.uint64(40), words >> np.uint64(8) & np.uint64(2 * HALF - 1)
+    bits = np.stack([high[0], low[0], high[1], low[1]])
+    return bits.astype(np.int32) - np.int32(HALF), second
+
+
+def _numpy_step(
+    game: type[ClassicEnv], memory: StateTable, actions: NDArray[Any], address: int
+) -> int:
+    """A `Step` in numpy, for actions of any dtype; the reference of the kernels."""
+    if len(actions) != len(memory.rewards) or not _are_in_range(game.space, actions).all():
+        return MISFIT
+    memory.rewards[:], memory.terminals[:] = game.advance(memory.state, actions)
+    memory.observations[:] = game.observe(memory.state)
+    memory.header[CLOCK] += 1
+    memory.truncations[:] = memory.deadlines <= memory.header[CLOCK]
+    return _count_ended(memory)
+
+
+def _numpy_reset(
+    game: type[ClassicEnv], memory: StateTable, words: NDArray[np.uint64], address: int
+) -> int:
+    """A `Reset` in numpy; the reference of the kernels."""
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+    chosen = np.flatnonzero(bits)
+    draws, memory.streams[chosen] = start_draws(memory.streams[chosen])
+    memory.state[:, chosen] = state = game.initial_states(draws.astype(np.float32))
+    memory.observations[chosen] = game.observe(state)
+    memory.terminals[chosen] = memory.truncations[chosen] = 0
+    memory.deadlines[chosen] = memory.header[CLOCK] + memory.header[MAX_STEPS]
+    return _count_ended(memory)
+
+
+def _count_ended(memory: StateTable) -> int:
+    """Packs the flags, and counts the environments that have ended."""
+    mask = ResetMask.from_done_flags(memory.terminals, memory.truncations)
+    memory.ended[:] = mask.chunks
+    return mask.count()
+
+
+def _loaded(name: str, dtype: str) -> Any:  # noqa: ANN401 - a `Step` or a `Reset`
+    """Machine code of a kernel, for an array of a dtype; compiled or read from the cache."""
+    kernels: Any = import_module(f"{__package__}.kernels")
+    numba_utils: Any = import_module("entity_env.core.numba_utils")
+    signature = numba_utils.array_of(dtype), numba_utils.ADDRESS
+    return numba_utils.loaded(getattr(kernels, name), *signature)
+
+
+def _are_in_range(
+    space: GlobalCategoricalActionSpace | ContinuousActionSpace, actions: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Which actions are allowed, by value; NaN is not."""
+    if isinstance(space, ContinuousActionSpace):
+        are_allowed: NDArray[np.bool_] = (actions >= space.low[0]) & (actions <= space.high[0])
+    else:
+        are_allowed = (actions >= 0) & (actions < len(space))
+    return are_allowed
+
+
 def _array(given: object) -> NDArray[Any]:
-    """Anything as an array; what is none has a shape that nobody expects."""
+    """The argument as an array; ragged lists give one of a shape that no check accepts."""
     try:
         return np.asarray(given)
     except ValueError:  # lists of different lengths
@@ -269,12 +407,12 @@ def _array(given: object) -> NDArray[Any]:
 
 
 def _all_set(num_envs: int) -> NDArray[np.uint64]:
-    """The bits of a mask of all environments."""
+    """Words of a mask of all environments."""
     words = np.full((num_envs + 63) // 64, np.iinfo(np.uint64).max, np.uint64)
     words[-1] >>= np.uint64(-num_envs % 64)
     return words
 
 
 def _no_step(actions: NDArray[Any], address: int) -> int:
-    """Before the first step: no actions fit."""
+    """The `Step` before the first one: no actions fit."""
     return MISFIT

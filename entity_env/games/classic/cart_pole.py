@@ -1,9 +1,9 @@
-"""CartPole: many carts at once, each with a pole to be kept upright.
+"""CartPole: a batch of carts, each with a pole to be kept upright.
 
 Entities and features:
     CartPole: position (m), velocity (m/s), angle of the pole (rad, 0 = upright), angular_velocity.
 Actions:
-    Push: LEFT (0) or RIGHT (1), one choice an environment; with 10 N for 0.02 s.
+    Push: LEFT (0) or RIGHT (1), one choice per environment; with 10 N for 0.02 s.
 Reward:
     1 for every step, the one that ends the episode included.
 Ends when:
@@ -34,9 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.spaces import GlobalCategoricalActionSpace
-from entity_env.games.classic.backends import Backend
-from entity_env.games.classic.batch_env import ClassicEnv
-from entity_env.games.classic.dynamics import HALF, Rules, State
+from entity_env.games.classic.batch_env import HALF, Backend, ClassicEnv, State
 
 GRAVITY: Final = 9.8
 CART_MASS: Final = 1.0
@@ -50,63 +48,41 @@ MAX_ANGLE: Final = 12 * 2 * pi / 360
 START_SCALE: Final = 0.05 / HALF
 
 
-def start(draws: NDArray[np.float32]) -> State:
-    """States in which episodes begin."""
-    return draws * np.float32(START_SCALE)
-
-
-def advance(
-    state: State, pushes: NDArray[np.generic]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """One step, in place."""
-    position, velocity, angle, spin = state
-    sin, cos = np.sin(angle), np.cos(angle)
-    force = np.where(pushes == 1, np.float32(FORCE), np.float32(-FORCE))
-    pull = (force + POLE_MASS * HALF_LENGTH * spin**2 * sin) / TOTAL_MASS
-    inertia = HALF_LENGTH * (4 / 3 - POLE_MASS * cos**2 / TOTAL_MASS)
-    spin_dot = (GRAVITY * sin - cos * pull) / inertia
-    velocity_dot = pull - POLE_MASS * HALF_LENGTH * spin_dot * cos / TOTAL_MASS
-    position += STEP_S * velocity
-    velocity += STEP_S * velocity_dot
-    angle += STEP_S * spin
-    spin += STEP_S * spin_dot
-    rewards = np.ones(len(position), np.float32)
-    return rewards, (np.abs(position) > MAX_POSITION) | (np.abs(angle) > MAX_ANGLE)
-
-
-def observe(state: State) -> NDArray[np.float32]:
-    """The state itself, a row an environment."""
-    return state.T
-
-
-RULES: Final = Rules(
-    name="CartPole",
-    features=("position", "velocity", "angle", "angular_velocity"),
-    action="Push",
-    space=GlobalCategoricalActionSpace(("LEFT", "RIGHT")),
-    state=("position", "velocity", "angle", "angular_velocity"),
-    low=(-MAX_POSITION, -np.inf, -MAX_ANGLE, -np.inf),
-    high=(MAX_POSITION, np.inf, MAX_ANGLE, np.inf),
-    start=start,
-    advance=advance,
-    observe=observe,
-)
-
-
 class CartPole(ClassicEnv):
-    """Keeps `num_envs` carts, each with a pole on it; this module's head describes the game.
+    """A batch of carts with poles, as the module docstring says; arguments as for `ClassicEnv`."""
 
-    Args:
-        num_envs: how many, at least 1.
-        max_episode_steps: steps after which an episode is cut.
-        backend: what steps them; see `Backend`.
-
-    Raises:
-        UsageError: a number or backend that makes no sense.
-        MissingExtraError: the backend "numba" without numba.
-    """
+    name = "CartPole"
+    kernel = "cart_pole"
+    features = ("position", "velocity", "angle", "angular_velocity")
+    action = "Push"
+    space = GlobalCategoricalActionSpace(("LEFT", "RIGHT"))
+    state_names = features
+    state_low = (-MAX_POSITION, -np.inf, -MAX_ANGLE, -np.inf)
+    state_high = (MAX_POSITION, np.inf, MAX_ANGLE, np.inf)
 
     def __init__(
         self, num_envs: int, max_episode_steps: int = 500, *, backend: Backend = "auto"
     ) -> None:
-        super().__init__(RULES, num_envs, max_episode_steps, backend)
+        super().__init__(num_envs, max_episode_steps, backend)
+
+    @staticmethod
+    def initial_states(draws: NDArray[np.float32]) -> State:
+        return draws * np.float32(START_SCALE)
+
+    @staticmethod
+    def advance(
+        state: State, actions: NDArray[np.generic]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        position, velocity, angle, spin = state
+        sin, cos = np.sin(angle), np.cos(angle)
+        force = np.where(actions == 1, np.float32(FORCE), np.float32(-FORCE))
+        pull = (force + POLE_MASS * HALF_LENGTH * spin**2 * sin) / TOTAL_MASS
+        inertia = HALF_LENGTH * (4 / 3 - POLE_MASS * cos**2 / TOTAL_MASS)
+        spin_dot = (GRAVITY * sin - cos * pull) / inertia
+        velocity_dot = pull - POLE_MASS * HALF_LENGTH * spin_dot * cos / TOTAL_MASS
+        position += STEP_S * velocity
+        velocity += STEP_S * velocity_dot
+        angle += STEP_S * spin
+        spin += STEP_S * spin_dot
+        rewards = np.ones(len(position), np.float32)
+        return rewards, (np.abs(position) > MAX_POSITION) | (np.abs(angle) > MAX_ANGLE)

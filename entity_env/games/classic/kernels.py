@@ -1,32 +1,48 @@
-"""What the compiled games share: sine and cosine, actions, the ends of episodes, draws.
+"""Steps and resets of the classic games as numba kernels, and the functions that they share.
 
-`plain.py` is the reference: the tests compare. Sines and cosines are polynomials after a range
-reduction, since loops that call a library cannot be vectorized.
+`step_*` is a `Step` and `reset_*` a `Reset` of `batch_env`; the numpy physics of the games' modules
+are the reference. Sines and cosines are polynomials after a range reduction, since loops that call
+a library cannot be vectorized.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core import seeding
-from entity_env.core.numba_utils import FAST_MATH, carray, compiled, count_bits, pointer
-from entity_env.games.classic.dynamics import HALF
+from entity_env.core.numba_utils import (
+    FAST_MATH,
+    carray,
+    compiled,
+    count_bits,
+    pointer,
+    splitmix64,
+    trailing_zeros,
+)
+from entity_env.games.classic import cart_pole as cart, mountain_car as car, pendulum
+from entity_env.games.classic.batch_env import HALF
 from entity_env.games.classic.state_table import (
     CLOCK,
     DEADLINES,
     ENDED,
     LANES,
     MAX_STEPS,
+    MOVES,
     NEXT_DEADLINE,
     NUM_ENVS,
     NUM_HEADERS,
+    REWARDS,
+    STATE,
+    STREAMS,
     TERMINALS,
     TRUNCATIONS,
     WIDTH,
 )
+from entity_env.vec.batch_env.batch_env import MISFIT
 from entity_env.vec.batch_env.reset_mask_kernel import pack_words
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -36,11 +52,11 @@ Longs: TypeAlias = NDArray[np.int64]
 Choices: TypeAlias = NDArray[np.uint8] | NDArray[np.uint64]
 
 f32, u64, i64 = np.float32, np.uint64, np.int64
-_ZERO, _HALF = f32(0.0), f32(0.5)
+_ZERO, _HALF, _ONE, _THREE = f32(0.0), f32(0.5), f32(1.0), f32(3.0)
 _NEVER = np.iinfo(np.int64).max
 
-PI_HIGH = f32(np.pi)
-PI_LOW = f32(np.pi - float(f32(np.pi)))
+_PI_HIGH = f32(np.pi)
+_PI_LOW = f32(np.pi - float(f32(np.pi)))
 _PER_PI = f32(1 / np.pi)
 # The polynomial of degree 9 whose largest error on [-pi/2, pi/2] is smallest, 5e-9 (fitted by
 # reweighted least squares); in float32 its value is off by 1e-7 at most.
@@ -67,7 +83,7 @@ def cosine(x: np.float32) -> np.float32:
     """
     turns = np.rint(x * _PER_PI - _HALF)
     middle = turns + _HALF
-    wave = _half_wave((x - middle * PI_HIGH) - middle * PI_LOW)
+    wave = _half_wave((x - middle * _PI_HIGH) - middle * _PI_LOW)
     return wave if np.int32(turns) & 1 else -wave
 
 
@@ -75,33 +91,78 @@ def cosine(x: np.float32) -> np.float32:
 def sine_within_pi(x: np.float32) -> np.float32:
     """The sine of an angle from -pi to pi, off by 2e-7 at most: folded at a quarter turn."""
     size = abs(x)
-    wave = _half_wave(min(size, (PI_HIGH - size) + PI_LOW))
+    wave = _half_wave(min(size, (_PI_HIGH - size) + _PI_LOW))
     return wave if x >= _ZERO else -wave
 
 
 @compiled(FAST_MATH)
 def cosine_within_pi(x: np.float32) -> np.float32:
     """The cosine of an angle from -pi to pi, off by 2e-7 at most."""
-    return _half_wave((_HALF * PI_HIGH - abs(x)) + _HALF * PI_LOW)
+    return _half_wave((_HALF * _PI_HIGH - abs(x)) + _HALF * _PI_LOW)
 
 
 @compiled(inline=True)
-def lanes(num_envs: int) -> int:
-    """How many environments loops run over; see `LANES`."""
-    return (num_envs + LANES - 1) // LANES * LANES
+def _header(memory: int) -> Longs:
+    """The header of the memory at an address."""
+    header: Longs = carray(pointer(memory), NUM_HEADERS, i64)
+    return header
 
 
 @compiled(inline=True)
-def fits(actions: NDArray[np.generic], num_envs: int) -> bool:
-    """Whether there is one action an environment, one after another in memory."""
-    return actions.shape[0] == num_envs and (
-        num_envs == 1 or actions.strides[0] == actions.itemsize
+def _row(memory: int, number: np.int64) -> int:
+    """The address of a row."""
+    return int(memory + number * _header(memory)[WIDTH] * 4)
+
+
+@compiled(inline=True)
+def _floats(memory: int, number: np.int64) -> Floats:
+    """A row as float32."""
+    row: Floats = carray(pointer(_row(memory, number)), _header(memory)[WIDTH], f32)
+    return row
+
+
+@compiled(inline=True)
+def _longs(memory: int, number: np.int64) -> Longs:
+    """Two rows as int64."""
+    row: Longs = carray(pointer(_row(memory, number)), _header(memory)[WIDTH], i64)
+    return row
+
+
+@compiled(inline=True)
+def _words(memory: int, number: np.int64) -> Words:
+    """Two rows as uint64."""
+    row: Words = carray(pointer(_row(memory, number)), _header(memory)[WIDTH], u64)
+    return row
+
+
+@compiled(inline=True)
+def _flags(memory: int, number: np.int64) -> Bytes:
+    """A row as uint8, for flags or choices: four times as many as there are environments."""
+    row: Bytes = carray(pointer(_row(memory, number)), _header(memory)[WIDTH] * 4, np.uint8)
+    return row
+
+
+@compiled(inline=True)
+def _lanes(memory: int) -> int:
+    """The number of environments that loops run over; see `LANES`."""
+    return int((_header(memory)[NUM_ENVS] + LANES - 1) // LANES * LANES)
+
+
+@compiled(inline=True)
+def _fits(actions: NDArray[np.generic], memory: int) -> bool:
+    """Whether there is one action per environment, contiguous."""
+    return bool(
+        actions.shape[0] == _header(memory)[NUM_ENVS]
+        and (actions.shape[0] == 1 or actions.strides[0] == actions.itemsize)
     )
 
 
 @compiled()
-def take_choices(actions: Choices, num_choices: int, moves: Bytes) -> bool:
-    """Copies choices, which have no sign; whether all are in range."""
+def _take_choices(actions: Choices, num_choices: int, memory: int) -> bool:
+    """Copies unsigned choices into the table; whether all are in range."""
+    if not _fits(actions, memory):
+        return False
+    moves = _flags(memory, MOVES)
     largest = actions[0]
     for i in range(actions.shape[0]):
         largest = max(largest, actions[i])
@@ -110,8 +171,11 @@ def take_choices(actions: Choices, num_choices: int, moves: Bytes) -> bool:
 
 
 @compiled()
-def take_torques(actions: Floats, limit: np.float32, moves: Floats) -> bool:
-    """Copies torques; whether all are in range, which NaN is not."""
+def _take_torques(actions: Floats, limit: np.float32, memory: int) -> bool:
+    """Copies torques into the table; whether all are in range, which NaN is not."""
+    if not _fits(actions, memory):
+        return False
+    moves = _floats(memory, MOVES)
     are_valid = True
     for i in range(actions.shape[0]):
         action = actions[i]
@@ -121,72 +185,31 @@ def take_torques(actions: Floats, limit: np.float32, moves: Floats) -> bool:
 
 
 @compiled(inline=True)
-def header_of(memory: int) -> Longs:
-    """The header of the memory at an address."""
-    header: Longs = carray(pointer(memory), NUM_HEADERS, i64)
-    return header
-
-
-@compiled(inline=True)
-def _row(memory: int, number: np.int64) -> int:
-    """The address of a row."""
-    return int(memory + number * header_of(memory)[WIDTH] * 4)
-
-
-@compiled(inline=True)
-def floats(memory: int, number: np.int64) -> Floats:
-    """A row as it is."""
-    row: Floats = carray(pointer(_row(memory, number)), header_of(memory)[WIDTH], f32)
-    return row
-
-
-@compiled(inline=True)
-def longs(memory: int, number: np.int64) -> Longs:
-    """Two rows as wide numbers."""
-    row: Longs = carray(pointer(_row(memory, number)), header_of(memory)[WIDTH], i64)
-    return row
-
-
-@compiled(inline=True)
-def words(memory: int, number: np.int64) -> Words:
-    """Two rows as words."""
-    row: Words = carray(pointer(_row(memory, number)), header_of(memory)[WIDTH], u64)
-    return row
-
-
-@compiled(inline=True)
-def flags(memory: int, number: np.int64) -> Bytes:
-    """A row as flags or choices: four times as many as there are environments."""
-    row: Bytes = carray(pointer(_row(memory, number)), header_of(memory)[WIDTH] * 4, np.uint8)
-    return row
-
-
-@compiled(inline=True)
-def finish(memory: int) -> int:
-    """Cuts episodes, and packs and counts those that have ended."""
-    header = header_of(memory)
+def _finish_step(memory: int) -> int:
+    """Truncates episodes; packs the flags and counts the environments that have ended."""
+    header = _header(memory)
     num_envs = header[NUM_ENVS]
-    terminals, truncations = flags(memory, TERMINALS), flags(memory, TRUNCATIONS)
-    for i in range(num_envs, lanes(num_envs)):
+    terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
+    for i in range(num_envs, _lanes(memory)):
         terminals[i] = 0
     header[CLOCK] += 1
     if header[CLOCK] < header[NEXT_DEADLINE]:
         for i in range(num_envs):
             truncations[i] = 0
     else:
-        deadlines = longs(memory, DEADLINES)
-        header[NEXT_DEADLINE] = _cut(num_envs, header[CLOCK], deadlines, truncations)
+        deadlines = _longs(memory, DEADLINES)
+        header[NEXT_DEADLINE] = _truncate(num_envs, header[CLOCK], deadlines, truncations)
     return pack_words(
         (num_envs + 63) // 64,
-        words(memory, TERMINALS),
-        words(memory, TRUNCATIONS),
-        words(memory, ENDED),
+        _words(memory, TERMINALS),
+        _words(memory, TRUNCATIONS),
+        _words(memory, ENDED),
     )
 
 
 @compiled()
-def _cut(num: int, clock: int, deadlines: Longs, truncations: Bytes) -> int:
-    """Cuts the episodes whose time is up; the next deadline of the others."""
+def _truncate(num: int, clock: int, deadlines: Longs, truncations: Bytes) -> int:
+    """Truncates the episodes whose deadline has come; returns the next one of the others."""
     next_deadline = _NEVER
     for i in range(num):
         truncations[i] = deadlines[i] <= clock
@@ -195,44 +218,260 @@ def _cut(num: int, clock: int, deadlines: Longs, truncations: Bytes) -> int:
     return next_deadline
 
 
-GAMMA = u64(seeding.GAMMA)
+_GAMMA = u64(seeding.GAMMA)
 _SIGN = np.int32(HALF)
 _LOW_BITS = u64(2 * HALF - 1)
 
 
 @compiled()
-def high_draw(word: np.uint64) -> np.float32:
-    """The first draw of a word; see `start_draws`."""
+def _high_draw(word: np.uint64) -> np.float32:
     return f32(np.int32(word >> u64(40)) - _SIGN)
 
 
 @compiled()
-def low_draw(word: np.uint64) -> np.float32:
-    """The second draw of a word."""
+def _low_draw(word: np.uint64) -> np.float32:
     return f32(np.int32((word >> u64(8)) & _LOW_BITS) - _SIGN)
 
 
 @compiled(inline=True)
-def num_words(chosen: Words, memory: int) -> int:
-    """How many words of a mask to read: no mask reaches beyond the memory."""
-    return int(min(chosen.shape[0], (header_of(memory)[NUM_ENVS] + 63) // 64))
+def _draws(streams: Words, i: np.int64) -> tuple[np.float32, np.float32, np.float32, np.float32]:
+    """Advances the stream of an environment; the four draws of `start_draws`."""
+    first = streams[i] + _GAMMA
+    second = first + _GAMMA
+    streams[i] = second
+    first, second = splitmix64(first), splitmix64(second)
+    return _high_draw(first), _low_draw(first), _high_draw(second), _low_draw(second)
+
+
+@compiled(inline=True)
+def _num_words(chosen: Words, memory: int) -> int:
+    """The number of words of a mask to read: never more than the table has."""
+    return int(min(chosen.shape[0], (_header(memory)[NUM_ENVS] + 63) // 64))
 
 
 @compiled()
-def still_ended(chosen: Words, memory: int) -> int:
-    """Takes reset environments out of those that have ended; counts the rest."""
-    ended = words(memory, ENDED)
+def _still_ended(chosen: Words, memory: int) -> int:
+    """Removes the reset environments from those that have ended; counts the others."""
+    ended = _words(memory, ENDED)
     count = i64(0)
-    for j in range(num_words(chosen, memory)):
+    for j in range(_num_words(chosen, memory)):
         ended[j] &= ~chosen[j]
         count += count_bits(ended[j])
     return int(count)
 
 
 @compiled(inline=True)
-def next_deadline(memory: int) -> int:
-    """When episodes that begin now are cut."""
-    header = header_of(memory)
+def _new_deadline(memory: int) -> int:
+    """The deadline of episodes that begin now."""
+    header = _header(memory)
     deadline = header[CLOCK] + header[MAX_STEPS]
     header[NEXT_DEADLINE] = min(header[NEXT_DEADLINE], deadline)
     return int(deadline)
+
+
+_PUSH = f32(cart.FORCE / cart.TOTAL_MASS)
+_POLE = f32(cart.POLE_MASS * cart.HALF_LENGTH / cart.TOTAL_MASS)
+_GRAVITY = f32(cart.GRAVITY)
+_LEVER = f32(cart.HALF_LENGTH * 4 / 3)
+_LEVER_LESS = f32(cart.HALF_LENGTH * cart.POLE_MASS / cart.TOTAL_MASS)
+_TAU = f32(cart.STEP_S)
+_MAX_X, _MAX_THETA = f32(cart.MAX_POSITION), f32(cart.MAX_ANGLE)
+_CART_START = f32(cart.START_SCALE)
+_SIXTH, _120TH, _24TH, _720TH = (f32(1 / n) for n in (6, 120, 24, 720))
+
+
+@compiled(FAST_MATH)
+def _move_carts(memory: int) -> None:
+    """`CartPole.advance` and `observe`.
+
+    Before a step no pole leans more than 12 degrees, else its episode has ended: there the first
+    terms of the series are off by 4e-9, and no range reduction is needed.
+    """
+    moves, rewards, terminals = (
+        _flags(memory, MOVES),
+        _floats(memory, REWARDS),
+        _flags(memory, TERMINALS),
+    )
+    x, x_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
+    theta, theta_dot = _floats(memory, STATE + 2), _floats(memory, STATE + 3)
+    observations = _floats(memory, STATE + 4)
+    for i in range(_lanes(memory)):
+        angle, speed, spin = theta[i], x_dot[i], theta_dot[i]
+        square = angle * angle
+        sin = angle - angle * square * (_SIXTH - square * _120TH)
+        cos = _ONE - square * (_HALF - square * (_24TH - square * _720TH))
+        push = _PUSH if moves[i] else -_PUSH
+        pull = push + _POLE * spin * spin * sin
+        spin_dot = (_GRAVITY * sin - cos * pull) / (_LEVER - _LEVER_LESS * cos * cos)
+        speed_dot = pull - _POLE * spin_dot * cos
+        new_x, new_theta = x[i] + _TAU * speed, angle + _TAU * spin
+        new_speed, new_spin = speed + _TAU * speed_dot, spin + _TAU * spin_dot
+        x[i], x_dot[i], theta[i], theta_dot[i] = new_x, new_speed, new_theta, new_spin
+        observations[4 * i] = new_x
+        observations[4 * i + 1] = new_speed
+        observations[4 * i + 2] = new_theta
+        observations[4 * i + 3] = new_spin
+        rewards[i] = _ONE
+        terminals[i] = (abs(new_x) > _MAX_X) | (abs(new_theta) > _MAX_THETA)
+
+
+@compiled()
+def step_cart_pole(actions: Choices, memory: int) -> int:
+    """`Step` of the game; see `batch_env`."""
+    if not _take_choices(actions, 2, memory):
+        return MISFIT
+    _move_carts(memory)
+    return _finish_step(memory)
+
+
+@compiled()
+def reset_cart_pole(chosen: Words, memory: int) -> int:
+    """`Reset` of the game; see `batch_env`."""
+    streams, deadlines, deadline = (
+        _words(memory, STREAMS),
+        _longs(memory, DEADLINES),
+        _new_deadline(memory),
+    )
+    terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
+    x, x_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
+    theta, theta_dot = _floats(memory, STATE + 2), _floats(memory, STATE + 3)
+    observations = _floats(memory, STATE + 4)
+    for j in range(_num_words(chosen, memory)):
+        word = chosen[j]
+        while word:
+            i = 64 * j + i64(trailing_zeros(word))
+            word &= word - u64(1)
+            first, second, third, fourth = _draws(streams, i)
+            x[i] = observations[4 * i] = first * _CART_START
+            x_dot[i] = observations[4 * i + 1] = second * _CART_START
+            theta[i] = observations[4 * i + 2] = third * _CART_START
+            theta_dot[i] = observations[4 * i + 3] = fourth * _CART_START
+            deadlines[i], terminals[i], truncations[i] = deadline, 0, 0
+    return _still_ended(chosen, memory)
+
+
+_ENGINE, _SLOPE = f32(car.FORCE), f32(car.GRAVITY)
+_MIN_X, _RIGHT_END, _GOAL = f32(car.MIN_POSITION), f32(car.MAX_POSITION), f32(car.GOAL)
+_MAX_SPEED = f32(car.MAX_SPEED)
+_CAR_START, _CAR_MIDDLE = f32(car.START_SCALE), f32(car.START_MIDDLE)
+
+
+@compiled(FAST_MATH)
+def _move_cars(memory: int) -> None:
+    """`MountainCar.advance` and `observe`."""
+    moves, rewards, terminals = (
+        _flags(memory, MOVES),
+        _floats(memory, REWARDS),
+        _flags(memory, TERMINALS),
+    )
+    x, velocity = _floats(memory, STATE), _floats(memory, STATE + 1)
+    observations = _floats(memory, STATE + 2)
+    for i in range(_lanes(memory)):
+        speed = velocity[i] + (f32(moves[i]) - _ONE) * _ENGINE - cosine(_THREE * x[i]) * _SLOPE
+        speed = min(max(speed, -_MAX_SPEED), _MAX_SPEED)
+        place = min(max(x[i] + speed, _MIN_X), _RIGHT_END)
+        speed = _ZERO if (place == _MIN_X) & (speed < _ZERO) else speed
+        x[i], velocity[i] = place, speed
+        observations[2 * i] = place
+        observations[2 * i + 1] = speed
+        rewards[i] = -_ONE
+        terminals[i] = (place >= _GOAL) & (speed >= _ZERO)
+
+
+@compiled()
+def step_mountain_car(actions: Choices, memory: int) -> int:
+    """`Step` of the game; see `batch_env`."""
+    if not _take_choices(actions, 3, memory):
+        return MISFIT
+    _move_cars(memory)
+    return _finish_step(memory)
+
+
+@compiled()
+def reset_mountain_car(chosen: Words, memory: int) -> int:
+    """`Reset` of the game; see `batch_env`."""
+    streams, deadlines, deadline = (
+        _words(memory, STREAMS),
+        _longs(memory, DEADLINES),
+        _new_deadline(memory),
+    )
+    terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
+    x, velocity = _floats(memory, STATE), _floats(memory, STATE + 1)
+    observations = _floats(memory, STATE + 2)
+    for j in range(_num_words(chosen, memory)):
+        word = chosen[j]
+        while word:
+            i = 64 * j + i64(trailing_zeros(word))
+            word &= word - u64(1)
+            x[i] = observations[2 * i] = _CAR_MIDDLE + _draws(streams, i)[0] * _CAR_START
+            velocity[i] = observations[2 * i + 1] = _ZERO
+            deadlines[i], terminals[i], truncations[i] = deadline, 0, 0
+    return _still_ended(chosen, memory)
+
+
+_TORQUE = f32(pendulum.MAX_TORQUE)
+_FALL = f32(pendulum.FALL * pendulum.STEP_S)
+_TWIST = f32(pendulum.TWIST * pendulum.STEP_S)
+_DT, _MAX_SPIN = f32(pendulum.STEP_S), f32(pendulum.MAX_SPEED)
+_SPIN_COST, _TORQUE_COST = f32(pendulum.SPEED_COST), f32(pendulum.TORQUE_COST)
+_ANGLE_START, _SPIN_START = f32(pendulum.ANGLE_SCALE), f32(pendulum.SPEED_SCALE)
+_TURN_HIGH, _TURN_LOW = f32(2) * _PI_HIGH, f32(2) * _PI_LOW
+
+
+@compiled(FAST_MATH)
+def _move_pendulums(memory: int) -> None:
+    """`Pendulum.advance` and `observe`; a step turns by 0.4 at most, so crosses pi at most once."""
+    torques, rewards, observations = (
+        _floats(memory, MOVES),
+        _floats(memory, REWARDS),
+        _floats(memory, STATE + 2),
+    )
+    theta, theta_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
+    for i in range(_lanes(memory)):
+        angle, spin, torque = theta[i], theta_dot[i], torques[i]
+        cost = angle * angle + _SPIN_COST * spin * spin + _TORQUE_COST * torque * torque
+        spin = spin + (_FALL * sine_within_pi(angle) + _TWIST * torque)
+        spin = min(max(spin, -_MAX_SPIN), _MAX_SPIN)
+        angle = angle + spin * _DT
+        turns = _ONE if angle > _PI_HIGH else (-_ONE if angle < -_PI_HIGH else _ZERO)
+        angle = (angle - turns * _TURN_HIGH) - turns * _TURN_LOW
+        theta[i], theta_dot[i] = angle, spin
+        observations[3 * i] = cosine_within_pi(angle)
+        observations[3 * i + 1] = sine_within_pi(angle)
+        observations[3 * i + 2] = spin
+        rewards[i] = -cost
+
+
+@compiled()
+def step_pendulum(actions: Floats, memory: int) -> int:
+    """`Step` of the game; see `batch_env`."""
+    if not _take_torques(actions, _TORQUE, memory):
+        return MISFIT
+    _flags(memory, TERMINALS)[: _header(memory)[NUM_ENVS]] = 0
+    _move_pendulums(memory)
+    return _finish_step(memory)
+
+
+@compiled()
+def reset_pendulum(chosen: Words, memory: int) -> int:
+    """`Reset` of the game; see `batch_env`."""
+    streams, deadlines, deadline = (
+        _words(memory, STREAMS),
+        _longs(memory, DEADLINES),
+        _new_deadline(memory),
+    )
+    terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
+    theta, theta_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
+    observations = _floats(memory, STATE + 2)
+    for j in range(_num_words(chosen, memory)):
+        word = chosen[j]
+        while word:
+            i = 64 * j + i64(trailing_zeros(word))
+            word &= word - u64(1)
+            first, second, _, _ = _draws(streams, i)
+            theta[i], theta_dot[i] = first * _ANGLE_START, second * _SPIN_START
+            observations[3 * i] = math.cos(np.float64(theta[i]))
+            observations[3 * i + 1] = math.sin(np.float64(theta[i]))
+            observations[3 * i + 2] = theta_dot[i]
+            deadlines[i], terminals[i], truncations[i] = deadline, 0, 0
+    return _still_ended(chosen, memory)

@@ -1,9 +1,9 @@
-"""MountainCar: many cars at once, each in a valley, too weak to drive straight up.
+"""MountainCar: a batch of cars, each in a valley and too weak to drive straight up.
 
 Entities and features:
     MountainCar: position, from -1.2 to 0.6; velocity, from -0.07 to 0.07, a step.
 Actions:
-    Push: LEFT (0), NONE (1) or RIGHT (2), one choice an environment.
+    Push: LEFT (0), NONE (1) or RIGHT (2), one choice per environment.
 Reward:
     -1 for every step, the one that ends the episode included.
 Ends when:
@@ -31,9 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.spaces import GlobalCategoricalActionSpace
-from entity_env.games.classic.backends import Backend
-from entity_env.games.classic.batch_env import ClassicEnv
-from entity_env.games.classic.dynamics import HALF, Rules, State
+from entity_env.games.classic.batch_env import HALF, Backend, ClassicEnv, State
 
 FORCE: Final = 0.001
 GRAVITY: Final = 0.0025
@@ -45,60 +43,38 @@ START_MIDDLE: Final = -0.5
 START_SCALE: Final = 0.1 / HALF
 
 
-def start(draws: NDArray[np.float32]) -> State:
-    """States in which episodes begin."""
-    positions = np.float32(START_MIDDLE) + draws[0] * np.float32(START_SCALE)
-    return np.stack([positions, np.zeros_like(positions)])
-
-
-def advance(
-    state: State, pushes: NDArray[np.generic]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """One step, in place."""
-    position, velocity = state
-    engine = (pushes.astype(np.float32) - 1) * FORCE
-    velocity += engine - np.cos(3 * position) * GRAVITY
-    np.clip(velocity, np.float32(-MAX_SPEED), np.float32(MAX_SPEED), out=velocity)
-    position += velocity
-    np.clip(position, np.float32(MIN_POSITION), np.float32(MAX_POSITION), out=position)
-    velocity[(position == np.float32(MIN_POSITION)) & (velocity < 0)] = 0
-    rewards = np.full(len(position), -1, np.float32)
-    return rewards, (position >= np.float32(GOAL)) & (velocity >= 0)
-
-
-def observe(state: State) -> NDArray[np.float32]:
-    """The state itself, a row an environment."""
-    return state.T
-
-
-RULES: Final = Rules(
-    name="MountainCar",
-    features=("position", "velocity"),
-    action="Push",
-    space=GlobalCategoricalActionSpace(("LEFT", "NONE", "RIGHT")),
-    state=("position", "velocity"),
-    low=(MIN_POSITION, -MAX_SPEED),
-    high=(MAX_POSITION, MAX_SPEED),
-    start=start,
-    advance=advance,
-    observe=observe,
-)
-
-
 class MountainCar(ClassicEnv):
-    """Keeps `num_envs` cars, each in a valley of its own; this module's head describes the game.
+    """A batch of cars in valleys, as the module docstring says; arguments as for `ClassicEnv`."""
 
-    Args:
-        num_envs: how many, at least 1.
-        max_episode_steps: steps after which an episode is cut.
-        backend: what steps them; see `Backend`.
-
-    Raises:
-        UsageError: a number or backend that makes no sense.
-        MissingExtraError: the backend "numba" without numba.
-    """
+    name = "MountainCar"
+    kernel = "mountain_car"
+    features = ("position", "velocity")
+    action = "Push"
+    space = GlobalCategoricalActionSpace(("LEFT", "NONE", "RIGHT"))
+    state_names = features
+    state_low = (MIN_POSITION, -MAX_SPEED)
+    state_high = (MAX_POSITION, MAX_SPEED)
 
     def __init__(
         self, num_envs: int, max_episode_steps: int = 200, *, backend: Backend = "auto"
     ) -> None:
-        super().__init__(RULES, num_envs, max_episode_steps, backend)
+        super().__init__(num_envs, max_episode_steps, backend)
+
+    @staticmethod
+    def initial_states(draws: NDArray[np.float32]) -> State:
+        positions = np.float32(START_MIDDLE) + draws[0] * np.float32(START_SCALE)
+        return np.stack([positions, np.zeros_like(positions)])
+
+    @staticmethod
+    def advance(
+        state: State, actions: NDArray[np.generic]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        position, velocity = state
+        engine = (actions.astype(np.float32) - 1) * FORCE
+        velocity += engine - np.cos(3 * position) * GRAVITY
+        np.clip(velocity, np.float32(-MAX_SPEED), np.float32(MAX_SPEED), out=velocity)
+        position += velocity
+        np.clip(position, np.float32(MIN_POSITION), np.float32(MAX_POSITION), out=position)
+        velocity[(position == np.float32(MIN_POSITION)) & (velocity < 0)] = 0
+        rewards = np.full(len(position), -1, np.float32)
+        return rewards, (position >= np.float32(GOAL)) & (velocity >= 0)

@@ -1,9 +1,9 @@
-"""Pendulum: many pendulums at once, each to be swung up and held upright by a torque.
+"""Pendulum: a batch of pendulums, each to be swung up and held upright by a torque.
 
 Entities and features:
     Pendulum: cos and sin of its angle (0 = upright), angular_velocity, from -8 to 8 rad/s.
 Actions:
-    Torque: a number from -2 to 2 (N m) an environment. What is outside is refused: clip it first.
+    Torque: a number from -2 to 2 (N m) per environment; others are refused, so clip them first.
 Reward:
     minus the cost of the state before the step and of the torque:
     `angle**2 + 0.1 * angular_velocity**2 + 0.001 * torque**2`, the angle from -pi to pi.
@@ -34,9 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.spaces import ContinuousActionSpace
-from entity_env.games.classic.backends import Backend
-from entity_env.games.classic.batch_env import ClassicEnv
-from entity_env.games.classic.dynamics import HALF, Rules, State
+from entity_env.games.classic.batch_env import HALF, Backend, ClassicEnv, State
 
 GRAVITY: Final = 10.0
 MASS: Final = 1.0
@@ -54,59 +52,41 @@ ANGLE_SCALE: Final = pi / HALF
 SPEED_SCALE: Final = 1 / HALF
 
 
-def start(draws: NDArray[np.float32]) -> State:
-    """States in which episodes begin."""
-    return np.stack([draws[0] * np.float32(ANGLE_SCALE), draws[1] * np.float32(SPEED_SCALE)])
-
-
-def advance(
-    state: State, torques: NDArray[np.generic]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """One step, in place."""
-    angle, spin = state
-    torque = torques.astype(np.float32)
-    cost = angle**2 + SPEED_COST * spin**2 + TORQUE_COST * torque**2
-    spin += (FALL * np.sin(angle) + TWIST * torque) * STEP_S
-    np.clip(spin, -MAX_SPEED, MAX_SPEED, out=spin)
-    angle += spin * STEP_S
-    angle -= 2 * pi * np.round(angle / (2 * pi))
-    return -cost, np.zeros(len(angle), np.bool_)
-
-
-def observe(state: State) -> NDArray[np.float32]:
-    """Cosine, sine and angular velocity, a row an environment."""
-    angle = state[0].astype(np.float64)
-    return np.stack([np.cos(angle), np.sin(angle), state[1]], axis=1).astype(np.float32)
-
-
-RULES: Final = Rules(
-    name="Pendulum",
-    features=("cos", "sin", "angular_velocity"),
-    action="Torque",
-    space=ContinuousActionSpace(low=[-MAX_TORQUE], high=[MAX_TORQUE], labels=["torque"]),
-    state=("angle", "angular_velocity"),
-    low=(-pi, -MAX_SPEED),
-    high=(pi, MAX_SPEED),
-    start=start,
-    advance=advance,
-    observe=observe,
-)
-
-
 class Pendulum(ClassicEnv):
-    """Keeps `num_envs` pendulums; this module's head describes the game.
+    """A batch of pendulums, as the module docstring says; arguments as for `ClassicEnv`."""
 
-    Args:
-        num_envs: how many, at least 1.
-        max_episode_steps: steps after which an episode is cut.
-        backend: what steps them; see `Backend`.
-
-    Raises:
-        UsageError: a number or backend that makes no sense.
-        MissingExtraError: the backend "numba" without numba.
-    """
+    name = "Pendulum"
+    kernel = "pendulum"
+    features = ("cos", "sin", "angular_velocity")
+    action = "Torque"
+    space = ContinuousActionSpace(low=[-MAX_TORQUE], high=[MAX_TORQUE], labels=["torque"])
+    state_names = ("angle", "angular_velocity")
+    state_low = (-pi, -MAX_SPEED)
+    state_high = (pi, MAX_SPEED)
 
     def __init__(
         self, num_envs: int, max_episode_steps: int = 200, *, backend: Backend = "auto"
     ) -> None:
-        super().__init__(RULES, num_envs, max_episode_steps, backend)
+        super().__init__(num_envs, max_episode_steps, backend)
+
+    @staticmethod
+    def initial_states(draws: NDArray[np.float32]) -> State:
+        return np.stack([draws[0] * np.float32(ANGLE_SCALE), draws[1] * np.float32(SPEED_SCALE)])
+
+    @staticmethod
+    def advance(
+        state: State, actions: NDArray[np.generic]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        angle, spin = state
+        torque = actions.astype(np.float32)
+        cost = angle**2 + SPEED_COST * spin**2 + TORQUE_COST * torque**2
+        spin += (FALL * np.sin(angle) + TWIST * torque) * STEP_S
+        np.clip(spin, -MAX_SPEED, MAX_SPEED, out=spin)
+        angle += spin * STEP_S
+        angle -= 2 * pi * np.round(angle / (2 * pi))
+        return -cost, np.zeros(len(angle), np.bool_)
+
+    @staticmethod
+    def observe(state: State) -> NDArray[np.float32]:
+        angle = state[0].astype(np.float64)
+        return np.stack([np.cos(angle), np.sin(angle), state[1]], axis=1).astype(np.float32)

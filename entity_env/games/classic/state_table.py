@@ -1,8 +1,8 @@
-"""Memory: everything that a batch keeps, in one table, so that a compiled step takes one argument.
+"""StateTable: all arrays of a batch in one table, so that a compiled step takes one argument.
 
-Handing an array over to compiled code takes as long as several steps of one environment; so all
-arrays are rows of one float32 table, whose address is handed over. A row holds a number of each
-environment; this module says which. Wide numbers take two rows.
+Passing an array to compiled code takes as long as several steps of one environment; so all arrays
+are rows of one float32 table, whose address is passed. A row holds one number per environment;
+numbers of 64 bits take two rows.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Numbers of rows; numpy's rather than Python's, for each of which numba would compile anew.
+# Indices of rows; numpy integers, since numba would compile once more for each Python integer.
 HEADER: Final = np.int64(0)
-"""int64: what `CLOCK` and so on are the indices of, at the head of the row."""
+"""int64: the scalars that `CLOCK` and so on are the indices of."""
 ENDED: Final = np.int64(1)
-"""uint64: a bit an environment, 1 = its episode has ended and it was not reset since."""
+"""uint64: a bit per environment, 1 = its episode has ended and it was not reset since."""
 TERMINALS: Final = np.int64(2)
 """uint8; so are the truncations."""
 TRUNCATIONS: Final = np.int64(3)
@@ -24,46 +24,42 @@ MOVES: Final = np.int64(4)
 """The actions of the step, checked: uint8 for choices, float32 for torques."""
 REWARDS: Final = np.int64(5)
 STREAMS: Final = np.int64(6)
-"""uint64, two rows: SplitMix64 state of each environment; see `dynamics.start_draws`."""
+"""uint64, two rows: each environment's position in its random sequence; see `start_draws`."""
 DEADLINES: Final = np.int64(8)
-"""int64, two rows: the value of the clock at which each episode is cut."""
+"""int64, two rows: the value of the clock at which each episode is truncated."""
 STATE: Final = np.int64(10)
-"""The state, a row each number; then the observations, an environment after the other."""
+"""The state, a row per number; then the observations, environment after environment."""
 
 CLOCK, NUM_ENVS, MAX_STEPS, NEXT_DEADLINE, WIDTH = range(5)
-"""Steps so far; how many environments; length of an episode; no deadline is before this one; floats
-in a row."""
+"""Steps so far; number of environments; length of an episode; earliest deadline; floats a row."""
 
 NUM_HEADERS: Final = 5
 
 LANES: Final = 16
-"""Loops run over a multiple of this many environments, those past the last one idle: then all go
-through the vectorized part of a loop, and no rounding depends on an environment's place."""
+"""Loops run over a multiple of this many environments, those past the last one unused: all go
+through the vectorized part of a loop, and no rounding depends on an environment's index."""
 
 _CHUNK: Final = 64
 _PAD: Final = 16
-"""Floats between two rows, a cache line: rows that begin a power of two apart evict each other."""
+"""Floats between two rows, a cache line: rows a power of two apart would evict each other."""
 
 
-class Memory:
-    """Holds a batch, and shows each part of it as an array.
+class StateTable:
+    """The table of a batch, and each part of it as an array.
 
     Args:
-        num_envs: how many environments.
-        state_size: numbers of a state.
-        obs_size: numbers of an observation.
-        max_episode_steps: length of an episode.
+        num_envs, state_size, obs_size, max_episode_steps: of the batch.
         has_torques: actions are float32 rather than choices.
 
     Attributes:
         table: `(num_rows, width)` float32, all of it.
-        address: of the table, for compiled code.
+        address: address of the table, for compiled code.
         state: `(state_size, num_envs)` float32.
         observations: `(num_envs, obs_size)` float32.
         rewards: `(num_envs,)` float32.
         terminals: `(num_envs,)` uint8.
         truncations: `(num_envs,)` uint8.
-        ended: `(num_chunks,)` uint64, `terminals | truncations`, a bit each.
+        ended: `(num_chunks,)` uint64, `terminals | truncations` as bits.
         streams: `(num_envs,)` uint64.
         deadlines: `(num_envs,)` int64.
         header: int64.
@@ -102,7 +98,7 @@ class Memory:
 
 
 def _aligned_zeros(num_rows: int, width: int) -> NDArray[np.float32]:
-    """`(num_rows, width)` float32 zeros that begin at a cache line."""
+    """`(num_rows, width)` float32 zeros, aligned to a cache line."""
     line = 64
     block = np.zeros(num_rows * width * 4 + line, np.uint8)
     first = -block.ctypes.data % line

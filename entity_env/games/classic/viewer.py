@@ -1,4 +1,4 @@
-"""Pictures of the classic games, whose entities have a state rather than a place on a grid."""
+"""Terminal pictures of the classic games, whose entities have no position on a grid."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from entity_env.agents.human.describe import SeenEntity
 from entity_env.core.spaces import EntityName, ObsSpace
 
 Draw: TypeAlias = Callable[[Sequence[float], "Sheet"], None]
-"""Draws the features of an entity."""
+"""Draws the features of an entity on a sheet."""
 
 _ASPECT: Final = 2
-"""A character is twice as high as wide."""
+"""Height of a character over its width."""
 _ASCII: Final = str.maketrans("─▟█▙●◉⚑", "-[#]oOF")
 
 
 class Sheet:
-    """A rectangle of characters; what is drawn outside of it is not seen.
+    """A rectangle of characters; what is drawn outside of it is dropped.
 
     Args:
-        columns, rows: how many; row 0 is the lowest.
+        columns, rows: size; row 0 is the lowest.
     """
 
     def __init__(self, columns: int, rows: int) -> None:
@@ -32,7 +32,7 @@ class Sheet:
         self._cells = [[" "] * columns for _ in range(rows)]
 
     def put(self, column: float, row: float, characters: str) -> None:
-        """Writes characters, their middle at a column."""
+        """Writes characters, centred at a column."""
         first = round(column) - len(characters) // 2
         for i, character in enumerate(characters, first):
             if 0 <= i < self.columns and 0 <= round(row) < self.rows:
@@ -42,15 +42,15 @@ class Sheet:
         return "\n".join("".join(cells) for cells in reversed(self._cells))
 
 
-def picture_of(
+def draw_entity(
     entities: Iterable[SeenEntity], space: ObsSpace, *, ascii_only: bool = False
 ) -> Text | None:
-    """The first entity that there is a picture for; None when there is none.
+    """A picture of the first entity that there is one for, else None.
 
     Args:
-        entities: what is seen.
+        entities: the entities of an observation.
         space: names their features.
-        ascii_only: the terminal has no other characters.
+        ascii_only: use ASCII characters alone.
     """
     for entity in entities:
         features = space.entities.get(entity.type)
@@ -106,4 +106,4 @@ _PICTURES: Final[Mapping[tuple[EntityName, tuple[str, ...]], tuple[Draw, tuple[i
     ("MountainCar", ("position", "velocity")): (_draw_mountain_car, (33, 9)),
     ("Pendulum", ("cos", "sin", "angular_velocity")): (_draw_pendulum, (25, 13)),
 }
-"""How an entity of this type and these features is drawn, and on how many columns and rows."""
+"""How an entity of a type and features is drawn, and on how many columns and rows."""

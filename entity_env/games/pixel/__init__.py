@@ -1,6 +1,6 @@
-"""Games that are known by their screen alone. Importing this package does not import torch.
+"""Environments of machines with a screen, rewarded by its distance from a goal picture.
 
-Names that need torch or Warp are loaded when they are first used.
+Importing this package does not import torch: names that need torch or Warp are loaded at first use.
 """
 
 from __future__ import annotations

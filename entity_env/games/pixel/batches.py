@@ -1,70 +1,110 @@
-"""The games of this package as batches: worlds with goals of their own."""
+"""`PixelGoalEnv` for each game of this package, and for any ROM with or without a captured goal."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 
-from entity_env.games.pixel.checks import require_count
 from entity_env.games.pixel.env import PixelGoalEnv
+from entity_env.games.pixel.reward.capture import screen_of
+from entity_env.games.pixel.reward.goal_files import load_goal
 from entity_env.games.pixel.reward.reward import PIXEL_RANGE, Goal, RewardConfig
+from entity_env.games.pixel.worlds.checks import require_count
 from entity_env.games.pixel.worlds.grid_world import GridWorld
+from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
+from entity_env.games.pixel.worlds.world import World
 
-# A step on the way brings a screen nearer by about a sixtieth: more than a step costs, by far.
-ALPHA = 10.0
+# A step towards the goal reduces the distance by about a sixtieth: far more than a step costs.
+ALPHA: Final = 10.0
+_NEVER: Final = 2**31 - 1
 
 
-def grid(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> PixelGoalEnv:
-    """Return grids on which a figure goes from `S` to `F`.
+def grid_env(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> PixelGoalEnv:
+    """Grids on which a figure goes from `S` to `F`.
 
-    Every screen but the goal's own is equally far from it, so a screen must be the same to match.
-
-    Args:
-        num_envs: how many.
-        max_episode_steps: steps after which an episode is cut.
-        device: where torch computes.
-
-    Raises:
-        UsageError: a number is below 1.
+    All screens but the goal's are equally far from it, so only the goal's own screen matches.
     """
     require_count("max_episode_steps", max_episode_steps)
     world = GridWorld(num_envs, device=device)
-    one_pixel = Fraction(1, PIXEL_RANGE["absolute"] * world.height * world.width)
-    goal = Goal(world.goal_frame(), tau=one_pixel)
+    goal = Goal(world.goal_frame(), tau=_one_pixel(world))
     return PixelGoalEnv(world, goal, RewardConfig(max_steps=max_episode_steps))
 
 
-def program(
+def program_env(
     name: str, num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu"
 ) -> PixelGoalEnv:
-    """Return machines that run a game of this package, with its goal.
-
-    Args:
-        name: of the game, as for `entity_env.games.pixel.xo_chip.programs.program`.
-        num_envs: how many.
-        max_episode_steps: steps after which an episode is cut.
-        device: where the machines run.
+    """XO-CHIPs that run one of `xo_chip.PROGRAMS`, with its goal.
 
     Raises:
-        UsageError: there is no such game or device, or a number is below 1.
+        UsageError: no such program or device, or a number below 1.
         MissingExtraError: Warp is not installed.
     """
     from entity_env.games.pixel.xo_chip import programs
-    from entity_env.games.pixel.xo_chip.quirks import XOCHIP
     from entity_env.games.pixel.xo_chip.world import XoChipWorld
 
     require_count("max_episode_steps", max_episode_steps)
-    rom = programs.program(name)
     world = XoChipWorld(
-        rom,
+        programs.program(name),
         num_envs,
-        quirks=XOCHIP,
         frames=programs.FRAMES,
         instructions=programs.INSTRUCTIONS,
         device=device,
     )
     goal = Goal(torch.from_numpy(programs.goal_frame(name)).to(world.device))
-    warm_up = programs.PROGRAMS[name].start
     config = RewardConfig(alpha=ALPHA, max_steps=max_episode_steps)
-    return PixelGoalEnv(world, goal, config, warm_ups=(warm_up,))
+    return PixelGoalEnv(world, goal, config, warm_ups=(programs.PROGRAMS[name].start,))
+
+
+def captured_env(
+    num_envs: int, rom: Path, goal: Path, *, max_episode_steps: int, device: str = "cpu"
+) -> PixelGoalEnv:
+    """Machines at the start of a captured goal, rewarded for coming nearer to it.
+
+    Args:
+        num_envs: number of machines.
+        rom: the ROM file that the goal was captured from.
+        goal: folder that `entity-env capture-goal` wrote.
+        max_episode_steps: steps after which an episode is truncated.
+        device: device of the machines.
+
+    Raises:
+        UsageError: a file that cannot be read or does not belong to the other; no such device.
+        MissingExtraError: the emulator of the ROM is not installed.
+    """
+    require_count("max_episode_steps", max_episode_steps)
+    config = RewardConfig(alpha=ALPHA, max_steps=max_episode_steps)
+    captured = load_goal(goal)
+    world = captured.world(read_rom(rom), num_envs, device=device)
+    target = replace(captured.goal, pixels=captured.goal.pixels.to(world.device))
+    return PixelGoalEnv(world, target, config, slots=[0])
+
+
+def unrewarded_env(
+    num_envs: int,
+    rom: Path,
+    machine: Mapping[str, Any],
+    *,
+    max_episode_steps: int,
+    device: str = "cpu",
+) -> PixelGoalEnv:
+    """Machines that are switched on, without rewards; episodes are only truncated.
+
+    The observed distances are from the negative of the first screen, and mean nothing. `machine`
+    holds settings for `machine_for`; other arguments and errors as for `captured_env`.
+    """
+    require_count("max_episode_steps", max_episode_steps)
+    config = RewardConfig(0.0, 0.0, 0.0, match_k=_NEVER, max_steps=max_episode_steps)
+    with blamed_on(rom):
+        world = machine_for(rom, **machine).world(read_rom(rom), num_envs, device=device)
+    negative = (3 - screen_of(world)).to(world.device)
+    return PixelGoalEnv(world, Goal(negative, tau=_one_pixel(world)), config)
+
+
+def _one_pixel(world: World) -> Fraction:
+    """The largest tau with which only the goal's own screen matches."""
+    return Fraction(1, PIXEL_RANGE["absolute"] * world.height * world.width)

@@ -1,4 +1,4 @@
-"""Says what is wrong with a machine, with all that it takes to find it again."""
+"""Checks of a step and a reset by independent means, and the state of an environment as text."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.errors import EntityEnvError
-from entity_env.games.pixel.episode_state import Starts, Trackers
+from entity_env.games.pixel.episode_state import ResetStates, Trackers
 from entity_env.games.pixel.reward.reward import (
     NUM_SHADES,
     Goal,
     RewardConfig,
     distance_sum,
-    normalize,
+    normalize_sums,
     reward,
     truncate,
     update_match,
 )
 from entity_env.games.pixel.worlds.world import World
 
-Before: TypeAlias = Mapping[str, Tensor]
-"""Copies of tensors as they were before a step or a reset, by name."""
+Copies: TypeAlias = Mapping[str, Tensor]
+"""Copies of tensors before a step or a reset, by name."""
 _HASH_BYTES: Final = 8
-# Of the trackers, what the next step goes on from, and all that a reset writes.
+# Tensors of the episode state that a step reads, and those that a reset writes.
 _CARRIED: Final = ("prev_dist", "match_count", "episode_step")
 _BEGUN: Final = (*_CARRIED, "stack", "tiles", "screen", "slot")
 
 
 class PixelFault(EntityEnvError, RuntimeError):
-    """An environment broke one of its own rules: a bug of this package, or of the world.
+    """A check of `PixelGoalEnv` failed: a bug of this package, or of the world.
 
     Attributes:
-        env_id: the first environment that did.
+        env_id: the first environment for which it failed.
         report: `describe` of it.
     """
 
@@ -52,10 +52,7 @@ class PixelFault(EntityEnvError, RuntimeError):
 
 
 def hash_of(tensors: Mapping[str, Tensor] | Tensor) -> str:
-    """Return 16 hex digits of BLAKE2b over the bytes in order, names and shapes included.
-
-    It copies to the host, so it is not for the hot path.
-    """
+    """16 hex digits of BLAKE2b over names, shapes and bytes, in order; copies to the host."""
     named = {"": tensors} if isinstance(tensors, Tensor) else tensors
     digest = blake2b(digest_size=_HASH_BYTES)
     for name, tensor in named.items():
@@ -65,24 +62,21 @@ def hash_of(tensors: Mapping[str, Tensor] | Tensor) -> str:
     return digest.hexdigest()
 
 
-def before_step(trackers: Trackers) -> Before:
-    """Copy what `check_step` needs from before the step."""
+def copy_before_step(trackers: Trackers) -> Copies:
+    """Copies of the tensors that `check_step` needs from before the step."""
     return {name: getattr(trackers, name).clone() for name in _CARRIED}
 
 
-def before_reset(world: World, trackers: Trackers) -> Before:
-    """Copy what `check_reset` needs from before the reset."""
+def copy_before_reset(world: World, trackers: Trackers) -> Copies:
+    """Copies of the tensors that `check_reset` needs from before the reset."""
     return {name: tensor.clone() for name, tensor in _all_that_a_reset_writes(world, trackers)}
 
 
-def describe(world: World, trackers: Trackers, env_id: int, before: Before | None = None) -> str:
-    """Say where an environment is: what it takes to reproduce it. Copies to the host.
+def describe(world: World, trackers: Trackers, env_id: int, before: Copies | None = None) -> str:
+    """The state of an environment as text, enough to reproduce it; copies to the host.
 
-    Args:
-        world, trackers: as they are.
-        env_id: which environment.
-        before: `before_step` of the step that led there: then prev_dist is the distance that the
-            step was measured from, else the one that the next step will be.
+    prev_dist is the distance before the last step if its `copy_before_step` is given, else the one
+    before the next step.
     """
     t = trackers
 
@@ -102,17 +96,12 @@ def describe(world: World, trackers: Trackers, env_id: int, before: Before | Non
 
 
 def check_step(
-    world: World, trackers: Trackers, goal: Goal, config: RewardConfig, before: Before
+    world: World, trackers: Trackers, goal: Goal, config: RewardConfig, before: Copies
 ) -> None:
-    """Check what a step has written, by other means than it was written by. Copies to the host.
-
-    Args:
-        world, trackers: as they are now.
-        goal, config: what the step was judged by.
-        before: `before_step`.
+    """Check the results of a step, given its `copy_before_step`; copies to the host.
 
     Raises:
-        PixelFault: a rule that does not hold, and for whom.
+        PixelFault: a rule that does not hold, with the environment.
     """
     t = trackers
     sums = distance_sum(t.frames, goal)
@@ -128,7 +117,7 @@ def check_step(
         "the histograms must count all pixels": _equal(
             t.tiles[:, :, 2:6].sum(2), t.tiles.new_full((1,), 64.0)
         ),
-        "dist must be the share of the largest distance": t.dist == normalize(sums, goal),
+        "dist must be the share of the largest distance": t.dist == normalize_sums(sums, goal),
         "prev_dist must be what the next step is measured from": t.prev_dist == t.dist,
         "episode_step must count the step": t.episode_step == steps,
         "match_count must count matches in a row": t.match_count == counts,
@@ -148,18 +137,12 @@ def check_step(
 
 
 def check_reset(
-    world: World, trackers: Trackers, mask: Tensor, starts: Starts, before: Before
+    world: World, trackers: Trackers, mask: Tensor, starts: ResetStates, before: Copies
 ) -> None:
-    """Check that a reset left the others alone, and began for the chosen. Copies to the host.
-
-    Args:
-        world, trackers: as they are now.
-        mask: who was reset.
-        starts: what a reset shows.
-        before: `before_reset`.
+    """Check that a reset changed the environments in its mask alone; copies to the host.
 
     Raises:
-        PixelFault: a rule that does not hold, and for whom.
+        PixelFault: a rule that does not hold, with the environment.
     """
     t = trackers
     for name, tensor in _all_that_a_reset_writes(world, trackers):
@@ -178,13 +161,9 @@ def check_reset(
 
 
 def require_rule(
-    rule: str, holds: Tensor, world: World, trackers: Trackers, before: Before | None = None
+    rule: str, holds: Tensor, world: World, trackers: Trackers, before: Copies | None = None
 ) -> None:
-    """Check (N,) bool, true where a rule holds.
-
-    Raises:
-        PixelFault: it does not for everyone.
-    """
+    """Raise `PixelFault` for the first environment for which `holds`, (N,) bool, is false."""
     wrong = as_numpy(~holds)
     if wrong.any():
         env_id = int(wrong.argmax())
@@ -192,7 +171,7 @@ def require_rule(
 
 
 def as_numpy(tensor: Tensor) -> NDArray[Any]:
-    """Return the values on the host: a view if they are there already."""
+    """The values on the host: a view if they are there already."""
     return np.asarray(tensor.detach().cpu().numpy())
 
 
@@ -207,5 +186,5 @@ def _all_that_a_reset_writes(world: World, trackers: Trackers) -> Iterator[tuple
 
 
 def _share(counts: Tensor, most: int) -> Tensor:
-    # A tensor: CUDA divides by a number from the host as a product with its reciprocal.
+    # A tensor: CUDA divides by a host number as a product with its reciprocal.
     return counts / torch.full((), most, dtype=torch.float32, device=counts.device)

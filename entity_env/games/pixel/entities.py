@@ -1,11 +1,11 @@
-"""What an agent sees of a screen, and what it answers. Importing this does not import torch.
+"""Observation and action space of the pixel games. Importing this does not import torch.
 
 Entities and features:
-    Tile: row, column, its place on the screen, (0, 0) at the top left; shade_0 to shade_3, how many
-        of its 64 pixels have each shade; distance, from the same tile of the goal, a whole number.
+    Tile: row, column, its position on the screen, (0, 0) at the top left; shade_0 to shade_3, the
+        number of its 64 pixels of each shade; distance, an integer, from the same tile of the goal.
         All tiles of the screen, row after row.
     Global: dist, the distance of the screen from the goal, from 0 to 1; match, the matches in a row
-        as a share of those that end the episode; time, the share of the steps that is over.
+        as a share of match_k; time, the steps so far as a share of max_steps.
 Actions:
     Press: A, B, START, UP, DOWN, LEFT or RIGHT, one choice a step: the button that is held.
 """
@@ -22,7 +22,7 @@ from entity_env.games.pixel.worlds.world import Button
 
 @dataclass(slots=True)
 class Tile:
-    """A part of the screen."""
+    """8 x 8 pixels of the screen."""
 
     row: int
     column: int
@@ -35,7 +35,7 @@ class Tile:
 
 @dataclass(slots=True)
 class Screen:
-    """The screen as a whole, and the episode."""
+    """Features of the whole screen and of the episode."""
 
     dist: float
     match: float
@@ -44,12 +44,12 @@ class Screen:
 
 NUM_TILE: Final = len(fields(Tile))
 NUM_SCREEN: Final = len(fields(Screen))
-"""Numbers that describe a tile, and the screen."""
+"""Numbers of features."""
 PRESS: Final = GlobalCategorical(Button, name="Press")
 
 
 def obs_space() -> ObsSpace:
-    """Return what can be observed."""
+    """The observation space of all pixel games."""
     return ObsSpace(
         global_features=tuple(field.name for field in fields(Screen)),
         entities={Tile.__name__: Entity(tuple(field.name for field in fields(Tile)))},
@@ -57,5 +57,5 @@ def obs_space() -> ObsSpace:
 
 
 def action_space() -> dict[ActionName, ActionSpace]:
-    """Return what can be done."""
+    """The action space of all pixel games."""
     return {PRESS.name: PRESS.space}

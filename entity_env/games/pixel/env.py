@@ -1,4 +1,4 @@
-"""PixelGoalEnv: machines whose screen is to become a picture, rewarded by how near it is."""
+"""PixelGoalEnv: batch environment rewarded for bringing a screen nearer to a goal picture."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ from torch import Tensor
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_index, checked_seed, require_choice
 from entity_env.errors import ClosedError, ProtocolError, UsageError
-from entity_env.games.pixel import diagnostics as faults, entities
-from entity_env.games.pixel.checks import require_count, require_tensor
-from entity_env.games.pixel.episode_state import Starts, Trackers
-from entity_env.games.pixel.host_arrays import HostRows, checked_actions
-from entity_env.games.pixel.reset_states import look_at, require_goal, require_slots, take_snapshots
+from entity_env.games.pixel import diagnostics, entities
+from entity_env.games.pixel.episode_state import (
+    ResetStates,
+    Trackers,
+    measure_reset_states,
+    require_goal,
+    require_slots,
+    take_snapshots,
+)
+from entity_env.games.pixel.host_arrays import HostRows, checked_buttons
 from entity_env.games.pixel.reward.reward import Goal, RewardConfig
 from entity_env.games.pixel.reward.tiles import grid_shape
 from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps
 from entity_env.games.pixel.reward.warp_ops import WarpGoalOps
+from entity_env.games.pixel.worlds.checks import require_count, require_tensor
 from entity_env.games.pixel.worlds.world import Button, World
 from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
@@ -32,10 +38,10 @@ _NUM_BUTTONS: Final = len(Button)
 
 
 class PixelGoalEnv(BatchEnv):
-    """Steps the machines of a world, and pays them for coming nearer to a picture.
+    """A batch of machines, rewarded for bringing their screens nearer to a goal picture.
 
-    It has two faces. On the device, `step_tensors` and `reset_mask` take and leave tensors, wait
-    for nothing and copy nothing to the host::
+    It has two interfaces. On the device, `step_tensors` and `reset_mask` read and write tensors,
+    and neither synchronize nor copy to the host::
 
         trackers = env.trackers
         env.reset(seed=0)
@@ -48,32 +54,31 @@ class PixelGoalEnv(BatchEnv):
     the features of all tiles, one tile after another, then those of the screen; see
     `entity_env.games.pixel.entities`.
 
-    An episode is `terminated` when `match_k` screens in a row match the goal, the start's not
-    counted, and `truncated` after `max_steps`; both may be true, and then bootstrap by
-    `terminated`. Nothing is reset but by `reset_mask`, `reset_envs`, and where it is asked for.
-    Episode k of environment i, with seed s, begins from start (s + i + k) modulo their number.
+    An episode is `terminated` when `match_k` screens in a row match the goal, not counting the
+    initial screen, and `truncated` after `max_steps`; if both are true, bootstrap by `terminated`.
+    There are no automatic resets except in `step` and with `autoreset`. Episode k of environment i,
+    with seed s, begins from reset state (s + i + k) modulo their number.
 
     Args:
-        world: the machines, which are closed with this. From here on nobody else steps them.
+        world: the machines; owned by this environment, which closes them.
         goal: the picture, on the world's device.
-        config: what a step pays and when an episode ends.
-        stack_k: how many screens `stack` shows.
-        warm_ups: what the first machine does before the snapshot of each start; the starts take
-            the slots of the world's bank from 0 on. None = one start, the machine as it is.
+        config: reward and end of an episode.
+        stack_k: number of screens in `stack`.
+        warm_ups: buttons that the first machine holds before the snapshot of each reset state,
+            which go to the slots of the world's bank from 0 on. None = one, the current state.
         slots: snapshots in the bank to begin from instead.
-        backend: "torch" does all but the machine in plain torch, "warp" in few kernels, with the
-            same bits; "auto" takes the latter where Warp is installed.
-        checked: check actions and results at every step, for finding bugs: that waits for the
-            device.
+        backend: "torch" computes all but the machine in torch, "warp" in few kernels, with the
+            same bits; "auto" is "warp" where Warp is installed.
+        checked: check actions and results at every step, to find bugs; synchronizes.
 
     Raises:
-        SchemaError: a goal that does not fit the world, a start that matches it already, a screen
-            that is no whole number of tiles.
-        UsageError: `stack_k`, `warm_ups` or `slots` that cannot be.
+        SchemaError: a goal of another shape or device, a reset state that matches it already, a
+            screen that is no whole number of tiles.
+        UsageError: invalid `stack_k`, `warm_ups` or `slots`.
         MissingExtraError: backend "warp" without Warp.
 
     Attributes:
-        trackers: observations and bookkeeping, always the same tensors.
+        trackers: observations and state of the episodes, always the same tensors.
     """
 
     trackers: Trackers
@@ -98,7 +103,7 @@ class PixelGoalEnv(BatchEnv):
         super().__init__(world.num_envs, obs_size)
         require_goal(goal, world)
         require_count("stack_k", stack_k)
-        starts = _starts(world, goal, warm_ups, slots)
+        reset_states = _reset_states(world, goal, warm_ups, slots)
         self.config = config or RewardConfig()
         self.goal = goal
         self.device = world.device
@@ -107,12 +112,12 @@ class PixelGoalEnv(BatchEnv):
             world.num_envs, stack_k, world.height, world.width, world.device
         )
         self._world = world
-        self._starts = starts
-        self._ops = _ops(backend, self.trackers, goal, self.config, starts)
+        self._reset_states = reset_states
+        self._ops = _ops(backend, self.trackers, goal, self.config, reset_states)
         self._actions = torch.zeros(world.num_envs, dtype=torch.int32, device=world.device)
-        self._everyone = torch.ones(world.num_envs, dtype=torch.bool, device=world.device)
-        # Slots of the bank are numbered as the starts are, unless others were given.
-        self._is_renumbered = starts.bank.tolist() != list(range(len(starts.bank)))
+        self._all_envs = torch.ones(world.num_envs, dtype=torch.bool, device=world.device)
+        # Slots of the bank and reset states have the same numbers, unless `slots` was given.
+        self._is_renumbered = reset_states.bank.tolist() != list(range(len(reset_states.bank)))
         self._host = HostRows(self.trackers, self.obs_size)
         self._is_reset = self._is_closed = False
 
@@ -123,22 +128,22 @@ class PixelGoalEnv(BatchEnv):
 
     @property
     def pixels(self) -> Tensor:
-        """(N, H, W) uint8: the screens that are shown, a view of the stack's newest."""
+        """(N, H, W) uint8: the observed screens, a view of the newest in `stack`."""
         return self.trackers.stack[:, -1]
 
     @property
     def stack(self) -> Tensor:
-        """(N, stack_k, H, W) uint8: the screens that are shown, the newest last."""
+        """(N, stack_k, H, W) uint8: the observed screens, the newest last."""
         return self.trackers.stack
 
     @property
     def final_pixels(self) -> Tensor:
-        """(N, H, W) uint8: the screens that the last step led to, before any reset."""
+        """(N, H, W) uint8: the screens after the last step, before any reset."""
         return self.trackers.frames
 
     @property
     def final_dist(self) -> Tensor:
-        """(N,) float32: how far those are from the goal."""
+        """(N,) float32: the distances of `final_pixels` from the goal."""
         return self.trackers.dist
 
     def obs_space(self) -> ObsSpace:
@@ -151,17 +156,17 @@ class PixelGoalEnv(BatchEnv):
         return True
 
     def step_tensors(self, actions: Tensor, *, autoreset: bool = False) -> Trackers:
-        """Step every machine, on the device: nothing is copied to the host or waited for.
+        """Step every machine on the device, without copies to the host or synchronization.
 
-        Machine, screen, stack, distance, match, truncation and reward; then, if that is asked for,
-        the reset of those whose episode has ended: `trackers` says who and how (`ended`,
-        `terminated`, `truncated`), and keeps the last screen and its distance (`frames`, `dist`).
+        With `autoreset`, environments whose episode ends are reset afterwards; `trackers` keeps
+        their flags (`ended`, `terminated`, `truncated`), last screen and distance (`frames`,
+        `dist`).
 
         Args:
             actions: (N,) int32 or int64 on the device, values of `Button`; those out of range are
-                clamped, or refused if `checked`. Whoever has ended must be reset first; without
-                `checked` nobody looks, and its episode counts on.
-            autoreset: reset those whose episode ends.
+                clamped, or refused if `checked`. Environments that have ended must be reset first;
+                this is verified only if `checked`.
+            autoreset: reset the environments whose episode ends.
 
         Returns:
             `trackers`.
@@ -176,17 +181,17 @@ class PixelGoalEnv(BatchEnv):
         dtypes = (torch.int32, torch.int64)
         require_tensor("actions", actions, (self.num_envs,), dtypes, self.device)
         if self.checked:
-            checked_actions(faults.as_numpy(actions), self.num_envs)
-            self._require_playing(faults.as_numpy(self._is_over()))
+            checked_buttons(diagnostics.as_numpy(actions), self.num_envs)
+            self._require_playing(diagnostics.as_numpy(self._is_over()))
         self._step(actions)
         if autoreset:
             self._reset(self.trackers.ended)
         return self.trackers
 
     def reset_mask(self, mask: Tensor) -> None:
-        """Begin an episode on the chosen machines, on the device; the others keep every byte.
+        """Begin episodes in a mask of environments, on the device; the others do not change.
 
-        What the last step led to stays to be read in `trackers`, flags and reward included.
+        Results of the last step in `trackers`, flags and reward included, stay.
 
         Args:
             mask: (N,) bool on the device, ended or not.
@@ -208,7 +213,7 @@ class PixelGoalEnv(BatchEnv):
         if seed is not None:
             self._begin_from(np.ones(self.num_envs, np.bool_), seed)
         t = self.trackers
-        self._reset(self._everyone, is_first=not self._is_reset)
+        self._reset(self._all_envs, is_first=not self._is_reset)
         for tensor in (t.reward, t.terminated, t.truncated, t.ended):
             tensor.zero_()
         t.frames.copy_(t.stack[:, -1])
@@ -240,10 +245,10 @@ class PixelGoalEnv(BatchEnv):
         return self.to_host()
 
     def to_host(self) -> StepResult:
-        """Copy observations, rewards and flags to the host; see `StepResult`.
+        """Observations, rewards and flags, copied to the host.
 
-        Always the same arrays; they change at the next call of this, of `view`, or of a step of the
-        host's face. Flags of those that were reset are cleared.
+        Always the same arrays, valid until the next call of this, of `view`, or of a host step.
+        Flags of environments that were reset are cleared.
 
         Raises:
             ClosedError: after `close`.
@@ -253,13 +258,13 @@ class PixelGoalEnv(BatchEnv):
         return self._host.read()
 
     def describe(self, env_id: int) -> str:
-        """Say where an environment is, with hashes of screen and memory, so that it can be found.
+        """The state of an environment as text, with hashes of screen and memory.
 
         Raises:
             UsageError: no such environment.
         """
         env_id = checked_index("env_id", env_id, self.num_envs)
-        return faults.describe(self._world, self.trackers, env_id)
+        return diagnostics.describe(self._world, self.trackers, env_id)
 
     def close(self) -> None:
         if not self._is_closed:
@@ -267,9 +272,9 @@ class PixelGoalEnv(BatchEnv):
             self._world.close()
 
     def _step(self, actions: Tensor) -> None:
-        """Machine, screen, and what follows from it: the only place where that is done."""
+        """Step machines, screens, rewards and flags: the only place where that is done."""
         self._host.is_stale = True
-        before = faults.before_step(self.trackers) if self.checked else {}
+        before = diagnostics.copy_before_step(self.trackers) if self.checked else {}
         if actions.dtype != torch.int32 or not actions.is_contiguous():
             actions = self._actions.copy_(actions)
         self._world.step(actions)
@@ -277,38 +282,38 @@ class PixelGoalEnv(BatchEnv):
         self._ops.observe()
         self._ops.judge()
         if self.checked:
-            faults.check_step(self._world, self.trackers, self.goal, self.config, before)
+            diagnostics.check_step(self._world, self.trackers, self.goal, self.config, before)
 
     def _reset(self, mask: Tensor, *, is_first: bool = False) -> None:
-        """Machine and trackers of the chosen: the only place where that is done."""
+        """Reset machines and episode state: the only place where that is done."""
         self._host.is_stale = True
         slot = self.trackers.slot
         is_checked = self.checked and not is_first
-        before = faults.before_reset(self._world, self.trackers) if is_checked else {}
+        before = diagnostics.copy_before_reset(self._world, self.trackers) if is_checked else {}
         if self._is_renumbered:
-            slot = self._starts.bank.index_select(0, slot)
+            slot = self._reset_states.bank.index_select(0, slot)
         self._world.reset(mask, slot)
         self._ops.reset(mask)
         if is_checked:
-            faults.check_reset(self._world, self.trackers, mask, self._starts, before)
+            diagnostics.check_reset(self._world, self.trackers, mask, self._reset_states, before)
 
     def _step_host(self, method: str, given: BatchActions) -> None:
         self._require_reset(method)
-        actions = checked_actions(given, self.num_envs)
+        actions = checked_buttons(given, self.num_envs)
         self._require_playing(self._host.is_over())
         self._step(torch.from_numpy(actions).to(self.device))
 
     def _begin_from(self, chosen: NDArray[np.bool_], seed: int) -> None:
-        """The next start of the chosen is that of a seed."""
+        """Choose the next reset states of a mask of environments by a seed."""
         seed = checked_seed(seed, bits=64)
-        num_starts = len(self._starts.bank)
-        own = (np.arange(self.num_envs) + seed % num_starts) % num_starts
+        num_states = len(self._reset_states.bank)
+        own = (np.arange(self.num_envs) + seed % num_states) % num_states
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)
         self.trackers.slot.copy_(torch.from_numpy(slots))
 
     def _is_over(self) -> Tensor:
-        """(N,) bool: ended, and not reset since."""
+        """(N,) bool: ended and not reset."""
         return self.trackers.ended & (self.trackers.episode_step > 0)
 
     def _require_playing(self, is_over: NDArray[np.bool_]) -> None:
@@ -329,23 +334,29 @@ class PixelGoalEnv(BatchEnv):
             raise ProtocolError(f"PixelGoalEnv.{method}: call reset first")
 
 
-def _starts(
+def _reset_states(
     world: World,
     goal: Goal,
     warm_ups: Sequence[Sequence[Button]] | None,
     slots: Sequence[int] | None,
-) -> Starts:
+) -> ResetStates:
     if warm_ups is not None and slots is not None:
         raise UsageError("starts come from warm_ups or from slots, got both")
     if slots is None:
-        return look_at(world, take_snapshots(world, ((),) if warm_ups is None else warm_ups), goal)
-    return look_at(world, require_slots(slots, world.num_slots), goal)
+        return measure_reset_states(
+            world, take_snapshots(world, ((),) if warm_ups is None else warm_ups), goal
+        )
+    return measure_reset_states(world, require_slots(slots, world.num_slots), goal)
 
 
 def _ops(
-    backend: Backend, trackers: Trackers, goal: Goal, config: RewardConfig, starts: Starts
+    backend: Backend,
+    trackers: Trackers,
+    goal: Goal,
+    config: RewardConfig,
+    reset_states: ResetStates,
 ) -> GoalOps:
     require_choice("backend", backend, get_args(Backend))
     if backend == "torch" or (backend == "auto" and find_spec("warp") is None):
-        return TorchGoalOps(trackers, goal, config, starts)
-    return WarpGoalOps(trackers, goal, config, starts)
+        return TorchGoalOps(trackers, goal, config, reset_states)
+    return WarpGoalOps(trackers, goal, config, reset_states)

@@ -1,4 +1,4 @@
-"""The host's side of `PixelGoalEnv`: numpy arrays in, numpy arrays out."""
+"""The host interface of `PixelGoalEnv`: checked actions in, numpy arrays out."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from entity_env.vec.batch_env.batch_env import StepResult
 _LABELS: Final = ", ".join(f"{button.value} = {button.name}" for button in Button)
 
 
-def checked_actions(given: object, num_envs: int) -> NDArray[np.int32]:
-    """Return actions of any integer dtype as `(num_envs,)` int32.
+def checked_buttons(given: object, num_envs: int) -> NDArray[np.int32]:
+    """Actions of any integer dtype as `(num_envs,)` int32.
 
     Raises:
         SchemaError: another shape or dtype, or out of range.
@@ -28,7 +28,7 @@ def checked_actions(given: object, num_envs: int) -> NDArray[np.int32]:
         raise SchemaError(f"Press actions must be ({num_envs},) integers: {error}") from error
     if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":
         raise SchemaError(
-            f"Press actions must be ({num_envs},) integers, one an environment: got "
+            f"Press actions must be ({num_envs},) integers, one per environment: got "
             f"{actions.shape} {actions.dtype}"
         )
     wrong = np.flatnonzero((actions < 0) | (actions >= len(Button)))
@@ -42,14 +42,9 @@ def checked_actions(given: object, num_envs: int) -> NDArray[np.int32]:
 
 
 class HostRows:
-    """Copies what trackers show into arrays that are made once.
+    """A `StepResult`, made once, and copies of the episode state into it.
 
-    Args:
-        trackers: read.
-        obs_size: numbers in an observation.
-
-    Attributes:
-        is_stale: the trackers may have changed since they were read.
+    `is_stale` means that the episode state may have changed since it was read.
     """
 
     def __init__(self, trackers: Trackers, obs_size: int) -> None:
@@ -68,7 +63,7 @@ class HostRows:
         self._screen = observations[:, num_tile_numbers:]
 
     def read(self) -> StepResult:
-        """Copy it all, if it may have changed."""
+        """The result; copied if stale."""
         if self.is_stale:
             t, result = self._trackers, self._result
             self._tiles.copy_(t.tiles)
@@ -81,7 +76,7 @@ class HostRows:
         return self._result
 
     def is_over(self) -> NDArray[np.bool_]:
-        """`(num_envs,)` bool: ended, and not reset since."""
+        """`(num_envs,)` bool: ended and not reset."""
         if self.is_stale:
             t = self._trackers
             over: NDArray[np.bool_] = (t.ended & (t.episode_step > 0)).cpu().numpy()

@@ -1,10 +1,10 @@
-"""The games of pixels one at a time, for whoever plays them: a person, or a trained agent.
+"""The pixel games one at a time, for a person or a trained agent.
 
-Each plays a batch of one, so what an agent learns in a `BatchVecEnv` is what it meets here. What is
-seen and done is in `entity_env.games.pixel.entities`. Importing this does not import torch.
+Each plays a batch of one: observations and actions, described in `entity_env.games.pixel.entities`,
+are those of the batch in a `BatchVecEnv`. Importing this does not import torch.
 
 Reward:
-    -0.01 a step, and the distance that the screen came nearer to the goal's; 10 for reaching it.
+    -0.01 per step, plus the decrease of the distance between screen and goal; 10 for reaching it.
 Ends when:
     two screens in a row match the goal.
 Cut when:
@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from entity_env import Game, MissingExtraError, Obs
+from entity_env import Game, MissingExtraError, Obs, UsageError
 from entity_env.agents import Agent
 from entity_env.games.pixel.entities import NUM_SCREEN, PRESS, Screen, Tile
 from entity_env.vec.batch_env.batch_env import StepResult
@@ -29,39 +31,82 @@ if TYPE_CHECKING:
 
 
 def grid_batch(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> PixelGoalEnv:
-    """Return `pixel:grid` as a batch; see `entity_env.games.pixel.batches.grid`.
+    """`pixel:grid` as a batch; see `batches.grid_env`.
 
     Raises:
         MissingExtraError: torch is not installed.
     """
-    require_torch("pixel:grid")
-    from entity_env.games.pixel import batches
-
-    return batches.grid(num_envs, max_episode_steps=max_episode_steps, device=device)
+    settings = {"max_episode_steps": max_episode_steps, "device": device}
+    env: PixelGoalEnv = _batches("pixel:grid").grid_env(num_envs, **settings)
+    return env
 
 
 def program_batch(
     name: str, num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu"
 ) -> PixelGoalEnv:
-    """Return a program as a batch; see `entity_env.games.pixel.batches.program`.
+    """An XO-CHIP program as a batch; see `batches.program_env`.
 
     Raises:
         MissingExtraError: torch or Warp is not installed.
     """
-    require_torch(f"pixel:{name}")
-    from entity_env.games.pixel import batches
+    settings = {"max_episode_steps": max_episode_steps, "device": device}
+    env: PixelGoalEnv = _batches(f"pixel:{name}").program_env(name, num_envs, **settings)
+    return env
 
-    return batches.program(name, num_envs, max_episode_steps=max_episode_steps, device=device)
+
+def open_rom(
+    num_envs: int,
+    *,
+    rom: str,
+    goal: str = "",
+    quirks: Literal["xochip", "superchip", "chip8"] | None = None,
+    frames: int | None = None,
+    instructions: int | None = None,
+    max_episode_steps: int = 128,
+    device: str = "cpu",
+    needs_goal: bool = False,
+) -> PixelGoalEnv:
+    """A batch of machines that run a ROM; the other arguments as for `play_rom`.
+
+    Args:
+        num_envs: number of machines.
+        needs_goal: refuse to run without a goal, for training and evaluation.
+
+    Raises:
+        UsageError: no goal where one is needed, a file that cannot be read or does not belong to
+            the other, a setting that the machine does not have, or one beside a goal, which was
+            captured with its own settings.
+        MissingExtraError: torch, or the emulator of the ROM, is not installed.
+    """
+    if needs_goal and not goal:
+        raise UsageError(
+            "pixel: without a goal there is nothing to be learnt or measured: give --goal DIR, "
+            "which entity-env capture-goal ROM --keys KEYS --out DIR makes"
+        )
+    batches = _batches("pixel")
+    machine = {"quirks": quirks, "frames": frames, "instructions": instructions}
+    common = {"max_episode_steps": max_episode_steps, "device": device}
+    env: PixelGoalEnv
+    if not goal:
+        env = batches.unrewarded_env(num_envs, Path(rom), machine, **common)
+        return env
+    given = [name for name, value in machine.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"{goal} was captured with settings of its own: leave out {', '.join(given)}"
+        )
+    env = batches.captured_env(num_envs, Path(rom), Path(goal), **common)
+    return env
 
 
 def play_grid(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: str = "cpu") -> None:
     """Lead a figure through a grid of walls.
 
     Args:
-        agent: who holds the buttons.
-        seed: changes nothing: there is one start.
-        max_episode_steps: steps after which the episode is cut.
-        device: where torch computes.
+        agent: chooses the button to hold.
+        seed: without effect: there is one initial state.
+        max_episode_steps: steps after which the episode is truncated.
+        device: device of the batch.
     """
     play_env(agent, grid_batch(1, max_episode_steps=max_episode_steps, device=device), seed)
 
@@ -69,15 +114,10 @@ def play_grid(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: s
 def play_maze(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: str = "cpu") -> None:
     """Find the way through a maze on an XO-CHIP.
 
-    Args:
-        agent: who holds the buttons.
-        seed: changes nothing: there is one start.
-        max_episode_steps: steps after which the episode is cut.
-        device: where the machine runs.
+    Arguments as for `play_grid`.
     """
-    play_env(
-        agent, program_batch("maze", 1, max_episode_steps=max_episode_steps, device=device), seed
-    )
+    env = program_batch("maze", 1, max_episode_steps=max_episode_steps, device=device)
+    play_env(agent, env, seed)
 
 
 def play_catch(
@@ -85,24 +125,54 @@ def play_catch(
 ) -> None:
     """Catch what falls, on an XO-CHIP.
 
-    Args:
-        agent: who holds the buttons.
-        seed: changes nothing: there is one start.
-        max_episode_steps: steps after which the episode is cut.
-        device: where the machine runs.
+    Arguments as for `play_grid`.
     """
-    play_env(
-        agent, program_batch("catch", 1, max_episode_steps=max_episode_steps, device=device), seed
+    env = program_batch("catch", 1, max_episode_steps=max_episode_steps, device=device)
+    play_env(agent, env, seed)
+
+
+def play_rom(
+    agent: Agent,
+    *,
+    seed: int,
+    rom: str,
+    goal: str = "",
+    quirks: Literal["xochip", "superchip", "chip8"] | None = None,
+    frames: int | None = None,
+    instructions: int | None = None,
+    max_episode_steps: int = 128,
+    device: str = "cpu",
+) -> None:
+    """Play any ROM until its screen is the one that was captured as the goal.
+
+    Args:
+        agent: chooses the button to hold.
+        seed: without effect: there is one initial state.
+        rom: a file: `.gb` and `.gbc` for a Game Boy, all others for an XO-CHIP.
+        goal: the folder of a captured goal; without one there are no rewards.
+        quirks: the dialect; None = xochip.
+        frames: frames in a step; None = 24.
+        instructions: instructions in a frame; None = 30.
+        max_episode_steps: steps after which the episode is truncated.
+        device: device of the machine.
+    """
+    env = open_rom(
+        1,
+        rom=rom,
+        goal=goal,
+        quirks=quirks,
+        frames=frames,
+        instructions=instructions,
+        max_episode_steps=max_episode_steps,
+        device=device,
     )
+    play_env(agent, env, seed)
 
 
 def play_env(agent: Agent, env: PixelGoalEnv, seed: int) -> None:
-    """Play one episode after another, until the agent has enough.
+    """Play one episode after another on a batch of one, until the agent stops; closes it.
 
-    Args:
-        agent: is told of every end.
-        env: a batch of one; closed at the end.
-        seed: of the first episode.
+    `seed` is that of the first episode; the agent has those of the others.
     """
     try:
         while True:
@@ -128,10 +198,10 @@ def _obs(result: StepResult, score: float, num_tiles: int) -> Obs:
 
 
 def require_torch(purpose: str) -> None:
-    """Check that torch is there.
+    """Check that torch is installed.
 
     Raises:
-        MissingExtraError: it is not, and this is for what.
+        MissingExtraError: it is not; names the purpose.
     """
     try:
         import torch  # noqa: F401 - only whether it is there
@@ -139,9 +209,16 @@ def require_torch(purpose: str) -> None:
         raise MissingExtraError("torch", "pixel", purpose) from error
 
 
+def _batches(purpose: str) -> Any:  # noqa: ANN401 - a module, imported late since it needs torch
+    require_torch(purpose)
+    return import_module("entity_env.games.pixel.batches")
+
+
 maze_batch: Callable[..., PixelGoalEnv] = partial(program_batch, "maze")
 catch_batch: Callable[..., PixelGoalEnv] = partial(program_batch, "catch")
+rom_batch: Callable[..., PixelGoalEnv] = partial(open_rom, needs_goal=True)
 _game = partial(Game, entities=(Tile,), actions=(PRESS,), global_features=Screen)
 pixel_grid: Game = _game(play_grid, name="pixel:grid")
 pixel_maze: Game = _game(play_maze, name="pixel:maze")
 pixel_catch: Game = _game(play_catch, name="pixel:catch")
+pixel_rom: Game = _game(play_rom, name="pixel")

@@ -1,4 +1,4 @@
-"""Pictures of screens with four shades, in characters that a terminal has."""
+"""Terminal pictures of screens with four shades."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 GREENS: Final = ("#0c1a14", "#3f7d5b", "#9ccf7f", "#eaf7d0")
-"""Colours of the shades of a screen that is dark where nothing is: an XO-CHIP's."""
+"""Colours of the shades of a screen with a dark background: an XO-CHIP's."""
 LIGHT_GREENS: Final = tuple(reversed(GREENS))
-"""Those of a screen that is bright where nothing is: a Game Boy's."""
+"""Colours of the shades of a screen with a bright background: a Game Boy's."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class _Form:
     """A character that shows several pixels in two colours.
 
     Args:
-        weights: (rows, columns), what each pixel of the second colour adds.
-        characters: which of them stands for a sum.
+        weights: (rows, columns), the number that each pixel of the second colour adds.
+        characters: the character of each sum.
     """
 
     weights: NDArray[np.int64]
@@ -45,14 +45,14 @@ def draw_pixels(
     has_colors: bool = True,
     ascii_only: bool = False,
 ) -> Text:
-    """Draw a screen as large as it fits: two pixels a character, else eight, else fewer pixels.
+    """A screen as large as it fits: two pixels per character, else eight, else with fewer pixels.
 
     Args:
         pixels: (H, W) uint8 in 0..3.
-        columns, rows: characters that there are, at least 1.
-        colors: of the four shades.
-        has_colors: otherwise all that differs from the commonest shade is drawn in one colour.
-        ascii_only: the terminal has no other characters.
+        columns, rows: characters of the terminal, at least 1.
+        colors: colours of the four shades.
+        has_colors: if false, all but the commonest shade are drawn in one colour.
+        ascii_only: use ASCII characters alone.
     """
     height, width = pixels.shape
     if ascii_only:
@@ -63,7 +63,7 @@ def draw_pixels(
 
 
 def _shrunk(pixels: NDArray[np.uint8], columns: int, rows: int) -> NDArray[np.uint8]:
-    """Every second, third, ... row and column, so that so many are left at most."""
+    """Every second, third, ... row and column, so that at most `rows` and `columns` remain."""
     every = max(1, -(-pixels.shape[0] // rows), -(-pixels.shape[1] // columns))
     return pixels[::every, ::every]
 
@@ -74,7 +74,7 @@ def _in_cells(
     cells = _cells(pixels, *form.weights.shape)
     weights = form.weights.reshape(-1)
     counts = np.stack([(cells == shade).sum(2) for shade in range(4)], 2)
-    if has_colors:  # the two commonest shades of a cell; those between go with the nearer one
+    if has_colors:  # the two commonest shades of a cell; others become the nearer one
         order = np.argsort(-counts, axis=2, kind="stable").astype(np.int16)
         ground, figure = order[:, :, :1], order[:, :, 1:2]
         is_figure = np.abs(cells - figure) < np.abs(cells - ground)
@@ -103,7 +103,7 @@ def _text(
             f"{colors[f] if mark else colors[g]} on {colors[g]}" if has_colors else ""
             for mark, f, g in zip(marks, figure[row].tolist(), ground[row].tolist(), strict=True)
         ]
-        for end in range(1, len(marks) + 1):  # neighbours of one style are one piece
+        for end in range(1, len(marks) + 1):  # adjacent cells of one style are one span
             if end == len(marks) or styles[end] != styles[begin]:
                 run = "".join(characters[mark] for mark in marks[begin:end])
                 text.append(run, styles[begin] or None)
@@ -121,7 +121,7 @@ def _in_ascii(pixels: NDArray[np.uint8]) -> Text:
 
 
 def _cells(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.int16]:
-    """Cut a picture into cells, (rows, columns, pixels of a cell); edges are drawn out."""
+    """The pixels of each character cell, (rows, columns, pixels); edges are repeated."""
     missing = -pixels.shape[0] % height, -pixels.shape[1] % width
     whole = np.pad(pixels, [(0, missing[0]), (0, missing[1])], mode="edge").astype(np.int16)
     rows, columns = whole.shape[0] // height, whole.shape[1] // width

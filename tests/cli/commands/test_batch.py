@@ -22,7 +22,7 @@ from entity_env.cli.commands.train import TrainSettings, settings_of
 from entity_env.cli.load_game import is_batch, load_game, make_vec_env
 from entity_env.core.space_json import spaces_to_json
 from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
-from entity_env.games.classic.viewer import Sheet, picture_of
+from entity_env.games.classic.viewer import Sheet, draw_entity
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
@@ -212,7 +212,7 @@ class TestPictures:
         space = BATCH_GAMES[name].game.obs_space()
         [entity] = space.entities
         seen = SeenEntity(None, entity, np.array(features), True)
-        drawn = picture_of([seen], space, ascii_only=ascii_only)
+        drawn = draw_entity([seen], space, ascii_only=ascii_only)
         assert drawn is not None
         return drawn.plain
 
@@ -256,9 +256,9 @@ class TestPictures:
 
     def test_of_anything_else_there_is_none(self) -> None:
         seen = SeenEntity(None, "CartPole", np.zeros(2), True)
-        assert picture_of([seen], snake.obs_space()) is None
-        assert picture_of([], cartpole.obs_space()) is None
-        assert picture_of([seen], ObsSpace()) is None
+        assert draw_entity([seen], snake.obs_space()) is None
+        assert draw_entity([], cartpole.obs_space()) is None
+        assert draw_entity([seen], ObsSpace()) is None
 
     def test_a_sheet(self) -> None:
         sheet = Sheet(3, 2)

@@ -21,8 +21,8 @@ from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import load_game
 from entity_env.games import pixel_maze, pixel_rom, snake
 from entity_env.games.pixel import GridWorld
+from entity_env.games.pixel.play import open_rom, rom_batch
 from entity_env.games.pixel.reward.goal_files import load_goal
-from entity_env.games.pixel.rom.play import open_rom, rom_batch
 from entity_env.games.pixel.viewer import GREENS, LIGHT_GREENS
 from entity_env.games.pixel.xo_chip.programs import goal_frame, program
 from tests.games.pixel.worlds.game_boy_rom import square_rom

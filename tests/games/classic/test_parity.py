@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from entity_env.core import seeding
 from entity_env.games.classic import Backend, CartPole, MountainCar, Pendulum
-from entity_env.games.classic.batch_env import ClassicEnv
-from entity_env.games.classic.dynamics import start_draws
+from entity_env.games.classic.batch_env import ClassicEnv, start_draws
 from tests.games.classic.histories import BACKENDS, GAMES, Game, random_actions, wide_states
 
 GYMNASIUM = {CartPole: "CartPole-v1", MountainCar: "MountainCar-v0", Pendulum: "Pendulum-v1"}

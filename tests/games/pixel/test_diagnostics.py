@@ -13,10 +13,10 @@ from torch import Tensor
 
 from entity_env.games.pixel.diagnostics import (
     PixelFault,
-    before_reset,
-    before_step,
     check_reset,
     check_step,
+    copy_before_reset,
+    copy_before_step,
     describe,
     hash_of,
 )
@@ -58,7 +58,7 @@ def change(tensor: Tensor, env_id: int, place: int) -> None:
 
 def stepped(env: PixelGoalEnv, spoil: Callable[[], None]) -> None:
     """Step, spoil what was written, and check it."""
-    before = before_step(env.trackers)
+    before = copy_before_step(env.trackers)
     env.step_tensors(actions_of(NUM, 1, 9)[0])
     spoil()
     check_step(env.world, env.trackers, env.goal, env.config, before)
@@ -107,15 +107,15 @@ def spoil(env: PixelGoalEnv, name: str, env_id: int, place: int) -> None:
 def test_whom_a_reset_must_leave_alone_is_watched(name: str, others: bool, place: int) -> None:
     env = playing(4)
     mask = torch.tensor([True, False, True])
-    before = before_reset(env.world, env.trackers)
+    before = copy_before_reset(env.world, env.trackers)
     env.reset_mask(mask)
-    check_reset(env.world, env.trackers, mask, env._starts, before)
+    check_reset(env.world, env.trackers, mask, env._reset_states, before)
     names = {**env.world.state(), **{each: getattr(env.trackers, each) for each in RESET_WRITES}}
     seen_of_chosen = ("stack", "prev_dist", "match_count", "episode_step")
     env_id = 1 if others or name not in seen_of_chosen else 2
     change(names[name], env_id, place)
     with pytest.raises(PixelFault, match=rf"a reset must .*: env {env_id}: ") as caught:
-        check_reset(env.world, env.trackers, mask, env._starts, before)
+        check_reset(env.world, env.trackers, mask, env._reset_states, before)
     assert caught.value.env_id == env_id
     if env_id == 1:
         assert f"must leave {name} of the others alone" in str(caught.value)
@@ -154,7 +154,7 @@ def test_the_report_has_the_distance_that_the_step_was_measured_from(
         judge(ops)
         env.trackers.reward[1] = 7.0
 
-    env._ops = TorchGoalOps(env.trackers, env.goal, env.config, env._starts)
+    env._ops = TorchGoalOps(env.trackers, env.goal, env.config, env._reset_states)
     monkeypatch.setattr(TorchGoalOps, "judge", broken)
     with pytest.raises(PixelFault, match="the reward must be what the step won: env 1") as caught:
         env.step_tensors(hold)
@@ -197,7 +197,7 @@ class TestDescribe:
 
     def test_takes_what_was_before_the_step(self) -> None:
         env = playing(2)
-        before = before_step(env.trackers)
+        before = copy_before_step(env.trackers)
         before["prev_dist"][0] = 0.125
         assert "prev_dist 0.125," in describe(env.world, env.trackers, 0, before)
 
@@ -213,8 +213,8 @@ def test_a_fault_can_be_sent_to_another_process() -> None:
 def test_copies_from_before_are_copies() -> None:
     env = playing(2)
     kept: list[Mapping[str, Tensor]] = [
-        before_step(env.trackers),
-        before_reset(env.world, env.trackers),
+        copy_before_step(env.trackers),
+        copy_before_reset(env.world, env.trackers),
     ]
     values = [{name: tensor.clone() for name, tensor in each.items()} for each in kept]
     for actions in actions_of(NUM, 5, 4):

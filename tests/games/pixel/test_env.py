@@ -363,7 +363,7 @@ class TestFaults:
             observe(ops)
             env.trackers.sums[2] += 1
 
-        env._ops = TorchGoalOps(env.trackers, env.goal, env.config, env._starts)
+        env._ops = TorchGoalOps(env.trackers, env.goal, env.config, env._reset_states)
         monkeypatch.setattr(TorchGoalOps, "observe", broken)
         with pytest.raises(PixelFault, match=f"distance must be that .*: {self.REPORT}") as caught:
             hold(env, Button.RIGHT)

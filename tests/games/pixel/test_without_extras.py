@@ -130,7 +130,7 @@ def test_a_world_of_kernels_without_warp(tmp_path: Path) -> None:
 
 def test_other_modules_that_are_missing_are_not_taken_for_torch(tmp_path: Path) -> None:
     """A broken installation is no missing extra."""
-    own = "entity_env.games.pixel.checks"
+    own = "entity_env.games.pixel.worlds.checks"
     done = without(own, "from entity_env.games.pixel import GridWorld", cwd=tmp_path)
     assert "MissingExtraError" not in done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith(f"ModuleNotFoundError: import of {own}")

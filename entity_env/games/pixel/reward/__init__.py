@@ -1,4 +1,4 @@
-"""The reward: how far a screen is from a goal, in numpy, torch and Warp, and goals in files.
+"""The reward: distance of a screen from a goal, in torch and Warp, and captured goals in files.
 
-Which screens there are is `worlds`; episodes around them, `games.pixel.env`.
+Screens come from `worlds`; the environment around them is `games.pixel.env`.
 """

@@ -1,4 +1,4 @@
-"""Capturing a goal: keys lead a machine to a start, and from there to the screen to be reached."""
+"""Capture of a goal: buttons lead a machine to a start, and from there to the goal's screen."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from torch import Tensor
 
 from entity_env.errors import UsageError
 from entity_env.games.pixel.reward.reward import Goal, Metric, Tau, distance_sum
-from entity_env.games.pixel.rom.machines import Machine, State, state_of
+from entity_env.games.pixel.worlds.machines import Machine, State, state_of
 from entity_env.games.pixel.worlds.world import Button, World
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Captured:
-    """A start and a goal, and how a machine came from the one to the other.
+    """A start, a goal, and the buttons between them.
 
     Attributes:
-        machine: what ran the ROM.
-        start_keys: held from switching on to the start, a step each.
-        keys: held from there to the goal, at least one.
+        machine: settings of the machine that ran the ROM.
+        start_keys: buttons held from switching on to the start, a step each.
+        keys: buttons held from there to the goal, at least one.
         start: the whole state at the start.
-        start_pixels: (H, W) uint8 in 0..3, what it shows.
-        goal: what is to be reached, on the CPU.
-        sums: how far the start was from the goal, and the screen after each of `keys`.
-        kept_by: buttons after whose next step the screen still matches: an episode is over after
-            several matches in a row.
+        start_pixels: (H, W) uint8 in 0..3, its screen.
+        goal: the goal, on the CPU.
+        sums: distance of the start from the goal, and of the screen after each of `keys`.
+        kept_by: buttons after whose next step the screen still matches, which matters since an
+            episode ends after several matches in a row.
     """
 
     machine: Machine
@@ -51,15 +51,15 @@ def capture(
     tau: Tau = 0.05,
     metric: Metric = "absolute",
 ) -> Captured:
-    """Switch a machine on, hold the keys, and keep the start and the last screen.
+    """Run a machine from switching on, and record the start and the last screen.
 
-    The keys are held twice, to see the goal and then to measure the way to it; from there on each
-    button for one more step.
+    The keys are run twice, first for the goal and then for the distances on the way to it; then
+    each button for one more step.
 
     Raises:
         UsageError: no keys, or the start matches the goal already.
-        SchemaError: tau or the ROM cannot be.
-        MissingExtraError: what runs the ROM is not installed.
+        SchemaError: an invalid tau or ROM.
+        MissingExtraError: the emulator of the ROM is not installed.
     """
     if not keys:
         raise UsageError("keys: expected at least one button from the start to the goal, got none")
@@ -93,7 +93,7 @@ def capture(
 
 
 def screen_of(world: World) -> Tensor:
-    """Return what the first machine of a world shows, (H, W) uint8 in 0..3 on the CPU; a copy."""
+    """The screen of a world's first machine, (H, W) uint8 in 0..3 on the CPU; a copy."""
     shape = (world.num_envs, world.height, world.width)
     pixels = torch.zeros(shape, dtype=torch.uint8, device=world.device)
     world.render(pixels)

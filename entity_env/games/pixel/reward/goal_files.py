@@ -1,8 +1,8 @@
 """Captured goals on disk: a folder of `goal.npy`, `start.npz` and `goal.json`.
 
-`goal.npy` holds the screen to reach, (H, W) uint8 in 0..3; `start.npz` the whole state of a machine
-at the start, by name; `goal.json` says how they came about and what they belong to. The same ROM
-and keys make the same bytes.
+`goal.npy` holds the goal's screen, (H, W) uint8 in 0..3; `start.npz` the whole state of a machine
+at the start, by name; `goal.json` the settings, buttons and hashes. The same ROM and keys give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from entity_env.core.files import parse_json, read_file
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
-from entity_env.games.pixel.key_sequence import format_keys, parse_keys
 from entity_env.games.pixel.reward.capture import Captured, screen_of
 from entity_env.games.pixel.reward.reward import (
     NUM_SHADES,
@@ -36,20 +35,20 @@ from entity_env.games.pixel.reward.reward import (
     distance_sum,
     exact_tau,
 )
-from entity_env.games.pixel.rom.machines import (
+from entity_env.games.pixel.worlds.machines import (
     GameBoyMachine,
     Machine,
     State,
     XoChipMachine,
     blamed_on,
 )
-from entity_env.games.pixel.worlds.world import World
+from entity_env.games.pixel.worlds.world import World, format_keys, parse_keys
 
 SCHEMA_VERSION: Final = 1
 _MAX_META: Final = 16 << 20
-"""Bytes of `goal.json`; a million of keys take six."""
+"""Bytes of `goal.json`; a million keys take six million."""
 _MAX_STATE: Final = 8 << 20
-"""Bytes of `goal.npy` and of all in `start.npz`; a Game Boy has less than one million."""
+"""Bytes of `goal.npy`, and of all arrays in `start.npz`; a Game Boy's are below one million."""
 _MAX_ARRAYS: Final = 64
 _NPY: Final = re.compile(
     rb"\x93NUMPY\x01\x00(?P<length>..)\{'descr': '(?P<dtype>[|<][biuf][1248])', "
@@ -57,7 +56,7 @@ _NPY: Final = re.compile(
     rb"'shape': \((?P<shape>(?:[1-9][0-9]{0,9},? ?){0,8})\), \} *\n",
     re.DOTALL,
 )
-"""What `np.save` writes before plain numbers; numpy itself reads it as an expression of Python."""
+"""The header that `np.save` writes for numbers; numpy itself evaluates it as a Python literal."""
 _MACHINES: Final[Mapping[str, type[XoChipMachine] | type[GameBoyMachine]]] = {
     XoChipMachine.kind: XoChipMachine,
     GameBoyMachine.kind: GameBoyMachine,
@@ -66,15 +65,15 @@ _MACHINES: Final[Mapping[str, type[XoChipMachine] | type[GameBoyMachine]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GoalFile:
-    """What a folder holds, checked.
+    """The checked contents of a folder.
 
     Attributes:
-        folder: where it was read.
-        machine: what runs the ROM.
-        rom_sha256: of the ROM.
+        folder: its path.
+        machine: settings of the machine that runs the ROM.
+        rom_sha256: hash of the ROM.
         start: the whole state at the start.
-        goal: what is to be reached, on the CPU.
-        start_sum: how far the start is from it.
+        goal: the goal, on the CPU.
+        start_sum: distance of the start from the goal.
     """
 
     folder: Path
@@ -85,11 +84,11 @@ class GoalFile:
     start_sum: int
 
     def world(self, rom: bytes, num_envs: int, *, device: str = "cpu") -> World:
-        """Make machines at the start, which is also what their bank holds.
+        """Machines, and their bank, in the state at the start.
 
         Raises:
-            UsageError: another ROM, another start than the one that was captured, or no device.
-            MissingExtraError: what runs the ROM is not installed.
+            UsageError: another ROM, another start than the captured one, or no such device.
+            MissingExtraError: the emulator of the ROM is not installed.
         """
         found = _sha256(rom)
         if found != self.rom_sha256:
@@ -111,16 +110,15 @@ class GoalFile:
 
 
 def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> None:
-    """Write a folder at once: afterwards all of it is there, or nothing.
+    """Write a folder atomically.
 
     Args:
-        captured: what is written.
-        rom: its ROM, of which only the hash is kept.
-        rom_name: for people who wonder which it was.
-        folder: must not be there yet, or be empty; its parents are made.
+        captured: what to write.
+        rom, rom_name: the ROM, of which only the hash is written, and its name for users.
+        folder: must not exist, or be empty; its parents are made.
 
     Raises:
-        UsageError: the folder is there, or cannot be written.
+        UsageError: the folder exists, or cannot be written.
     """
     meta = _meta(captured, rom, rom_name)
     try:
@@ -142,11 +140,11 @@ def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> No
 
 
 def load_goal(folder: Path) -> GoalFile:
-    """Read a folder and check everything that can be checked without the ROM.
+    """Read a folder, and check everything that can be checked without the ROM.
 
     Raises:
         UsageError: a file is missing or broken, a field is missing, of another type or out of
-            range, or files that do not belong together.
+            range, or the files do not belong together.
     """
     meta = _read_meta(folder / "goal.json")
     try:
@@ -241,7 +239,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "goal_sha256": ("64 hexadecimal digits", _is_hash),
     "start_sha256": ("64 hexadecimal digits", _is_hash),
 }
-"""Every field of `goal.json`: what it must be, and whether it is."""
+"""Every field of `goal.json`: the expected value as text, and a check."""
 
 
 def _read_meta(path: Path) -> dict[str, object]:
@@ -309,20 +307,14 @@ def _read_state(path: Path) -> State:
     try:
         with ZipFile(io.BytesIO(read_file(path, _MAX_STATE))) as archive:
             return dict(_arrays_in(archive))
-    # What is wrong with an archive comes out of zipfile as a dozen kinds of errors, from zlib.error
-    # to NotImplementedError.
+    # zipfile raises a dozen kinds of errors, from zlib.error to NotImplementedError.
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise UsageError(f"{path} cannot be read: {reason}") from error
 
 
 def _arrays_in(archive: ZipFile) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The arrays of an archive by name.
-
-    Raises:
-        ValueError: there are too many, they are too large, or not what `np.savez` writes.
-        Exception: whatever zipfile raises.
-    """
+    """The arrays of an archive by name, if `np.savez` can have written them."""
     members = archive.infolist()
     size = sum(member.file_size for member in members)
     if len(members) > _MAX_ARRAYS or size > _MAX_STATE:
@@ -339,11 +331,7 @@ def _arrays_in(archive: ZipFile) -> Iterator[tuple[str, NDArray[Any]]]:
 
 
 def _parse_npy(content: bytes) -> NDArray[Any]:
-    """The array that `np.save` wrote: plain numbers, at least one.
-
-    Raises:
-        ValueError: the content is something else.
-    """
+    """The array of numbers, at least one, that `np.save` wrote; else a ValueError."""
     header = _NPY.match(content)
     if header is None or int.from_bytes(header["length"], "little") != header.end() - 10:
         raise ValueError("expected plain numbers as np.save writes them")

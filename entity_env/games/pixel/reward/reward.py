@@ -1,8 +1,7 @@
-"""Reward and endings from pixels: pure functions of tensors, which change nothing they are given.
+"""Distance of screens from a goal, reward and end of an episode: pure functions of tensors.
 
-The distance of two pictures is a sum of whole numbers below 2**24, so it is the same in any order
-and on any device; one float32 division then normalizes it. Whether a picture matches the goal is
-asked of the whole number, never of the float.
+The distance of two pictures is a sum of integers below 2**24, so it is the same in any order and on
+any device; one float32 division normalizes it. A match compares the integer, never the float.
 """
 
 from __future__ import annotations
@@ -12,37 +11,46 @@ import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal
+from functools import lru_cache
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
 from entity_env.errors import SchemaError, shown
-from entity_env.games.pixel.reward.distance_cpu import distances_in_words, fits_words
 
 Metric = Literal["absolute", "squared"]
 Tau = float | str | Decimal | Fraction
 
 NUM_SHADES = 4
-# The most that one pixel can differ.
+# The largest difference of one pixel.
 PIXEL_RANGE: dict[Metric, int] = {"absolute": 3, "squared": 9}
 # Sums below this are exact in float32.
 _MAX_SUM = 2**24
-# Of tau as text: a fraction of whole numbers would have as many digits as its exponent says.
+# Limits of tau as text, since a `Fraction` has as many digits as its exponent says.
 _MAX_DIGITS = 100
 _MAX_EXPONENT = 400
 _EXPONENT = re.compile(r"[eE]([-+]?[0-9_]+)\s*\Z")
-# Frames a pass on the CPU: their bytes stay in the cache between one operation and the next.
-_CHUNK = 32
+# Frames per pass on the CPU: their bytes stay in the cache between operations.
+_CHUNK_FRAMES = 32
+# Distances in words of 64 bits: eight byte counters that add up. 85 words of bytes up to 3 stay
+# below 256.
+_WORD: Final = 8
+_MAX_WORDS: Final = 80
+# The sums of so many groups, of bytes added in pairs, stay below 2**15.
+_MAX_GROUPS: Final = 64
+_EVERY_SECOND: Final = 0x00FF00FF00FF00FF
+# Pixels per pass, which stay in a cache between operations.
+_CHUNK_PIXELS: Final = 2**21
 
 
 @dataclass(frozen=True, slots=True)
 class RewardConfig:
-    """What a step pays and when an episode ends.
+    """Reward of a step, and length of an episode.
 
     Attributes:
         step_cost: added at every step.
-        alpha: factor of the shaping term, the distance won by the step.
+        alpha: factor of the shaping term, the decrease of the distance.
         goal_bonus: added at the step that reaches the goal.
         match_k: consecutive matches that reach the goal, at least 1.
         max_steps: steps after which an episode is truncated, at least 1.
@@ -66,19 +74,19 @@ class RewardConfig:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Goal:
-    """The picture to reach, checked, with the bound below which another one matches it.
+    """The picture to reach, and the distance below which a screen matches it.
 
     Attributes:
-        pixels: (H, W) uint8 in 0..3, or (N, H, W) for one goal an environment; a copy, on the
-            device it was given on.
-        tau: a picture matches when its distance is strictly below this, above 0. A float stands
-            for the decimal number that it prints as: 0.05 is one twentieth.
+        pixels: (H, W) uint8 in 0..3, or (N, H, W) for one goal per environment; a copy, on the
+            same device.
+        tau: a screen matches when its distance is strictly below this, above 0. A float stands for
+            the decimal number that it prints as: 0.05 is one twentieth.
         metric: "absolute" sums |frame - goal|, "squared" sums its square.
-        threshold: the least sum that does not match: ceil(tau * largest sum), at most 2**31 - 1.
+        threshold: the smallest sum that does not match: ceil(tau * largest sum), at most 2**31 - 1.
         divisor: () float32, the largest sum, on the device of the pixels.
 
     Raises:
-        SchemaError: the pixels have another type, shape, dtype or range, or tau is not above 0.
+        SchemaError: pixels of another type, shape, dtype or range, or tau not above 0.
     """
 
     pixels: Tensor
@@ -100,18 +108,14 @@ class Goal:
         set_field = object.__setattr__
         set_field(self, "threshold", threshold(self.tau, largest))
         set_field(self, "pixels", self.pixels.detach().clone().contiguous())
-        # A tensor on the device: CUDA divides by a number from the host as a product with its
-        # reciprocal, which rounds twice.
+        # A tensor: CUDA divides by a host number as a product with its reciprocal, which rounds
+        # twice.
         divisor = torch.full((), largest, dtype=torch.float32, device=self.pixels.device)
         set_field(self, "divisor", divisor)
 
 
 def threshold(tau: Tau, largest: int) -> int:
-    """Return the least whole sum that is not below tau * largest, in exact arithmetic.
-
-    Raises:
-        SchemaError: tau is not a finite number above 0.
-    """
+    """The smallest integer that is not below tau * largest, in exact arithmetic."""
     exact = exact_tau(tau)
     if exact <= 0:
         raise SchemaError(f"tau: expected a number above 0, got {shown(tau)}: nothing is below 0")
@@ -119,11 +123,7 @@ def threshold(tau: Tau, largest: int) -> int:
 
 
 def check_pixels(name: str, pixels: Tensor, *, ndims: tuple[int, ...]) -> None:
-    """Check type, dtype, shape and range of pictures; it reads them, so not for the hot path.
-
-    Raises:
-        SchemaError: with the name, what was expected and what came.
-    """
+    """Check type, dtype, shape and range of pictures; synchronizes with the device."""
     if not isinstance(pixels, Tensor):
         raise SchemaError(f"{name}: expected a torch.Tensor, got {type(pixels).__name__}")
     if pixels.dtype != torch.uint8:
@@ -139,103 +139,143 @@ def check_pixels(name: str, pixels: Tensor, *, ndims: tuple[int, ...]) -> None:
 
 
 def distance_sum(frames: Tensor, goal: Goal) -> Tensor:
-    """Return how far each frame is from the goal as an exact whole number.
+    """Distance of each frame from the goal, before normalization.
 
     Args:
-        frames: (N, H, W) uint8 in 0..3, on the goal's device; the range is not checked here.
-        goal: with the same (H, W), and the same N where it has one.
+        frames: (N, H, W) uint8 in 0..3, on the goal's device; the range is not checked.
+        goal: with the same (H, W), and the same N if it has one.
 
     Returns:
         (N,) int32, from 0 to 3·H·W (absolute) or 9·H·W (squared).
 
     Raises:
-        SchemaError: shape, dtype or device differ.
+        SchemaError: another shape, dtype or device.
     """
     _check_frames(frames, goal)
     if goal.metric == "absolute" and fits_words(frames):
         return distances_in_words(frames, goal.pixels)
-    if frames.device.type != "cpu" or len(frames) <= _CHUNK:
+    if frames.device.type != "cpu" or len(frames) <= _CHUNK_FRAMES:
         return _sums(frames, goal.pixels, goal.metric)
     sums = torch.empty(len(frames), dtype=torch.int32)
-    for start in range(0, len(frames), _CHUNK):
-        rows = slice(start, start + _CHUNK)
+    for start in range(0, len(frames), _CHUNK_FRAMES):
+        rows = slice(start, start + _CHUNK_FRAMES)
         pixels = goal.pixels if goal.pixels.ndim == 2 else goal.pixels[rows]
         sums[rows] = _sums(frames[rows], pixels, goal.metric)
     return sums
 
 
-def normalize(sums: Tensor, goal: Goal) -> Tensor:
-    """Return (N,) float32 distances in 0..1 from (N,) whole sums: one division."""
+def normalize_sums(sums: Tensor, goal: Goal) -> Tensor:
+    """Distances in 0..1, (N,) float32, of sums (N,): one division."""
     return sums.to(torch.float32) / goal.divisor
 
 
 def distance(frames: Tensor, goal: Goal) -> Tensor:
-    """Return the distance of each frame from the goal, (N,) float32 in 0..1.
-
-    Arguments and errors are those of `distance_sum`.
-    """
-    return normalize(distance_sum(frames, goal), goal)
+    """Distance of each frame from the goal, (N,) float32 in 0..1; see `distance_sum`."""
+    return normalize_sums(distance_sum(frames, goal), goal)
 
 
 def update_match(
     sums: Tensor, match_count: Tensor, threshold: int, match_k: int
 ) -> tuple[Tensor, Tensor]:
-    """Count consecutive matches.
+    """Consecutive matches, (N,) int32 of at most match_k, and terminated, (N,) bool.
 
     Args:
         sums: (N,) int32 from `distance_sum`.
         match_count: (N,) int32 in 0..match_k, the count before this step; 0 after a reset.
         threshold: `Goal.threshold`; a sum strictly below it matches.
         match_k: matches in a row that end the episode.
-
-    Returns:
-        The new count, (N,) int32, which stays at match_k; and terminated, (N,) bool.
     """
     count = torch.where(sums < threshold, match_count + 1, 0).clamp(max=match_k)
     return count, count >= match_k
 
 
 def reward(prev_dist: Tensor, dist: Tensor, terminated: Tensor, config: RewardConfig) -> Tensor:
-    """Return step_cost + alpha · (prev_dist - dist), plus goal_bonus where terminated.
+    """step_cost + alpha · (prev_dist - dist), plus goal_bonus where terminated, (N,) float32.
 
     Over an episode the shaping adds up to alpha · (first - last distance), rounding aside. It is
-    not discounted, so it is a potential in the sense of Ng et al. (1999) for gamma = 1 only.
+    not discounted, so it is potential-based (Ng et al. 1999) for gamma = 1 only. Each operation
+    rounds once, in the order of the formula.
 
     Args:
         prev_dist: (N,) float32, the distance before the step; after a reset the start frame's.
         dist: (N,) float32, the distance after it.
         terminated: (N,) bool from `update_match`.
         config: the factors.
-
-    Returns:
-        (N,) float32. Each operation rounds once, in the order of the formula.
     """
     shaped = (prev_dist - dist) * config.alpha + config.step_cost
     return shaped + terminated.to(torch.float32) * config.goal_bonus
 
 
 def truncate(episode_step: Tensor, max_steps: int) -> tuple[Tensor, Tensor]:
-    """Count a step, and say whose time is up.
+    """Steps of the episode, (N,) int32 of at most max_steps, and truncated, (N,) bool.
 
-    Args:
-        episode_step: (N,) int32, steps taken before this one.
-        max_steps: the length of an episode.
-
-    Returns:
-        The new count, (N,) int32, which stays at max_steps; and truncated, (N,) bool. An episode
-        may be terminated too: bootstrap by terminated alone.
+    `episode_step`, (N,) int32, is the count before this step. An episode may be both terminated
+    and truncated: bootstrap by terminated alone.
     """
     steps = (episode_step + 1).clamp(max=max_steps)
     return steps, steps >= max_steps
 
 
 def reset_mask(terminated: Tensor, truncated: Tensor) -> Tensor:
-    """Return (N,) bool: who is over for either reason."""
+    """Environments whose episode has ended, (N,) bool."""
     return terminated | truncated
 
 
+def fits_words(frames: Tensor) -> bool:
+    """Whether frames can be read as words: on the CPU, contiguous, aligned."""
+    return (
+        frames.device.type == "cpu"
+        and frames.is_contiguous()
+        and frames.storage_offset() % _WORD == 0
+        and frames.shape[1] * frames.shape[2] % _WORD == 0
+    )
+
+
+def distances_in_words(frames: Tensor, goal: Tensor) -> Tensor:
+    """Sums of |frame - goal|, (N,) int32, as 2 max(frame, goal) - frame - goal.
+
+    Args:
+        frames: (N, H, W) uint8 in 0..3, for which `fits_words` holds.
+        goal: (H, W) or (N, H, W) uint8 in 0..3, contiguous.
+    """
+    num, height, width = frames.shape
+    num_words = height * width // _WORD
+    size = _group_size(num_words)
+    groups = num_words // size
+    words = frames.flatten().view(torch.int64).view(num, groups, size)
+    step = max(1, _CHUNK_PIXELS // (height * width))
+    larger = torch.empty((min(step, num), height, width), dtype=torch.uint8)
+    larger_words = larger.flatten().view(torch.int64).view(len(larger), groups, size)
+    # Sums of groups of words: of the larger pixels, and of the frames.
+    sums = torch.empty((2, num, groups), dtype=torch.int64)
+    for begin in range(0, num, step):
+        rows = slice(begin, min(begin + step, num))
+        count = rows.stop - begin
+        wanted = goal if goal.ndim == 2 else goal[rows]
+        torch.maximum(frames[rows], wanted, out=larger[:count])
+        torch.sum(larger_words[:count], 2, out=sums[0, rows])
+        torch.sum(words[rows], 2, out=sums[1, rows])
+    totals = _totals(sums.view(2 * num, groups))
+    own = goal.flatten(-2).sum(-1, dtype=torch.int32)
+    return totals[:num].mul_(2).sub_(totals[num:]).sub_(own)
+
+
+def _totals(sums: Tensor) -> Tensor:
+    """Sums of all bytes in rows of words: (R, G) int64 to (R,) int32."""
+    if sums.shape[1] > _MAX_GROUPS:
+        return sums.view(torch.uint8).sum(1, dtype=torch.int32)
+    halves = (sums & _EVERY_SECOND) + (sums >> 8 & _EVERY_SECOND)
+    return halves.sum(1).view(torch.int16).view(len(sums), 4).sum(1, dtype=torch.int32)
+
+
+@lru_cache(maxsize=64)
+def _group_size(num_words: int) -> int:
+    """The largest number of words that can be added and divides a picture evenly."""
+    return max(size for size in range(1, _MAX_WORDS + 1) if num_words % size == 0)
+
+
 def _sums(frames: Tensor, goal: Tensor, metric: Metric) -> Tensor:
-    # The larger less the smaller: a difference of bytes the other way round would wrap.
+    # The larger minus the smaller, since bytes would wrap below 0.
     apart = torch.maximum(frames, goal).sub_(torch.minimum(frames, goal))
     if metric == "squared":
         apart.mul_(apart)
@@ -257,11 +297,10 @@ def _check_frames(frames: Tensor, goal: Goal) -> None:
 
 
 def exact_tau(tau: Tau) -> Fraction:
-    """Return tau as a fraction.
+    """Tau as a fraction.
 
     Raises:
-        SchemaError: it is no finite number, has more than 100 characters, or an exponent of ten
-            below -400 or above 400.
+        SchemaError: no finite number, more than 100 characters, or an exponent of ten beyond ±400.
     """
     if isinstance(tau, bool) or not isinstance(tau, int | float | str | Decimal | Fraction):
         raise SchemaError(f"tau: expected a number above 0, got {shown(tau)}")

@@ -1,4 +1,4 @@
-"""Tiles: a screen as a fixed grid of 8 x 8 pixels, each with its histogram and its distance."""
+"""Tiles: the screen as a grid of 8 x 8 pixels, each with a histogram and a distance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TILE: Final = 8
 
 
 def grid_shape(height: int, width: int) -> tuple[int, int]:
-    """Return how many rows and columns of tiles a screen has.
+    """Rows and columns of tiles of a screen.
 
     Raises:
         SchemaError: a side is no multiple of 8.
@@ -29,24 +29,24 @@ def grid_shape(height: int, width: int) -> tuple[int, int]:
 
 
 def places(height: int, width: int) -> Tensor:
-    """Return row and column of every tile, (T, 2) float32, row after row from the top left."""
+    """Row and column of every tile, (T, 2) float32, row after row from the top left."""
     rows, columns = grid_shape(height, width)
     tiles = torch.arange(rows * columns)
     return torch.stack((tiles // columns, tiles % columns), 1).to(torch.float32)
 
 
 def measure_tiles(frames: Tensor, goal: Goal) -> Tensor:
-    """Count the shades of every tile, and how far it is from the goal's.
+    """Histogram of shades, and distance from the goal's tile, of every tile.
 
     Args:
         frames: (N, H, W) uint8 in 0..3, sides multiples of 8, on the goal's device.
         goal: with the same (H, W), and the same N where it has one.
 
     Returns:
-        (N, T, 5) int32: how many of the 64 pixels have shade 0, 1, 2 and 3, and the distance. The
+        (N, T, 5) int32: number of the 64 pixels of shade 0, 1, 2 and 3, and the distance. The
         distances of a frame add up to its `distance_sum`.
     """
-    # The larger less the smaller: a difference of bytes the other way round would wrap.
+    # The larger minus the smaller, since bytes would wrap below 0.
     apart = torch.maximum(frames, goal.pixels).sub_(torch.minimum(frames, goal.pixels))
     if goal.metric == "squared":
         apart.mul_(apart)
@@ -55,7 +55,7 @@ def measure_tiles(frames: Tensor, goal: Goal) -> Tensor:
 
 
 def _tile_sums(pixels: Tensor) -> Tensor:
-    """(N, H, W) uint8 of at most 9 to the sums of tiles, (N, T) int32."""
+    """Sums of the tiles, (N, T) int32, of pixels (N, H, W) uint8 of at most 9."""
     num, height, width = pixels.shape
     # A column of a tile adds up to at most 8 * 9, so bytes hold it.
     columns = pixels.view(num, height // TILE, TILE, width).sum(2, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""What a step does besides the machine: screens in, rewards and resets out. Here in plain torch."""
+"""Observation, reward and reset of a `PixelGoalEnv`: the interface, and its reference in torch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from entity_env.games.pixel.episode_state import NUM_PLACE, Starts, Trackers
+from entity_env.games.pixel.episode_state import NUM_PLACE, ResetStates, Trackers
 from entity_env.games.pixel.reward.reward import (
     Goal,
     RewardConfig,
-    normalize,
+    normalize_sums,
     reset_mask,
     reward,
     truncate,
@@ -23,50 +23,45 @@ from entity_env.games.pixel.reward.tiles import measure_tiles
 class GoalOps(Protocol):
     """The operations of a step on `Trackers`; every implementation writes the same bits.
 
-    None of them allocates what lasts, reads a value on the host, or waits for the device.
+    They neither allocate lasting memory nor synchronize with the device.
     """
 
     def observe(self) -> None:
-        """Put `frames` on the stack as its newest, and measure it: writes stack, tiles, sums."""
+        """Push `frames` on the stack, and measure them: writes stack, tiles, sums."""
         ...
 
     def judge(self) -> None:
-        """Count the step and pay it: writes all but frames, stack, tiles and slot."""
+        """Compute reward, flags and counters: writes all but frames, stack, tiles and slot."""
         ...
 
     def reset(self, mask: Tensor) -> None:
-        """Begin an episode for the chosen, from their slot, and turn to the next slot.
-
-        Args:
-            mask: (N,) bool. Of the others nothing changes.
-        """
+        """Begin episodes in a mask, (N,) bool, from each slot, and advance the slots."""
         ...
 
 
 class TorchGoalOps:
-    """The operations in plain torch: what `GoalOps` means.
+    """The operations in torch; the reference of `GoalOps`.
 
     Args:
         trackers: read and written.
-        goal: on their device, for their screens.
-        config: what a step pays, when an episode ends.
-        starts: what a reset shows.
+        goal: on the device of the trackers.
+        config: reward and end of an episode.
+        starts: the states of a reset.
     """
 
     def __init__(
-        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: Starts
+        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: ResetStates
     ) -> None:
         self._trackers = trackers
         self._goal = goal
         self._config = config
         self._starts = starts
-        # Tensors: CUDA divides by a number from the host as a product with its reciprocal.
+        # Tensors: CUDA divides by a host number as a product with its reciprocal.
         device = trackers.frames.device
         self._match_k = torch.full((), config.match_k, dtype=torch.float32, device=device)
         self._max_steps = torch.full((), config.max_steps, dtype=torch.float32, device=device)
 
     def observe(self) -> None:
-        """See `GoalOps.observe`."""
         t = self._trackers
         for k in range(t.stack.shape[1] - 1):
             t.stack[:, k].copy_(t.stack[:, k + 1])
@@ -76,9 +71,8 @@ class TorchGoalOps:
         t.sums.copy_(measured[:, :, -1].sum(1, dtype=torch.int32))
 
     def judge(self) -> None:
-        """See `GoalOps.judge`."""
         t, config = self._trackers, self._config
-        t.dist.copy_(normalize(t.sums, self._goal))
+        t.dist.copy_(normalize_sums(t.sums, self._goal))
         count, terminated = update_match(
             t.sums, t.match_count, self._goal.threshold, config.match_k
         )
@@ -95,7 +89,6 @@ class TorchGoalOps:
         t.screen[:, 2].copy_(steps / self._max_steps)
 
     def reset(self, mask: Tensor) -> None:
-        """See `GoalOps.reset`."""
         t, starts = self._trackers, self._starts
         own = t.slot * starts.per_start + starts.offset
         frames, tiles = starts.frames.index_select(0, t.slot), starts.tiles.index_select(0, own)

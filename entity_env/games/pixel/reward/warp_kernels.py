@@ -1,9 +1,8 @@
-"""What a step does besides the machine, as kernels: measure a screen, pay the step, begin anew.
+"""Warp kernels of observation, reward and reset, with the same bits as `torch_ops`.
 
-A tile of 8 x 8 pixels is two words of 64 bits, a plane each, so that shades and distances are
-counted a whole tile at a time: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is
+A tile of 8 x 8 pixels is two words of 64 bits, one per plane, so that shades and distances are
+counted a tile at a time: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is
 pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 & (a0 ^ a1)), and the sum of squares follows in the same way.
-`goal_ops` says in plain torch what these kernels do, and with the same bits.
 """
 
 from entity_env.games.pixel.entities import NUM_TILE
@@ -20,12 +19,12 @@ from entity_env.games.pixel.warp_utils.typing import (
     wp,
 )
 
-# Products and sums round one by one, as in torch, also where a device could fuse them.
+# Products and sums round one by one, as in torch, even where a device could fuse them.
 wp.set_module_options({"fuse_fp": False})
 
 # The lower bit of every pair.
 _PAIRS = 0x5555555555555555
-# Places among the features of a tile, and of the screen.
+# Indices among the features of a tile, and of the screen.
 _SHADES = 2
 _DISTANCE = 6
 _DIST = 0
@@ -35,19 +34,19 @@ _TIME = 2
 
 @func
 def row_at(rows: Longs2, row: int) -> Long:
-    """Return the address of a row."""
+    """The address of a row."""
     return rows.ptr + Long(row) * Long(rows.shape[1]) * Long(8)
 
 
 @func
 def word_at(address: Long) -> Long:
-    """Return the word at an address. Arrays cost more: they know of strides and ends."""
+    """The word at an address; cheaper than arrays, which have strides and bounds."""
     return wp.array(ptr=address, shape=(1,), dtype=Long)[0]
 
 
 @func
 def four_rows(address: Long, row_bytes: Long) -> Long:
-    """Return four rows of eight pixels, a byte each, as the four pairs of bits of every byte."""
+    """Four rows of eight pixels, a byte each, as the four pairs of bits of every byte."""
     pairs = word_at(address)
     pairs |= word_at(address + row_bytes) << Long(2)
     pairs |= word_at(address + Long(2) * row_bytes) << Long(4)
@@ -57,7 +56,7 @@ def four_rows(address: Long, row_bytes: Long) -> Long:
 
 @func
 def push(screen: Long, stack: Long, size: int, num_screens: int, lane: int) -> None:
-    """Put a screen of so many words on the stack as its newest."""
+    """Push a screen of `size` words on the stack."""
     for k in range(num_screens):
         target = stack + Long(8) * Long(size) * Long(k)
         source = target + Long(8) * Long(size)
@@ -72,28 +71,33 @@ def push(screen: Long, stack: Long, size: int, num_screens: int, lane: int) -> N
 
 
 @func
-def count(bits: Long) -> int:
-    """Return how many bits are set."""
+def count_set_bits(bits: Long) -> int:
+    """The number of bits that are set."""
     return wp.int32(wp.bit_count(bits))
 
 
 @func
 def distance_of(low: Long, high: Long, goal_low: Long, goal_high: Long, squared: int) -> int:
-    """Return how far a tile is from the goal's, summed over its pixels."""
+    """The distance of a tile from the goal's, summed over its pixels."""
     x0, x1 = low ^ goal_low, high ^ goal_high
     # Where both bits differ, the shades are 1 and 2 or 0 and 3.
     near, far = x0 & x1 & (low ^ high), x0 & x1 & ~(low ^ high)
     if squared != 0:
-        return count(x0) + 4 * count(x1) - 4 * count(near) + 4 * count(far)
-    return count(x0) + 2 * count(x1) - 2 * count(near)
+        return (
+            count_set_bits(x0)
+            + 4 * count_set_bits(x1)
+            - 4 * count_set_bits(near)
+            + 4 * count_set_bits(far)
+        )
+    return count_set_bits(x0) + 2 * count_set_bits(x1) - 2 * count_set_bits(near)
 
 
 @func
 def write_tile(address: Long, low: Long, high: Long, distance: int) -> None:
-    """Write what is measured of a tile: how many pixels have each shade, and the distance."""
+    """Write the features of a tile: pixels of each shade, and the distance."""
     features = wp.array(ptr=address, shape=(NUM_TILE,), dtype=wp.float32)
-    both = count(low & high)
-    ones, twos = count(low) - both, count(high) - both
+    both = count_set_bits(low & high)
+    ones, twos = count_set_bits(low) - both, count_set_bits(high) - both
     features[_SHADES] = wp.float32(64 - ones - twos - both)
     features[_SHADES + 1] = wp.float32(ones)
     features[_SHADES + 2] = wp.float32(twos)
@@ -105,7 +109,7 @@ def write_tile(address: Long, low: Long, high: Long, distance: int) -> None:
 def measure_tile(
     tile: int, screen: Long, columns: int, goal: Long, squared: int, features: Long
 ) -> int:
-    """Measure a tile of a screen with so many columns of tiles, and return its distance."""
+    """Write the features of a tile of a screen, and return its distance."""
     row_bytes = Long(8) * Long(columns)
     line, column = Word(tile) // Word(columns), Word(tile) % Word(columns)
     corner = screen + Long(8) * (row_bytes * Long(line) + Long(column))
@@ -131,8 +135,8 @@ def observe_screens(
 ) -> None:
     """Push and measure screens; launched over environments and the threads of a block.
 
-    The threads of a block share a screen. All rows are an environment's, flat: of the goal, of
-    which there may be one for all, the two planes of each tile.
+    The threads of a block share a screen. Rows are flat, one per environment; the goal's, of which
+    there may be one for all, holds the two planes of each tile.
     """
     env, lane = wp.tid()
     size, num_screens = screens.shape[1], stack.shape[1] // screens.shape[1]
@@ -167,7 +171,7 @@ def judge_steps(
     ended: Flags1,
     screen: Floats2,
 ) -> None:
-    """Count a step and pay it; launched over environments."""
+    """Compute counters, flags and rewards; launched over environments."""
     env = wp.tid()
     now = wp.float32(sums[env]) / divisor
     matches = wp.where(sums[env] < threshold, wp.min(match_count[env] + 1, match_k), 0)
@@ -199,7 +203,7 @@ def show_start(
     lane: int,
     num_lanes: int,
 ) -> None:
-    """Fill the stack with a start's screen, and the tiles with what is measured of it."""
+    """Fill the stack with an initial screen, and copy its tiles."""
     word = wp.int32(lane)
     while word < stack.shape[1]:
         stack[env, word] = screens[start, word % screens.shape[1]]
@@ -228,7 +232,7 @@ def begin_episodes(
     arrived: Ints1,
     num_lanes: int,
 ) -> None:
-    """Begin an episode for the chosen, and turn to the next slot; launched over both and lanes."""
+    """Begin episodes in a mask, and advance the slots; launched over environments and lanes."""
     env, lane = wp.tid()
     if not mask[env]:
         return

@@ -1,4 +1,4 @@
-"""WarpGoalOps: what a step does besides the machine, in three kernels."""
+"""WarpGoalOps: observation, reward and reset of a `PixelGoalEnv` as three Warp kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from entity_env.games.pixel.episode_state import Starts, Trackers
+from entity_env.games.pixel.episode_state import ResetStates, Trackers
 from entity_env.games.pixel.reward.reward import Goal, RewardConfig
 from entity_env.games.pixel.reward.tiles import TILE, grid_shape
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime
@@ -19,23 +19,17 @@ _LANES: Final = {"cpu": 1, "cuda": 32}
 
 
 class WarpGoalOps:
-    """The operations of `GoalOps` as a kernel each, with the same bits as `TorchGoalOps`.
+    """The operations of `GoalOps` as kernels, with the same bits as `TorchGoalOps`.
 
-    They run on torch's current stream, allocate nothing and wait for nothing, so that a CUDA graph
-    can capture them.
-
-    Args:
-        trackers: read and written.
-        goal: on their device, for their screens.
-        config: what a step pays, when an episode ends.
-        starts: what a reset shows.
+    They run on torch's current stream and can be captured in a CUDA graph. Arguments as for
+    `TorchGoalOps`.
 
     Raises:
         MissingExtraError: Warp is not installed.
     """
 
     def __init__(
-        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: Starts
+        self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: ResetStates
     ) -> None:
         device = trackers.frames.device
         self._observe = _bind_observe(trackers, goal, device)
@@ -43,21 +37,18 @@ class WarpGoalOps:
         self._begin = _bind_begin(trackers, starts, device)
 
     def observe(self) -> None:
-        """See `GoalOps.observe`."""
         self._observe.launch()
 
     def judge(self) -> None:
-        """See `GoalOps.judge`."""
         self._judge.launch()
 
     def reset(self, mask: Tensor) -> None:
-        """See `GoalOps.reset`; the mask is contiguous."""
         self._begin.set(0, mask)
         self._begin.launch()
 
 
 def tile_planes(frames: Tensor) -> Tensor:
-    """Return each tile of pictures as two words of 64 bits, as `goal_kernels` packs it.
+    """Each tile of pictures as two words of 64 bits, as `warp_kernels` packs it.
 
     Args:
         frames: (N, H, W) uint8 in 0..3, sides multiples of 8.
@@ -75,13 +66,13 @@ def tile_planes(frames: Tensor) -> Tensor:
 
 
 def _bind_observe(t: Trackers, goal: Goal, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.start()
-    from entity_env.games.pixel.reward import warp_kernels as goal_kernels
+    warp = warp_runtime.import_warp()
+    from entity_env.games.pixel.reward import warp_kernels
 
     pixels = goal.pixels if goal.pixels.ndim == 3 else goal.pixels[None]
     block = _BLOCK[device.type]
     return BoundKernel(
-        goal_kernels.observe_screens,
+        warp_kernels.observe_screens,
         (len(t.frames), block),
         (
             _words(t.frames),
@@ -98,11 +89,11 @@ def _bind_observe(t: Trackers, goal: Goal, device: torch.device) -> BoundKernel:
 
 
 def _bind_judge(t: Trackers, goal: Goal, config: RewardConfig, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.start()
-    from entity_env.games.pixel.reward import warp_kernels as goal_kernels
+    warp = warp_runtime.import_warp()
+    from entity_env.games.pixel.reward import warp_kernels
 
     return BoundKernel(
-        goal_kernels.judge_steps,
+        warp_kernels.judge_steps,
         len(t.frames),
         (
             (t.sums, warp.int32),
@@ -128,13 +119,13 @@ def _bind_judge(t: Trackers, goal: Goal, config: RewardConfig, device: torch.dev
     )
 
 
-def _bind_begin(t: Trackers, starts: Starts, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.start()
-    from entity_env.games.pixel.reward import warp_kernels as goal_kernels
+def _bind_begin(t: Trackers, starts: ResetStates, device: torch.device) -> BoundKernel:
+    warp = warp_runtime.import_warp()
+    from entity_env.games.pixel.reward import warp_kernels
 
     lanes = _LANES[device.type]
     return BoundKernel(
-        goal_kernels.begin_episodes,
+        warp_kernels.begin_episodes,
         (len(t.frames), lanes),
         (
             (torch.zeros_like(t.ended), warp.bool),
@@ -159,5 +150,5 @@ def _bind_begin(t: Trackers, starts: Starts, device: torch.device) -> BoundKerne
 
 
 def _words(pixels: Tensor) -> tuple[Tensor, object]:
-    """Eight pixels a word, a row an environment."""
-    return pixels.flatten(1).view(torch.int64), warp_runtime.start().uint64
+    """Pixels as words of eight, a row per environment, with their Warp type."""
+    return pixels.flatten(1).view(torch.int64), warp_runtime.import_warp().uint64

@@ -1,4 +1,4 @@
-"""NVIDIA Warp, typed and started: what kernels share.
+"""Utilities for NVIDIA Warp kernels: types, import, launch.
 
-Kernels themselves are where they are used.
+Kernels are in the folders that use them.
 """

@@ -1,8 +1,7 @@
-"""Starting Warp, and launching its kernels on the stream that torch uses.
+"""Import of Warp, and launch of its kernels on torch's stream.
 
-Warp is imported when it is first asked for: whoever has no use for kernels need not have it.
-Compiled kernels are kept in the user's cache folder, which the environment variable
-WARP_CACHE_PATH moves.
+Warp is an optional dependency, imported at first use. Compiled kernels are kept in the user's cache
+folder, or that in the environment variable WARP_CACHE_PATH.
 """
 
 from __future__ import annotations
@@ -21,17 +20,13 @@ from torch import Tensor
 
 from entity_env.errors import MissingExtraError, UsageError
 
-# A tensor and the type that a kernel takes its elements for, or a number.
+# A tensor with the Warp type of its elements, or a number.
 Argument: TypeAlias = tuple[Tensor, object] | int | float
 
 
 @cache
-def start() -> ModuleType:
-    """Import Warp, and return it.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+def import_warp() -> ModuleType:
+    """The module Warp, initialized; MissingExtraError if it is not installed."""
     try:
         import warp
     except ImportError as error:
@@ -44,7 +39,7 @@ def start() -> ModuleType:
 
 @contextmanager
 def quiet(warp: ModuleType) -> Iterator[None]:
-    """Let Warp say nothing but errors: no banner, and no line for each module that it compiles."""
+    """Let Warp log errors alone: no banner, and no line for each module that it compiles."""
     level = warp.config.log_level
     warp.config.log_level = warp.LOG_ERROR
     try:
@@ -55,9 +50,9 @@ def quiet(warp: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _native_lines_without(expected: bytes) -> Iterator[None]:
-    """Let native code write to stderr whatever it wants but lines with these words.
+    """Drop lines with a text from what native code writes to stderr.
 
-    That there is no driver is no news on a machine without a GPU, and Warp has no setting for it.
+    Warp reports a missing driver on machines without a GPU, and has no setting for it.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -73,11 +68,11 @@ def _native_lines_without(expected: bytes) -> Iterator[None]:
 
 
 def device_of(name: str | torch.device) -> torch.device:
-    """Return a device that both torch and Warp can use.
+    """The device, if both torch and Warp can use it.
 
     Raises:
         MissingExtraError: Warp is not installed.
-        UsageError: there is no such device.
+        UsageError: no such device.
     """
     try:
         device = torch.device(name)
@@ -92,7 +87,7 @@ def device_of(name: str | torch.device) -> torch.device:
 
 def _cuda_device(device: torch.device) -> torch.device:
     num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    num_devices = min(num_devices, int(start().get_cuda_device_count()))
+    num_devices = min(num_devices, int(import_warp().get_cuda_device_count()))
     if num_devices and ":" not in str(device):
         return torch.device("cuda", torch.cuda.current_device())
     if num_devices == 0 or device.index >= num_devices:
@@ -104,16 +99,15 @@ def _cuda_device(device: torch.device) -> torch.device:
 
 
 class BoundKernel:
-    """A kernel with its arguments, ready to be launched again and again.
+    """A kernel with its arguments, for repeated launches.
 
-    Nothing is allocated and nothing waits after construction, so that launches can be captured in
-    a CUDA graph.
+    Launches neither allocate nor synchronize, so a CUDA graph can capture them.
 
     Args:
         kernel: from a module of kernels.
-        dim: what it is launched over.
+        dim: indices that it is launched over.
         arguments: tensors, each with the type of its elements, and numbers.
-        device: where the tensors lie, as `device_of` returns it.
+        device: device of the tensors, as `device_of` returns it.
         block_dim: threads in a block; on the CPU a block is one thread.
     """
 
@@ -126,7 +120,7 @@ class BoundKernel:
         *,
         block_dim: int = 256,
     ) -> None:
-        self._warp = warp = start()
+        self._warp = warp = import_warp()
         self._device = device
         self._arguments = list(arguments)
         self._stream: tuple[int, object] = -1, None
@@ -142,7 +136,7 @@ class BoundKernel:
             )
 
     def set(self, index: int, tensor: Tensor) -> None:
-        """Use another tensor of the same shape and dtype from now on, by its index."""
+        """Replace the tensor at an index by another of the same shape and dtype."""
         known = self._arguments[index]
         if not isinstance(known, tuple):
             raise UsageError(f"argument {index} is {known!r}, not a tensor")
@@ -151,11 +145,11 @@ class BoundKernel:
             return
         described = self._warp.from_torch(tensor, dtype=known[1], return_ctype=True)
         self._command.set_param_at_index_from_ctype(index, described)
-        # Kept as long as its address is in use.
+        # Keeps the memory alive while its address is in use.
         self._arguments[index] = tensor, known[1]
 
     def launch(self) -> None:
-        """Launch it on torch's current stream."""
+        """Launch on torch's current stream."""
         if self._device.type == "cpu":
             self._command.launch()
         else:

@@ -1,7 +1,7 @@
-"""The language that kernels are written in: NVIDIA Warp, as a type checker can read it.
+"""Types of NVIDIA Warp for kernels and type checkers.
 
-Bodies of functions marked `func` and `kernel` are compiled, never run by Python. Whoever imports
-this imports Warp: call `warp_runtime.start` first.
+Bodies of functions marked `func` and `kernel` are compiled, never run by Python. Importing this
+imports Warp: call `runtime.import_warp` first.
 """
 
 # No `from __future__ import annotations`: Warp reads the annotations.
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     Long: TypeAlias = int
 
     def func(function: Function) -> Function:
-        """Mark a function that kernels call."""
+        """Decorator of a function that kernels call."""
 
     def kernel(function: Function) -> Function:
-        """Mark a kernel: it runs once for every index that it is launched over."""
+        """Decorator of a kernel, which runs once for every index that it is launched over."""
 
     class wp:
-        """What kernels use of Warp."""
+        """Functions of Warp that kernels use."""
 
         @staticmethod
         def int32(value: float) -> int: ...

@@ -1,4 +1,4 @@
-"""What shows screens and takes buttons: a grid of walls, a Game Boy in a process of its own.
+"""Worlds: machines with screens and buttons, their checks, and settings that run any ROM.
 
-The XO-CHIP machine has a folder of its own; goals and rewards are in `reward`.
+The XO-CHIP machine is in `xo_chip`; goals and rewards are in `reward`.
 """

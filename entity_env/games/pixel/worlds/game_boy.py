@@ -1,11 +1,18 @@
-"""PyBoyWorld: real Game Boys, emulated on the CPU by PyBoy in processes of their own."""
+"""PyBoyWorld: Game Boys, emulated by PyBoy in worker processes."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -13,10 +20,111 @@ import torch
 from torch import Tensor
 
 from entity_env.core.validation import checked_index
-from entity_env.errors import ClosedError, MissingExtraError, SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count, require_tensor
-from entity_env.games.pixel.worlds.game_boy_process import GameBoyProcess
+from entity_env.errors import ClosedError, MissingExtraError, SchemaError, UsageError, WorkerError
+from entity_env.games.pixel.worlds import game_boy_worker
+from entity_env.games.pixel.worlds.checks import CheckedWorld, require_count
+from entity_env.games.pixel.worlds.game_boy_worker import write_message
 from entity_env.games.pixel.worlds.world import Button
+
+_GRACE = 2.0  # seconds that a process has to end by itself
+
+
+class GameBoyProcess:
+    """A process of Game Boys with one request at a time: `send` it, then `receive` the reply.
+
+    Args:
+        worker: its number, for errors.
+        settings, rom, start: as for `game_boy_worker.Machines`.
+        timeout: seconds that a reply may take.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        settings: Mapping[str, int],
+        rom: bytes,
+        start: bytes,
+        timeout: float,
+    ) -> None:
+        self._worker = worker
+        self._timeout = timeout
+        self._owner = os.getpid()
+        # -P: the folder of that file has modules with names of other packages.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(game_boy_worker.__file__))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        line = json.dumps({**settings, "rom_bytes": len(rom)}).encode()
+        self.send(b"I", line + b"\n" + rom + start)
+
+    def wait_until_ready(self) -> None:
+        """Wait until the machines are ready; UsageError if PyBoy cannot run them."""
+        letter, payload = self._reply()
+        if letter == b"!":
+            reason = payload.decode().strip().splitlines()[-1]
+            raise UsageError(f"PyBoy cannot run this cartridge from this state: {reason}")
+
+    def send(self, letter: bytes, payload: bytes = b"") -> None:
+        """Send a request."""
+        stream = self._process.stdin
+        if stream is None or stream.closed:
+            raise ClosedError("this world is closed")
+        try:
+            write_message(stream, letter, payload)
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def receive(self) -> bytes:
+        """The reply to the request; WorkerError for a failure, a dead process or a timeout."""
+        letter, payload = self._reply()
+        if letter == b"!":
+            text = payload.decode()
+            raise WorkerError("a Game Boy failed", worker=self._worker, game_traceback=text)
+        return payload
+
+    def close(self) -> None:
+        """End the process. Does nothing when called twice, or in a fork of the owner."""
+        if os.getpid() != self._owner:
+            return
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None and not stream.closed:
+                # Data may still be buffered for a process that has died.
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        try:
+            self._process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _reply(self) -> tuple[bytes, bytes]:
+        deadline = time.monotonic() + self._timeout
+        head = self._read(5, deadline)
+        return head[:1], self._read(int.from_bytes(head[1:], "little"), deadline)
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        if self._process.stdout is None or self._process.stdout.closed:
+            raise ClosedError("this world is closed")
+        descriptor = self._process.stdout.fileno()
+        read = bytearray()
+        while len(read) < size:
+            left = deadline - time.monotonic()
+            # It polls: select takes no descriptor above 1,023, which many workers use up.
+            if left <= 0 or not wait([descriptor], left):
+                raise WorkerError(f"no answer for {self._timeout:g} s", worker=self._worker)
+            part = os.read(descriptor, size - len(read))
+            if not part:
+                raise self._died()
+            read += part
+        return bytes(read)
+
+    def _died(self) -> WorkerError:
+        return WorkerError(
+            f"the process of these Game Boys died with code {self._process.wait()}",
+            worker=self._worker,
+        )
+
 
 SCREEN: Final = (144, 160)
 """Rows and columns of a Game Boy's screen."""
@@ -24,33 +132,32 @@ MAX_ROM: Final = 8 * 1024 * 1024
 """Bytes of the largest cartridge."""
 
 
-class PyBoyWorld:
-    """Runs one cartridge on many Game Boys: a `World` on the CPU.
+class PyBoyWorld(CheckedWorld):
+    """A `World` of Game Boys with one cartridge, on the CPU; processes step side by side.
 
-    The cartridge is the user's own; none comes with this package. What it would save when switched
-    off is saved nowhere. The same buttons from the same state lead to the same screens, except for
-    a cartridge with a clock.
+    Cartridges are not part of this package, and their battery-backed memory is not saved. The same
+    buttons from the same state lead to the same screens, except for a cartridge with a clock. Slots
+    out of range are refused, rather than clamped.
 
     Args:
         rom: the cartridge, as in a `.gb` file.
-        num_envs: how many machines.
-        start: a state of this cartridge as PyBoy's `save_state` writes it; None to switch on. It
-            does not say which cartridge it is of: one of another size is refused, but another
-            cartridge of the same size goes on with what it finds.
+        num_envs: number of machines.
+        start: a state of this cartridge as PyBoy's `save_state` writes it; None = switched on.
+            PyBoy notices the state of another cartridge only if its size differs.
         boot_frames: frames to run before the first step, with no button held.
-        frames: frames of a step, 60 of them a second; only the last one is drawn.
-        hold_frames: frames of them that the button is held, from the first one. Games that ask
-            whether a button went down need fewer of them than `frames`.
+        frames: frames of a step, 60 per second; only the last one is drawn.
+        hold_frames: how many of them the button is held, from the first one. Games that detect the
+            press of a button need fewer than `frames`.
         shrink: 1 for the whole screen, 144 x 160; 2 for every other row and column, 72 x 80.
-        num_slots: snapshots in the bank, at first all of the start.
-        num_workers: processes; None for one a processor, at most one a machine.
+        num_slots: snapshots in the bank, initially all of the start.
+        num_workers: processes, at most one per machine; None = one per processor.
         timeout: seconds that the machines of one process may take for a step.
 
     Raises:
         MissingExtraError: PyBoy is not installed.
-        UsageError: a number out of range, or PyBoy cannot run this cartridge or read that state.
-        SchemaError: an empty cartridge, or one larger than any; a state that is no bytes.
-        WorkerError: a process died or gave no answer.
+        UsageError: a number out of range, or PyBoy cannot run this cartridge or load that state.
+        SchemaError: an empty cartridge, or one that is too large; a state that is no bytes.
+        WorkerError: a process died or did not reply, also by all methods; the world is closed then.
     """
 
     def __init__(
@@ -68,9 +175,9 @@ class PyBoyWorld:
         timeout: float = 60.0,
     ) -> None:
         _check_rom(rom)
-        self._num_envs = require_count("num_envs", num_envs)
-        self._num_slots = require_count("num_slots", num_slots)
-        check_step(frames, hold_frames, shrink)
+        super().__init__(num_envs, num_slots)
+        self.device = torch.device("cpu")
+        check_step_settings(frames, hold_frames, shrink)
         if boot_frames != 0:
             require_count("boot_frames", boot_frames)
         _check_start(start)
@@ -85,10 +192,9 @@ class PyBoyWorld:
         workers = min(require_count("num_workers", workers), num_envs)
         if importlib.util.find_spec("pyboy") is None:
             raise MissingExtraError("pyboy", "pyboy", "PyBoyWorld")
-        self._height, self._width = (-(-side // shrink) for side in SCREEN)
-        # Where each process' machines begin, and the end.
+        self.height, self.width = (-(-side // shrink) for side in SCREEN)
+        # Index of the first machine of each process, and the end.
         self._bounds = [0, *accumulate(_shares(num_envs, workers))]
-        self._closed = False
         self._processes: list[GameBoyProcess] = []
         try:
             for worker, machines in enumerate(np.diff(self._bounds).tolist()):
@@ -96,111 +202,30 @@ class PyBoyWorld:
                 process = GameBoyProcess(worker, shared, rom, start or b"", timeout)
                 self._processes.append(process)
             for process in self._processes:
-                process.started()
-            begun = self._saved(0)
+                process.wait_until_ready()
+            initial = self._saved(0)
             for slot in range(num_slots):
-                self._keep(slot, begun)
+                self._keep(slot, initial)
         except BaseException:
             self.close()
             raise
 
-    @property
-    def num_envs(self) -> int:
-        return self._num_envs
-
-    @property
-    def height(self) -> int:
-        return self._height
-
-    @property
-    def width(self) -> int:
-        return self._width
-
-    @property
-    def num_slots(self) -> int:
-        return self._num_slots
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def step(self, actions: Tensor) -> None:
-        """Run every machine for one step, the processes side by side.
-
-        Raises:
-            SchemaError: actions are no (N,) int32 on the CPU.
-            WorkerError: a process died or gave no answer; the world is closed then.
-            ClosedError: after `close`.
-        """
-        require_tensor("actions", actions, (self._num_envs,), torch.int32, self.device)
-        buttons = actions.clamp(0, len(Button) - 1).to(torch.uint8).numpy()
-        self._ask_all(b"S", [part.tobytes() for part in self._parts(buttons)])
-
-    def render(self, pixels: Tensor) -> None:
-        """Write what every screen showed at the end of the last step.
-
-        Raises:
-            SchemaError: pixels is no (N, H, W) uint8 on the CPU.
-            WorkerError: a process died or gave no answer.
-            ClosedError: after `close`.
-        """
-        shape = (self._num_envs, self._height, self._width)
-        require_tensor("pixels", pixels, shape, torch.uint8, self.device)
-        replies = self._ask_all(b"P", [b""] * len(self._processes))
-        flat = np.frombuffer(b"".join(replies), np.uint8)
-        pixels.copy_(torch.from_numpy(flat.reshape(shape).copy()))
-
-    def snapshot(self, env: int, slot: int) -> None:
-        """Copy the whole state of one machine into the bank, which every process has.
-
-        Raises:
-            UsageError: there is no such machine or slot.
-            ClosedError: after `close`.
-        """
-        checked_index("env", env, self._num_envs)
-        checked_index("slot", slot, self._num_slots)
-        self._keep(slot, self._saved(env))
-
-    def reset(self, mask: Tensor, slots: Tensor) -> None:
-        """Restore the chosen machines, with their screens.
-
-        Raises:
-            SchemaError: mask is no (N,) bool or slots no (N,) int32 on the CPU, or a chosen slot is
-                none of the bank's.
-            ClosedError: after `close`.
-        """
-        require_tensor("mask", mask, (self._num_envs,), torch.bool, self.device)
-        require_tensor("slots", slots, (self._num_envs,), torch.int32, self.device)
-        chosen, wanted = mask.numpy(), slots.numpy()
-        wrong = chosen & ((wanted < 0) | (wanted >= self._num_slots))
-        if wrong.any():
-            env = int(wrong.argmax())
-            raise SchemaError(
-                f"slots: expected 0 to {self._num_slots - 1}, got {wanted[env]} for env {env}"
-            )
-        pairs = []
-        for chosen_part, slots_part in zip(self._parts(chosen), self._parts(wanted), strict=True):
-            machines = np.flatnonzero(chosen_part).astype(np.int32)
-            pairs.append(np.stack([machines, slots_part[machines]], axis=1).tobytes())
-        self._ask_all(b"R", pairs)
-
     def state(self) -> Mapping[str, Tensor]:
-        """Return the whole state as PyBoy saves it: `machine`, (N, bytes) uint8, a copy."""
-        states = [self._saved(env) for env in range(self._num_envs)]
-        flat = np.frombuffer(b"".join(states), np.uint8).reshape(self._num_envs, -1)
+        """The whole state as PyBoy saves it: `machine`, (N, bytes) uint8, a copy."""
+        states = [self._saved(env) for env in range(self.num_envs)]
+        flat = np.frombuffer(b"".join(states), np.uint8).reshape(self.num_envs, -1)
         return {"machine": torch.from_numpy(flat.copy())}
 
     def save_state(self, env: int) -> bytes:
-        """Return the whole state of one machine; PyBoy's `load_state` reads it, and `start` does.
+        """The whole state of one machine, for PyBoy's `load_state` and the argument `start`.
 
         Raises:
-            UsageError: there is no such machine.
+            UsageError: no such machine.
         """
-        return self._saved(checked_index("env", env, self._num_envs))
+        return self._saved(checked_index("env", env, self.num_envs))
 
     def close(self) -> None:
-        """End the processes. Closing twice does nothing."""
-        self._closed = True
+        super().close()
         for process in self._processes:
             process.close()
 
@@ -214,23 +239,46 @@ class PyBoyWorld:
         for process in getattr(self, "_processes", ()):
             process.close()
 
+    def _step(self, actions: Tensor) -> None:
+        buttons = actions.clamp(0, len(Button) - 1).to(torch.uint8).numpy()
+        self._request_all(b"S", [part.tobytes() for part in self._parts(buttons)])
+
+    def _render(self, pixels: Tensor) -> None:
+        replies = self._request_all(b"P", [b""] * len(self._processes))
+        flat = np.frombuffer(b"".join(replies), np.uint8)
+        pixels.copy_(torch.from_numpy(flat.reshape(pixels.shape).copy()))
+
+    def _snapshot(self, env: int, slot: int) -> None:
+        self._keep(slot, self._saved(env))
+
+    def _reset(self, mask: Tensor, slots: Tensor) -> None:
+        chosen, wanted = mask.numpy(), slots.numpy()
+        wrong = chosen & ((wanted < 0) | (wanted >= self.num_slots))
+        if wrong.any():
+            env = int(wrong.argmax())
+            raise SchemaError(
+                f"slots: expected 0 to {self.num_slots - 1}, got {wanted[env]} for env {env}"
+            )
+        pairs = []
+        for chosen_part, slots_part in zip(self._parts(chosen), self._parts(wanted), strict=True):
+            machines = np.flatnonzero(chosen_part).astype(np.int32)
+            pairs.append(np.stack([machines, slots_part[machines]], axis=1).tobytes())
+        self._request_all(b"R", pairs)
+
     def _parts(self, values: np.ndarray) -> list[np.ndarray]:
         return np.split(values, self._bounds[1:-1])
 
-    def _ask_all(self, letter: bytes, payloads: Sequence[bytes]) -> list[bytes]:
-        if self._closed:
-            raise ClosedError("this world is closed")
+    def _request_all(self, letter: bytes, payloads: Sequence[bytes]) -> list[bytes]:
         try:
             for process, payload in zip(self._processes, payloads, strict=True):
                 process.send(letter, payload)
             return [process.receive() for process in self._processes]
         except BaseException:
-            self.close()  # the answers that still come belong to no later request
+            self.close()  # replies that still come would be taken for those of a later request
             raise
 
     def _saved(self, env: int) -> bytes:
-        if self._closed:
-            raise ClosedError("this world is closed")
+        self._require_open("state")
         worker = int(np.searchsorted(self._bounds, env, side="right")) - 1
         process = self._processes[worker]
         process.send(b"G", (env - self._bounds[worker]).to_bytes(4, "little"))
@@ -238,11 +286,11 @@ class PyBoyWorld:
 
     def _keep(self, slot: int, state: bytes) -> None:
         payload = slot.to_bytes(4, "little") + state
-        self._ask_all(b"B", [payload] * len(self._processes))
+        self._request_all(b"B", [payload] * len(self._processes))
 
 
 def _shares(num_envs: int, workers: int) -> list[int]:
-    """Return how many machines each process gets: as many as the others, or one more."""
+    """The number of machines of each process; they differ by one at most."""
     share, more = divmod(num_envs, workers)
     return [share + (worker < more) for worker in range(workers)]
 
@@ -254,12 +302,8 @@ def _check_rom(rom: bytes) -> None:
         raise SchemaError(f"rom: expected {0x150} to {MAX_ROM} bytes, got {len(rom)}")
 
 
-def check_step(frames: int, hold_frames: int, shrink: int) -> None:
-    """Check what a step of a Game Boy is made of; see `PyBoyWorld`.
-
-    Raises:
-        UsageError: a number out of range.
-    """
+def check_step_settings(frames: int, hold_frames: int, shrink: int) -> None:
+    """Check settings of `PyBoyWorld`."""
     require_count("frames", frames)
     if require_count("hold_frames", hold_frames) > frames:
         raise UsageError(f"hold_frames: expected 1 to {frames}, all frames, got {hold_frames}")

@@ -1,15 +1,15 @@
-"""Some Game Boys in a process of their own, which does what arrives on stdin until that closes.
+"""The worker process of some Game Boys, which handles requests from stdin until that closes.
 
 Run as a file, so that it imports PyBoy and nothing else of this package. A request is a letter, the
-length of what follows in four bytes, and that; a reply is the same, with "!" and a traceback when
-the request failed.
+length of the payload in four bytes, and the payload; a reply is the same, with "!" and a traceback
+if the request failed.
 
-    I  a line of JSON, a ROM   -> nothing; the first request
-    S  a button a machine      -> nothing, once the step is done
-    P                          -> the pixels, a byte each
-    G  machine                 -> its whole state
-    B  slot and a state        -> nothing; the state now lies in the bank
-    R  pairs of machine, slot  -> nothing, once they are restored
+    I  a line of JSON, a ROM    -> empty; the first request
+    S  a button per machine     -> empty, after the step
+    P                           -> the pixels, a byte each
+    G  machine                  -> its whole state
+    B  slot and a state         -> empty; puts the state into the bank
+    R  pairs of machine, slot   -> empty; restores the machines
 """
 
 import contextlib
@@ -34,13 +34,13 @@ _SHADES = (0, 0x010101, 0x020202, 0x030303)
 
 
 class Machines:
-    """Game Boys that run the same cartridge, all in the same state.
+    """Game Boys with the same cartridge, initially in the same state.
 
     Args:
         rom: the cartridge.
-        start: a state as PyBoy saves it, or nothing to begin where a Game Boy does.
-        settings: the numbers `machines`, `boot_frames`, `frames`, `hold_frames` and `shrink`, which
-            are those of `PyBoyWorld`.
+        start: a state as PyBoy saves it; empty = switched on.
+        settings: `machines`, their number, and `boot_frames`, `frames`, `hold_frames` and `shrink`
+            of `PyBoyWorld`.
     """
 
     def __init__(self, rom: bytes, start: bytes, settings: Mapping[str, int]) -> None:
@@ -67,7 +67,7 @@ class Machines:
             boy.tick(settings["boot_frames"], True)
 
     def step(self, buttons: bytes) -> None:
-        """Hold a button of each machine for some frames and release it for the others of a step."""
+        """Hold a button of each machine for some frames of a step."""
         for boy, button in zip(self._boys, buttons, strict=True):
             boy.button_press(BUTTONS[button])
             boy.tick(self._hold, self._hold == self._frames)
@@ -75,12 +75,12 @@ class Machines:
             boy.tick(self._frames - self._hold, True)
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Return what the screens show, (machines, height, width) in 0..3."""
+        """The screens, (machines, height, width) in 0..3."""
         every = slice(None, None, self._shrink)
         return np.stack([boy.screen.ndarray[every, every, 0] for boy in self._boys])
 
     def state(self, machine: int) -> bytes:
-        """Return everything that makes a machine go on as it does."""
+        """The whole state of a machine."""
         file = io.BytesIO()
         self._boys[machine].save_state(file)
         return file.getvalue()
@@ -90,7 +90,7 @@ class Machines:
         self._bank[slot] = state
 
     def restore(self, machine: int, slot: int) -> None:
-        """Make a machine what the bank has."""
+        """Load a state from the bank into a machine."""
         self._boys[machine].load_state(io.BytesIO(self._bank[slot]))
 
 
@@ -103,7 +103,7 @@ def _load(boy: "PyBoy", start: bytes) -> None:
 
 
 def answer(machines: Machines, letter: bytes, payload: bytes) -> bytes:
-    """Do one request and return what it asks for."""
+    """Handle one request, and return the payload of the reply."""
     if letter == b"S":
         machines.step(payload)
     elif letter == b"P":
@@ -121,7 +121,7 @@ def answer(machines: Machines, letter: bytes, payload: bytes) -> bytes:
 
 
 def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
-    """Answer until the requests end."""
+    """Handle requests until their end."""
     machines: Machines | None = None
     while (message := read_message(requests)) is not None:
         letter, payload = message
@@ -143,7 +143,7 @@ def _machines(payload: bytes) -> Machines:
 
 
 def read_message(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """Return letter and payload of the next message, or None at the end."""
+    """Letter and payload of the next message, or None at the end."""
     head = stream.read(5)
     if len(head) < 5:
         return None
@@ -153,18 +153,18 @@ def read_message(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
 
 
 def write_message(stream: IO[bytes], letter: bytes, payload: bytes) -> None:
-    """Write one message and send it on its way."""
+    """Write and flush one message."""
     stream.write(letter + len(payload).to_bytes(4, "little"))
     stream.write(payload)
     stream.flush()
 
 
 def main() -> None:
-    """Talk over stdin and stdout; what PyBoy prints goes to stderr."""
+    """Handle requests on stdin and stdout; output of PyBoy goes to stderr."""
     warnings.simplefilter("ignore")  # SDL's Python package says where its library came from
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # Whoever asked may be gone before the answer, or press Ctrl-C: it closes the requests then.
+    # The parent may end before the reply, or be interrupted: then it closes the requests.
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         serve(sys.stdin.buffer, replies)
 

@@ -1,4 +1,4 @@
-"""GridWorld: a figure on a grid of cells, in plain torch; the readable example of a `World`."""
+"""GridWorld: a figure on a grid of cells, in torch; the example of a `World`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from entity_env.core.validation import checked_index
-from entity_env.errors import ClosedError, SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count, require_tensor
+from entity_env.errors import SchemaError, UsageError
+from entity_env.games.pixel.worlds.checks import CheckedWorld
 from entity_env.games.pixel.worlds.world import Button
 
 CELL: Final = 8
@@ -25,7 +24,7 @@ GRID: Final = (
     ".#.#.",
     "...#.",
 )
-"""The grid unless another one is given."""
+"""The default grid."""
 
 _FIGURE: Final = (
     "..1111..",
@@ -56,21 +55,21 @@ _MOVES: Final[Mapping[Button, tuple[int, int]]] = {
 _NUM_BUTTONS: Final = len(Button)
 
 
-class GridWorld:
-    """Moves a figure by a cell a step, where no wall is in its way: a `World`.
+class GridWorld(CheckedWorld):
+    """A `World` in which a button moves a figure by a cell, unless a wall is in its way.
 
-    A machine is two numbers: the cell of the figure, and how often A, B or START were held, which
-    cannot be seen. The same buttons lead to the same bytes on every device.
+    The state of a machine is the cell of the figure, and the number of steps that A, B or START
+    were held, which is not visible. The same buttons lead to the same bytes on every device.
 
     Args:
-        num_envs: how many machines.
-        grid: rows of cells, all as long: `#` a wall, `.` floor, one `S` where the figure starts,
-            and an `F` where it is to go, or none; that one is floor and cannot be seen.
-        num_slots: snapshots in the bank, at first all of the start.
-        device: where everything lies.
+        num_envs: number of machines.
+        grid: rows of cells of equal length: `#` is a wall, `.` floor, one `S` the start of the
+            figure, and at most one `F` its destination, which is drawn as floor.
+        num_slots: snapshots in the bank, initially all of the start.
+        device: device of all tensors.
 
     Raises:
-        SchemaError: a grid that is none.
+        SchemaError: an invalid grid.
         UsageError: a number below 1, or no such device.
     """
 
@@ -83,8 +82,7 @@ class GridWorld:
         device: torch.device | str = "cpu",
     ) -> None:
         _require_grid(grid)
-        self.num_envs = require_count("num_envs", num_envs)
-        self.num_slots = require_count("num_slots", num_slots)
+        super().__init__(num_envs, num_slots)
         self.grid = tuple(grid)
         self.height, self.width = CELL * len(grid), CELL * len(grid[0])
         self.device = _usable(device)
@@ -99,79 +97,43 @@ class GridWorld:
             name: torch.full((self.num_slots,), value, dtype=torch.int32, device=self.device)
             for name, value in (("cell", start), ("presses", 0))
         }
-        self._is_closed = False
 
     def grid_cell(self, mark: str) -> int:
-        """Return the index of the cell with a mark, `S` or `F`, counted row after row.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """The index of the cell with a mark, `S` or `F`, row after row; UsageError without one."""
         cell = "".join(self.grid).find(mark)
         if cell < 0 or len(mark) != 1:
             raise UsageError(f"the grid has no cell {mark!r}: {list(self.grid)}")
         return cell
 
     def goal_frame(self) -> Tensor:
-        """Return the screen with the figure on `F`, (H, W) uint8, a copy on `device`.
-
-        Raises:
-            UsageError: the grid has no `F`.
-        """
+        """The screen with the figure on `F`, (H, W) uint8, a copy on `device`."""
         return self._pictures[self.grid_cell(FINISH)].clone()
 
-    def step(self, actions: Tensor) -> None:
-        """Hold a button for a step; see `World.step`."""
-        self._require_open("step")
-        require_tensor("actions", actions, (self.num_envs,), torch.int32, self.device)
+    def state(self) -> Mapping[str, Tensor]:
+        """`cell` and `presses`, (N,) int32 each; see `World.state`."""
+        return dict(self._state)
+
+    def _step(self, actions: Tensor) -> None:
         buttons = actions.clamp(0, _NUM_BUTTONS - 1)
         cell, presses = self._state["cell"], self._state["presses"]
         presses.add_(buttons <= Button.START.value)
         cell.copy_(self._targets.index_select(0, cell * _NUM_BUTTONS + buttons))
 
-    def render(self, pixels: Tensor) -> None:
-        """Draw every screen; see `World.render`."""
-        self._require_open("render")
-        shape = (self.num_envs, self.height, self.width)
-        require_tensor("pixels", pixels, shape, torch.uint8, self.device)
+    def _render(self, pixels: Tensor) -> None:
         pixels.copy_(self._pictures.index_select(0, self._state["cell"]))
 
-    def snapshot(self, env: int, slot: int) -> None:
-        """Keep a machine; see `World.snapshot`.
-
-        Raises:
-            UsageError: no such machine or slot.
-        """
-        self._require_open("snapshot")
-        checked_index("env", env, self.num_envs)
-        checked_index("slot", slot, self.num_slots)
+    def _snapshot(self, env: int, slot: int) -> None:
         for name, bank in self._bank.items():
             bank[slot].copy_(self._state[name][env])
 
-    def reset(self, mask: Tensor, slots: Tensor) -> None:
-        """Restore the chosen machines; see `World.reset`."""
-        self._require_open("reset")
-        require_tensor("mask", mask, (self.num_envs,), torch.bool, self.device)
-        require_tensor("slots", slots, (self.num_envs,), torch.int32, self.device)
+    def _reset(self, mask: Tensor, slots: Tensor) -> None:
         chosen = slots.clamp(0, self.num_slots - 1)
         for name, state in self._state.items():
             state.copy_(torch.where(mask, self._bank[name].index_select(0, chosen), state))
 
-    def state(self) -> Mapping[str, Tensor]:
-        """Return `cell` and `presses`, (N,) int32 each; see `World.state`."""
-        return dict(self._state)
-
-    def close(self) -> None:
-        """Refuse all further steps; there is nothing else to release."""
-        self._is_closed = True
-
-    def _require_open(self, method: str) -> None:
-        if self._is_closed:
-            raise ClosedError(f"GridWorld.{method}: the world is closed")
-
 
 def _usable(device: torch.device | str) -> torch.device:
-    """The device that tensors made there say they are on."""
+    """The device as its tensors name it."""
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, TypeError, AssertionError) as error:  # the last one: torch without CUDA
@@ -180,7 +142,7 @@ def _usable(device: torch.device | str) -> torch.device:
 
 
 def _pictures(grid: Sequence[str]) -> Tensor:
-    """The screen for every cell that the figure may be on, (cells, H, W) uint8."""
+    """The screen for every cell of the figure, (cells, H, W) uint8."""
     bricks, figure = _drawn(_BRICKS), _drawn(_FIGURE)
     empty = torch.zeros_like(bricks)
     rows = [torch.cat([bricks if mark == WALL else empty for mark in row], 1) for row in grid]
@@ -198,7 +160,7 @@ def _drawn(rows: Sequence[str]) -> Tensor:
 
 
 def _targets(grid: Sequence[str]) -> Tensor:
-    """Where each button leads from each cell, (cells * buttons,) int32."""
+    """The cell that each button leads to from each cell, (cells * buttons,) int32."""
     targets = []
     for row, marks in enumerate(grid):
         for column in range(len(marks)):

@@ -1,18 +1,25 @@
-"""A world: many machines side by side, each with seven buttons and a screen of four shades."""
+"""World: machines with seven buttons and a screen of four shades; buttons as text.
+
+Importing this does not import torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, Protocol
 
-if TYPE_CHECKING:  # whoever only names the buttons needs no torch
+from entity_env.errors import UsageError, shown
+
+if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
 class Button(Enum):
-    """What an environment can do in a step: hold one button. There is none that does nothing."""
+    """The button that is held for a step. There is no action without a button."""
 
     A = 0
     B = 1
@@ -24,18 +31,22 @@ class Button(Enum):
 
 
 class World(Protocol):
-    """Machines that step together, and a bank of snapshots that they are reset from.
+    """N machines that step together, and a bank of snapshots that they are reset from.
 
-    All tensors lie on `device` and are allocated once; their addresses never change. A world checks
-    shapes, dtypes and devices, but never values: that would wait for the device. An action out of
-    range is clamped into it.
+    All tensors are on `device` and allocated once; their addresses never change. A world checks
+    shapes, dtypes and devices, but not values, which would synchronize with the device. Actions
+    and slots out of range are clamped.
 
     Attributes:
-        num_envs: N, how many machines there are.
-        height: H, rows of the screen.
-        width: W, columns of the screen.
-        num_slots: S, how many snapshots the bank holds.
-        device: where everything lies.
+        num_envs: N, number of machines.
+        height, width: H and W, rows and columns of the screen.
+        num_slots: S, number of snapshots in the bank.
+        device: device of all tensors.
+
+    Raises:
+        ClosedError: by all methods, after `close`.
+        SchemaError: by all methods, for tensors of another shape, dtype or device.
+        UsageError: by `snapshot`, for no such machine or slot.
     """
 
     @property
@@ -50,43 +61,72 @@ class World(Protocol):
     def device(self) -> torch.device: ...
 
     def step(self, actions: Tensor) -> None:
-        """Run every machine for one step with its button held.
-
-        Args:
-            actions: (N,) int32, values of `Button`.
-        """
+        """Run every machine for one step; actions (N,) int32, values of the `Button` held."""
         ...
 
     def render(self, pixels: Tensor) -> None:
-        """Write what every screen shows.
-
-        Args:
-            pixels: (N, H, W) uint8, written with shades 0..3.
-        """
+        """Write the screens into `pixels`, (N, H, W) uint8 of shades 0..3."""
         ...
 
     def snapshot(self, env: int, slot: int) -> None:
-        """Copy the whole state of one machine into the bank.
-
-        Args:
-            env: the machine, 0 .. N - 1.
-            slot: where in the bank, 0 .. S - 1.
-        """
+        """Copy the whole state of machine `env`, below N, into the bank at `slot`, below S."""
         ...
 
     def reset(self, mask: Tensor, slots: Tensor) -> None:
-        """Restore the chosen machines byte for byte; the others keep every byte.
+        """Restore the machines in a mask byte for byte; the others do not change.
 
         Args:
             mask: (N,) bool, the machines to restore.
-            slots: (N,) int32, from which snapshot each; read only where the mask is set.
+            slots: (N,) int32, the snapshot of each; read only where the mask is set.
         """
         ...
 
     def state(self) -> Mapping[str, Tensor]:
-        """Return the whole state by name, each (N, ...): views, valid as long as the world is."""
+        """The whole state by name, (N, ...) each: views, valid as long as the world is."""
         ...
 
     def close(self) -> None:
-        """Release what the world holds. Closing twice does nothing."""
+        """Release all resources. May be called twice."""
         ...
+
+
+MAX_KEYS: Final = 1_000_000
+_COMMENT: Final = re.compile(r"#.*")
+_WORD: Final = re.compile(r"([A-Za-z]+)(?:\*([0-9]{1,9}))?")
+_NAMES: Final = ", ".join(button.name for button in Button)
+
+
+def parse_keys(text: str, where: str = "keys") -> tuple[Button, ...]:
+    """Buttons, one per step, from text such as `RIGHT*3 DOWN, A*2`; may be empty.
+
+    Words are separated by spaces, commas or lines, in any case; `#` starts a comment. `where` names
+    the text in errors.
+
+    Raises:
+        UsageError: a word that is no button, 0 steps, or more than a million.
+    """
+    buttons: list[Button] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in _COMMENT.sub("", line).replace(",", " ").split():
+            button, count = _parse_word(word, f"{where}, line {number}")
+            if len(buttons) + count > MAX_KEYS:
+                raise UsageError(f"{where}: expected at most {MAX_KEYS} steps, got more: {word}")
+            buttons += [button] * count
+    return tuple(buttons)
+
+
+def format_keys(buttons: Iterable[Button]) -> str:
+    """Buttons as text that `parse_keys` reads."""
+    runs = ((button.name, len(list(run))) for button, run in groupby(buttons))
+    return " ".join(name if count == 1 else f"{name}*{count}" for name, count in runs)
+
+
+def _parse_word(word: str, where: str) -> tuple[Button, int]:
+    found = _WORD.fullmatch(word)
+    name = found[1].upper() if found else ""
+    if not found or name not in Button.__members__:
+        raise UsageError(f"{where}: {shown(word)} is no button: write {_NAMES}, or RIGHT*3")
+    count = int(found[2] or 1)
+    if count < 1:
+        raise UsageError(f"{where}: {word}: expected at least one step")
+    return Button[name], count

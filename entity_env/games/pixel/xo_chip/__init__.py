@@ -1,4 +1,7 @@
-"""The machine: an XO-CHIP, which also runs programs for CHIP-8 and SUPER-CHIP."""
+"""The XO-CHIP machine, its reference in Python, an assembler and two programs.
+
+It also runs programs for CHIP-8 and SUPER-CHIP; screens and buttons in general are in `worlds`.
+"""
 
 from entity_env.games.pixel.xo_chip.assembler import assemble as assemble
 from entity_env.games.pixel.xo_chip.opcodes import disassemble as disassemble

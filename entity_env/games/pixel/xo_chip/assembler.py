@@ -1,4 +1,4 @@
-"""From text to the bytes of a program. A line holds one statement; `;` begins a comment.
+"""Assembler: text to the bytes of a program. A line is one statement; `;` begins a comment.
 
     const SPEED = 2        ; a name for a number
     loop:                  ; a name for an address, alone or before a statement
@@ -9,8 +9,8 @@
         pixels ..####..    ; a row of a sprite: 8, 16, 24, ... pixels
         bytes 0x7E, 126    ; bytes as they are
 
-A program lies at 0x200. Names may be used above their definition, but a constant's number only uses
-addresses and constants defined above it. A number that fills a byte may be -128 to 255.
+A program is loaded at 0x200. Names may be used before their definition, but the number of a
+constant can use only addresses, and constants defined before it. Bytes may be -128 to 255.
 """
 
 from __future__ import annotations
@@ -36,13 +36,10 @@ _WORDS = {"const", "bytes", "pixels"} | {
 
 
 def assemble(text: str) -> bytes:
-    """Return the bytes of a program.
-
-    Args:
-        text: as the module's docstring describes.
+    """The bytes of a program; the module docstring describes the syntax.
 
     Raises:
-        UsageError: it cannot be read; names line, column, what was expected and what came.
+        UsageError: invalid syntax; names line and column.
     """
     program = _Program()
     for number, source in enumerate(text.splitlines(), start=1):
@@ -57,7 +54,7 @@ class _Token(NamedTuple):
 
 
 def _tokens(number: int, source: str) -> Iterator[_Token]:
-    """Cut a line into tokens, the last of which is its end."""
+    """The tokens of a line; the last one is its end."""
     at = _after_blank(source, 0)
     while at < len(source):
         found = _TOKEN.match(source, at)
@@ -87,7 +84,7 @@ class _Line:
         return self.tokens[self.at]
 
     def take(self, kind: str, expected: str) -> _Token:
-        """Return the next token and pass over it."""
+        """Consume and return the next token."""
         token = self.next
         if token.kind != kind:
             raise self.fault(expected)
@@ -96,13 +93,13 @@ class _Line:
         return token
 
     def accepts(self, text: str) -> bool:
-        """Pass over the next token if it is this one, and return whether it is."""
+        """Consume the next token if it is this one; whether it is."""
         is_this = self.next.text == text
         self.at += is_this
         return is_this
 
     def fault(self, expected: str, token: _Token | None = None, got: str = "") -> UsageError:
-        """Return an error at a token, by default the next one."""
+        """An error at a token, by default the next one."""
         token = token or self.next
         if not got:
             got = repr(token.text) if token.text else "the end of the line"
@@ -114,7 +111,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Number:
-    """Names and numbers to add, each with its sign, once all names are known."""
+    """A sum of names and numbers, evaluated when all names are known."""
 
     line: _Line
     terms: tuple[tuple[int, _Token], ...]
@@ -178,7 +175,7 @@ class _Row:
 
 
 class _Program:
-    """Statements that were read, with the addresses of their labels; then their bytes."""
+    """The statements, the addresses of their labels, and finally their bytes."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, int] = {}
@@ -233,7 +230,7 @@ def _statement(line: _Line) -> _Instruction | _Data | _Row:
 
 
 def _instruction(line: _Line) -> _Instruction:
-    """Read an instruction: of all forms keep those that fit, token by token."""
+    """Parse an instruction: token by token, keep the forms that fit."""
     start = line.at
     forms = list(FORMS)
     while True:
@@ -252,7 +249,7 @@ def _instruction(line: _Line) -> _Instruction:
 
 
 def _part(form: Form, place: int) -> str:
-    """Return what stands there, "" behind the last part."""
+    """The part at an index, "" after the last one."""
     return form.parts[place] if place < len(form.parts) else ""
 
 
@@ -278,7 +275,7 @@ def _description(part: str) -> str:
 
 
 def _registers(line: _Line, form: Form, start: int) -> Mapping[str, int]:
-    """Return the number of each register; one that stands twice must be the same."""
+    """The number of each register; repeated ones must be the same."""
     registers: dict[str, int] = {}
     for part, token in zip(form.parts, line.tokens[start:], strict=False):
         if part in REGISTERS:

@@ -1,7 +1,8 @@
-"""The machines as kernels: running them, drawing their screens, restoring them from snapshots.
+"""Warp kernels of the machines: opcodes, steps, screens, and resets from snapshots.
 
-A thread runs one machine, whose whole state is a row of 32-bit words (`kernels_layout`). What an
-opcode does is in `kernels_opcodes` and `kernels_screen`.
+A thread runs one machine, whose whole state is a row of 32-bit words (`machine_layout`). Functions
+that run an opcode return the address of the next instruction, with `ENDS_FRAME` or `HALTS` added.
+The memory size is a power of two, so that addresses wrap by a mask.
 """
 
 from entity_env.games.pixel.warp_utils.typing import (
@@ -17,52 +18,387 @@ from entity_env.games.pixel.warp_utils.typing import (
     kernel,
     wp,
 )
-from entity_env.games.pixel.xo_chip.kernels_opcodes import (
-    arithmetic,
-    call,
-    draw_random,
-    draw_sprite,
-    following,
-    misc,
-    pair,
-    read_word,
-    skip,
-    skip_by_key,
-    skip_unequal,
-    system,
-    wrapped,
+from entity_env.games.pixel.xo_chip.kernels_screen import (
+    clear_planes,
+    draw_planes,
+    resize,
+    scroll_down,
+    scroll_sideways,
+    scroll_up,
 )
 from entity_env.games.pixel.xo_chip.machine_layout import (
     ADDRESS,
+    AWAITED,
     DELAY,
+    DRAW_ENDS_FRAME,
     ENDS_FRAME,
+    EXIT,
     FIRST_MEMORY_BYTE,
     FIRST_PLANE_BYTE,
+    FLAG,
     HALT,
     HALTS,
     INDEX,
     JUMP_ADDS_X,
+    KEY_ON_RELEASE,
+    LOGIC_CLEARS_FLAG,
+    MEMORY_MOVES_INDEX,
     NUM_PLANE_WORDS,
     NUM_REGISTERS,
+    PATTERN,
     PC,
+    PITCH,
     PLANE_WORDS,
+    RANDOM,
     ROW_WORDS,
+    SAVED,
+    SELECTED,
     SHADE_WORDS,
+    SHIFT_IN_PLACE,
     SOUND,
+    STACK,
+    STACK_OVERFLOW,
+    STACK_POINTER,
+    STACK_UNDERFLOW,
+    UNKNOWN_OPCODE,
 )
-from entity_env.games.pixel.xo_chip.quirks import HEIGHT, WIDTH
+from entity_env.games.pixel.xo_chip.quirks import (
+    HEIGHT,
+    LARGE_FONT,
+    LARGE_FONT_BYTES,
+    SMALL_FONT,
+    SMALL_FONT_BYTES,
+    STACK_DEPTH,
+    WIDTH,
+)
+
+
+@func
+def halt(registers: Ints1, at: int, why: int) -> int:
+    """Halt at an instruction."""
+    registers[HALT] = why
+    return at | HALTS
+
+
+@func
+def wrapped(memory: Bytes1, address: int) -> int:
+    """Return an address within memory."""
+    # The second mask proves that none is negative, which arrays would count from the end.
+    return address & (memory.shape[0] - 1) & 0xFFFF
+
+
+@func
+def following(memory: Bytes1, address: int) -> int:
+    """Return the address after an instruction of two bytes."""
+    return wrapped(memory, address + 2)
+
+
+@func
+def read_byte(memory: Bytes1, address: int) -> int:
+    """Return a byte of memory."""
+    return wp.int32(memory[wrapped(memory, address)])
+
+
+@func
+def read_word(memory: Bytes1, address: int) -> int:
+    """Return two bytes of memory, the first one high."""
+    return (read_byte(memory, address) << 8) | read_byte(memory, address + 1)
+
+
+@func
+def write_byte(memory: Bytes1, address: int, value: int) -> None:
+    """Change a byte of memory."""
+    memory[wrapped(memory, address)] = wp.uint8(value)
+
+
+@func
+def skip(memory: Bytes1, after: int, condition: bool) -> int:
+    """Skip the next instruction, of four bytes if it is F000."""
+    if not condition:
+        return after
+    size = wp.where(read_word(memory, after) == 0xF000, 4, 2)
+    return wrapped(memory, after + size)
+
+
+@func
+def skip_unequal(
+    registers: Ints1, memory: Bytes1, at: int, after: int, x: int, y: int, n: int
+) -> int:
+    """Run 9XYN."""
+    if n != 0:
+        return halt(registers, at, UNKNOWN_OPCODE)
+    return skip(memory, after, registers[x] != registers[y])
+
+
+@func
+def skip_by_key(
+    registers: Ints1, memory: Bytes1, at: int, after: int, x: int, nn: int, keys: int
+) -> int:
+    """Run EXNN."""
+    if nn != 0x9E and nn != 0xA1:
+        return halt(registers, at, UNKNOWN_OPCODE)
+    is_held = ((keys >> (registers[x] & 15)) & 1) != 0
+    return skip(memory, after, is_held == (nn == 0x9E))
+
+
+@func
+def call(registers: Ints1, at: int, after: int, target: int) -> int:
+    """Push the return address, and go to the target."""
+    depth = registers[STACK_POINTER]
+    if depth == STACK_DEPTH:
+        return halt(registers, at, STACK_OVERFLOW)
+    registers[STACK + depth] = after
+    registers[STACK_POINTER] = depth + 1
+    return target
+
+
+@func
+def leave(registers: Ints1, at: int) -> int:
+    """Return from a call; unused words of the stack are 0."""
+    depth = registers[STACK_POINTER] - 1
+    if depth < 0:
+        return halt(registers, at, STACK_UNDERFLOW)
+    target = registers[STACK + depth]
+    registers[STACK + depth] = 0
+    registers[STACK_POINTER] = depth
+    return target
+
+
+@func
+def system(registers: Ints1, planes: Words1, at: int, after: int, opcode: int, quirks: int) -> int:
+    """Run 0NNN."""
+    if opcode == 0x00E0:
+        clear_planes(planes, registers[SELECTED])
+        return after
+    if opcode == 0x00EE:
+        return leave(registers, at)
+    if opcode == 0x00FB or opcode == 0x00FC:
+        scroll_sideways(registers, planes, opcode & 1, quirks)
+        return after
+    if opcode == 0x00FD:
+        return halt(registers, at, EXIT)
+    if opcode == 0x00FE or opcode == 0x00FF:
+        resize(registers, planes, opcode & 1)
+        return after
+    if opcode >> 4 == 0x00C:
+        scroll_down(registers, planes, opcode & 15, quirks)
+        return after
+    if opcode >> 4 == 0x00D:
+        scroll_up(registers, planes, opcode & 15, quirks)
+        return after
+    return halt(registers, at, UNKNOWN_OPCODE)
+
+
+@func
+def pair(registers: Ints1, memory: Bytes1, at: int, after: int, x: int, y: int, n: int) -> int:
+    """Run 5XYN: compare two registers, or store or load a range of them, in that order."""
+    if n == 0:
+        return skip(memory, after, registers[x] == registers[y])
+    if n != 2 and n != 3:
+        return halt(registers, at, UNKNOWN_OPCODE)
+    step = wp.where(y >= x, 1, -1)
+    for offset in range(wp.abs(y - x) + 1):
+        register = x + step * offset
+        if n == 2:
+            write_byte(memory, registers[INDEX] + offset, registers[register])
+        else:
+            registers[register] = read_byte(memory, registers[INDEX] + offset)
+    return after
+
+
+@func
+def put(registers: Ints1, x: int, value: int, flag: int) -> None:
+    """Set a register, then the flag, which wins if they are the same."""
+    registers[x] = value & 255
+    registers[FLAG] = flag
+
+
+@func
+def logic(registers: Ints1, x: int, value: int, quirks: int) -> None:
+    """Set a register to the result of a logic operation."""
+    registers[x] = value
+    if quirks & LOGIC_CLEARS_FLAG:
+        registers[FLAG] = 0
+
+
+@func
+def arithmetic(registers: Ints1, at: int, after: int, opcode: int, quirks: int) -> int:
+    """Run 8XYN."""
+    x, n = (opcode >> 8) & 15, opcode & 15
+    a, b = registers[x], registers[(opcode >> 4) & 15]
+    shifted = wp.where((quirks & SHIFT_IN_PLACE) != 0, a, b)
+    if n == 0x0:
+        registers[x] = b
+    elif n == 0x1:
+        logic(registers, x, a | b, quirks)
+    elif n == 0x2:
+        logic(registers, x, a & b, quirks)
+    elif n == 0x3:
+        logic(registers, x, a ^ b, quirks)
+    elif n == 0x4:
+        put(registers, x, a + b, (a + b) >> 8)
+    elif n == 0x5:
+        put(registers, x, a - b, wp.where(a >= b, 1, 0))
+    elif n == 0x6:
+        put(registers, x, shifted >> 1, shifted & 1)
+    elif n == 0x7:
+        put(registers, x, b - a, wp.where(b >= a, 1, 0))
+    elif n == 0xE:
+        put(registers, x, shifted << 1, shifted >> 7)
+    else:
+        return halt(registers, at, UNKNOWN_OPCODE)
+    return after
+
+
+@func
+def lowest_bit(bits: int) -> int:
+    """Return the index of the lowest bit that is set."""
+    return wp.bit_count((bits & -bits) - 1)
+
+
+@func
+def wait_for_key(registers: Ints1, at: int, after: int, x: int, keys: int, quirks: int) -> int:
+    """Run FX0A: read a key, or wait by repeating this instruction."""
+    if registers[AWAITED] == 0:
+        if keys == 0:
+            return at
+        registers[AWAITED] = lowest_bit(keys) + 1
+    key = registers[AWAITED] - 1
+    if (quirks & KEY_ON_RELEASE) != 0 and ((keys >> key) & 1) != 0:
+        return at
+    registers[x] = key
+    registers[AWAITED] = 0
+    return after
+
+
+@func
+def draw_random(registers: Ints1) -> int:
+    """Return a random byte: xorshift32 (Marsaglia 2003)."""
+    word = Word(registers[RANDOM])
+    word = word ^ (word << Word(13))
+    word = word ^ (word >> Word(17))
+    word = word ^ (word << Word(5))
+    registers[RANDOM] = wp.int32(word)
+    return wp.int32((word >> Word(16)) & Word(255))
+
+
+@func
+def read_pattern(registers: Ints1, memory: Bytes1) -> None:
+    """Run F002: load sixteen bytes, four in a word."""
+    for number in range(4):
+        word = wp.int32(0)
+        for offset in range(4):
+            address = registers[INDEX] + 4 * number + offset
+            word |= read_byte(memory, address) << (8 * offset)
+        registers[PATTERN + number] = word
+
+
+@func
+def write_decimal(registers: Ints1, memory: Bytes1, x: int) -> None:
+    """Run FX33: write three digits."""
+    value, index = registers[x], registers[INDEX]
+    write_byte(memory, index, value // 100)
+    write_byte(memory, index + 1, value // 10 % 10)
+    write_byte(memory, index + 2, value % 10)
+
+
+@func
+def move_registers(registers: Ints1, memory: Bytes1, x: int, nn: int, quirks: int) -> None:
+    """Run FX55 and FX65: store or load V0 to VX."""
+    index = registers[INDEX]
+    for register in range(x + 1):
+        if nn == 0x55:
+            write_byte(memory, index + register, registers[register])
+        else:
+            registers[register] = read_byte(memory, index + register)
+    if quirks & MEMORY_MOVES_INDEX:
+        registers[INDEX] = (index + x + 1) & 0xFFFF
+
+
+@func
+def save_registers(registers: Ints1, x: int, nn: int) -> None:
+    """Run FX75 and FX85: save V0 to VX, or restore them."""
+    for register in range(x + 1):
+        if nn == 0x75:
+            registers[SAVED + register] = registers[register]
+        else:
+            registers[register] = registers[SAVED + register]
+
+
+@func
+def set_up(registers: Ints1, memory: Bytes1, at: int, after: int, x: int, nn: int) -> int:
+    """Run F000, F002 and FN01, which exist for few registers."""
+    if nn == 0x00 and x == 0:
+        registers[INDEX] = read_word(memory, after)
+        return following(memory, after)
+    if nn == 0x01 and x < 4:
+        registers[SELECTED] = x
+        return after
+    if nn == 0x02 and x == 0:
+        read_pattern(registers, memory)
+        return after
+    return halt(registers, at, UNKNOWN_OPCODE)
+
+
+@func
+def misc(
+    registers: Ints1,
+    memory: Bytes1,
+    at: int,
+    after: int,
+    opcode: int,
+    keys: int,
+    quirks: int,
+) -> int:
+    """Run FXNN."""
+    x, nn = (opcode >> 8) & 15, opcode & 255
+    if nn == 0x07:
+        registers[x] = registers[DELAY]
+    elif nn == 0x0A:
+        return wait_for_key(registers, at, after, x, keys, quirks)
+    elif nn == 0x15:
+        registers[DELAY] = registers[x]
+    elif nn == 0x18:
+        registers[SOUND] = registers[x]
+    elif nn == 0x1E:
+        registers[INDEX] = (registers[INDEX] + registers[x]) & 0xFFFF
+    elif nn == 0x29:
+        registers[INDEX] = SMALL_FONT + SMALL_FONT_BYTES * (registers[x] & 15)
+    elif nn == 0x30:
+        registers[INDEX] = LARGE_FONT + LARGE_FONT_BYTES * (registers[x] & 15)
+    elif nn == 0x33:
+        write_decimal(registers, memory, x)
+    elif nn == 0x3A:
+        registers[PITCH] = registers[x]
+    elif nn == 0x55 or nn == 0x65:
+        move_registers(registers, memory, x, nn, quirks)
+    elif nn == 0x75 or nn == 0x85:
+        save_registers(registers, x, nn)
+    else:
+        return set_up(registers, memory, at, after, x, nn)
+    return after
+
+
+@func
+def draw_sprite(
+    registers: Ints1, planes: Words1, memory: Bytes1, after: int, opcode: int, quirks: int
+) -> int:
+    """Run DXYN."""
+    x, y = registers[(opcode >> 8) & 15], registers[(opcode >> 4) & 15]
+    draw_planes(registers, planes, memory, x, y, opcode & 15, quirks)
+    return after | wp.where((quirks & DRAW_ENDS_FRAME) != 0, ENDS_FRAME, 0)
 
 
 @func
 def execute(
     registers: Ints1, planes: Words1, memory: Bytes1, at: int, keys: int, quirks: int
 ) -> int:
-    """Run the instruction at an address and return where the program goes on."""
+    """Run the instruction at an address."""
     opcode = read_word(memory, at)
     after = following(memory, at)
     group, x, y = opcode >> 12, (opcode >> 8) & 15, (opcode >> 4) & 15
     nnn, nn, n = opcode & 4095, opcode & 255, opcode & 15
-    # One comparison each, so that the compiler makes a table of them.
+    # One comparison each, so that the compiler makes a jump table.
     if group == 0x0:
         return system(registers, planes, at, after, opcode, quirks)
     if group == 0x1:
@@ -111,7 +447,7 @@ def run_frame(
     keys: int,
     quirks: int,
 ) -> int:
-    """Run a frame from an address, and count the timers down unless the machine halts."""
+    """Run a frame from an address; the timers count down unless the machine halts."""
     pc = wp.int32(start)
     count = wp.int32(0)
     while count < instructions:
@@ -144,7 +480,7 @@ def step_machines(
 ) -> None:
     """Run frames of instructions on a machine with the keys of its button held."""
     env = wp.tid()
-    # Arrays whose strides the compiler knows: views of `state` would cost a fifth more.
+    # Arrays of known strides: views of `state` would cost a fifth more.
     row = machine_at(state, env)
     registers = wp.array(ptr=row, shape=(NUM_REGISTERS,), dtype=wp.int32)
     planes = wp.array(ptr=row + Long(FIRST_PLANE_BYTE), shape=(NUM_PLANE_WORDS,), dtype=Word)
@@ -161,8 +497,8 @@ def step_machines(
 
 
 @func
-def spread(bits: Word) -> Word:
-    """Return the lowest four bits as bytes of 0 or 1, the highest bit in the lowest byte."""
+def spread_nibble(bits: Word) -> Word:
+    """Return the lowest four bits as bytes 0 or 1, the highest bit in the lowest byte."""
     return (((bits & Word(15)) * Word(0x08040201)) >> Word(3)) & Word(0x01010101)
 
 
@@ -179,13 +515,13 @@ def render_machines(state: Longs2, pixels: Words3) -> None:
         first, second = Word(planes[word]), Word(planes[PLANE_WORDS + word])
         for nibble in range(8):
             shift = Word(28 - 4 * nibble)
-            light = spread(first >> shift) | (spread(second >> shift) << Word(1))
+            light = spread_nibble(first >> shift) | (spread_nibble(second >> shift) << Word(1))
             shades[8 * part + nibble] = light
 
 
 @kernel
 def reset_machines(mask: Flags1, slots: Ints1, bank: Longs2, state: Longs2, num_lanes: int) -> None:
-    """Copy the snapshots of the chosen machines; launched over machines and lanes."""
+    """Copy snapshots into a mask of machines; launched over machines and lanes."""
     env, lane = wp.tid()
     if not mask[env]:
         return

@@ -1,4 +1,4 @@
-"""The screen as kernels see it: drawing, clearing and scrolling planes of packed rows."""
+"""Warp functions of the screen: drawing, clearing and scrolling planes of packed rows."""
 
 from entity_env.games.pixel.warp_utils.typing import Bytes1, Ints1, Word, Words1, func, wp
 from entity_env.games.pixel.xo_chip.machine_layout import (
@@ -17,7 +17,7 @@ from entity_env.games.pixel.xo_chip.quirks import HEIGHT, WIDTH
 
 @func
 def scale_of(registers: Ints1) -> int:
-    """Return how many pixels of the high resolution one is wide and high."""
+    """Return the side of a pixel in pixels of the high resolution."""
     return 2 - registers[HIGH]
 
 
@@ -44,7 +44,7 @@ def sprite_line(memory: Bytes1, address: int, wide: int) -> Word:
 
 @func
 def flip_word(planes: Words1, place: int, bits: Word) -> Word:
-    """Flip pixels and return those of them that were lit."""
+    """Flip pixels, and return those that were lit."""
     before = planes[place]
     planes[place] = before ^ bits
     return before & bits
@@ -52,10 +52,10 @@ def flip_word(planes: Words1, place: int, bits: Word) -> Word:
 
 @func
 def flip_row(planes: Words1, first: int, left: int, bits: Word, wrap: int) -> Word:
-    """Flip pixels of the row whose words begin at `first`; what is lit and flipped is not 0."""
+    """Flip pixels of the row whose words begin at `first`, and return those that were lit."""
     word, shift = left >> 5, left & 31
     hit = flip_word(planes, first + word, bits >> Word(shift))
-    # In two shifts, since one by 32 is not defined.
+    # Two shifts, since a shift by 32 is undefined.
     beyond = (bits << Word(31 - shift)) << Word(1)
     if beyond != Word(0) and (wrap != 0 or word < ROW_WORDS - 1):
         hit |= flip_word(planes, first + ((word + 1) & (ROW_WORDS - 1)), beyond)
@@ -78,7 +78,7 @@ def flip_line(
 
 
 @func
-def draw(
+def draw_planes(
     registers: Ints1, planes: Words1, memory: Bytes1, x: int, y: int, n: int, quirks: int
 ) -> None:
     """Draw a sprite 8 wide and n high, or 16 by 16 for n = 0, for each selected plane."""
@@ -100,8 +100,8 @@ def draw(
 
 
 @func
-def clear(planes: Words1, selected: int) -> None:
-    """Make the selected planes dark."""
+def clear_planes(planes: Words1, selected: int) -> None:
+    """Clear the selected planes."""
     for word in range(NUM_PLANE_WORDS):
         if (selected >> (word // PLANE_WORDS)) & 1:
             planes[word] = Word(0)
@@ -109,14 +109,14 @@ def clear(planes: Words1, selected: int) -> None:
 
 @func
 def resize(registers: Ints1, planes: Words1, high: int) -> None:
-    """Choose the resolution; both planes become dark."""
+    """Set the resolution, and clear both planes."""
     registers[HIGH] = high
-    clear(planes, 3)
+    clear_planes(planes, 3)
 
 
 @func
 def scroll_size(registers: Ints1, pixels: int, quirks: int) -> int:
-    """Return by how many pixels of the high resolution a scroll by some moves."""
+    """Return the pixels of the high resolution that a scroll moves."""
     if quirks & SCROLL_HALF_PIXELS:
         return pixels
     return pixels * scale_of(registers)
@@ -124,7 +124,7 @@ def scroll_size(registers: Ints1, pixels: int, quirks: int) -> int:
 
 @func
 def scroll_right(planes: Words1, first: int, by: int) -> None:
-    """Move a row; what comes in is dark."""
+    """Move a row; new pixels are dark."""
     carried = Word(0)
     for word in range(ROW_WORDS):
         bits = planes[first + word]
@@ -134,7 +134,7 @@ def scroll_right(planes: Words1, first: int, by: int) -> None:
 
 @func
 def scroll_left(planes: Words1, first: int, by: int) -> None:
-    """Move a row; what comes in is dark."""
+    """Move a row; new pixels are dark."""
     carried = Word(0)
     for step in range(ROW_WORDS):
         word = first + ROW_WORDS - 1 - step

@@ -1,4 +1,4 @@
-"""Where everything lies in the row of 32-bit words that is a machine: registers, planes, memory."""
+"""Layout of the row of 32-bit words that is a machine: registers, planes, memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FIRST_MEMORY_BYTE = 4 * FIRST_MEMORY_WORD
 # A picture row of bytes, four a word.
 SHADE_WORDS = WIDTH // 4
 
-# Kernels know whole numbers alone, not the members of an enum.
+# Kernels can use integers, but no members of an enum.
 EXIT = int(Halt.EXIT)
 STACK_OVERFLOW = int(Halt.STACK_OVERFLOW)
 STACK_UNDERFLOW = int(Halt.STACK_UNDERFLOW)
@@ -54,14 +54,14 @@ DRAW_ENDS_FRAME = 32
 SCROLL_HALF_PIXELS = 64
 KEY_ON_RELEASE = 128
 
-# What an instruction adds to the address of the next one, to say more than where it goes on.
+# Flags that an instruction adds to the address of the next one.
 ENDS_FRAME = 1 << 16
 HALTS = 1 << 17
 ADDRESS = ENDS_FRAME - 1
 
 
 def quirk_bits(quirks: Quirks) -> int:
-    """Return the quirks, memory size aside, as bits of a word."""
+    """The quirks as bits of a word, without the memory size."""
     bits = {
         LOGIC_CLEARS_FLAG: quirks.logic_clears_flag,
         SHIFT_IN_PLACE: quirks.shift_in_place,
@@ -75,8 +75,8 @@ def quirk_bits(quirks: Quirks) -> int:
     return sum(bit for bit, chosen in bits.items() if chosen)
 
 
-def row_of(machine: PlainMachine) -> NDArray[np.int32]:
-    """Return the row of a plain machine, (W,) int32; what its stack no longer holds is 0."""
+def machine_row(machine: PlainMachine) -> NDArray[np.int32]:
+    """The row of a plain machine, (W,) int32; unused words of its stack are 0."""
     registers = np.zeros(NUM_REGISTERS, np.int64)
     registers[:16] = machine.v
     registers[[INDEX, PC, STACK_POINTER]] = machine.index, machine.pc, len(machine.stack)
@@ -99,16 +99,12 @@ def row_of(machine: PlainMachine) -> NDArray[np.int32]:
 
 
 def check_registers(registers: NDArray[np.int32], memory_size: int) -> None:
-    """Check that a machine can go on from registers that came from outside.
+    """Check the range of registers, (NUM_REGISTERS,) int32, that a user has loaded.
 
-    Kernels trust them: a stack pointer beyond the stack would let them write anywhere.
-
-    Args:
-        registers: (NUM_REGISTERS,) int32.
-        memory_size: bytes of the machine's memory.
+    Kernels do not: with a stack pointer beyond the stack they would write to foreign memory.
 
     Raises:
-        SchemaError: one of them is out of range.
+        SchemaError: a register out of range.
     """
     largest = np.full(NUM_REGISTERS, 255)
     largest[INDEX] = 0xFFFF

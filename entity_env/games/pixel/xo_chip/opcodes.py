@@ -1,4 +1,4 @@
-"""Every opcode, and how it is written: a table that the assembler reads in both directions."""
+"""The opcodes and their syntax: a table for the assembler and the disassembler."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cached_property
 
 from entity_env.games.pixel.xo_chip.quirks import PROGRAM_START
 
-# An opcode in hexadecimal digits, then how it is written: `VX` and `VY` are registers v0 to vf, a
-# run of N a number of as many digits, P one of four choices of planes; the rest stands as it is.
+# An opcode in hexadecimal digits, then its syntax: `VX` and `VY` are registers v0 to vf, a run of N
+# is a number of as many digits, P one of four choices of planes; the rest is literal.
 _TABLE = """
 00CN scroll down N
 00DN scroll up N
@@ -70,11 +70,11 @@ LARGEST: Mapping[str, int] = {"P": 3, "N": 15, "NN": 255, "NNN": 4095, "NNNN": 6
 
 @dataclass(frozen=True)
 class Form:
-    """An opcode and how it is written.
+    """An opcode and its syntax.
 
     Attributes:
-        opcode: four or eight hexadecimal digits, letters where a part's digits go.
-        parts: a word or sign each, one of `REGISTERS`, or a key of `LARGEST`, which stands last.
+        opcode: four or eight hexadecimal digits, with letters in place of a part's digits.
+        parts: a word or sign each, one of `REGISTERS`, or a key of `LARGEST`, which comes last.
     """
 
     opcode: str
@@ -82,11 +82,11 @@ class Form:
 
     @property
     def size(self) -> int:
-        """How many bytes the instruction has."""
+        """Bytes of the instruction."""
         return len(self.opcode) // 2
 
     def encode(self, values: Mapping[str, int]) -> bytes:
-        """Return the instruction, given the value of each part that is no word or sign."""
+        """The instruction, given the value of each part that is no word or sign."""
         digits = self.opcode
         for part, value in values.items():
             letters = part.removeprefix("V")
@@ -94,7 +94,7 @@ class Form:
         return bytes.fromhex(digits)
 
     def decode(self, code: bytes) -> Mapping[str, int] | None:
-        """Return what `encode` made these bytes from, or None if it did not."""
+        """The values that `encode` makes these bytes of, or None."""
         found = self._pattern.fullmatch(code.hex().upper())
         return found and {part: int(digits, 16) for part, digits in found.groupdict().items()}
 
@@ -111,9 +111,9 @@ FORMS = tuple(
 
 
 def disassemble(code: bytes) -> str:
-    """Return a text that assembles to the same bytes, an instruction a line.
+    """A text that assembles to the same bytes, an instruction per line.
 
-    What is data in truth reads as instructions where it can; what cannot be one is `bytes`.
+    Data reads as instructions too, where they are valid, else as `bytes`.
     """
     lines = []
     at = 0
@@ -125,7 +125,7 @@ def disassemble(code: bytes) -> str:
 
 
 def _first(code: bytes) -> tuple[str, int]:
-    """Return the first instruction and how many bytes it has."""
+    """The first instruction as text, and its number of bytes."""
     for form in FORMS:
         values = form.decode(code[: form.size])
         if values is not None:

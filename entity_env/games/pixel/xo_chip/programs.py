@@ -1,4 +1,4 @@
-"""Two little games for the XO-CHIP, assembled from `asm/*.asm`, and how their goals are reached."""
+"""Two small games for the XO-CHIP, assembled from `asm/*.asm`, with solutions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Walkthrough(NamedTuple):
     """Buttons to hold, each for one step of `FRAMES` frames of `INSTRUCTIONS` instructions.
 
     Attributes:
-        start: from switching on to where an episode starts.
+        start: from switching on to the start of an episode.
         solution: from there to the goal, whose screen then stays.
     """
 
@@ -47,13 +47,10 @@ PROGRAMS: Mapping[str, Walkthrough] = MappingProxyType(
 
 @cache
 def program(name: str) -> bytes:
-    """Return a game, a program for a machine with the quirks of `XOCHIP`.
-
-    Args:
-        name: one of `PROGRAMS`.
+    """The bytes of a game in `PROGRAMS`, for a machine with the quirks of `XOCHIP`.
 
     Raises:
-        UsageError: there is no such game.
+        UsageError: no such game.
     """
     if name not in PROGRAMS:
         raise UsageError(f"program: expected one of {', '.join(PROGRAMS)}, got {name!r}")
@@ -62,10 +59,10 @@ def program(name: str) -> bytes:
 
 
 def goal_frame(name: str) -> NDArray[np.uint8]:
-    """Return the screen at the goal of a game, (64, 128) uint8 in 0..3; a new array.
+    """The screen at the goal of a game, (64, 128) uint8 in 0..3; a new array.
 
     Raises:
-        UsageError: there is no such game.
+        UsageError: no such game.
     """
     return _at_goal(name).copy()
 
@@ -80,16 +77,9 @@ def _at_goal(name: str) -> NDArray[np.uint8]:
 def run(
     rom: bytes, buttons: Sequence[Button], quirks: Quirks = XOCHIP, *, seed: int = 1
 ) -> PlainMachine:
-    """Return a machine after holding each button for one step, from switching on.
+    """A machine after holding each button for one step; other arguments as for `PlainMachine`.
 
-    Args:
-        rom: the program.
-        buttons: one a step of `FRAMES` frames of `INSTRUCTIONS` instructions.
-        quirks: the dialect.
-        seed: of the machine's random numbers, from 1 to 2**32 - 1.
-
-    Raises:
-        SchemaError: the program is empty or too large, or the seed is out of range.
+    A step is `FRAMES` frames of `INSTRUCTIONS` instructions.
     """
     machine = PlainMachine(rom, quirks, seed=seed)
     for button in buttons:

@@ -1,7 +1,7 @@
-"""What the machines of the CHIP-8 family have in common, and where their dialects differ.
+"""Constants of the CHIP-8 family, and the quirks in which its dialects differ.
 
 Sources: Octo's XO-CHIP specification (John Earnest), SUPER-CHIP 1.1's documentation (Erik Bryntse),
-and the notes of Timendus' test suite on which interpreter has which quirk.
+and the notes of Timendus' test suite on the quirks of interpreters.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ PROGRAM_START = 0x200
 SMALL_MEMORY = 4096
 LARGE_MEMORY = 65536
 
-# The hexadecimal digits, 4 by 5: a nibble a row, the leftmost pixel highest.
+# The hexadecimal digits, 4 by 5: a nibble per row, the leftmost pixel highest.
 _DIGITS = (
     *("F999F", "26227", "F1F8F", "F1F1F", "99F11", "F8F1F", "F8F9F", "F1244"),
     *("F9F9F", "F9F1F", "F9F99", "E9E9E", "F888F", "E999E", "F8F8F", "F8F88"),
@@ -29,7 +29,7 @@ SMALL_FONT_BYTES = 5
 LARGE_FONT = SMALL_FONT + SMALL_FONT_BYTES * len(_DIGITS)
 LARGE_FONT_BYTES = 10
 
-# Where games for today's interpreters look for a gamepad's buttons: 5, 7, 8, 9 lie like arrows.
+# The keys that games use for a gamepad's buttons: 5, 7, 8, 9 are arranged like arrows.
 KEYS: Mapping[Button, int] = MappingProxyType(
     {
         Button.A: 0x6,
@@ -45,19 +45,18 @@ KEYS: Mapping[Button, int] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """Where dialects disagree about the same opcode. Every opcode exists in every dialect.
+    """Differences of dialects in the same opcode. Every opcode exists in every dialect.
 
     Attributes:
         memory_size: bytes of memory, 4096 or 65536; addresses wrap.
         logic_clears_flag: 8XY1, 8XY2 and 8XY3 set VF to 0.
         shift_in_place: 8XY6 and 8XYE shift VX; otherwise VX becomes VY shifted.
-        memory_moves_index: FX55 and FX65 leave I behind the last byte they touched.
+        memory_moves_index: FX55 and FX65 leave I after the last byte of the range.
         jump_adds_x: BXNN jumps to XNN + VX; otherwise BNNN jumps to NNN + V0.
-        sprites_wrap: what passes an edge comes back at the other one; otherwise it is cut off.
-        draw_ends_frame: after DXYN nothing more runs in this frame.
+        sprites_wrap: sprites wrap at the edges of the screen; otherwise they are clipped.
+        draw_ends_frame: DXYN ends the frame.
         scroll_half_pixels: in low resolution scrolls move by pixels of the high resolution.
-        key_on_release: FX0A waits until the key it saw is released; otherwise it takes one that is
-            held at once.
+        key_on_release: FX0A waits until the key is released; otherwise it reads a held key at once.
 
     Raises:
         SchemaError: memory_size is neither 4096 nor 65536.
@@ -98,11 +97,11 @@ XOCHIP = Quirks()
 
 
 def font() -> bytes:
-    """Return both fonts as they lie in memory from address 0: sixteen of 5, sixteen of 10 bytes."""
+    """Both fonts as in memory from address 0: sixteen digits of 5, sixteen of 10 bytes."""
     small = bytes(int(row, 16) << 4 for digit in _DIGITS for row in digit)
     return small + bytes(double(row >> 4, 4) for row in small for _ in range(2))
 
 
 def double(bits: int, size: int) -> int:
-    """Return the `size` bits of a row, each written twice."""
+    """The `size` bits of a row, each written twice."""
     return sum(0b11 << 2 * place for place in range(size) if bits >> place & 1)

@@ -1,17 +1,16 @@
-"""One machine of the CHIP-8 family in plain Python: slow, and easy to read and to check.
+"""PlainMachine: a machine of the CHIP-8 family in Python, the reference of the kernels.
 
-It is what faster ones are compared with. What the documents of the dialects leave open is settled
-here, and the same for all of them:
+Behaviour that the documents of the dialects leave open, the same for all of them:
 
-- a frame is a number of instructions, after which the timers count down; a halted machine's stand;
-- 0NNN, which called machine code, and every opcode that no document names halts, as does a call
-  below sixteen others and a return without a call;
-- the opcode that waits for a key sees the lowest one that is held, also one held before it;
+- a frame is a number of instructions, after which the timers count down, unless the machine halted;
+- 0NNN, which called machine code, and every undocumented opcode halts, as does a call below sixteen
+  others and a return without a call;
+- the opcode that waits for a key reads the lowest one that is held, also one held before it;
 - DXY0 is 16 by 16 in both resolutions, and VF is 0 or 1, however many rows collided;
-- choosing a resolution makes both planes dark; with no plane selected drawing sets VF to 0;
+- choosing a resolution clears both planes; with no plane selected drawing sets VF to 0;
 - FX29 and FX30 use the low four bits of VX, as EX9E and EXA1 do;
 - FX1E leaves VF alone; sixteen registers survive in FX75 and FX85;
-- nothing is played: the sound's timer, pattern and pitch are mere state.
+- there is no sound: its timer, pattern and pitch are state alone.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from entity_env.games.pixel.xo_chip.reference_screen import PlainScreen
 
 
 class Halt(IntEnum):
-    """Why a machine stands still; RUNNING when it does not."""
+    """Why a machine has halted, or RUNNING."""
 
     RUNNING = 0
     EXIT = 1
@@ -50,13 +49,13 @@ class Halt(IntEnum):
 
 
 class PlainMachine:
-    """A machine with its program loaded, about to run its first instruction.
+    """A machine with a loaded program.
 
-    A machine that halts keeps its whole state from then on, with `pc` at the instruction that
-    halted it. Addresses wrap at the end of memory, `index` at 65536.
+    The state of a machine that has halted no longer changes; `pc` is the address of the instruction
+    that halted it. Addresses wrap at the end of memory, `index` at 65536.
 
     Args:
-        rom: the program, which lies in memory from 0x200.
+        rom: the program, loaded at address 0x200.
         quirks: the dialect.
         seed: of the random opcode's generator, from 1 to 2**32 - 1.
 
@@ -65,14 +64,14 @@ class PlainMachine:
         v: the sixteen registers, a byte each.
         index: the register I, 16 bits.
         pc: address of the next instruction.
-        stack: addresses to return to, at most sixteen.
+        stack: return addresses, at most sixteen.
         delay, sound: timers, which count down once a frame.
         screen: its planes, resolution and selected planes.
         awaited: the key whose release FX0A waits for, or None.
         saved: the sixteen registers that FX75 writes and FX85 reads.
-        pattern, pitch: what XO-CHIP would play; nothing is played.
+        pattern, pitch: the sound of an XO-CHIP, which is not played.
         random: state of the generator, xorshift32 (Marsaglia 2003), never 0.
-        halt: why it stands still.
+        halt: why it has halted.
 
     Raises:
         SchemaError: the program is no bytes, empty or too large, or the seed is out of range.
@@ -104,31 +103,22 @@ class PlainMachine:
         self.halt = Halt.RUNNING
 
     def step(self, keys: int, *, frames: int, instructions: int) -> None:
-        """Run frames of instructions each with the same keys held.
-
-        Args:
-            keys: a bit for each of the sixteen keys that is held.
-            frames: of a sixtieth of a second; the timers count down at the end of each.
-            instructions: a frame.
-
-        Raises:
-            SchemaError: keys has more than sixteen bits.
-        """
+        """Run frames, of some instructions each; `keys` has a bit for each of sixteen keys held."""
         if not 0 <= keys < 1 << NUM_KEYS:
             raise SchemaError(f"keys: expected 0 to 65535, got {keys}")
         for _ in range(frames):
             self._frame(keys, instructions)
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Return the screen, (64, 128) uint8 in 0..3; a new array."""
+        """The screen, (64, 128) uint8 in 0..3; a new array."""
         return self.screen.pixels()
 
     def copy(self) -> PlainMachine:
-        """Return a machine in the same state that shares nothing with this one."""
+        """A deep copy."""
         return deepcopy(self)
 
     def state(self) -> dict[str, object]:
-        """Return everything that makes two machines differ, by name; copies."""
+        """The whole state by name, copied."""
         return deepcopy({**vars(self), "memory": bytes(self.memory)})
 
     def _frame(self, keys: int, instructions: int) -> None:
@@ -140,7 +130,7 @@ class PlainMachine:
             self.sound = max(self.sound - 1, 0)
 
     def _instruction(self, keys: int) -> bool:
-        """Run one instruction and return whether it ends the frame."""
+        """Run one instruction; whether it ends the frame."""
         at = self.pc
         opcode = self._word(at)
         self.pc = self._address(at + 2)
@@ -152,7 +142,7 @@ class PlainMachine:
         return opcode >> 12 == 0xD and self.quirks.draw_ends_frame
 
     def _execute(self, opcode: int, keys: int) -> bool:
-        """Run an opcode and return whether there is one."""
+        """Run an opcode; whether it exists."""
         x, y, n = opcode >> 8 & 15, opcode >> 4 & 15, opcode & 15
         nn, nnn = opcode & 255, opcode & 4095
         v = self.v
@@ -218,7 +208,7 @@ class PlainMachine:
         return True
 
     def _pair(self, x: int, y: int, n: int) -> bool:
-        """Compare two registers, or store or load all from one to the other, in that order."""
+        """Compare two registers, or store or load a range of them, in that order."""
         step = 1 if y >= x else -1
         registers = range(x, y + step, step)
         match n:
@@ -234,7 +224,7 @@ class PlainMachine:
         return True
 
     def _arithmetic(self, x: int, y: int, n: int) -> bool:
-        """Run 8XYN. The flag is written last, so that it wins where X is F."""
+        """Run 8XYN. The flag is written last, and so wins if X is F."""
         a, b = self.v[x], self.v[y]
         shifted = a if self.quirks.shift_in_place else b
         kept = 0 if self.quirks.logic_clears_flag else None
@@ -313,12 +303,12 @@ class PlainMachine:
         self.pc = self.stack.pop()
 
     def _skip(self, condition: bool) -> None:
-        """Pass over the next instruction; the one with an address behind it has four bytes."""
+        """Skip the next instruction, of four bytes if it is F000."""
         if condition:
             self.pc = self._address(self.pc + (4 if self._word(self.pc) == 0xF000 else 2))
 
     def _wait_for_key(self, x: int, keys: int) -> None:
-        """Take the lowest key that is held, or wait by running this instruction again."""
+        """Read the lowest key that is held, or wait by repeating this instruction."""
         if self.awaited is None and keys:
             self.awaited = (keys & -keys).bit_length() - 1
         key = self.awaited

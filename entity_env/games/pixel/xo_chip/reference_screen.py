@@ -1,7 +1,7 @@
-"""The screen of a machine of the CHIP-8 family in plain Python.
+"""PlainScreen: the screen of the CHIP-8 family in Python, the reference of the kernels.
 
-A row is a whole number of 128 bits, the leftmost pixel highest; two planes of 64 rows give the
-shades 0..3. In low resolution a pixel covers 2 x 2 of these.
+A row is an integer of 128 bits, the leftmost pixel highest; two planes of 64 rows give the shades
+0..3. A pixel of the low resolution covers 2 x 2 of these.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _ROW = (1 << WIDTH) - 1
 
 @dataclass
 class PlainScreen:
-    """Two planes of pixels; drawing, clearing and scrolling touch the selected ones.
+    """Two planes of pixels; drawing, clearing and scrolling change the selected ones.
 
     Attributes:
-        wrap: whether what passes an edge comes back at the other one when drawing.
-        half_pixels: whether scrolls in low resolution move by pixels of the high one.
-        high: whether a pixel is one of 128 x 64; otherwise one of 64 x 32.
-        selected: a bit for each plane that is touched, 0b00 to 0b11.
+        wrap: sprites wrap at the edges.
+        half_pixels: scrolls in low resolution move by pixels of the high one.
+        high: the resolution is 128 x 64 rather than 64 x 32.
+        selected: a bit for each selected plane, 0b00 to 0b11.
         planes: two lists of 64 rows, 128 bits each.
     """
 
@@ -36,16 +36,15 @@ class PlainScreen:
     planes: list[list[int]] = field(default_factory=lambda: [[0] * HEIGHT, [0] * HEIGHT])
 
     def draw(self, x: int, y: int, sprite: bytes, num_bytes: int) -> bool:
-        """Flip a sprite's pixels and return whether one that was lit went dark.
+        """Flip a sprite's pixels; whether any that was lit became dark.
 
-        A pixel of the low resolution counts as lit where any of its four is, which differ only
-        after scrolling by half pixels. The corner wraps whether or not the rest does.
+        A pixel of the low resolution counts as lit if any of its four is; they differ only after
+        scrolling by half pixels. The corner always wraps.
 
         Args:
-            x, y: the corner at the upper left, in pixels of the resolution.
-            sprite: its rows from the top, those for the first selected plane before those for the
-                second; as many as there are selected planes.
-            num_bytes: in a row, 1 for a sprite 8 wide, 2 for one 16 wide.
+            x, y: the upper left corner, in pixels of the resolution.
+            sprite: its rows from the top, for each selected plane.
+            num_bytes: bytes of a row, 1 for a sprite 8 wide, 2 for one 16 wide.
         """
         left, top = x * self._scale % WIDTH, y * self._scale % HEIGHT
         lines = [
@@ -62,17 +61,17 @@ class PlainScreen:
         return any(collisions)
 
     def clear(self) -> None:
-        """Make the selected planes dark."""
+        """Clear the selected planes."""
         for plane in self._selected_planes():
             plane[:] = [0] * HEIGHT
 
     def resize(self, *, high: bool) -> None:
-        """Choose the resolution; both planes become dark."""
+        """Set the resolution, and clear both planes."""
         self.high = high
         self.planes = [[0] * HEIGHT, [0] * HEIGHT]
 
     def scroll(self, right: int, down: int) -> None:
-        """Move the selected planes by pixels, negative left and up; what comes in is dark."""
+        """Move the selected planes by pixels, negative left and up; new pixels are dark."""
         scale = 1 if self.half_pixels else self._scale
         right, down = right * scale, down * scale
         dark = [0] * abs(down)
@@ -81,7 +80,7 @@ class PlainScreen:
             plane[:] = (dark + rows)[:HEIGHT] if down >= 0 else (rows + dark)[-HEIGHT:]
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Return the shades, (64, 128) uint8 in 0..3; a new array."""
+        """The shades, (64, 128) uint8 in 0..3; a new array."""
         first, second = (_unpack(plane) for plane in self.planes)
         return first + 2 * second
 
@@ -93,7 +92,7 @@ class PlainScreen:
         return (plane for number, plane in enumerate(self.planes) if self.selected >> number & 1)
 
     def _line(self, bits: int, size: int, left: int) -> int:
-        """Return a whole row with the `size` bits of a sprite's row, in low resolution doubled."""
+        """A whole row with `size` bits of a sprite, doubled in low resolution."""
         if not self.high:
             bits, size = double(bits, size), 2 * size
         line = bits << 2 * WIDTH - size - left
@@ -101,7 +100,7 @@ class PlainScreen:
         return line >> WIDTH | beyond
 
     def _flip(self, plane: list[int], row: int, line: int) -> bool:
-        """Flip pixels of a row, in low resolution of both that it covers."""
+        """Flip pixels of a row, or of two in low resolution; whether any was lit."""
         if row >= HEIGHT and not self.wrap:
             return False
         covered = range(row % HEIGHT, row % HEIGHT + self._scale)

@@ -17,7 +17,7 @@ from entity_env.core.files import parse_json, read_file
 from entity_env.core.spaces import Entity, ObsSpace, SelectEntityActionSpace
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
 from entity_env.games.pixel.reward.goal_files import load_goal
-from entity_env.games.pixel.rom.machines import read_rom
+from entity_env.games.pixel.worlds.machines import read_rom
 from tests.helpers.readers import CORPUS, GOOD, READERS, limits
 
 BROKEN = CORPUS / "broken"

@@ -12,17 +12,17 @@ import torch
 
 from entity_env import UsageError
 from entity_env.games.pixel import Button
-from entity_env.games.pixel.key_sequence import parse_keys
 from entity_env.games.pixel.reward import goal_files
 from entity_env.games.pixel.reward.capture import Captured, capture, screen_of
 from entity_env.games.pixel.reward.goal_files import load_goal, save_goal
-from entity_env.games.pixel.rom.machines import (
+from entity_env.games.pixel.worlds.machines import (
     GameBoyMachine,
     XoChipMachine,
     machine_for,
     read_rom,
     state_of,
 )
+from entity_env.games.pixel.worlds.world import parse_keys
 from entity_env.games.pixel.xo_chip.programs import PROGRAMS, goal_frame, program, run
 from tests.games.pixel.worlds.game_boy_rom import square_rom
 

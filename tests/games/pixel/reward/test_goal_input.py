@@ -222,8 +222,8 @@ MISMADE: list[tuple[Callable[[], object], type[EntityEnvError], str]] = [
     (lambda: make(goal=Goal(picture(16, 16, shade=4))), SchemaError, "0..3, got 4"),
     (lambda: make(goal=Goal(torch.zeros(16, 16))), SchemaError, "uint8, got torch.float32"),
     (lambda: make(goal=Goal(picture(16, 16), tau=0)), SchemaError, "above 0, got 0"),
-    (lambda: make(stack_k=0), UsageError, "stack_k: .* got 0"),
-    (lambda: make(stack_k=2.0), UsageError, "stack_k: .* got 2.0"),
+    (lambda: make(stack_k=0), UsageError, "stack_k must .* got 0"),
+    (lambda: make(stack_k=2.0), UsageError, "stack_k must .* got 2.0"),
     (lambda: make(warm_ups=()), UsageError, "1 to 2 sequences, .* got 0"),
     (lambda: make(warm_ups=[()] * 3), UsageError, "1 to 2 sequences, .* got 3"),
     (lambda: make(warm_ups=[[Button.A, 3]]), UsageError, "sequences of Button, got 3"),
@@ -272,7 +272,7 @@ def test_without_warp(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MissingExtraError("warp-lang", "pixel", "A world of kernels")
 
     monkeypatch.setattr(pixel_goal_env, "find_spec", lambda _: None)
-    monkeypatch.setattr(warp_runtime, "start", missing)
+    monkeypatch.setattr(warp_runtime, "import_warp", missing)
     assert isinstance(make()._ops, TorchGoalOps)
     with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[pixel\]'"):
         make(backend="warp")

@@ -21,7 +21,7 @@ from entity_env.games.pixel.reward.reward import (
     check_pixels,
     distance,
     distance_sum,
-    normalize,
+    normalize_sums,
     reset_mask,
     reward,
     threshold,
@@ -217,7 +217,7 @@ def test_shaping_telescopes(steps: int, alpha: float, metric: Metric, seed: int)
     goal = Goal(shades(5, 7, seed=seed), metric=metric)
     frames = shades(steps + 1, 5, 7, seed=seed + 1)
     sums = distance_sum(frames, goal)
-    dist = normalize(sums, goal)
+    dist = normalize_sums(sums, goal)
     config = RewardConfig(step_cost=0.0, alpha=alpha, goal_bonus=0.0)
     paid = reward(dist[:-1], dist[1:], torch.zeros(steps, dtype=torch.bool), config)
     whole = alpha * (float(dist[0]) - float(dist[-1]))
@@ -231,7 +231,7 @@ def test_shaping_telescopes(steps: int, alpha: float, metric: Metric, seed: int)
 @given(nearer=st.integers(0, 105), farther=st.integers(0, 105))
 def test_nearer_pays_more(nearer: int, farther: int) -> None:
     goal = Goal(shades(5, 7))
-    dist = normalize(torch.tensor([nearer, farther], dtype=torch.int32), goal)
+    dist = normalize_sums(torch.tensor([nearer, farther], dtype=torch.int32), goal)
     paid = reward(torch.tensor([0.5, 0.5]), dist, torch.zeros(2, dtype=torch.bool), RewardConfig())
     assert (paid[0] > paid[1]).item() == (nearer < farther)
 

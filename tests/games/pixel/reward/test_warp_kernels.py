@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from entity_env.errors import UsageError
-from entity_env.games.pixel.episode_state import Starts, Trackers
+from entity_env.games.pixel.episode_state import ResetStates, Trackers
 from entity_env.games.pixel.reward.reward import Goal, Metric, RewardConfig, distance_sum
 from entity_env.games.pixel.reward.tiles import grid_shape, measure_tiles, places
 from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps
@@ -30,8 +30,8 @@ def shades(rng: np.random.Generator, *shape: int) -> Tensor:
     return torch.from_numpy(rng.integers(4, size=shape, dtype=np.uint8))
 
 
-def starts_of(rng: np.random.Generator, num: int, goal: Goal, num_envs: int) -> Starts:
-    """Starts as `look_at` makes them, of screens drawn at random."""
+def starts_of(rng: np.random.Generator, num: int, goal: Goal, num_envs: int) -> ResetStates:
+    """ResetStates as `measure_reset_states` makes them, of screens drawn at random."""
     frames = shades(rng, num, *goal.pixels.shape[-2:])
     num_goals = 1 if goal.pixels.ndim == 2 else num_envs
     where = places(*frames.shape[1:]).expand(num_goals, -1, -1)
@@ -41,7 +41,7 @@ def starts_of(rng: np.random.Generator, num: int, goal: Goal, num_envs: int) -> 
         tiles.append(torch.cat((where, measured), 2))
         dist.append(measured[:, :, -1].sum(1) / goal.divisor)
     offset = torch.arange(num_envs) if num_goals > 1 else torch.zeros(num_envs)
-    return Starts(
+    return ResetStates(
         bank=torch.arange(num, dtype=torch.int32),
         frames=frames,
         tiles=torch.cat(tiles),
@@ -207,7 +207,7 @@ def test_addresses_stay_where_they_are() -> None:
 def test_a_number_cannot_become_a_tensor() -> None:
     from entity_env.games.pixel.xo_chip import kernels
 
-    warp = warp_runtime.start()
+    warp = warp_runtime.import_warp()
     mask, slots = torch.zeros(1, dtype=torch.bool), torch.zeros(1, dtype=torch.int32)
     rows = torch.zeros((1, 2), dtype=torch.int64)
     reset = warp_runtime.BoundKernel(
@@ -222,14 +222,14 @@ def test_a_number_cannot_become_a_tensor() -> None:
 
 KERNELS = {
     "xo_chip.kernels": {"step_machines", "render_machines", "reset_machines"},
-    "goal_kernels": {"observe_screens", "judge_steps", "begin_episodes"},
+    "reward.warp_kernels": {"observe_screens", "judge_steps", "begin_episodes"},
 }
 
 
 @pytest.mark.parametrize("module", KERNELS)
 @pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.slow), 90])
 def test_compiles_for_gpus_where_there_is_none(tmp_path: Path, module: str, arch: int) -> None:
-    warp = warp_runtime.start()
+    warp = warp_runtime.import_warp()
     name = f"entity_env.games.pixel.{module}"
     __import__(name)
     with warp_runtime.quiet(warp):
@@ -244,13 +244,13 @@ def test_compiles_for_gpus_where_there_is_none(tmp_path: Path, module: str, arch
 
 @pytest.mark.parametrize("module", KERNELS)
 def test_has_no_code_for_gradients(module: str) -> None:
-    warp = warp_runtime.start()
+    warp = warp_runtime.import_warp()
     loaded = warp.get_module(f"entity_env.games.pixel.{module}")
     assert {kernel.key for kernel in loaded.kernels.values()} == KERNELS[module]
     assert all(kernel.options["enable_backward"] is False for kernel in loaded.kernels.values())
 
 
 def test_keeps_compiled_kernels_out_of_the_repository() -> None:
-    warp = warp_runtime.start()
+    warp = warp_runtime.import_warp()
     cache = Path(warp.config.kernel_cache_dir)
     assert not cache.is_relative_to(ROOT)

@@ -298,9 +298,9 @@ class TestGridWorld:
 
     @pytest.mark.parametrize("count", [0, -1, 1.5, True, "2"])
     def test_a_number_that_makes_no_sense(self, count: int) -> None:
-        with pytest.raises(UsageError, match=f"num_envs: .* got {count!r}"):
+        with pytest.raises(UsageError, match=f"num_envs must .* got {count!r}"):
             GridWorld(count)
-        with pytest.raises(UsageError, match=f"num_slots: .* got {count!r}"):
+        with pytest.raises(UsageError, match=f"num_slots must .* got {count!r}"):
             GridWorld(1, num_slots=count)
 
     @pytest.mark.parametrize("device", ["tpu", "cpu:x", "", 1.5, "cuda:99"])

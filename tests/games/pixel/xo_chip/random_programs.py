@@ -12,7 +12,7 @@ from entity_env.games.pixel.worlds.world import Button
 from entity_env.games.pixel.xo_chip.machine_layout import (
     FIRST_MEMORY_WORD,
     NUM_REGISTERS,
-    row_of,
+    machine_row,
 )
 from entity_env.games.pixel.xo_chip.quirks import (
     HEIGHT,
@@ -58,7 +58,7 @@ def random_program(rng: np.random.Generator) -> bytes:
 
 def load(world: XoChipWorld, machines: list[PlainMachine]) -> None:
     """Put the machines into a world, whole."""
-    rows = torch.from_numpy(np.stack([row_of(machine) for machine in machines]))
+    rows = torch.from_numpy(np.stack([machine_row(machine) for machine in machines]))
     state = world.state()
     state["registers"].copy_(rows[:, :NUM_REGISTERS])
     state["planes"].copy_(rows[:, NUM_REGISTERS:FIRST_MEMORY_WORD])
@@ -127,7 +127,7 @@ def one_opcode(opcode: int, rng: np.random.Generator, quirks: Quirks) -> PlainMa
 
 def assert_same(world: XoChipWorld, machines: list[PlainMachine]) -> None:
     """Compare the whole state and the screens."""
-    wanted, got = np.stack([row_of(machine) for machine in machines]), rows_of(world)
+    wanted, got = np.stack([machine_row(machine) for machine in machines]), rows_of(world)
     differ = np.flatnonzero((wanted != got).any(1))
     if len(differ):
         env = int(differ[0])

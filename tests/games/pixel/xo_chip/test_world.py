@@ -26,8 +26,8 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     HALT,
     PC,
     RANDOM,
+    machine_row,
     quirk_bits,
-    row_of,
 )
 from entity_env.games.pixel.xo_chip.quirks import CHIP8, KEYS, SUPERCHIP, XOCHIP
 from entity_env.games.pixel.xo_chip.reference_machine import Halt, PlainMachine
@@ -71,7 +71,7 @@ def test_is_a_world(world: XoChipWorld) -> None:
 
 def test_begins_as_a_plain_machine_does(world: XoChipWorld) -> None:
     rows = rows_of(world)
-    first = row_of(PlainMachine(DOODLE, XOCHIP, seed=5))
+    first = machine_row(PlainMachine(DOODLE, XOCHIP, seed=5))
     np.testing.assert_array_equal(rows[0], first)
     assert len(set(rows[:, RANDOM])) == NUM
     rows[:, RANDOM] = first[RANDOM]
@@ -176,7 +176,7 @@ def test_resets_restore_the_whole_state_of_those_in_the_mask(world: XoChipWorld)
 def test_slots_out_of_range_are_clamped_and_others_not_read(world: XoChipWorld) -> None:
     run(world)
     world.snapshot(0, 2)
-    last, first = rows_of(world)[0], row_of(PlainMachine(DOODLE, XOCHIP, seed=5))
+    last, first = rows_of(world)[0], machine_row(PlainMachine(DOODLE, XOCHIP, seed=5))
     run(world)
     world.reset(flags(1, 1, 0, 0, 0, 0), ints(99, -7, 2**31 - 1, -(2**31), 3, 0))
     np.testing.assert_array_equal(rows_of(world)[0], last)
@@ -266,7 +266,7 @@ BAD_CALLS: dict[str, tuple[Callable[[XoChipWorld], object], str]] = {
         "slot must be an integer from 0 to 2: got 3",
     ),
     "no such machine": (lambda w: w.snapshot(-1, 0), "env must be an integer from 0 to 5: got -1"),
-    "no number of a machine": (lambda w: w.snapshot(True, 0), "env: expected .* got True"),
+    "no number of a machine": (lambda w: w.snapshot(True, 0), "env must .* got True"),
 }
 
 
@@ -325,12 +325,12 @@ def test_after_close_nothing_works(world: XoChipWorld) -> None:
 
 def test_without_warp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "warp", None)
-    warp_runtime.start.cache_clear()
+    warp_runtime.import_warp.cache_clear()
     try:
         with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[pixel\]'"):
             XoChipWorld(DOODLE, 1)
     finally:
-        warp_runtime.start.cache_clear()
+        warp_runtime.import_warp.cache_clear()
 
 
 def test_says_nothing_on_standard_output() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from entity_env.core.validation import checked_index
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count, require_tensor
+from entity_env.games.pixel.worlds.checks import require_count, require_tensor
 
 CPU = torch.device("cpu")
 NO_NUMBERS: list[Any] = [True, False, 1.0, "1", None, torch.ones(())]

@@ -1,12 +1,12 @@
-"""Machines for any ROM: what runs it, with every number that its screens depend on."""
+"""Machines for any ROM: the emulator and every setting that its screens depend on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from entity_env.core.files import read_file
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count
-from entity_env.games.pixel.worlds.game_boy import MAX_ROM, PyBoyWorld, check_step
+from entity_env.games.pixel.worlds.checks import require_count
+from entity_env.games.pixel.worlds.game_boy import MAX_ROM, PyBoyWorld, check_step_settings
 from entity_env.games.pixel.worlds.world import World
 from entity_env.games.pixel.xo_chip.machine_layout import check_registers
 from entity_env.games.pixel.xo_chip.programs import FRAMES, INSTRUCTIONS
@@ -24,7 +24,7 @@ from entity_env.games.pixel.xo_chip.world import XoChipWorld
 
 Dialect = Literal["xochip", "superchip", "chip8"]
 State: TypeAlias = Mapping[str, NDArray[np.generic]]
-"""The whole state of one machine by name, as `World.state` has it for many."""
+"""The whole state of one machine by name, a row of `World.state`."""
 
 _QUIRKS: Final[Mapping[Dialect, Quirks]] = {
     "xochip": XOCHIP,
@@ -36,16 +36,10 @@ _GAME_BOY_FILES: Final = (".gb", ".gbc")
 
 @dataclass(frozen=True, slots=True)
 class XoChipMachine:
-    """A machine of the CHIP-8 family.
-
-    Attributes:
-        quirks: the dialect.
-        frames: in a step.
-        instructions: in a frame.
-        seed: of its random numbers, from 1 to 2**32 - 1.
+    """Settings of a machine of the CHIP-8 family; see `XoChipWorld`.
 
     Raises:
-        UsageError: there is no such dialect, or a number is out of range.
+        UsageError: no such dialect, or a number out of range.
     """
 
     kind: ClassVar[str] = "xo-chip"
@@ -66,10 +60,10 @@ class XoChipMachine:
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"
     ) -> World:
-        """Make machines that all are in one state, switched on if there is none; the bank too.
+        """Machines and bank in one state, by default just switched on.
 
         Raises:
-            SchemaError: a ROM that is none, or a state that is not one of such a machine.
+            SchemaError: an invalid ROM, or a state of another machine.
             UsageError: no such device.
             MissingExtraError: Warp is not installed.
         """
@@ -89,12 +83,7 @@ class XoChipMachine:
 
 @dataclass(frozen=True, slots=True)
 class GameBoyMachine:
-    """A Game Boy, emulated by PyBoy; on the CPU only.
-
-    Attributes:
-        frames: in a step.
-        hold_frames: frames of them that the button is held.
-        shrink: 2 shows every other row and column, 1 all.
+    """Settings of a Game Boy; see `PyBoyWorld`.
 
     Raises:
         UsageError: a number out of range.
@@ -106,16 +95,16 @@ class GameBoyMachine:
     shrink: int = 2
 
     def __post_init__(self) -> None:
-        check_step(self.frames, self.hold_frames, self.shrink)
+        check_step_settings(self.frames, self.hold_frames, self.shrink)
 
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"
     ) -> World:
-        """Make machines that all are in one state, switched on if there is none; the bank too.
+        """Machines and bank in one state, by default just switched on.
 
         Raises:
-            SchemaError: a ROM that is none, or a state that is not one of such a machine.
-            UsageError: another device than the CPU, or PyBoy cannot run this.
+            SchemaError: an invalid ROM, or a state of another machine.
+            UsageError: another device than the CPU, or PyBoy cannot run the ROM.
             MissingExtraError: PyBoy is not installed.
         """
         if device != "cpu":
@@ -143,37 +132,33 @@ def machine_for(
     instructions: int | None = None,
     seed: int | None = None,
 ) -> Machine:
-    """Choose what runs a file: a Game Boy for `.gb` and `.gbc`, else an XO-CHIP.
+    """The machine of a ROM file, by its suffix: a Game Boy for `.gb` and `.gbc`, else an XO-CHIP.
 
-    Args:
-        rom: its name counts.
-        quirks, frames, instructions, seed: those of the machine, where they are given.
+    Settings that are None have their defaults.
 
     Raises:
-        UsageError: a Game Boy has no such number, or it is out of range.
+        UsageError: a setting that a Game Boy does not have, or a number out of range.
     """
+    settings = {"quirks": quirks, "frames": frames, "instructions": instructions, "seed": seed}
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if rom.suffix.lower() not in _GAME_BOY_FILES:
-        default = XoChipMachine()
-        return XoChipMachine(
-            default.quirks if quirks is None else cast(Dialect, quirks),
-            default.frames if frames is None else frames,
-            default.instructions if instructions is None else instructions,
-            default.seed if seed is None else seed,
-        )
-    others = {"quirks": quirks, "instructions": instructions, "seed": seed}
-    given = [name for name, value in others.items() if value is not None]
-    if given:
-        raise UsageError(f"{rom}: a Game Boy has no {', '.join(given)}")
-    most = GameBoyMachine()
-    frames = most.frames if frames is None else frames
-    return GameBoyMachine(frames, hold_frames=min(most.hold_frames, max(frames, 1)))
+        return XoChipMachine(**given)
+    others = [name for name in given if name != "frames"]
+    if others:
+        raise UsageError(f"{rom}: a Game Boy has no {', '.join(others)}")
+    machine = GameBoyMachine()
+    return replace(
+        machine,
+        **given,
+        hold_frames=min(machine.hold_frames, max(given.get("frames", machine.frames), 1)),
+    )
 
 
 def read_rom(path: Path) -> bytes:
-    """Read a ROM file.
+    """Contents of a ROM file.
 
     Raises:
-        UsageError: it is not there, or cannot be read, or is empty, or larger than any.
+        UsageError: it cannot be read, is empty, or too large.
     """
     try:
         rom = read_file(path, MAX_ROM)
@@ -186,11 +171,7 @@ def read_rom(path: Path) -> bytes:
 
 @contextmanager
 def blamed_on(path: Path) -> Iterator[None]:
-    """Turn what is wrong with a user's file into an error that names the file.
-
-    Raises:
-        UsageError: in place of a SchemaError.
-    """
+    """Replace a `SchemaError` by a `UsageError` that names the file."""
     try:
         yield
     except SchemaError as error:
@@ -198,12 +179,12 @@ def blamed_on(path: Path) -> Iterator[None]:
 
 
 def state_of(world: World, env: int = 0) -> dict[str, NDArray[np.generic]]:
-    """Copy the whole state of one machine to the host."""
+    """The whole state of one machine, copied to the host."""
     return {name: rows[env].cpu().numpy().copy() for name, rows in world.state().items()}
 
 
 def _put(world: XoChipWorld, start: State) -> None:
-    """Make every machine that state, and what the bank holds."""
+    """Copy a state into every machine and slot."""
     views = world.state()
     if set(start) != set(views):
         raise SchemaError(f"start: expected {sorted(views)} of an XO-CHIP, got {sorted(start)}")

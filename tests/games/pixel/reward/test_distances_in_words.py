@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from entity_env.games.pixel.reward import distance_cpu as word_sums
-from entity_env.games.pixel.reward.distance_cpu import distances_in_words, fits_words
-from entity_env.games.pixel.reward.reward import Goal, distance_sum
+from entity_env.games.pixel.reward import reward
+from entity_env.games.pixel.reward.reward import Goal, distance_sum, distances_in_words, fits_words
 
 
 def shades(*shape: int, seed: int = 0) -> Tensor:
@@ -35,7 +34,7 @@ def test_sums_of_any_size(
     frames = shades(num, height, width, seed=seed)
     goal = shades(*([num] if own_goals else []), height, width, seed=seed + 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_sums, "_CHUNK", chunk)
+        patch.setattr(reward, "_CHUNK_PIXELS", chunk)
         found = distances_in_words(frames, goal)
     assert found.dtype == torch.int32
     assert found.tolist() == plain(frames, goal).tolist()

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from entity_env import UsageError
 from entity_env.games.pixel import Button
-from entity_env.games.pixel.key_sequence import MAX_STEPS, format_keys, parse_keys
+from entity_env.games.pixel.worlds.world import MAX_KEYS, format_keys, parse_keys
 
 A, B, START, UP, DOWN, LEFT, RIGHT = Button
 
@@ -53,7 +53,7 @@ def test_runs_are_written_once() -> None:
         ("3*A", r"'3\*A' is no button"),
         ("A*0", r"A\*0: expected at least one step"),
         ("A*1234567890", "is no button"),
-        (f"B A*{MAX_STEPS}", r"expected at most 1000000 steps, got more: A\*1000000"),
+        (f"B A*{MAX_KEYS}", r"expected at most 1000000 steps, got more: A\*1000000"),
     ],
 )
 def test_refuses(text: str, message: str) -> None:

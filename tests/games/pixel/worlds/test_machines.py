@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from entity_env.errors import SchemaError
-from entity_env.games.pixel.rom.machines import GameBoyMachine, XoChipMachine, state_of
+from entity_env.games.pixel.worlds.machines import GameBoyMachine, XoChipMachine, state_of
 from entity_env.games.pixel.worlds.world import Button
 from entity_env.games.pixel.xo_chip import programs
 from entity_env.games.pixel.xo_chip.machine_layout import (
@@ -27,7 +27,7 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     STACK,
     STACK_POINTER,
     check_registers,
-    row_of,
+    machine_row,
 )
 from entity_env.games.pixel.xo_chip.quirks import CHIP8, SUPERCHIP, XOCHIP, Quirks
 from entity_env.games.pixel.xo_chip.reference_machine import PlainMachine
@@ -39,7 +39,7 @@ DIALECTS = [CHIP8, SUPERCHIP, XOCHIP]
 
 
 def registers_of(machine: PlainMachine) -> NDArray[np.int32]:
-    return row_of(machine)[:NUM_REGISTERS].copy()
+    return machine_row(machine)[:NUM_REGISTERS].copy()
 
 
 @settings(max_examples=25, deadline=None)
