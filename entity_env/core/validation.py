@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import sys
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +117,6 @@ def checked_count(name: str, value: int) -> int:
     return int(value)
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Whether a value is an integer of Python or numpy; bools are none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -31,19 +31,19 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.validation import is_integer
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
+    EpisodeDone,
     checked_id,
     is_index,
-    is_integer,
 )
 from entity_env.games.azul.engine.engine import illegal
 from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import Draw
-from entity_env.games.azul.errors import EpisodeDone
 from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
 from entity_env.games.azul.single_game import (
     ILLEGAL,
@@ -55,7 +55,7 @@ from entity_env.games.azul.single_game import (
     PlainGame,
     Rewards,
     SteppedGame,
-    is_compiled,
+    uses_numba,
 )
 
 T = TypeVar("T")
@@ -176,7 +176,7 @@ class AzulEnv:
         self.config: Final = _of_type(EnvConfig, "config", config)
         self.features: Final = _of_type(FeatureExtractor, "features", features)
         self._rng = np.random.default_rng(_checked_seed(seed))
-        self._new_game: Any = FastGame if is_compiled(backend, "AzulEnv") else PlainGame
+        self._new_game: Any = FastGame if uses_numba(backend, "AzulEnv") else PlainGame
         self._game: SteppedGame | None = None
         self._is_done = True
         # Compiled code and the reference know how to encode what comes with the game; only that.
@@ -270,7 +270,7 @@ class AzulEnv:
         if self._is_plain or game is None:
             return step
         if config.reward_scheme is RewardScheme.TerminalOnly:
-            step = step._replace(rewards=_terminal_rewards(game.scores if step.done else []))
+            step = step._replace(rewards=terminal_rewards(game.scores if step.done else []))
         if config.max_rounds is not None and not step.done and game.round > config.max_rounds:
             self._is_done = True
             mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
@@ -287,7 +287,7 @@ class AzulEnv:
         return observations
 
 
-def _terminal_rewards(scores: list[int]) -> Rewards:
+def terminal_rewards(scores: list[int]) -> Rewards:
     """What each final score is above the mean; 0 for all without scores."""
     rewards = np.zeros(MAX_PLAYERS, np.float64)
     if scores:

@@ -19,7 +19,7 @@ from entity_env.games.azul.single_game import (
     PlainGame,
     Rewards,
     SteppedGame,
-    is_compiled,
+    uses_numba,
 )
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
 
@@ -130,17 +130,18 @@ def test_a_draw_that_fails_changes_nothing(game_type: type[SteppedGame]) -> None
 
 
 def test_which_engine_plays() -> None:
-    assert is_compiled("auto", "a test")
-    assert is_compiled("numba", "a test")
-    assert not is_compiled("python", "a test")
+    assert uses_numba("auto", "a test")
+    assert uses_numba("numba", "a test")
+    assert not uses_numba("numpy", "a test")
+    assert not uses_numba("python", "a test")  # type: ignore[arg-type]  # the old name
     for wrong in ("cython", "", None, 1):
-        with pytest.raises(UsageError, match="backend of a test must be one of auto, numba, pyth"):
-            is_compiled(wrong, "a test")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="backend of a test must be one of auto, numba, numpy"):
+            uses_numba(wrong, "a test")  # type: ignore[arg-type]
 
 
 def test_which_engine_plays_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(single_game, "find_spec", lambda name: None)
-    assert not is_compiled("auto", "a test")
-    assert not is_compiled("python", "a test")
+    assert not uses_numba("auto", "a test")
+    assert not uses_numba("numpy", "a test")
     with pytest.raises(MissingExtraError, match=r"a test\(backend=\"numba\"\) needs .*numba.*fast"):
-        is_compiled("numba", "a test")
+        uses_numba("numba", "a test")

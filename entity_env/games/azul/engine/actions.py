@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeGuard
 
-import numpy as np
-
-from entity_env.errors import SchemaError
+from entity_env.core.validation import is_integer
+from entity_env.errors import EntityEnvError, ProtocolError, SchemaError
 from entity_env.games.azul.engine.rules import (
     CENTRE,
     COLOURS,
@@ -15,7 +14,26 @@ from entity_env.games.azul.engine.rules import (
     NUM_DESTINATIONS,
     NUM_SOURCES,
 )
-from entity_env.games.azul.errors import InvalidActionId
+
+
+class StepError(EntityEnvError):
+    """A step was refused; nothing has changed.
+
+    `EpisodeDone`, `InvalidActionId` and `IllegalAction`, in the order in which a step checks.
+    """
+
+
+class EpisodeDone(StepError, ProtocolError):
+    """There is no game to go on with: call `reset`."""
+
+
+class InvalidActionId(StepError, SchemaError):
+    """An action id must be an integer from 0 to 299."""
+
+
+class IllegalAction(StepError, SchemaError):
+    """The action exists, but is not legal in this state."""
+
 
 ACTION_SPACE_SIZE: Final = NUM_SOURCES * NUM_COLOURS * NUM_DESTINATIONS
 """300: every move that could ever be legal, for any number of players."""
@@ -92,22 +110,13 @@ class ActionEncoder:
 
 
 def checked_id(action_id: object) -> int:
-    """An action id as an int.
-
-    Raises:
-        InvalidActionId: no integer from 0 to 299.
-    """
+    """An action id as an int."""
     if not is_index(action_id, ACTION_SPACE_SIZE):
         raise InvalidActionId(
             f"Azul: an action id must be an integer from 0 to {ACTION_SPACE_SIZE - 1}, "
             f"got {action_id!r}"
         )
     return int(action_id)
-
-
-def is_integer(value: object) -> TypeGuard[int]:
-    """Whether a value is an int or an integer of numpy; a bool is not."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_index(value: object, count: int) -> TypeGuard[int]:

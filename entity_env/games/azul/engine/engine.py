@@ -12,7 +12,13 @@ from functools import cache
 from typing import Final
 
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.azul.engine.actions import ACTIONS, Action, ActionEncoder, is_index
+from entity_env.games.azul.engine.actions import (
+    ACTIONS,
+    Action,
+    ActionEncoder,
+    IllegalAction,
+    is_index,
+)
 from entity_env.games.azul.engine.rules import (
     CENTRE,
     FLOOR,
@@ -29,12 +35,10 @@ from entity_env.games.azul.engine.rules import (
     NUM_SOURCES,
     TILES_PER_COLOUR,
     TILES_PER_FACTORY,
-    column_of,
-    num_factories,
-)
-from entity_env.games.azul.engine.scoring import (
     bonus_points,
+    column_of,
     full_rows,
+    num_factories,
     placement_points,
     score_after,
 )
@@ -46,7 +50,6 @@ from entity_env.games.azul.engine.tile_draws import (
     deal_numbers,
     uniform_draw,
 )
-from entity_env.games.azul.errors import IllegalAction
 
 _EMPTY: Final = (0,) * NUM_COLOURS
 

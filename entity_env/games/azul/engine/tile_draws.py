@@ -1,4 +1,4 @@
-"""Where the tiles of a deal come from: chance, or whoever replays a game."""
+"""Sources of the tiles of a deal: random numbers, or a function that replays a game."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.seeding import GAMMA, MULTIPLIERS
 from entity_env.errors import SchemaError, UsageError
 
 Draw: TypeAlias = Callable[[tuple[int, ...]], int]
@@ -24,11 +25,7 @@ class RandomSource(Protocol):
 
 
 def checked_rng(rng: RandomSource | None) -> RandomSource:
-    """The source itself, or one with a seed of its own for None.
-
-    Raises:
-        UsageError: something else; also the generators of the module `random`.
-    """
+    """The source itself; for None a new one with a random seed."""
     if rng is None:
         return np.random.default_rng()
     source: object = rng
@@ -40,11 +37,7 @@ def checked_rng(rng: RandomSource | None) -> RandomSource:
 
 
 def deal_numbers(rng: RandomSource, count: int) -> NDArray[np.float64]:
-    """`(count,)` float64, whole in memory: the numbers of one deal.
-
-    Raises:
-        SchemaError: the source answers with another number of them.
-    """
+    """`(count,)` contiguous float64: the numbers of one deal."""
     numbers = np.ascontiguousarray(rng.random(count), np.float64)
     if numbers.shape != (count,):
         raise SchemaError(
@@ -70,12 +63,10 @@ def uniform_draw(uniforms: NDArray[np.float64]) -> Draw:
     return draw
 
 
-GAMMA: Final = 0x9E3779B97F4A7C15
-MULTIPLIERS: Final = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _WORD: Final = 2**64 - 1
 
 
-def mixed(word: int) -> int:
+def splitmix64(word: int) -> int:
     """The output function of SplitMix64 (Steele, Lea and Flood 2014)."""
     word &= _WORD
     word = (word ^ word >> 30) * MULTIPLIERS[0] & _WORD
@@ -84,7 +75,7 @@ def mixed(word: int) -> int:
 
 
 class SplitMix:
-    """SplitMix64 as a source of random numbers, which the compiled playouts draw from too.
+    """SplitMix64 as a source of random numbers, the same as in compiled playouts.
 
     Args:
         word: where the sequence begins, 64 bits.
@@ -96,7 +87,7 @@ class SplitMix:
     def uniform(self) -> float:
         """A number from 0 to 1, 1 excluded: the upper 53 bits of the next output."""
         self.word = self.word + GAMMA & _WORD
-        return (mixed(self.word) >> 11) * 2.0**-53
+        return (splitmix64(self.word) >> 11) * 2.0**-53
 
     def random(self, size: int, /) -> NDArray[np.float64]:
         return np.array([self.uniform() for _ in range(size)])

@@ -35,7 +35,7 @@ from entity_env.games.azul.kernels.packed_state import (
     SOURCES,
     START,
     WALL,
-    Words,
+    PackedState,
 )
 
 _LINE_FITS: Final = ONES * 31
@@ -82,7 +82,7 @@ def seat(player: int) -> int:
 
 
 @compiled(inline=True)
-def num_factories(words: Words) -> int:
+def num_factories_packed(words: PackedState) -> int:
     """How many factories are dealt."""
     count: int = 2 * words[NUM_PLAYERS] + 1
     return count
@@ -95,7 +95,7 @@ def bits_of(number: int) -> int:
 
 
 @compiled(inline=True)
-def spread(tiles: int) -> int:
+def colour_fields(tiles: int) -> int:
     """All 6 bits of every colour of which there are tiles."""
     some = tiles | tiles >> 1
     some |= some >> 2
@@ -103,24 +103,24 @@ def spread(tiles: int) -> int:
 
 
 @compiled(inline=True)
-def fits_of(words: Words) -> int:
+def fits_of(words: PackedState) -> int:
     """`fits` of the player whose turn it is; 0 when the game is over, since nothing is legal."""
     fits: int = 0 if words[END] else words[seat(words[CURRENT]) + FITS]
     return fits
 
 
 @compiled(inline=True)
-def is_legal(words: Words, source: int, choice: int) -> bool:
+def is_legal_packed(words: PackedState, source: int, choice: int) -> bool:
     """Whether a move is legal; `choice` is `6 * colour + destination`."""
-    return (fits_of(words) & spread(words[SOURCES + source])) >> choice & 1 == 1
+    return (fits_of(words) & colour_fields(words[SOURCES + source])) >> choice & 1 == 1
 
 
 @compiled(inline=True)
-def write_mask(words: Words, mask: NDArray[np.bool_]) -> None:
+def write_mask(words: PackedState, mask: NDArray[np.bool_]) -> None:
     """Sets what is legal in a mask of 300 that is False everywhere."""
     fits = fits_of(words)
     for source in range(10):
-        moves = fits & spread(words[SOURCES + source])
+        moves = fits & colour_fields(words[SOURCES + source])
         at = 30 * source
         while moves:
             mask[at + bits_of((moves & -moves) - 1)] = True
@@ -128,7 +128,7 @@ def write_mask(words: Words, mask: NDArray[np.bool_]) -> None:
 
 
 @compiled(inline=True)
-def take(words: Words, source: int, choice: int) -> bool:
+def take_packed(words: PackedState, source: int, choice: int) -> bool:
     """A legal move; whether it has emptied the table. The turn does not pass on."""
     colour = choice // 6
     destination = choice - 6 * colour
@@ -155,7 +155,7 @@ def take(words: Words, source: int, choice: int) -> bool:
 
 
 @compiled(inline=True)
-def _fill(words: Words, me: int, row: int, colour: int, count: int) -> int:
+def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int:
     """Tiles to a pattern line; how many it has taken."""
     held = words[me + LINES] >> 6 * row & 7
     room = row + 1 - held
@@ -168,7 +168,7 @@ def _fill(words: Words, me: int, row: int, colour: int, count: int) -> int:
 
 
 @compiled(inline=True)
-def _drop(words: Words, me: int, tile: int, count: int) -> int:
+def _drop(words: PackedState, me: int, tile: int, count: int) -> int:
     """Tiles to the floor; how many it has taken."""
     length = words[me + FLOOR_LENGTH]
     dropped: int = min(count, FLOOR_SLOTS - length)
@@ -179,14 +179,14 @@ def _drop(words: Words, me: int, tile: int, count: int) -> int:
 
 
 @compiled(inline=True)
-def pass_turn(words: Words) -> None:
+def pass_turn(words: PackedState) -> None:
     """The next player's turn."""
     after = words[CURRENT] + 1
     words[CURRENT] = 0 if after == words[NUM_PLAYERS] else after
 
 
 @compiled(inline=True)
-def tile_walls(words: Words) -> None:
+def tile_walls_packed(words: PackedState) -> None:
     """Moves full lines to the walls, scores, and clears the floors."""
     for player in range(words[NUM_PLAYERS]):
         me = seat(player)
@@ -203,7 +203,7 @@ def tile_walls(words: Words) -> None:
 
 
 @compiled(inline=True)
-def _tile_wall(words: Words, me: int) -> int:
+def _tile_wall(words: PackedState, me: int) -> int:
     """One tile of each full line to the wall, from the top, the others to the lid; the points."""
     gain = 0
     lines, wall, fits = words[me + LINES], words[me + WALL], words[me + FITS]
@@ -212,7 +212,7 @@ def _tile_wall(words: Words, me: int) -> int:
         if line & 7 == row + 1:
             colour = line >> 3
             column = colour + row - 5 * (colour + row >= 5)
-            gain += placement_points(wall, row, column)
+            gain += placement_points_packed(wall, row, column)
             wall |= 1 << 5 * row + column
             fits |= _OPEN[row, wall >> 5 * row & 31]
             lines &= ~(FIELD << 6 * row)
@@ -222,7 +222,7 @@ def _tile_wall(words: Words, me: int) -> int:
 
 
 @compiled(inline=True)
-def placement_points(wall: int, row: int, column: int) -> int:
+def placement_points_packed(wall: int, row: int, column: int) -> int:
     """Points for a tile, by the wall before it is placed."""
     # The bits of the column, 5 apart, side by side: bit 5 i times bit 16 - 4 i is bit 16 + i.
     cells = ((wall >> column & _FIRST_COLUMN) * 0b1_0001_0001_0001_0001) >> 16 & 31
@@ -239,7 +239,7 @@ def rows_of(wall: int) -> int:
 
 
 @compiled(inline=True)
-def bonus_points(wall: int) -> int:
+def bonus_points_packed(wall: int) -> int:
     """Points for full rows and columns and complete colours."""
     columns = bits_of(wall & wall >> 5 & wall >> 10 & wall >> 15 & wall >> 20 & 31)
     colours = 0
@@ -253,7 +253,7 @@ def bonus_points(wall: int) -> int:
 
 
 @compiled(inline=True)
-def end_of_game(words: Words) -> int:
+def end_of_game_packed(words: PackedState) -> int:
     """What `END` becomes after a tiling; 0 if the game goes on."""
     rows = fits = 0
     for player in range(words[NUM_PLAYERS]):
@@ -261,23 +261,23 @@ def end_of_game(words: Words) -> int:
         fits |= words[seat(player) + FITS]
     if rows:
         return ROW
-    colours = spread(words[BAG] | words[LID])
+    colours = colour_fields(words[BAG] | words[LID])
     if fits & _LINE_FITS & colours:
         return 0
     return NO_PROGRESS if colours else NO_TILES
 
 
 @compiled(inline=True)
-def end_round(words: Words) -> bool:
+def end_round(words: PackedState) -> bool:
     """All that follows a move that has emptied the table, but the deal; whether the game is over.
 
     If it is not, the next round has begun, with nothing in the factories yet: `deal`.
     """
-    tile_walls(words)
-    words[END] = end_of_game(words)
+    tile_walls_packed(words)
+    words[END] = end_of_game_packed(words)
     if words[END]:
         for player in range(words[NUM_PLAYERS]):
-            words[seat(player) + SCORE] += bonus_points(words[seat(player) + WALL])
+            words[seat(player) + SCORE] += bonus_points_packed(words[seat(player) + WALL])
         return True
     if words[HOLDER] != NOBODY:
         words[START] = words[HOLDER]
@@ -288,7 +288,7 @@ def end_round(words: Words) -> bool:
 
 
 @compiled(inline=True)
-def start_game(words: Words, num_players: int, starting_player: int) -> None:
+def start_game(words: PackedState, num_players: int, starting_player: int) -> None:
     """A game with nothing in the factories yet: `deal`."""
     words[:] = 0
     words[NUM_PLAYERS] = num_players
@@ -301,11 +301,11 @@ def start_game(words: Words, num_players: int, starting_player: int) -> None:
 
 
 @compiled(inline=True)
-def deal(words: Words, uniforms: NDArray[np.float64]) -> None:
+def deal_packed(words: PackedState, uniforms: NDArray[np.float64]) -> None:
     """Fills the factories, tile k by number k of `uniforms`, 4 a factory, from 0 to 1."""
     left = _sum_tiles(words[BAG])
     k = 0
-    for factory in range(num_factories(words)):
+    for factory in range(num_factories_packed(words)):
         tiles = 0
         for _ in range(rules.TILES_PER_FACTORY):
             if left == 0:

@@ -1,4 +1,4 @@
-"""What `game` shows of a position, compiled: rows of features; `entities` is the reference."""
+"""Entities of a position as rows of features, compiled; `games.azul.entities` is the reference."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import rules
 from entity_env.games.azul.engine.rules import CENTRE, FLOOR_SLOTS, NOBODY
-from entity_env.games.azul.kernels.engine import bits_of, num_factories, seat
+from entity_env.games.azul.kernels.engine import bits_of, num_factories_packed, seat
+from entity_env.games.azul.kernels.heuristics import pending_points_call, pending_wall_call
 from entity_env.games.azul.kernels.legal_moves import (
     Scratch,
-    pending,
-    pending_wall,
     sum_of,
     write_options,
 )
@@ -32,7 +31,7 @@ from entity_env.games.azul.kernels.packed_state import (
     SOURCES,
     START,
     WALL,
-    Words,
+    PackedState,
 )
 
 Rows = NDArray[np.float32]
@@ -44,7 +43,7 @@ _COLOURS: Final = np.array(rules.COLOUR_CELLS)
 _NOTHING: Final = -(2**62)
 
 
-class Shown(NamedTuple):
+class EntityRows(NamedTuple):
     """Rows of entities of many positions, one after another, by type; `(capacity, width)`."""
 
     table: Rows
@@ -57,16 +56,16 @@ class Shown(NamedTuple):
 
 
 @compiled()
-def _standing(words: Words, player: int) -> int:
+def _standing(words: PackedState, player: int) -> int:
     """`entities.standing_of`."""
     me = seat(player)
-    points = words[me + SCORE] + pending(words, me, 5, 0)
+    points = words[me + SCORE] + pending_points_call(words, me, 5, 0)
     return int(points - _COSTS[words[me + FLOOR_LENGTH]])
 
 
 @compiled()
-def _fullest_row(words: Words, player: int) -> int:
-    wall = pending_wall(words, seat(player))
+def _fullest_row(words: PackedState, player: int) -> int:
+    wall = pending_wall_call(words, seat(player))
     most = 0
     for i in range(5):
         most = max(most, bits_of(wall & _ROWS[i]))
@@ -74,7 +73,7 @@ def _fullest_row(words: Words, player: int) -> int:
 
 
 @compiled()
-def _write_table(words: Words, player: int, out: Rows) -> None:
+def _write_table(words: PackedState, player: int, out: Rows) -> None:
     num_players = words[NUM_PLAYERS]
     out[0] = words[ROUND]
     out[1] = num_players
@@ -98,7 +97,7 @@ def _write_table(words: Words, player: int, out: Rows) -> None:
 
 
 @compiled()
-def _write_source(words: Words, source: int, out: Rows) -> None:
+def _write_source(words: PackedState, source: int, out: Rows) -> None:
     tiles = words[SOURCES + source]
     out[0] = source == CENTRE
     for colour in range(5):
@@ -108,7 +107,7 @@ def _write_source(words: Words, source: int, out: Rows) -> None:
 
 
 @compiled()
-def _write_group(words: Words, source: int, colour: int, out: Rows) -> None:
+def _write_group(words: PackedState, source: int, colour: int, out: Rows) -> None:
     tiles = words[SOURCES + source]
     count = tiles >> 6 * colour & FIELD
     for i in range(10):
@@ -122,7 +121,7 @@ def _write_group(words: Words, source: int, colour: int, out: Rows) -> None:
 
 
 @compiled()
-def _write_seat(words: Words, player: int, place: int, out: Rows) -> None:
+def _write_seat(words: PackedState, player: int, place: int, out: Rows) -> None:
     me = seat(player)
     length = words[me + FLOOR_LENGTH]
     cost = _COSTS[length]
@@ -134,12 +133,12 @@ def _write_seat(words: Words, player: int, place: int, out: Rows) -> None:
     out[4] = _COSTS[min(FLOOR_SLOTS, length + 1)] - cost
     out[5] = words[HOLDER] == player
     out[6] = starts_next == player
-    out[7] = pending(words, me, 5, 0)
+    out[7] = pending_points_call(words, me, 5, 0)
     out[8] = _fullest_row(words, player)
 
 
 @compiled()
-def _write_line(words: Words, player: int, place: int, row: int, out: Rows) -> None:
+def _write_line(words: PackedState, player: int, place: int, row: int, out: Rows) -> None:
     line = words[seat(player) + LINES] >> 6 * row & FIELD
     count = line & 7
     for i in range(10):
@@ -152,7 +151,7 @@ def _write_line(words: Words, player: int, place: int, row: int, out: Rows) -> N
 
 
 @compiled()
-def _write_wall_row(words: Words, player: int, place: int, row: int, out: Rows) -> None:
+def _write_wall_row(words: PackedState, player: int, place: int, row: int, out: Rows) -> None:
     cells = words[seat(player) + WALL] >> 5 * row & 31
     out[0] = place
     out[1] = row
@@ -164,17 +163,13 @@ def _write_wall_row(words: Words, player: int, place: int, row: int, out: Rows) 
 
 @compiled()
 def write_entities(
-    words: Words, at: NDArray[np.int64], shown: Shown, scratch: Scratch
+    words: PackedState, at: NDArray[np.int64], shown: EntityRows, scratch: Scratch
 ) -> tuple[int, int]:
-    """Shows a position to the player whose turn it is; how many groups and options there are.
+    """Writes a position for the current player; returns the numbers of groups and options.
 
-    Args:
-        words: a position that is not over.
-        at: `(3,)`, how many positions, groups and options are shown already; counted on.
-        shown: where to.
-        scratch: to work with.
+    `at`, `(3,)`, counts the positions, groups and options that `shown` already holds.
     """
-    me, num_players, sources = words[CURRENT], words[NUM_PLAYERS], num_factories(words) + 1
+    me, num_players, sources = words[CURRENT], words[NUM_PLAYERS], num_factories_packed(words) + 1
     first = at[0]
     _write_table(words, me, shown.table[first])
     for i in range(sources):

@@ -12,8 +12,8 @@ from entity_env.core.numba_utils import compiled
 from entity_env.games.azul import features
 from entity_env.games.azul.engine.rules import CENTRE, FLOOR_SLOTS, NOBODY, NUM_LINES
 from entity_env.games.azul.kernels import packed_state as at
-from entity_env.games.azul.kernels.engine import num_factories, seat
-from entity_env.games.azul.kernels.packed_state import FIELD, Words
+from entity_env.games.azul.kernels.engine import num_factories_packed, seat
+from entity_env.games.azul.kernels.packed_state import FIELD, PackedState
 
 Row = NDArray[np.float32]
 """`(OBS_SIZE,)` float32."""
@@ -33,9 +33,9 @@ _ONE: Final = np.float32(1)
 
 
 @compiled(inline=True)
-def write_observation(words: Words, player: int, row: Row) -> None:
+def write_observation(words: PackedState, player: int, row: Row) -> None:
     """Encodes a position into a row that is 0 everywhere."""
-    for factory in range(num_factories(words)):
+    for factory in range(num_factories_packed(words)):
         tiles = words[at.SOURCES + factory]
         for colour in range(5):
             row[5 * factory + colour] = _PER_FACTORY[tiles >> 6 * colour & FIELD]
@@ -63,7 +63,7 @@ def _relative(other: int, player: int, num_players: int) -> int:
 
 
 @compiled(inline=True)
-def _write_player(words: Words, me: int, holds_marker: bool, row: Row, first: int) -> None:
+def _write_player(words: PackedState, me: int, holds_marker: bool, row: Row, first: int) -> None:
     row[first] = _ONE
     lines, wall = words[me + at.LINES], words[me + at.WALL]
     for i in range(NUM_LINES):

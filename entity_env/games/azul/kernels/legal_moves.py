@@ -1,4 +1,4 @@
-"""What there is of an option, compiled; `options` is the reference."""
+"""Features of legal moves, compiled; `games.azul.legal_moves` is the reference."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import rules
 from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, NOBODY
-from entity_env.games.azul.kernels.engine import bits_of, fits_of, seat, spread
+from entity_env.games.azul.kernels.engine import bits_of, colour_fields, fits_of, seat
 from entity_env.games.azul.kernels.heuristics import (
     GREEDY,
     Worths,
     move_value,
-    pending_points as inline_pending_points,
-    pending_wall as inline_pending_wall,
+    pending_points_call,
+    pending_wall_call,
     write_worths,
 )
 from entity_env.games.azul.kernels.packed_state import (
@@ -28,7 +28,7 @@ from entity_env.games.azul.kernels.packed_state import (
     NUM_PLAYERS,
     NUM_WORDS,
     SOURCES,
-    Words,
+    PackedState,
 )
 from entity_env.games.azul.players.heuristics import POINT
 
@@ -38,7 +38,7 @@ _SOURCE, _COLOUR, _COUNT, _DESTINATION, _TO_FLOOR, _PLACED, _OVERFLOW = 0, 1, 6,
 _TAKES_MARKER, _COMPLETES, _POINTS, _COST, _LINE, _LEFT, _IS_FRESH = 11, 12, 13, 14, 15, 20, 21
 _ROW_TILES, _COLUMN_TILES, _COLOUR_TILES, _FILLS_ROW, _WORTH, _VALUE = 22, 23, 24, 25, 26, 27
 _ENDS_ROUND, _REST, _ELSEWHERE, _EXACT, _ENOUGH, _AGAIN, _REPLY = 28, 29, 30, 31, 32, 33, 34
-"""Where the features of an option are, colours and lines from there on."""
+"""Columns of the features, the first one of colours and of lines."""
 
 _COSTS: Final = np.array(rules.FLOOR_COSTS)
 _ROWS: Final = np.array(rules.ROWS)
@@ -48,22 +48,22 @@ _NOTHING: Final = -(2**62)
 
 
 class Scratch(NamedTuple):
-    """What the writer works with, so that it need not make it for every position.
+    """Working memory.
 
     Args:
-        words: `(48,)`, the table after a move.
-        mine, theirs: `(30,)`, what lines are worth to the player, and to the next one.
-        again: `(6,)`, the best move that is left, by destination.
+        words: `(48,)`, the position after a move.
+        mine, theirs: `(30,)`, values of lines for the player, and for the next one.
+        again: `(6,)`, the value of the best move that is left, by destination.
     """
 
-    words: Words
+    words: PackedState
     mine: Worths
     theirs: Worths
     again: NDArray[np.int64]
 
 
 def new_scratch() -> Scratch:
-    """A fresh one."""
+    """Working memory for `write_options`."""
     return Scratch(
         np.zeros(NUM_WORDS, np.int64),
         np.zeros(30, np.int64),
@@ -73,20 +73,8 @@ def new_scratch() -> Scratch:
 
 
 @compiled()
-def pending(words: Words, me: int, row: int, colour: int) -> int:
-    """`heuristics.pending_points`. Not inline, as most here: it would take minutes to compile."""
-    return inline_pending_points(words, me, row, colour)
-
-
-@compiled()
-def pending_wall(words: Words, me: int) -> int:
-    """`heuristics.pending_wall`."""
-    return inline_pending_wall(words, me)
-
-
-@compiled()
 def sum_of(tiles: int) -> int:
-    """How many tiles."""
+    """The number of tiles."""
     total = 0
     for colour in range(5):
         total += tiles >> 6 * colour & FIELD
@@ -94,13 +82,13 @@ def sum_of(tiles: int) -> int:
 
 
 @compiled()
-def _best_by_destination(words: Words, worths: Worths, best: NDArray[np.int64]) -> None:
-    """The most that a move of the player whose turn it is is worth, by destination."""
+def _best_by_destination(words: PackedState, worths: Worths, best: NDArray[np.int64]) -> None:
+    """The value of the best move of the current player, by destination."""
     for i in range(6):
         best[i] = _NOTHING
     fits = fits_of(words)
     for source in range(10):
-        moves = fits & spread(words[SOURCES + source])
+        moves = fits & colour_fields(words[SOURCES + source])
         while moves:
             choice = bits_of((moves & -moves) - 1)
             moves &= moves - 1
@@ -110,7 +98,7 @@ def _best_by_destination(words: Words, worths: Worths, best: NDArray[np.int64]) 
 
 @compiled()
 def _most(best: NDArray[np.int64], but: int) -> int:
-    """The most of a list, one place left out."""
+    """The highest of six values, one place left out."""
     most = _NOTHING
     for i in range(6):
         if i != but:
@@ -119,10 +107,10 @@ def _most(best: NDArray[np.int64], but: int) -> int:
 
 
 @compiled()
-def _look_on(words: Words, source: int, colour: int, scratch: Scratch) -> tuple[bool, int]:
-    """What is left once a group is taken: whether nothing is, and the next player's best move.
+def _look_ahead(words: PackedState, source: int, colour: int, scratch: Scratch) -> tuple[bool, int]:
+    """After a group is taken: whether nothing is left, and the value of the next player's move.
 
-    `scratch.again` becomes what the player could do next.
+    Writes the values of the player's own next moves to `scratch.again`.
     """
     after = scratch.words
     me = words[CURRENT]
@@ -154,8 +142,10 @@ def _look_on(words: Words, source: int, colour: int, scratch: Scratch) -> tuple[
 
 
 @compiled()
-def _write_option(words: Words, source: int, choice: int, scratch: Scratch, out: Rows) -> None:
-    """All of an option but what `_look_on` and `_write_others` say."""
+def _write_option(
+    words: PackedState, source: int, choice: int, scratch: Scratch, out: Rows
+) -> None:
+    """All features but those of `_look_ahead` and `_write_others`."""
     colour = choice // 6
     row = choice - 6 * colour
     me = seat(words[CURRENT])
@@ -185,10 +175,12 @@ def _write_option(words: Words, source: int, choice: int, scratch: Scratch, out:
     out[_VALUE] = move_value(words, source, choice, scratch.mine) / POINT
     if row == FLOOR:
         return
-    wall = pending_wall(words, me)
+    wall = pending_wall_call(words, me)
     column = colour + row - 5 * (colour + row >= 5)
     if completes:
-        out[_POINTS] = pending(words, me, row, colour) - pending(words, me, 5, 0)
+        out[_POINTS] = pending_points_call(words, me, row, colour) - pending_points_call(
+            words, me, 5, 0
+        )
     out[_LINE + row] = 1
     out[_IS_FRESH] = held == 0
     out[_ROW_TILES] = bits_of(wall & _ROWS[row])
@@ -199,8 +191,8 @@ def _write_option(words: Words, source: int, choice: int, scratch: Scratch, out:
 
 
 @compiled()
-def _write_others(words: Words, source: int, choice: int, out: Rows) -> None:
-    """What else there is of the colour."""
+def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> None:
+    """Features of the other groups of the colour."""
     colour = choice // 6
     left, total, exact, enough = out[_LEFT], 0, 0, 0
     for i in range(10):
@@ -215,8 +207,8 @@ def _write_others(words: Words, source: int, choice: int, out: Rows) -> None:
 
 
 @compiled()
-def write_options(words: Words, scratch: Scratch, out: Rows) -> int:
-    """Shows the legal moves in the order of their ids; how many there are."""
+def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
+    """Writes the legal moves in the order of their ids; returns their number."""
     me = words[CURRENT]
     following = me + 1
     words[CURRENT] = 0 if following == words[NUM_PLAYERS] else following
@@ -226,7 +218,7 @@ def write_options(words: Words, scratch: Scratch, out: Rows) -> int:
     fits = fits_of(words)
     at = 0
     for source in range(10):
-        moves = fits & spread(words[SOURCES + source])
+        moves = fits & colour_fields(words[SOURCES + source])
         last, is_last, reply = -1, False, 0
         while moves:
             choice = bits_of((moves & -moves) - 1)
@@ -234,7 +226,7 @@ def write_options(words: Words, scratch: Scratch, out: Rows) -> int:
             colour = choice // 6
             if colour != last:
                 last = colour
-                is_last, reply = _look_on(words, source, colour, scratch)
+                is_last, reply = _look_ahead(words, source, colour, scratch)
             one = out[at]
             at += 1
             _write_option(words, source, choice, scratch, one)

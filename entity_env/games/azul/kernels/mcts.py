@@ -12,20 +12,20 @@ from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.kernels.engine import (
     bits_of,
+    colour_fields,
     end_round,
     fits_of,
     pass_turn,
     rows_of,
     seat,
-    spread,
-    take,
+    take_packed,
 )
 from entity_env.games.azul.kernels.heuristics import (
     GREEDY,
     Worths,
     best_move,
     move_value,
-    position_value,
+    potential_packed,
     write_worths,
 )
 from entity_env.games.azul.kernels.packed_state import (
@@ -36,7 +36,7 @@ from entity_env.games.azul.kernels.packed_state import (
     SCORE,
     SOURCES,
     WALL,
-    Words,
+    PackedState,
     pack_state,
 )
 from entity_env.games.azul.kernels.playouts import deal_by
@@ -97,7 +97,7 @@ class CompiledSearch:
 def _run(
     num_visits: int,
     rounds: int,
-    root: Words,
+    root: PackedState,
     word: np.uint64,
     num_nodes: NDArray[np.int64],
     first_child: Ints,
@@ -130,7 +130,7 @@ def _run(
             path[depth], movers[depth] = node, words[CURRENT]
             depth += 1
             source = actions[node] // 30
-            is_empty = take(words, source, actions[node] - 30 * source)
+            is_empty = take_packed(words, source, actions[node] - 30 * source)
             if not is_empty:
                 pass_turn(words)
         num_moves += depth
@@ -152,24 +152,24 @@ def _run(
 
 
 @compiled(inline=True)
-def _play_round(words: Words, worths: Worths) -> int:
+def _play_round(words: PackedState, worths: Worths) -> int:
     """Best moves until the table is empty, which it must not be before; how many."""
     count = 0
     while True:
         source, choice = best_move(words, GREEDY, worths)
         count += 1
-        if take(words, source, choice):
+        if take_packed(words, source, choice):
             return count
         pass_turn(words)
 
 
 @compiled()
-def _expand(words: Words, worths: Worths, first: int, actions: Ints, priors: Floats) -> int:
+def _expand(words: PackedState, worths: Worths, first: int, actions: Ints, priors: Floats) -> int:
     """Writes the children of a node; how many, 0 if the tree is full."""
     fits = fits_of(words)
     count = 0
     for source in range(10):
-        count += bits_of(fits & spread(words[SOURCES + source]))
+        count += bits_of(fits & colour_fields(words[SOURCES + source]))
     if first + count > len(actions):
         return 0
     write_worths(words, GREEDY, worths)
@@ -177,7 +177,7 @@ def _expand(words: Words, worths: Worths, first: int, actions: Ints, priors: Flo
     i = 0
     best = -(2**62)
     for source in range(10):
-        moves = fits & spread(words[SOURCES + source])
+        moves = fits & colour_fields(words[SOURCES + source])
         while moves:
             choice = bits_of((moves & -moves) - 1)
             moves &= moves - 1
@@ -215,7 +215,7 @@ def _choose(first: int, count: int, visits: Ints, totals: Floats, priors: Floats
 
 
 @compiled(inline=True)
-def _write_outcome(words: Words, values: Floats) -> None:
+def _write_outcome(words: PackedState, values: Floats) -> None:
     """`tree.outcome`."""
     num_players = words[NUM_PLAYERS]
     points = np.zeros(4, np.int64)
@@ -224,7 +224,7 @@ def _write_outcome(words: Words, values: Floats) -> None:
         if is_over:
             points[player] = words[seat(player) + SCORE]
         else:
-            points[player] = position_value(words, player)
+            points[player] = potential_packed(words, player)
     num_first = 0
     for player in range(num_players):
         num_first += is_over and _is_first(words, points, player)
@@ -242,7 +242,7 @@ def _write_outcome(words: Words, values: Floats) -> None:
 
 
 @compiled(inline=True)
-def _is_first(words: Words, points: NDArray[np.int64], player: int) -> bool:
+def _is_first(words: PackedState, points: NDArray[np.int64], player: int) -> bool:
     """Whether nobody has more points, or as many and more full rows."""
     mine = 8 * points[player] + rows_of(words[seat(player) + WALL])
     for other in range(words[NUM_PLAYERS]):

@@ -36,7 +36,7 @@ from entity_env.games.azul.engine.rules import (
 from entity_env.games.azul.engine.state import ENDS, GameState, Player
 from entity_env.games.azul.engine.tile_draws import Draw, RandomSource
 
-Words: TypeAlias = NDArray[np.int64]
+PackedState: TypeAlias = NDArray[np.int64]
 """`(NUM_WORDS,)` int64: one position."""
 
 NUM_PLAYERS: Final = 0
@@ -73,7 +73,7 @@ def unpack_tiles(tiles: int) -> list[int]:
     return [int(tiles) >> 6 * colour & FIELD for colour in range(NUM_COLOURS)]
 
 
-def pack_state(state: GameState) -> Words:
+def pack_state(state: GameState) -> PackedState:
     """A state as words."""
     words = np.zeros(NUM_WORDS, np.int64)
     words[:BAG] = (
@@ -106,7 +106,7 @@ def _pack_player(player: Player) -> tuple[int, ...]:
     )
 
 
-def unpack_state(words: Words, rng: RandomSource, draw: Draw | None = None) -> GameState:
+def unpack_state(words: PackedState, rng: RandomSource, draw: Draw | None = None) -> GameState:
     """The state that words stand for.
 
     Args:

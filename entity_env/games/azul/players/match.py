@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from entity_env.agents.ratings import Match as Match, Result, Standing as Standing, seatings
+from entity_env.core.validation import is_integer
 from entity_env.errors import UsageError
-from entity_env.games.azul.engine.actions import is_integer
-from entity_env.games.azul.engine.scoring import full_rows
+from entity_env.games.azul.engine.actions import IllegalAction, InvalidActionId
+from entity_env.games.azul.engine.rules import full_rows
 from entity_env.games.azul.engine.state import End, GameState
 from entity_env.games.azul.env import AzulEnv, EnvConfig, EnvStep
-from entity_env.games.azul.errors import IllegalAction, InvalidActionId
-from entity_env.games.azul.players.scripted import AgentInput, AzulAgent
+from entity_env.games.azul.players.agents import AgentInput, AzulAgent
 from entity_env.games.azul.single_game import Backend
 
 Watch = Callable[[EnvStep], None]

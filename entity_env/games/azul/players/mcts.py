@@ -35,7 +35,7 @@ from entity_env.games.azul.players.heuristics import (
     greedy_worth,
     leader_margins,
     move_values,
-    position_value,
+    potential,
 )
 
 EXPLORATION: Final = 0.7
@@ -215,7 +215,7 @@ def prior_weight(gap: int) -> float:
 def outcome(state: GameState) -> list[float]:
     """What a position between two rounds, or at the end, is worth to each player, from -1 to 1."""
     if state.end is None:
-        values = [position_value(player) for player in state.players]
+        values = [potential(player) for player in state.players]
         return [squashed(margin / POINT) for margin in leader_margins(values)]
     first = winners(state)
     margins = leader_margins(state.scores)

@@ -33,8 +33,7 @@ from entity_env.games.azul.engine.engine import (
     take,
     tile_walls,
 )
-from entity_env.games.azul.engine.rules import NOBODY
-from entity_env.games.azul.engine.scoring import bonus_counts
+from entity_env.games.azul.engine.rules import NOBODY, bonus_counts
 from entity_env.games.azul.engine.state import is_table_empty
 from tests.games.azul.recorded_games import (
     DATA,

@@ -76,7 +76,7 @@ def test_a_game(num_players: int) -> None:
 
 def test_a_game_on_the_reference_is_the_same() -> None:
     agents = [RandomAgent(), RandomAgent()]
-    assert play_game(agents, seed=5, backend="python") == play_game(agents, seed=5)
+    assert play_game(agents, seed=5, backend="numpy") == play_game(agents, seed=5)
 
 
 def test_a_game_that_is_cut() -> None:

@@ -15,6 +15,7 @@ Example:
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
@@ -22,16 +23,27 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.errors import UsageError
-from entity_env.games.azul.engine.actions import ActionEncoder, is_integer
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.local_run import AgentRun
+from entity_env.core.validation import is_integer
+from entity_env.errors import ProtocolError, UsageError
+from entity_env.games.azul.engine.actions import ActionEncoder, EpisodeDone
 from entity_env.games.azul.engine.engine import legal_actions
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.env import EnvStep
-from entity_env.games.azul.errors import EpisodeDone
+from entity_env.games.azul.game import (
+    AzulGame,
+    ask_for_id,
+    ask_for_option,
+    azul,
+    azul_by_id,
+    observe,
+)
 from entity_env.games.azul.kernels.packed_state import pack_state
 from entity_env.games.azul.players.heuristics import Worth, best_action, greedy_worth, rush_worth
 from entity_env.games.azul.players.mcts import PlainSearch, Tree
-from entity_env.games.azul.single_game import Backend, is_compiled
+from entity_env.games.azul.single_game import Backend, uses_numba
+from entity_env.games.azul.viewer import draw_state, read_move
 
 _CHUNK_S: Final = 0.02
 """Seconds between two looks at the clock, about."""
@@ -105,7 +117,7 @@ class _ThumbAgent:
     _idea: int
 
     def __init__(self, *, backend: Backend = "auto") -> None:
-        self._is_compiled = is_compiled(backend, type(self).__name__)
+        self._is_compiled = uses_numba(backend, type(self).__name__)
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
         state = required_state(agent_input, self)
@@ -178,7 +190,7 @@ class MCTSAgent:
         self._rollouts = rollouts
         self._rounds = int(rounds)
         self._search: Any = (
-            _compiled("mcts").CompiledSearch if is_compiled(backend, "MCTSAgent") else PlainSearch
+            _compiled("mcts").CompiledSearch if uses_numba(backend, "MCTSAgent") else PlainSearch
         )
         self._tree = Tree()
         self.num_moves = 0
@@ -244,3 +256,71 @@ def _nothing_to_choose(agent: object) -> EpisodeDone:
 @cache
 def _compiled(name: str) -> Any:  # noqa: ANN401 - a module
     return import_module(f"entity_env.games.azul.kernels.{name}")
+
+
+PROMPT: Final = "source, colour, line: "
+
+
+class HumanAgent:
+    """Asks a person, again until the answer is a legal move.
+
+    Args:
+        ask: shows a prompt and returns a line, as `input` does; what it raises passes through.
+        show: shows text, lines without the last end, as `print` does.
+        colours: whether `show` knows ANSI colours; see `has_colours`.
+    """
+
+    needs_state: Final = True
+
+    def __init__(
+        self, ask: Callable[[str], str], show: Callable[[str], object], *, colours: bool = False
+    ) -> None:
+        self._ask = ask
+        self._show = show
+        self._colours = colours
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        state = required_state(agent_input, self)
+        player = agent_input.current_player
+        self._show(draw_state(state, colours=self._colours, viewpoint=player))
+        while True:
+            try:
+                return read_move(self._ask(PROMPT), state)
+            except UsageError as error:
+                self._show(str(error))
+
+
+class EntityAgent:
+    """Lets an agent choose that sees entities: a trained network, as `load_agent` returns it.
+
+    It is asked as in `azul.run`, and keeps its draws to itself: the `rng` of `select_action` is not
+    used.
+
+    Args:
+        agent: who chooses; no other game may use it meanwhile.
+        game: which game it knows: `azul`, or `azul_by_id`, whose moves are chosen by id.
+
+    Raises:
+        ProtocolError: an agent that is driven from elsewhere.
+    """
+
+    needs_state: Final = True
+
+    def __init__(self, agent: Agent, game: AzulGame = azul) -> None:
+        self._agent = agent
+        self._ask = ask_for_id if game.play is azul_by_id.play else ask_for_option
+        agent.join(AgentRun(game.schema))
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        """The id of a legal action.
+
+        Raises:
+            CheckpointError: a network that was trained for another game.
+            ProtocolError: the agent has hung up.
+            UsageError: there is no position in the input.
+        """
+        state = required_state(agent_input, self)
+        action_id = self._ask(self._agent, observe(state, agent_input.current_player), state)
+        if action_id is None:
+            raise ProtocolError(f"{type(self._agent).__name__} has hung up in the middle of a game")
+        return action_id
