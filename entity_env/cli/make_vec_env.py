@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.util import find_spec
 
 from entity_env.authoring.game import Game
+from entity_env.core.validation import has_numba
 from entity_env.games import BATCH_GAMES
 from entity_env.games.azul import AzulTables, azul
 from entity_env.vec import VecEnv
@@ -48,7 +48,7 @@ def many(
 def is_tables(game: Game) -> bool:
     """Tells whether a game is learnt at tables where others play, too: Azul for two, compiled."""
     is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
-    return game.play is azul.play and is_whole and find_spec("numba") is not None
+    return game.play is azul.play and is_whole and has_numba()
 
 
 def to_learn_from(

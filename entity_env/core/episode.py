@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+MAX_IDLE_EPISODES: Final = 1000
+"""After how many episodes in a row that ended before the first action an executor gives up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from numba.cpython.unsafe import numbers
 from numba.extending import intrinsic
 from numba.np import numpy_support
 
+from entity_env.core import seeding
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
@@ -78,7 +80,8 @@ def _sources(path: Path) -> tuple[tuple[str, int, int], ...]:
     """
     folder = path.parent.parent if path.parent.name == "kernels" else path.parent
     stats = [
-        (str(source), source.stat()) for source in (Path(__file__), *sorted(folder.rglob("*.py")))
+        (str(source), source.stat())
+        for source in (Path(__file__), Path(seeding.__file__), *sorted(folder.rglob("*.py")))
     ]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
@@ -120,6 +123,9 @@ _PAIRS = np.uint64(0x5555555555555555)
 _FOURS = np.uint64(0x3333333333333333)
 _EIGHTS = np.uint64(0x0F0F0F0F0F0F0F0F)
 _BYTES = np.uint64(0x0101010101010101)
+
+
+splitmix64 = compiled(inline=True)(seeding.splitmix64)
 
 
 @compiled()

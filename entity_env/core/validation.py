@@ -1,18 +1,19 @@
-"""New."""
+"""Checks of arguments: counts, indices, seeds, masks, choices, and whether numba is installed."""
 
 from __future__ import annotations
 
 import reprlib
 import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.spaces import (
-    ActionName,
-)
-from entity_env.errors import SchemaError, UsageError
+from entity_env.core.spaces import ActionName
+from entity_env.errors import MissingExtraError, SchemaError, UsageError
 
 
 def of_selectors(
@@ -106,17 +107,96 @@ def must_be_number(what: str, value: object) -> str:
     return f"the {what} must be a number, got {reprlib.repr(value)} ({type(value).__name__})"
 
 
-def checked_count(name: str, value: int) -> int:
-    """A number of things, at least 1.
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether a value is an `int` or a numpy integer, but not a bool."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_index(value: object, size: int) -> TypeGuard[int]:
+    """Whether a value is an integer from 0 to `size - 1`."""
+    return is_integer(value) and 0 <= value < size
+
+
+def checked_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
+    """An integer from `least` to `most`, or without an upper limit.
 
     Raises:
         UsageError: anything else.
     """
-    if not is_integer(value) or value < 1:
-        raise UsageError(f"{name} must be an integer, 1 or more: got {value!r}")
+    if not is_integer(value) or value < least or (most is not None and value > most):
+        allowed = f", {least} or more" if most is None else f" from {least} to {most}"
+        raise UsageError(f"{name} must be an integer{allowed}: got {value!r}")
     return int(value)
 
 
-def is_integer(value: object) -> TypeGuard[int]:
-    """Whether a value is an integer of Python or numpy; bools are none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+def checked_index(name: str, value: object, size: int) -> int:
+    """An integer from 0 to `size - 1`.
+
+    Raises:
+        UsageError: anything else.
+    """
+    if not is_integer(value) or not 0 <= value < size:
+        raise UsageError(f"{name} must be an integer from 0 to {size - 1}: got {value!r}")
+    return int(value)
+
+
+def checked_seed(seed: object, *, bits: int | None = None) -> int:
+    """A seed: an integer, 0 or more, below `2**bits` if that is given.
+
+    Raises:
+        UsageError: anything else.
+    """
+    if not is_integer(seed) or seed < 0 or (bits is not None and int(seed) >> bits):
+        allowed = ", 0 or more" if bits is None else f" from 0 to 2**{bits} - 1"
+        raise UsageError(f"a seed must be an integer{allowed}: got {seed!r}")
+    return int(seed)
+
+
+def checked_mask(mask: object, num_envs: int) -> NDArray[np.bool_]:
+    """A reset mask as an array, `(num_envs,) bool`; True = reset.
+
+    Raises:
+        SchemaError: another shape or dtype.
+    """
+    try:
+        array = np.asarray(mask)
+    except ValueError as error:  # rows of different lengths
+        raise SchemaError(f"mask needs one bool per environment: {error}") from error
+    if array.shape != (num_envs,) or array.dtype != np.bool_:
+        raise SchemaError(
+            f"mask needs the shape ({num_envs},) and bools: got {array.shape} {array.dtype}"
+        )
+    return array
+
+
+def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Checks that a setting is one of a few texts.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+@cache
+def has_numba() -> bool:
+    """Whether numba is installed; does not import it."""
+    return find_spec("numba") is not None
+
+
+def uses_numba(owner: str, backend: str, choices: Sequence[str]) -> bool:
+    """Whether a backend is compiled: "numba" is, "auto" is where numba is installed.
+
+    Args:
+        owner: class or function with the argument `backend`, for errors.
+        backend, choices: the argument and its allowed values.
+
+    Raises:
+        UsageError: no such backend.
+        MissingExtraError: "numba" where numba is not installed.
+    """
+    require_choice(f"{owner}: backend", backend, choices)
+    if backend == "numba" and not has_numba():
+        raise MissingExtraError("numba", "fast", f'{owner}(backend="numba")')
+    return backend in ("auto", "numba") and has_numba()

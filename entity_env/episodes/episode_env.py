@@ -19,6 +19,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
+from entity_env.core.validation import checked_count, checked_seed
 from entity_env.episodes.record import Record
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 
@@ -305,7 +306,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
             SchemaError: it returned something else.
             UsageError: a seed that is no integer, or negative.
         """
-        EpisodeSeeds(seed)  # refuses a bad one before anything is made
+        checked_seed(seed)  # before anything is made
         return cls(made_by(config), seed)
 
     def reset(self, is_done: bool | None = None) -> Observation:
@@ -320,7 +321,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
 
     def reset_with_index(self, ix: int) -> Observation:
         self._require_open()
-        number = require_index(ix)
+        number = checked_count("the index of a start", ix, 0)
         if not self._takes_seed:
             raise ProtocolError(
                 f"{type(self._env).__name__}.reset takes no seed, so its starts cannot be chosen: "
@@ -406,17 +407,6 @@ def made_by(make: Callable[[], object]) -> Environment:
             f"{type(env).__name__}"
         )
     return env
-
-
-def require_index(ix: object) -> int:
-    """The index of a start as a plain integer.
-
-    Raises:
-        UsageError: it is no integer, or negative.
-    """
-    if not isinstance(ix, int | np.integer) or isinstance(ix, bool) or ix < 0:
-        raise UsageError(f"the index of a start must be an integer, 0 or more: got {ix!r}")
-    return int(ix)
 
 
 def record_of(episodes: Sequence[Episode]) -> Record:

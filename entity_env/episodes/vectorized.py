@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
-from entity_env.episodes.episode_env import EpisodeEnv, Step, record_of, require_index
+from entity_env.episodes.episode_env import EpisodeEnv, Step, record_of
 from entity_env.episodes.record import Record
 from entity_env.errors import UsageError
 from entity_env.vec.backend import Source
@@ -117,7 +118,7 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
         return self._vec.reset_envs(is_done)
 
     def reset_with_index(self, ix: int) -> VecObs:
-        index = require_index(ix)
+        index = checked_count("the index of a start", ix, 0)
         obs = self._vec.reset(seed=self._seeds[index])
         self._index = index
         return obs

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.core.seeding import EpisodeSeeds, Run
+from entity_env.core.validation import checked_mask
 from entity_env.errors import SchemaError, UsageError
 
 
@@ -18,12 +18,7 @@ def chosen_envs(mask: NDArray[np.bool_] | Sequence[bool], num_envs: int) -> list
     Raises:
         SchemaError: a mask of another shape or dtype.
     """
-    chosen = _array("mask", mask)
-    if chosen.shape != (num_envs,) or chosen.dtype != np.bool_:
-        raise SchemaError(
-            f"mask needs the shape ({num_envs},) and bools: got {chosen.shape} {chosen.dtype}"
-        )
-    return np.flatnonzero(chosen).tolist()
+    return np.flatnonzero(checked_mask(mask, num_envs)).tolist()
 
 
 def new_runs(
@@ -49,17 +44,13 @@ def new_runs(
     seeds = EpisodeSeeds(seed)  # refuses a bad one, also when nobody is reset
     if starts is None:
         return {env_id: (EpisodeSeeds(seed, env_id), 0) for env_id in env_ids}
-    numbers = _array("starts", starts)
+    try:
+        numbers = np.asarray(starts)
+    except ValueError as error:  # rows of different lengths
+        raise SchemaError(f"starts needs one integer per environment: {error}") from error
     if numbers.shape != (num_envs,) or numbers.dtype.kind not in "iu" or numbers.min() < 0:
         raise SchemaError(
             f"starts needs the shape ({num_envs},) and integers, 0 or more: got {numbers.shape} "
             f"{numbers.dtype}" + (f", {numbers.min()}" if numbers.dtype.kind == "i" else "")
         )
     return {env_id: (seeds, int(numbers[env_id])) for env_id in env_ids}
-
-
-def _array(name: str, given: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(given)
-    except ValueError as error:
-        raise SchemaError(f"{name} needs one value an environment: {error}") from error

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from entity_env.agents.channels.channel import Transport, require_transport
 from entity_env.authoring.step_timeout import require_timeout
-from entity_env.core.seeding import EpisodeSeeds, Run
+from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.validation import checked_count, checked_seed, require_choice
 from entity_env.core.vec_actions import checked_actions
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ClosedError, ProtocolError, UsageError
@@ -75,7 +76,7 @@ class VecEnv:
         start_method: str | None = None,
         start_timeout_s: float | None = 60.0,
     ) -> None:
-        EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
+        checked_seed(seed)  # a bad one fails here rather than at the first reset
         self._backend = make_backend(
             source,
             num_envs,
@@ -469,12 +470,12 @@ def make_backend(
         SchemaError: `source` is nothing that can be run.
         WorkerError: a worker could not be started.
     """
-    _require_choice("autoreset", autoreset, get_args(Autoreset))
-    _require_choice("on_error", on_error, get_args(OnError))
+    require_choice("autoreset", autoreset, get_args(Autoreset))
+    require_choice("on_error", on_error, get_args(OnError))
     require_transport(transport)
     require_timeout(step_timeout_s)
-    _require_count("num_envs", num_envs, 1)
-    _require_count("num_workers", num_workers, 0)
+    checked_count("num_envs", num_envs)
+    checked_count("num_workers", num_workers, 0)
     require_timeout(start_timeout_s, "start_timeout_s")
     require_source(source)
     if num_workers > num_envs:
@@ -497,13 +498,3 @@ def make_backend(
         start_method,
         start_timeout_s,
     )
-
-
-def _require_count(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{name} must be an integer, {least} or more: got {value!r}")
-
-
-def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import UsageError
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import GAMMA, EpisodeSeeds, splitmix64, splitmix64_int, stream_states
 from tests.helpers.strategies import untyped
 
 
@@ -40,3 +40,24 @@ def test_a_numpy_integer_is_a_seed() -> None:
 def test_what_is_no_seed_is_refused(seed: object) -> None:
     with pytest.raises(UsageError, match="a seed must be an integer, 0 or more: got"):
         EpisodeSeeds(untyped(seed))
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50))
+def test_splitmix64_of_integers_and_of_arrays_is_the_same(states: list[int]) -> None:
+    mixed = splitmix64(np.array(states, np.uint64)).tolist()
+    assert mixed == [splitmix64_int(state) for state in states]
+    assert mixed == [splitmix64_int(state + 2**64) for state in states]
+
+
+def test_splitmix64_as_printed_with_its_reference_implementation() -> None:
+    """The first outputs of the sequence that begins at 1234567."""
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [splitmix64_int(1234567 + k * GAMMA) for k in (1, 2, 3)] == expected
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 100))
+def test_streams_of_environments_follow_from_the_sum_of_seed_and_index(
+    seed: int, env_id: int
+) -> None:
+    states = stream_states(seed, np.array([env_id, 0]))
+    assert states.tolist() == [splitmix64_int(seed + env_id), splitmix64_int(seed)]

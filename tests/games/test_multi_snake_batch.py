@@ -1,8 +1,6 @@
 """MultiSnakeBatch plays the game multi_snake: observations, endings, error messages."""
 
 import dataclasses
-import importlib
-import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,11 +27,11 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import RandomAgent
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds, splitmix64
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move, play
-from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch
-from entity_env.games.multi_snake_batch.draws import Draws, drawn, seed_pools
+from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch, vec_env
+from entity_env.games.multi_snake_batch.draws import Draws, index_of, seed_pools
 from entity_env.games.multi_snake_batch.state import DRAWN, NEXT, RUN
 from entity_env.vec import VecEnv
 from tests.helpers.batches import assert_same
@@ -243,7 +241,9 @@ class TestDraws:
         draws = Draws()
         draws.seed(seed)
         states = [(seed + k * 0x9E3779B97F4A7C15) % 2**64 for k in range(1, 6)]
-        indices = drawn(np.array(states, dtype=np.uint64), np.full(5, num_items, dtype=np.uint64))
+        indices = index_of(
+            splitmix64(np.array(states, dtype=np.uint64)), np.full(5, num_items, dtype=np.uint64)
+        )
         assert indices.tolist() == [draws.choice(range(num_items)) for _ in states]
 
     def test_they_are_those_of_splitmix64(self) -> None:
@@ -595,10 +595,7 @@ def test_a_place_without_a_cache_compiles_every_time(monkeypatch: pytest.MonkeyP
 class TestWithoutNumba:
     @pytest.fixture(autouse=True)
     def no_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        find = importlib.util.find_spec
-        monkeypatch.setattr(
-            importlib.util, "find_spec", lambda name: None if name == "numba" else find(name)
-        )
+        monkeypatch.setattr(vec_env, "has_numba", lambda: False)
 
     @pytest.mark.parametrize("compiled", [None, True])
     def test_the_error_names_the_extra(self, compiled: bool | None) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FrameType
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from entity_env.agents.channels.channel import Channel, Transport, require_transport
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.game import Game, no_game_over
 from entity_env.authoring.obs import Obs
-from entity_env.core.episode import Episode
+from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.errors import ClosedError, GameExit, ProtocolError, SchemaError
 
 OnEnd: TypeAlias = Callable[[TrainAgent, Obs, Episode], None]
 """Called when an episode of an agent ends, with its last observation, which is only valid now."""
-
-_MAX_IDLE_EPISODES: Final = 1000
 
 
 class GameHost:
@@ -200,7 +198,7 @@ class GameHost:
     def ignore(self, agent: TrainAgent) -> None:
         """Called instead of `game_over` while the game is unwound, by a `finally` block say."""
         self._num_idle += 1
-        if self._num_idle > _MAX_IDLE_EPISODES:
+        if self._num_idle > MAX_IDLE_EPISODES:
             agent.wait()
 
     def require_waiting(self) -> None:
@@ -294,9 +292,9 @@ class GameHost:
     def _require_questions(self, agent: TrainAgent) -> None:
         """Checks that a game does not just end episodes for ever, without anything to train."""
         self._num_idle = 0 if agent.num_steps else self._num_idle + 1
-        if self._num_idle > _MAX_IDLE_EPISODES:
+        if self._num_idle > MAX_IDLE_EPISODES:
             raise ProtocolError(
-                f"{self.name}: {_MAX_IDLE_EPISODES} episodes in a row ended without asking any "
+                f"{self.name}: {MAX_IDLE_EPISODES} episodes in a row ended without asking any "
                 "agent, so there is nothing to train"
             )
 

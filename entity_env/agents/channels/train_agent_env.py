@@ -18,7 +18,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.validation import checked_seed, is_number, must_be_number
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
 
 
@@ -39,7 +39,7 @@ class TrainAgentEnv(Environment):
     def __init__(
         self, game: Game, *, transport: Transport = "greenlet", seed: int = 0, env_id: int = 0
     ) -> None:
-        EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
+        checked_seed(seed)  # a bad one fails here rather than at the first reset
         self._ends = _Ends(game)
         self._host = GameHost(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import ObsBatch
-from entity_env.agents.rogue_net.torch_net.attention import has_numba
 from entity_env.agents.rogue_net.torch_net.net import Samples
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecCategoricalActionMask,

@@ -30,7 +30,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import checked_seed
+from entity_env.core.seeding import stream_states
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -38,13 +38,13 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
+from entity_env.core.validation import checked_index, checked_seed
+from entity_env.errors import ClosedError, ProtocolError, SchemaError
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
     IllegalAction,
     InvalidActionId,
-    is_index,
 )
 from entity_env.games.azul.engine.engine import (
     illegal,
@@ -52,11 +52,18 @@ from entity_env.games.azul.engine.engine import (
 )
 from entity_env.games.azul.engine.rules import MAX_PLAYERS
 from entity_env.games.azul.engine.state import GameState
-from entity_env.games.azul.engine.tile_draws import SplitMix, splitmix64
+from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.env import EnvConfig, RewardScheme, terminal_rewards
 from entity_env.games.azul.features import FEATURE_NAMES, OBS_SIZE, FeatureExtractor
-from entity_env.games.azul.single_game import NO_OBSERVATIONS, OVER, Backend, PlainGame, uses_numba
+from entity_env.games.azul.single_game import (
+    NO_OBSERVATIONS,
+    OVER,
+    Backend,
+    PlainGame,
+    plays_compiled,
+)
 from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 ActionIds = NDArray[np.int64]
 """`(num_envs,)` int64, each from 0 to 299."""
@@ -179,7 +186,7 @@ class AzulBatch(BatchEnv):
     """Steps many games; see the module. A game that has ended must be reset before the next step.
 
     Environment i with seed s plays the same games as environment 0 with seed s + i, whatever the
-    backend: its first draws are those of `SplitMix(splitmix64(s + i))`, and so on from there.
+    backend: its first draws are those of `SplitMix(splitmix64_int(s + i))`, and so on from there.
 
     Args:
         num_envs: how many games.
@@ -245,9 +252,7 @@ class AzulBatch(BatchEnv):
             UsageError: no such environment.
         """
         self._require_reset("state")
-        if not is_index(env_id, self.num_envs):
-            raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}: got {env_id!r}")
-        return self._games.state(int(env_id))
+        return self._games.state(checked_index("env_id", env_id, self.num_envs))
 
     def obs_space(self) -> ObsSpace:
         return ObsSpace(entities={ENTITY: Entity(FEATURE_NAMES)})
@@ -294,7 +299,7 @@ class AzulBatch(BatchEnv):
 
     def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
         self._require_reset("reset_envs")
-        self._check_mask(mask)
+        require_reset_mask("AzulBatch", mask, self.num_envs)
         env_ids = mask.indices()
         self._seed(env_ids, seed)
         if len(env_ids):
@@ -312,9 +317,7 @@ class AzulBatch(BatchEnv):
         """Restarts the draws of the chosen environments, unless the seed is None."""
         if seed is None:
             return
-        first = checked_seed(seed)
-        words = [splitmix64(first + env_id) for env_id in env_ids.tolist()]
-        self._arrays.streams[env_ids] = np.array(words, np.uint64)
+        self._arrays.streams[env_ids] = stream_states(checked_seed(seed, bits=64), env_ids)
 
     def _count_ended(self) -> None:
         flags = self._arrays.terminals | self._arrays.truncations
@@ -337,14 +340,6 @@ class AzulBatch(BatchEnv):
             )
         return np.ascontiguousarray(actions, np.int64)
 
-    def _check_mask(self, mask: object) -> None:
-        if not isinstance(mask, ResetMask) or mask.num_envs != self.num_envs:
-            got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
-            raise SchemaError(
-                f"AzulBatch.reset_envs: mask must be a ResetMask of {self.num_envs} environments, "
-                f"got {got}; ResetMask.from_bool makes one of an array"
-            )
-
     def _require_open(self, method: str) -> None:
         if self._is_closed:
             raise ClosedError(f"AzulBatch.{method}: the environments are closed")
@@ -365,7 +360,7 @@ class AzulBatch(BatchEnv):
 
 
 def _make_games(config: EnvConfig, arrays: BatchArrays, backend: Backend) -> BatchGames:
-    if not uses_numba(backend, "AzulBatch"):
+    if not plays_compiled(backend, "AzulBatch"):
         return PlainGames(config, arrays)
     module: Any = import_module("entity_env.games.azul.kernels.step")
     games: BatchGames = module.CompiledGames(config, arrays)

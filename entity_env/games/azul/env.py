@@ -31,14 +31,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import checked_seed, is_index, is_integer
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
     EpisodeDone,
     checked_id,
-    is_index,
 )
 from entity_env.games.azul.engine.engine import illegal
 from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
@@ -55,7 +54,7 @@ from entity_env.games.azul.single_game import (
     PlainGame,
     Rewards,
     SteppedGame,
-    uses_numba,
+    plays_compiled,
 )
 
 T = TypeVar("T")
@@ -175,8 +174,8 @@ class AzulEnv:
     ) -> None:
         self.config: Final = _of_type(EnvConfig, "config", config)
         self.features: Final = _of_type(FeatureExtractor, "features", features)
-        self._rng = np.random.default_rng(_checked_seed(seed))
-        self._new_game: Any = FastGame if uses_numba(backend, "AzulEnv") else PlainGame
+        self._rng = np.random.default_rng(None if seed is None else checked_seed(seed))
+        self._new_game: Any = FastGame if plays_compiled(backend, "AzulEnv") else PlainGame
         self._game: SteppedGame | None = None
         self._is_done = True
         # Compiled code and the reference know how to encode what comes with the game; only that.
@@ -218,7 +217,7 @@ class AzulEnv:
             SchemaError: `draw` answers a colour that is not in the bag.
         """
         if seed is not None:
-            self._rng = np.random.default_rng(_checked_seed(seed))
+            self._rng = np.random.default_rng(checked_seed(seed))
         start = self.config.starting_player
         if start == "random":
             start = int(self._rng.integers(self.config.num_players))
@@ -300,9 +299,3 @@ def _of_type(wanted: type[T], name: str, value: T | None) -> T:
     if value is not None and not isinstance(value, wanted):
         raise UsageError(f"AzulEnv: {name} must be of {wanted.__name__}, got {value!r}")
     return wanted() if value is None else value
-
-
-def _checked_seed(seed: int | None) -> int | None:
-    if seed is not None and not (is_integer(seed) and seed >= 0):
-        raise UsageError(f"Azul: a seed must be an integer, 0 or more: got {seed!r}")
-    return seed

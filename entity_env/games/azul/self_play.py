@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -33,15 +32,14 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import checked_seed
+from entity_env.core.seeding import stream_states
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import checked_count, checked_index, checked_seed, has_numba
 from entity_env.core.vec_actions import checked_actions
 from entity_env.core.vec_obs import Metric, VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import ClosedError, MissingExtraError, ProtocolError, UsageError
-from entity_env.games.azul.engine.actions import is_index
 from entity_env.games.azul.engine.state import GameState
-from entity_env.games.azul.engine.tile_draws import SplitMix, splitmix64
+from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.game import PICK, azul
 from entity_env.games.azul.kernels.packed_state import NUM_WORDS, unpack_state
 
@@ -90,14 +88,14 @@ class AzulTables:
         win_reward: float = 1.0,
     ) -> None:
         self.num_envs: Final = checked_count("num_envs", num_envs)
-        if find_spec("numba") is None:
+        if not has_numba():
             raise MissingExtraError("numba", "fast", "AzulTables")
         kernel: Any = import_module("entity_env.games.azul.kernels.self_play")
         writer: Any = import_module("entity_env.games.azul.kernels.entities")
         options: Any = import_module("entity_env.games.azul.kernels.legal_moves")
         self._kernel: Any = kernel
         self.num_rows: Final = 2 * self.num_envs
-        self.seed = checked_seed(seed)
+        self.seed = checked_seed(seed, bits=64)
         self.others: Final = _assigned_players(others, self.num_envs)
         self._rewards = float(lead_scale), float(win_reward)
         self._games = kernel.SelfPlayGames(
@@ -149,8 +147,7 @@ class AzulTables:
         self._require_open("state")
         if self._obs is None:
             raise ProtocolError("AzulTables.state: call reset first")
-        if not is_index(env_id, self.num_envs):
-            raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}: got {env_id!r}")
+        env_id = checked_index("env_id", env_id, self.num_envs)
         stream = SplitMix(int(self._games.streams[env_id]))
         return unpack_state(self._games.words[env_id], stream)
 
@@ -174,9 +171,8 @@ class AzulTables:
         """
         self._require_open("reset")
         if seed is not None or self._obs is None:
-            self.seed = self.seed if seed is None else checked_seed(seed)
-            streams = [splitmix64(self.seed + i) for i in range(self.num_envs)]
-            self._games.streams[:] = np.array(streams, np.uint64)
+            self.seed = self.seed if seed is None else checked_seed(seed, bits=64)
+            self._games.streams[:] = stream_states(self.seed, np.arange(self.num_envs))
             self._games.starts[:] = np.arange(self.num_envs) % 2
             self._number[:] = 0
         self._kernel.begin_games(np.arange(self.num_envs), self._games)

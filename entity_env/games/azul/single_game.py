@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.errors import MissingExtraError, UsageError
+from entity_env.core.validation import uses_numba
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
@@ -139,28 +138,16 @@ Backend: TypeAlias = Literal["auto", "numba", "numpy"]
 plain reference, which plays the same games. `auto`: compiled where numba is installed."""
 
 
-def uses_numba(backend: Backend, purpose: str) -> bool:
-    """Whether a backend is the compiled one; `purpose` names the caller in messages.
-
-    Raises:
-        UsageError: no such backend.
-        MissingExtraError: "numba" where numba is not installed.
-    """
-    given: object = backend
-    if given not in (*get_args(Backend), "python"):  # "python": the old name of "numpy"
-        raise UsageError(
-            f"Azul: backend of {purpose} must be one of {', '.join(get_args(Backend))}, "
-            f"got {backend!r}"
-        )
-    has_numba = find_spec("numba") is not None
-    if backend == "numba" and not has_numba:
-        raise MissingExtraError("numba", "fast", f'Azul: {purpose}(backend="numba")')
-    return has_numba and backend in ("auto", "numba")
+def plays_compiled(backend: Backend, owner: str) -> bool:
+    """Whether a backend is the compiled one; errors as for `uses_numba`."""
+    choices: tuple[str, ...] = get_args(Backend)
+    given: str = backend  # "python" is the old name of "numpy"
+    return uses_numba(owner, "numpy" if given == "python" else given, choices)
 
 
 @cache
 def _load() -> Any:  # noqa: ANN401 - machine code, loaded once a process
-    uses_numba("numba", "FastGame")
+    uses_numba("FastGame", "numba", ("numba",))
     return import_module("entity_env.games.azul.kernels.step").StepKernels()
 
 

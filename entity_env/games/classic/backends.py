@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core import seeding
 from entity_env.core.spaces import ContinuousActionSpace
-from entity_env.errors import MissingExtraError, UsageError
-from entity_env.games.classic.dynamics import Rules
+from entity_env.core.validation import uses_numba
+from entity_env.games.classic.dynamics import Rules, start_draws
 from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, Memory
 from entity_env.vec.batch_env.batch_env import MISFIT, ResetMask
 
@@ -63,7 +61,7 @@ class PlainReset:
         memory = self._memory
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")
         chosen = np.flatnonzero(bits)
-        draws, memory.streams[chosen] = seeding.draw(memory.streams[chosen])
+        draws, memory.streams[chosen] = start_draws(memory.streams[chosen])
         memory.state[:, chosen] = state = self._rules.start(draws.astype(np.float32))
         memory.observations[chosen] = self._rules.observe(state)
         memory.terminals[chosen] = memory.truncations[chosen] = 0
@@ -140,15 +138,6 @@ def make_kernels(backend: Backend, rules: Rules, memory: Memory) -> Kernels:
         UsageError: no such backend.
         MissingExtraError: "numba" where numba is not installed.
     """
-    if backend not in get_args(Backend):
-        raise UsageError(
-            f"{rules.name}: backend must be one of {', '.join(get_args(Backend))}, got {backend!r}"
-        )
-    has_numba = find_spec("numba") is not None
-    if backend == "numba" and not has_numba:
-        raise MissingExtraError("numba", "fast", f'{rules.name}(backend="numba")')
-    return (
-        PlainKernels(rules, memory)
-        if backend == "numpy" or not has_numba
-        else CompiledKernels(rules)
-    )
+    if uses_numba(rules.name, backend, get_args(Backend)):
+        return CompiledKernels(rules)
+    return PlainKernels(rules, memory)

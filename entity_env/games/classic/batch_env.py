@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core import seeding
+from entity_env.core.seeding import stream_states
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -16,7 +16,7 @@ from entity_env.core.spaces import (
     Entity,
     ObsSpace,
 )
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import checked_count, checked_seed
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 from entity_env.games.classic.backends import Backend, Step, are_in_range, make_kernels
 from entity_env.games.classic.dynamics import Rules
@@ -29,6 +29,7 @@ from entity_env.vec.batch_env.batch_env import (
     ResetMask,
     StepResult,
 )
+from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 # Numbers of ended environments that keep any from being stepped.
 _NOT_RESET = -1
@@ -102,9 +103,7 @@ class ClassicEnv(BatchEnv):
         if seed is None and result.num_ended == _NOT_RESET:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         if seed is not None:
-            memory.streams[:] = seeding.streams(
-                seeding.checked_seed(seed), np.arange(self.num_envs)
-            )
+            memory.streams[:] = stream_states(checked_seed(seed, bits=64), np.arange(self.num_envs))
         memory.header[CLOCK] = 0
         memory.header[NEXT_DEADLINE] = memory.header[MAX_STEPS]
         memory.rewards[:] = 0
@@ -136,10 +135,10 @@ class ClassicEnv(BatchEnv):
         if result.num_ended < 0:
             raise self._refusal("reset_envs")
         if getattr(mask, "num_envs", None) != self.num_envs or not isinstance(mask, ResetMask):
-            raise self._misfit(mask)
+            require_reset_mask(self._rules.name, mask, self.num_envs)
         if seed is not None:
-            first, env_ids = seeding.checked_seed(seed), mask.indices()
-            self._memory.streams[env_ids] = seeding.streams(first, env_ids)
+            first, env_ids = checked_seed(seed, bits=64), mask.indices()
+            self._memory.streams[env_ids] = stream_states(first, env_ids)
         words = mask.words()
         if words is not None:
             result.num_ended = self._reset(words, self._address)
@@ -258,13 +257,6 @@ class ClassicEnv(BatchEnv):
         return ProtocolError(
             f"{name}.{method}: the episodes of environments {named}{more} have ended: reset them "
             "first, with reset_envs(result.to_reset_mask())"
-        )
-
-    def _misfit(self, mask: object) -> SchemaError:
-        got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
-        return SchemaError(
-            f"{self._rules.name}.reset_envs: mask must be a ResetMask of {self.num_envs} "
-            f"environments, got {got}; ResetMask.from_bool makes one of an array"
         )
 
 

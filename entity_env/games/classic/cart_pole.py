@@ -33,11 +33,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import HALF
 from entity_env.core.spaces import GlobalCategoricalActionSpace
 from entity_env.games.classic.backends import Backend
 from entity_env.games.classic.batch_env import ClassicEnv
-from entity_env.games.classic.dynamics import Rules, State
+from entity_env.games.classic.dynamics import HALF, Rules, State
 
 GRAVITY: Final = 9.8
 CART_MASS: Final = 1.0

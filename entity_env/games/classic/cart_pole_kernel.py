@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entity_env.core.numba_utils import FAST_MATH, compiled, trailing_zeros
+from entity_env.core.numba_utils import FAST_MATH, compiled, splitmix64, trailing_zeros
 from entity_env.games.classic import cart_pole as cart
 from entity_env.games.classic.kernels import (
     GAMMA,
@@ -21,7 +21,6 @@ from entity_env.games.classic.kernels import (
     lanes,
     longs,
     low_draw,
-    mixed,
     next_deadline,
     num_words,
     still_ended,
@@ -134,7 +133,7 @@ def reset_cart_pole(chosen: Words, memory: int) -> int:
             first = streams[i] + GAMMA
             second = first + GAMMA
             streams[i] = second
-            first, second = mixed(first), mixed(second)
+            first, second = splitmix64(first), splitmix64(second)
             x[i] = observations[4 * i] = high_draw(first) * _CART_START
             x_dot[i] = observations[4 * i + 1] = low_draw(first) * _CART_START
             theta[i] = observations[4 * i + 2] = high_draw(second) * _CART_START

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from entity_env.core import seeding
 from entity_env.core.numba_utils import FAST_MATH, carray, compiled, count_bits, pointer
+from entity_env.games.classic.dynamics import HALF
 from entity_env.games.classic.state_table import (
     CLOCK,
     DEADLINES,
@@ -194,22 +195,14 @@ def _cut(num: int, clock: int, deadlines: Longs, truncations: Bytes) -> int:
     return next_deadline
 
 
-@compiled()
-def mixed(word: np.uint64) -> np.uint64:
-    """See `seeding.mixed`."""
-    word = (word ^ (word >> u64(30))) * u64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> u64(27))) * u64(0x94D049BB133111EB)
-    return word ^ (word >> u64(31))
-
-
 GAMMA = u64(seeding.GAMMA)
-_SIGN = np.int32(seeding.HALF)
-_LOW_BITS = u64(2 * seeding.HALF - 1)
+_SIGN = np.int32(HALF)
+_LOW_BITS = u64(2 * HALF - 1)
 
 
 @compiled()
 def high_draw(word: np.uint64) -> np.float32:
-    """The first draw of a word; see `seeding.draw`."""
+    """The first draw of a word; see `start_draws`."""
     return f32(np.int32(word >> u64(40)) - _SIGN)
 
 

@@ -30,11 +30,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import HALF
 from entity_env.core.spaces import GlobalCategoricalActionSpace
 from entity_env.games.classic.backends import Backend
 from entity_env.games.classic.batch_env import ClassicEnv
-from entity_env.games.classic.dynamics import Rules, State
+from entity_env.games.classic.dynamics import HALF, Rules, State
 
 FORCE: Final = 0.001
 GRAVITY: Final = 0.0025

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entity_env.core.numba_utils import FAST_MATH, compiled, trailing_zeros
+from entity_env.core.numba_utils import FAST_MATH, compiled, splitmix64, trailing_zeros
 from entity_env.games.classic import mountain_car as car
 from entity_env.games.classic.kernels import (
     GAMMA,
@@ -21,7 +21,6 @@ from entity_env.games.classic.kernels import (
     i64,
     lanes,
     longs,
-    mixed,
     next_deadline,
     num_words,
     still_ended,
@@ -110,7 +109,7 @@ def reset_mountain_car(chosen: Words, memory: int) -> int:
             word &= word - u64(1)
             first = streams[i] + GAMMA
             streams[i] = first + GAMMA
-            x[i] = observations[2 * i] = _CAR_MIDDLE + high_draw(mixed(first)) * _CAR_START
+            x[i] = observations[2 * i] = _CAR_MIDDLE + high_draw(splitmix64(first)) * _CAR_START
             velocity[i] = observations[2 * i + 1] = _ZERO
             deadlines[i], terminals[i], truncations[i] = deadline, 0, 0
     return still_ended(chosen, memory)

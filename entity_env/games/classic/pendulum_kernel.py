@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from entity_env.core.numba_utils import FAST_MATH, compiled, trailing_zeros
+from entity_env.core.numba_utils import FAST_MATH, compiled, splitmix64, trailing_zeros
 from entity_env.games.classic import pendulum
 from entity_env.games.classic.kernels import (
     GAMMA,
@@ -26,7 +26,6 @@ from entity_env.games.classic.kernels import (
     lanes,
     longs,
     low_draw,
-    mixed,
     next_deadline,
     num_words,
     sine_within_pi,
@@ -120,7 +119,7 @@ def reset_pendulum(chosen: Words, memory: int) -> int:
             word &= word - u64(1)
             first = streams[i] + GAMMA
             streams[i] = first + GAMMA
-            first = mixed(first)
+            first = splitmix64(first)
             theta[i], theta_dot[i] = high_draw(first) * _ANGLE_START, low_draw(first) * _SPIN_START
             observations[3 * i] = math.cos(np.float64(theta[i]))
             observations[3 * i + 1] = math.sin(np.float64(theta[i]))

@@ -24,7 +24,7 @@ MOVES: Final = np.int64(4)
 """The actions of the step, checked: uint8 for choices, float32 for torques."""
 REWARDS: Final = np.int64(5)
 STREAMS: Final = np.int64(6)
-"""uint64, two rows: where each environment is in its sequence of draws; see `core.seeding`."""
+"""uint64, two rows: SplitMix64 state of each environment; see `dynamics.start_draws`."""
 DEADLINES: Final = np.int64(8)
 """int64, two rows: the value of the clock at which each episode is cut."""
 STATE: Final = np.int64(10)

@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import GAMMA as _GAMMA, MULTIPLIERS
+from entity_env.core import seeding
+from entity_env.core.seeding import SEEDS_PER_BLOCK, splitmix64_int
 
 Item = TypeVar("Item")
 UInt = TypeVar("UInt", np.uint64, NDArray[np.uint64])
 
 _MASK: Final = 0xFFFF_FFFF
-_MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 # The constants of numpy.random.SeedSequence.
 _INIT_A: Final = 0x43B0_D7E5
@@ -25,15 +25,12 @@ _MIX_LEFT: Final = 0xCA01_F9DD
 _MIX_RIGHT: Final = 0x4973_F715
 _POOL_SIZE: Final = 4
 
-SEEDS_PER_BLOCK: Final = 64  # as in entity_env.core.seeding
-
 
 class Draws:
     """SplitMix64, as far as multi_snake needs a `random.Random`.
 
-    Draw `k` of an episode, from 1, mixes `seed + k * 0x9E3779B97F4A7C15`; Steele, Lea and Flood,
-    "Fast splittable pseudorandom number generators", OOPSLA 2014. With it in place of its own
-    generator the plain game repeats an episode of `MultiSnakeBatch` from its seed.
+    Draw `k` of an episode, from 1, is that of `splitmix64(seed + k * GAMMA)`. With it in place of
+    its own generator the plain game repeats an episode of `MultiSnakeBatch` from its seed.
     """
 
     def __init__(self) -> None:
@@ -41,21 +38,17 @@ class Draws:
 
     def seed(self, seed: int) -> None:
         """Restarts the sequence from a seed."""
-        self._state = seed & _MASK_64
+        self._state = seed
 
     def choice(self, items: Sequence[Item]) -> Item:
         """Any of less than 2**32 items, all equally likely up to 1 in 2**32."""
-        self._state = z = (self._state + _GAMMA) & _MASK_64
-        z = ((z ^ (z >> 30)) * MULTIPLIERS[0]) & _MASK_64
-        z = ((z ^ (z >> 27)) * MULTIPLIERS[1]) & _MASK_64
-        z ^= z >> 31
-        return items[(z >> 32) * len(items) >> 32]
+        self._state += seeding.GAMMA
+        return items[(splitmix64_int(self._state) >> 32) * len(items) >> 32]
 
 
-U1, U6, U16, U27, U30, U31, U32, U63 = (np.uint64(i) for i in (1, 6, 16, 27, 30, 31, 32, 63))
+U1, U6, U16, U32, U63 = (np.uint64(i) for i in (1, 6, 16, 32, 63))
 MASK: Final = np.uint64(_MASK)
-GAMMA: Final = np.uint64(_GAMMA)
-MIX_1, MIX_2 = (np.uint64(multiplier) for multiplier in MULTIPLIERS)
+GAMMA: Final = np.uint64(seeding.GAMMA)
 MULT_A: Final = np.uint64(_MULT_A)
 MIX_LEFT: Final = np.uint64(_MIX_LEFT)
 MIX_RIGHT: Final = np.uint64(2**32 - _MIX_RIGHT)
@@ -72,12 +65,9 @@ OUT: Final[NDArray[np.uint64]] = np.array(
 # The next three are plain functions of operators, for arrays and for compiled scalars alike.
 
 
-def drawn(state: UInt, num_items: UInt) -> UInt:
-    """The index that `Draws.choice` draws in this state."""
-    z = (state ^ (state >> U30)) * MIX_1
-    z = (z ^ (z >> U27)) * MIX_2
-    z = z ^ (z >> U31)
-    return ((z >> U32) * num_items) >> U32
+def index_of(draw: UInt, num_items: UInt) -> UInt:
+    """The index that `Draws.choice` takes for a draw of `splitmix64`."""
+    return ((draw >> U32) * num_items) >> U32
 
 
 def absorbed(pool: UInt, constant: UInt, word: UInt) -> UInt:

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from entity_env.core import seeding
 from entity_env.games.multi_snake_batch import draws
 from entity_env.games.multi_snake_batch.draws import GAMMA, MASK, OUT, POWERS_A, U1, U6, U32, U63
 from entity_env.games.multi_snake_batch.state import (
@@ -65,7 +66,8 @@ def _entered(function: Function) -> Function:
         return cast(Function, njit(**_OPTIONS)(function))
 
 
-_drawn = _inlined(draws.drawn)
+_splitmix64 = _inlined(seeding.splitmix64)
+_index_of = _inlined(draws.index_of)
 _absorbed = _inlined(draws.absorbed)
 _generated = _inlined(draws.generated)
 
@@ -108,7 +110,7 @@ def _free_cell(
     num_cells = np.uint64(len(inside))
     while True:
         seeds[i, DRAWN] += GAMMA
-        cell: np.int32 = inside[_drawn(seeds[i, DRAWN], num_cells)]
+        cell: np.int32 = inside[_index_of(_splitmix64(seeds[i, DRAWN]), num_cells)]
         if cells[i, cell] == FREE:
             return cell
 

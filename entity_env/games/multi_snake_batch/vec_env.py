@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, Literal, TypeAlias, overload
@@ -12,16 +11,20 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import (
+    checked_count,
+    checked_mask,
+    checked_seed,
+    has_numba,
+    require_choice,
+)
 from entity_env.core.vec_actions import checked_actions
 from entity_env.core.vec_obs import VecActionMask, VecActions, VecCategoricalActionMask, VecObs
 from entity_env.errors import (
     ClosedError,
     MissingExtraError,
     ProtocolError,
-    SchemaError,
     UsageError,
 )
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
@@ -131,9 +134,8 @@ class MultiSnakeBatch:
         compiled: bool | None = None,
     ) -> None:
         checked_count("num_envs", num_envs)
-        if autoreset not in _MODES:
-            raise UsageError(f"autoreset must be one of {', '.join(_MODES)}, got {autoreset!r}")
-        EpisodeSeeds(seed)  # refuses a bad one here rather than at the first reset
+        require_choice("autoreset", autoreset, _MODES)
+        checked_seed(seed)  # a bad one fails here rather than at the first reset
         game = multi_snake.with_settings(
             board_size=board_size,
             num_snakes=num_snakes,
@@ -182,7 +184,7 @@ class MultiSnakeBatch:
         self._require_open()
         seed = self._seed if seed is None else seed
         if seed is not None:
-            EpisodeSeeds(seed)
+            checked_seed(seed)
         self._seed = self._moves = None
         self._is_playing = True
         return self._begin(np.ones(self.num_envs, dtype=np.bool_), seed)
@@ -212,14 +214,9 @@ class MultiSnakeBatch:
         self._require_reset()
         if self._moves is not None:
             raise ProtocolError("actions were sent: call recv before reset_envs")
-        chosen = np.asarray(mask)
-        if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
-            raise SchemaError(
-                f"mask needs the shape ({self.num_envs},) and bools: got {chosen.shape} "
-                f"{chosen.dtype}"
-            )
+        chosen = checked_mask(mask, self.num_envs)
         if seed is not None:
-            EpisodeSeeds(seed)
+            checked_seed(seed)
         return self._begin(chosen, seed)
 
     def act(self, actions: VecActions) -> VecObs:
@@ -368,7 +365,7 @@ class MultiSnakeBatch:
 def _load_kernel(compiled: bool | None) -> Callable[..., FilledCounts]:
     if compiled is False:
         raise UsageError("MultiSnakeBatch: there is no version without numba: leave `compiled` out")
-    if importlib.util.find_spec("numba") is None:
+    if not has_numba():
         raise MissingExtraError("numba", "fast", "MultiSnakeBatch")
     from entity_env.games.multi_snake_batch import kernels
 

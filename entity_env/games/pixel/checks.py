@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from entity_env.errors import SchemaError, UsageError
+from entity_env.core.validation import checked_count
+from entity_env.errors import SchemaError
 
 
 def require_tensor(
@@ -33,22 +34,9 @@ def require_tensor(
 
 
 def require_count(name: str, value: object) -> int:
-    """Return a whole number from 1 to 2**31 - 1.
+    """An integer from 1 to 2**31 - 1: counts are int32 on the device.
 
     Raises:
-        UsageError: it is none.
+        UsageError: anything else.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        raise UsageError(f"{name}: expected a whole number from 1 to 2**31 - 1, got {value!r}")
-    return value
-
-
-def require_index(name: str, value: object, count: int) -> int:
-    """Return a whole number from 0 to count - 1.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-        raise UsageError(f"{name}: expected a whole number from 0 to {count - 1}, got {value!r}")
-    return value
+    return checked_count(name, value, most=2**31 - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import torch
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import checked_index, checked_seed, require_choice
 from entity_env.errors import ClosedError, ProtocolError, UsageError
 from entity_env.games.pixel import diagnostics as faults, entities
 from entity_env.games.pixel.checks import require_count, require_tensor
 from entity_env.games.pixel.episode_state import Starts, Trackers
-from entity_env.games.pixel.host_arrays import HostRows, checked_actions, checked_mask
+from entity_env.games.pixel.host_arrays import HostRows, checked_actions
 from entity_env.games.pixel.reset_states import look_at, require_goal, require_slots, take_snapshots
 from entity_env.games.pixel.reward.reward import Goal, RewardConfig
 from entity_env.games.pixel.reward.tiles import grid_shape
@@ -25,10 +25,10 @@ from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps
 from entity_env.games.pixel.reward.warp_ops import WarpGoalOps
 from entity_env.games.pixel.worlds.world import Button, World
 from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 Backend = Literal["auto", "torch", "warp"]
 _NUM_BUTTONS: Final = len(Button)
-_NUM_SEEDS: Final = 2**64
 
 
 class PixelGoalEnv(BatchEnv):
@@ -219,7 +219,8 @@ class PixelGoalEnv(BatchEnv):
 
     def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
         self._require_reset("reset_envs")
-        chosen = checked_mask(mask, self.num_envs).to_bool()
+        require_reset_mask(type(self).__name__, mask, self.num_envs)
+        chosen = mask.to_bool()
         if seed is not None:
             self._begin_from(chosen, seed)
         self._reset(torch.from_numpy(chosen).to(self.device))
@@ -257,8 +258,7 @@ class PixelGoalEnv(BatchEnv):
         Raises:
             UsageError: no such environment.
         """
-        if not is_integer(env_id) or not 0 <= env_id < self.num_envs:
-            raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}: got {env_id!r}")
+        env_id = checked_index("env_id", env_id, self.num_envs)
         return faults.describe(self._world, self.trackers, env_id)
 
     def close(self) -> None:
@@ -300,10 +300,9 @@ class PixelGoalEnv(BatchEnv):
 
     def _begin_from(self, chosen: NDArray[np.bool_], seed: int) -> None:
         """The next start of the chosen is that of a seed."""
-        if not is_integer(seed) or not 0 <= seed < _NUM_SEEDS:
-            raise UsageError(f"seed must be an integer from 0 to 2**64 - 1: got {seed!r}")
+        seed = checked_seed(seed, bits=64)
         num_starts = len(self._starts.bank)
-        own = (np.arange(self.num_envs) + int(seed) % num_starts) % num_starts
+        own = (np.arange(self.num_envs) + seed % num_starts) % num_starts
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)
         self.trackers.slot.copy_(torch.from_numpy(slots))
@@ -346,8 +345,7 @@ def _starts(
 def _ops(
     backend: Backend, trackers: Trackers, goal: Goal, config: RewardConfig, starts: Starts
 ) -> GoalOps:
-    if backend not in ("auto", "torch", "warp"):
-        raise UsageError(f"backend must be auto, torch or warp, got {backend!r}")
+    require_choice("backend", backend, get_args(Backend))
     if backend == "torch" or (backend == "auto" and find_spec("warp") is None):
         return TorchGoalOps(trackers, goal, config, starts)
     return WarpGoalOps(trackers, goal, config, starts)

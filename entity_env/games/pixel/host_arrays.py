@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from entity_env.errors import SchemaError
 from entity_env.games.pixel.episode_state import Trackers
 from entity_env.games.pixel.worlds.world import Button
-from entity_env.vec.batch_env.batch_env import ResetMask, StepResult
+from entity_env.vec.batch_env.batch_env import StepResult
 
 _LABELS: Final = ", ".join(f"{button.value} = {button.name}" for button in Button)
 
@@ -39,21 +39,6 @@ def checked_actions(given: object, num_envs: int) -> NDArray[np.int32]:
             f"{wrong[0]}{more}"
         )
     return actions.astype(np.int32)
-
-
-def checked_mask(mask: object, num_envs: int) -> ResetMask:
-    """Return a mask of so many environments.
-
-    Raises:
-        SchemaError: it is none.
-    """
-    if not isinstance(mask, ResetMask) or mask.num_envs != num_envs:
-        got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
-        raise SchemaError(
-            f"PixelGoalEnv.reset_envs: mask must be a ResetMask of {num_envs} environments, got "
-            f"{got}; ResetMask.from_bool makes one of an array, and reset_mask takes a tensor"
-        )
-    return mask
 
 
 class HostRows:

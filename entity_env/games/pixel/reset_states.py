@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import is_index
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.pixel.episode_state import Starts
 from entity_env.games.pixel.reward.reward import Goal, check_pixels, normalize
@@ -48,7 +48,7 @@ def require_slots(slots: Sequence[int], num_slots: int) -> list[int]:
         UsageError: there is none, or no such slot.
     """
     chosen = list(slots)
-    wrong = [slot for slot in chosen if not is_integer(slot) or not 0 <= slot < num_slots]
+    wrong = [slot for slot in chosen if not is_index(slot, num_slots)]
     if wrong or not chosen:
         raise UsageError(
             f"slots: expected at least one, from 0 to {num_slots - 1}, got {wrong or chosen}"

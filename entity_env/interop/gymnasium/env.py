@@ -17,7 +17,7 @@ from entity_env.core.vec_obs import VecObs
 from entity_env.interop.gymnasium.make import with_settings
 from entity_env.interop.gymnasium.padded_actions import ActionLayout, IllegalActions
 from entity_env.interop.gymnasium.padded_entities import EntityLayout
-from entity_env.interop.gymnasium.vector_base import Infos, checked_seed
+from entity_env.interop.gymnasium.vector_base import Infos, gymnasium_seed
 from entity_env.interop.gymnasium.vector_env import (
     RENDER_FPS,
     past_idle,
@@ -94,7 +94,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
                 there was none.
             options: ignored.
         """
-        super().reset(seed=None if seed is None else checked_seed(seed))
+        super().reset(seed=None if seed is None else gymnasium_seed(seed))
         if seed is None and self._was_reset:
             obs = self._vec.reset()
         else:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -23,6 +22,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     has_global_entity,
 )
+from entity_env.core.validation import checked_seed
 from entity_env.core.vec_actions import checked_actions
 from entity_env.core.vec_obs import (
     VecActionMask,
@@ -208,8 +208,7 @@ class GymnasiumVecEnv:
         """
         self._require_open()
         if seed is not None:
-            EpisodeSeeds(seed)  # refuses a bad one before anything happens
-            seed = int(seed)
+            seed = checked_seed(seed)
         self._sent = None
         obs, info = self._env.reset(seed=seed)
         self._ledger.begin(np.ones(self.num_envs, dtype=np.bool_), seed)
@@ -303,8 +302,7 @@ class GymnasiumVecEnv:
         chosen = np.zeros(self.num_envs, dtype=np.bool_)
         chosen[chosen_envs(mask, self.num_envs)] = True
         if seed is not None:
-            EpisodeSeeds(seed)
-            seed = int(seed)
+            seed = checked_seed(seed)
         features = before.features[self._entity].values
         if chosen.any():
             obs, info = self._env.reset(seed=seed, options={"reset_mask": chosen.copy()})

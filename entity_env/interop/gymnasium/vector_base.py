@@ -80,7 +80,7 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
         """
         self._require_open()
         seeds = None if seed is None and self._was_reset else self._checked_seeds(seed)
-        mask = checked_mask(options, self.num_envs)
+        mask = mask_option(options, self.num_envs)
         if mask is not None and not self._was_reset and not mask.all():
             raise error.ResetNeeded(
                 "`options['reset_mask']` leaves environments out that were never reset: call "
@@ -140,7 +140,7 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
         if seed is None:
             return self._drawn_seeds()
         if isinstance(seed, int | np.integer):
-            return [checked_seed(seed) + i for i in range(self.num_envs)]
+            return [gymnasium_seed(seed) + i for i in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ValueError(
                 "If seeds are passed as a list the length must match "
@@ -148,7 +148,7 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
             )
         drawn = self.np_random.integers(2**31, size=self.num_envs).tolist()
         return [
-            other if each is None else checked_seed(each)
+            other if each is None else gymnasium_seed(each)
             for each, other in zip(seed, drawn, strict=True)
         ]
 
@@ -165,7 +165,7 @@ class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
             )
 
 
-def checked_mask(options: Mapping[str, Any] | None, num_envs: int) -> Flags | None:
+def mask_option(options: Mapping[str, Any] | None, num_envs: int) -> Flags | None:
     """The mask of `options`, None if there is none.
 
     Raises:
@@ -188,7 +188,7 @@ def checked_mask(options: Mapping[str, Any] | None, num_envs: int) -> Flags | No
     return mask
 
 
-def checked_seed(seed: object) -> int:
+def gymnasium_seed(seed: object) -> int:
     """One seed, as a plain integer.
 
     Raises:

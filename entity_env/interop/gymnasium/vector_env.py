@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
+from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.spaces import ActionName, EntityName
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.errors import ProtocolError, UsageError
@@ -25,7 +26,6 @@ MODES: Final[Mapping[Autoreset, AutoresetMode]] = {
 }
 RENDER_FPS: Final = 10
 
-_MAX_IDLE_EPISODES: Final = 1000
 _EPISODES_A_SEED: Final = 2**31
 _NUM_SEEDS: Final = 2**32
 
@@ -193,12 +193,12 @@ def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
     Raises:
         ProtocolError: there is none.
     """
-    for _ in range(_MAX_IDLE_EPISODES):
+    for _ in range(MAX_IDLE_EPISODES):
         idle = obs.done & mask
         if not idle.any():
             return obs
         obs = vec.reset_envs(idle)
-    raise ProtocolError(f"{_MAX_IDLE_EPISODES} episodes in a row were over before the first action")
+    raise ProtocolError(f"{MAX_IDLE_EPISODES} episodes in a row were over before the first action")
 
 
 def vector_info(info: Infos, told: Flags) -> Infos:

@@ -10,10 +10,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pettingzoo import AECEnv
 
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import checked_count, is_integer
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.interop.gymnasium.padded_actions import IllegalActions
-from entity_env.interop.gymnasium.vector_base import checked_seed
+from entity_env.interop.gymnasium.vector_base import gymnasium_seed
 
 Observation: TypeAlias = dict[str, NDArray[Any]]
 RENDER_FPS = 4
@@ -98,7 +98,7 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
         self.action_spaces = {agent: spaces.Discrete(num_actions) for agent in self.possible_agents}
         self._max_turns = None if max_turns is None else checked_count("max_turns", max_turns)
         self._illegal = illegal_actions
-        self._seed = None if seed is None else checked_seed(seed)
+        self._seed = None if seed is None else gymnasium_seed(seed)
         self._seen: Seen | None = None
         self._num_turns = 0
 
@@ -130,7 +130,7 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
                 there was none.
             options: ignored.
         """
-        seed = self._seed if seed is None else checked_seed(seed)
+        seed = self._seed if seed is None else gymnasium_seed(seed)
         self._seed = None
         self._num_turns = 0
         self._skip_agent_selection = None
@@ -206,10 +206,9 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
 
     def _checked(self, agent: str, action: object, mask: NDArray[np.bool_]) -> int:
         """The action that is meant."""
-        is_integer = isinstance(action, int | np.integer) and not isinstance(action, bool)
-        if isinstance(action, np.ndarray) and action.shape == () and action.dtype.kind in "iu":
-            is_integer = True
-        number = int(action) if is_integer else -1  # type: ignore[call-overload]
+        if isinstance(action, np.ndarray) and action.shape == ():
+            action = action[()]
+        number = int(action) if is_integer(action) else -1
         if not 0 <= number < len(mask):
             raise SchemaError(
                 f"{self}: {agent} needs an integer from 0 to {len(mask) - 1} as its action: got "

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from entity_env.authoring.game import Game
+from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.spaces import ActionName, EntityName
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError, UsageError
@@ -19,8 +20,6 @@ from entity_env.interop.gymnasium.vector_env import start_of
 from entity_env.interop.pettingzoo.aec_base import Seen, TurnAECEnv
 from entity_env.vec.render import picture
 from entity_env.vec.vec_env import VecEnv
-
-_MAX_IDLE_EPISODES: Final = 1000
 
 
 class GameAECEnv(TurnAECEnv):
@@ -158,11 +157,11 @@ class GameAECEnv(TurnAECEnv):
 
     def _past_idle(self, obs: VecObs) -> VecObs:
         """Goes on to an episode that asks something."""
-        for _ in range(_MAX_IDLE_EPISODES):
+        for _ in range(MAX_IDLE_EPISODES):
             if obs.is_ready.any():
                 return obs
             obs = self._vec.reset()
         raise ProtocolError(
-            f"{self._game.name}: {_MAX_IDLE_EPISODES} episodes in a row were over before the first "
+            f"{self._game.name}: {MAX_IDLE_EPISODES} episodes in a row were over before the first "
             "action"
         )

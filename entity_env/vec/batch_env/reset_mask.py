@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.validation import checked_count, is_integer
-from entity_env.errors import SchemaError, UsageError
+from entity_env.core.validation import checked_count, checked_index, has_numba
+from entity_env.errors import SchemaError
 
 _UINT64 = np.dtype(np.uint64)
 _INT64 = np.dtype(np.int64)
@@ -218,11 +217,22 @@ class ResetMask:
         return self._words
 
     def _place(self, env_id: int) -> tuple[int, np.uint64]:
-        if not is_integer(env_id) or not 0 <= env_id < self.num_envs:
-            raise UsageError(
-                f"env_id must be an integer from 0 to {self.num_envs - 1}: got {env_id!r}"
-            )
-        return int(env_id) >> 6, np.uint64(1 << (int(env_id) & 63))
+        env_id = checked_index("env_id", env_id, self.num_envs)
+        return env_id >> 6, np.uint64(1 << (env_id & 63))
+
+
+def require_reset_mask(owner: str, mask: object, num_envs: int) -> None:
+    """Checks the argument of `owner.reset_envs`.
+
+    Raises:
+        SchemaError: no `ResetMask`, or one of another number of environments.
+    """
+    if not isinstance(mask, ResetMask) or mask.num_envs != num_envs:
+        got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
+        raise SchemaError(
+            f"{owner}.reset_envs: mask must be a ResetMask of {num_envs} environments, got {got}; "
+            "ResetMask.from_bool makes one of an array"
+        )
 
 
 def _of_any_flags(terminals: object, truncations: object) -> ResetMask:
@@ -274,7 +284,7 @@ class _Kernels:
         self.list_bits(words, indices)
 
     def _find(self) -> None:
-        if find_spec("numba") is None:
+        if not has_numba():
             self.pack_flags, self.list_bits = pack_flags_plain, list_bits_plain
         else:
             from entity_env.vec.batch_env import reset_mask_kernel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
+from entity_env.core.validation import has_numba
 from entity_env.errors import SchemaError
 from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask, StepResult
 from entity_env.vec.batch_env.reset_mask import list_bits_plain
@@ -107,7 +107,7 @@ class Books:
         self._books[NUMBERS] = -1
         self._seeds = np.zeros(num_envs, np.int64)
         self._nobody = Ended(0, self._seeds)
-        is_compiled = find_spec("numba") is not None if is_compiled is None else is_compiled
+        is_compiled = has_numba() if is_compiled is None else is_compiled
         self._fast = _compiled() if is_compiled else count_plain
         self._kernel: Kernel = count_plain
         self._result: StepResult | None = None

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ContinuousActionSpace
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import checked_count, checked_seed
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import SchemaError, UsageError
 from entity_env.vec.batch_env.backend import BatchInProcess
@@ -69,7 +68,7 @@ class BatchVecEnv(VecEnv):
         start_method: str | None = None,
     ) -> None:
         making, num_envs = _source(source, num_envs, num_workers)
-        EpisodeSeeds(seed)
+        checked_seed(seed)
         require_seed(seed, num_envs)
         super().__init__(
             making,

@@ -10,7 +10,7 @@ from entity_env.batching.adapter import OURS, games_of
 from entity_env.batching.observation_batcher import BulkWriter
 from entity_env.core.action_request import Asked
 from entity_env.core.environment import Environment
-from entity_env.core.episode import Episode
+from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
@@ -20,7 +20,6 @@ from entity_env.vec.episode_stats import LENGTH, NUMBER, ROW, SEED, EndedColumns
 from entity_env.vec.in_process.base import ERROR_METRIC, FAILURES, LocalBatch, OnError
 from entity_env.vec.options import Autoreset
 
-_MAX_IDLE_EPISODES: Final = 1000
 _AT_ONCE: Final = 128
 """So many environments are read at once. What more of them show, as objects, is enough for Python's
 garbage collector to go through the whole process every few steps."""
@@ -93,12 +92,12 @@ class EnvironmentBatch(LocalBatch):
         return self._envs[env_id]
 
     def _reset_env(self, env_id: int) -> None:
-        for _ in range(_MAX_IDLE_EPISODES):
+        for _ in range(MAX_IDLE_EPISODES):
             self._begin_episode(env_id)
             if self.autoreset != "same_step" or not self._ledgers[env_id].is_over:
                 return
         raise ProtocolError(
-            f"env {env_id}: {_MAX_IDLE_EPISODES} episodes in a row were over before the first "
+            f"env {env_id}: {MAX_IDLE_EPISODES} episodes in a row were over before the first "
             "action, so there is nothing to train"
         )
 

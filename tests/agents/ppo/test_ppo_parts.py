@@ -28,11 +28,11 @@ from entity_env.agents.ppo.rollout_buffer import (
 )
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
-from entity_env.agents.rogue_net.torch_net.attention import has_numba
 from entity_env.agents.rogue_net.torch_net.checkpoint import Checkpoint
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import CategoricalActionSpace, Entity, ObsSpace
+from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import (
     Metric,
     VecActionMask,

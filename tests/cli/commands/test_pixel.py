@@ -30,7 +30,7 @@ from tests.helpers.terminals import Terminal
 
 WAY = "DOWN RIGHT*2 UP RIGHT*2 DOWN*2 LEFT DOWN RIGHT*4"
 ZERO = "max_episode_steps=0"
-NO_STEPS = r"max_episode_steps: expected a whole number from 1 to 2\*\*31 - 1, got 0"
+NO_STEPS = r"max_episode_steps must be an integer from 1 to 2147483647: got 0"
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
 
 

@@ -41,7 +41,7 @@ def test_other_games_and_workers_are_as_ever(monkeypatch: pytest.MonkeyPatch) ->
         assert isinstance(vec, VecEnv)
     with to_learn_from(azul, 2, num_workers=1) as vec:
         assert isinstance(vec, VecEnv)
-    monkeypatch.setattr(vectors, "find_spec", lambda name: None)
+    monkeypatch.setattr(vectors, "has_numba", lambda: False)
     assert not is_tables(azul)
     with to_learn_from(azul, 2) as vec:
         assert isinstance(vec, VecEnv)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from entity_env import MissingExtraError, SchemaError, UsageError
+from entity_env.core import validation
 from entity_env.games.azul import (
     ACTIONS,
     Action,
@@ -262,7 +263,7 @@ def test_games_that_cannot_be(num_players: int, start: int) -> None:
 
 
 def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
+    monkeypatch.setattr(validation, "has_numba", lambda: False)
     single_game._load.cache_clear()
     with pytest.raises(MissingExtraError, match="FastGame"):
         FastGame(2)

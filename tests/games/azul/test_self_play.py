@@ -412,7 +412,7 @@ def test_it_refuses_in_words() -> None:
     tables.close()
     tables.close()
     for call in (tables.reset, tables.recv, lambda: tables.act(picks), lambda: tables.state(0)):
-        with pytest.raises(ClosedError, match="the tables are closed"):
+        with pytest.raises(ClosedError, match="the games are closed"):
             call()
 
 
@@ -436,7 +436,7 @@ def test_it_closes_behind_a_with_block() -> None:
 
 
 def test_it_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(module, "has_numba", lambda: False)
     with pytest.raises(MissingExtraError, match="numba"):
         AzulTables(2)
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_array_equal
 
+from entity_env.core import validation
 from entity_env.errors import MissingExtraError, SchemaError, UsageError
-from entity_env.games.azul import ACTIONS, FastGame, single_game
+from entity_env.games.azul import ACTIONS, FastGame
 from entity_env.games.azul.engine.engine import take
 from entity_env.games.azul.engine.state import is_table_empty
 from entity_env.games.azul.engine.tile_draws import SplitMix
@@ -19,7 +20,7 @@ from entity_env.games.azul.single_game import (
     PlainGame,
     Rewards,
     SteppedGame,
-    uses_numba,
+    plays_compiled,
 )
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
 
@@ -130,18 +131,18 @@ def test_a_draw_that_fails_changes_nothing(game_type: type[SteppedGame]) -> None
 
 
 def test_which_engine_plays() -> None:
-    assert uses_numba("auto", "a test")
-    assert uses_numba("numba", "a test")
-    assert not uses_numba("numpy", "a test")
-    assert not uses_numba("python", "a test")  # type: ignore[arg-type]  # the old name
+    assert plays_compiled("auto", "a test")
+    assert plays_compiled("numba", "a test")
+    assert not plays_compiled("numpy", "a test")
+    assert not plays_compiled("python", "a test")  # type: ignore[arg-type]  # the old name
     for wrong in ("cython", "", None, 1):
-        with pytest.raises(UsageError, match="backend of a test must be one of auto, numba, numpy"):
-            uses_numba(wrong, "a test")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="a test: backend must be one of auto, numba, numpy"):
+            plays_compiled(wrong, "a test")  # type: ignore[arg-type]
 
 
 def test_which_engine_plays_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
-    assert not uses_numba("auto", "a test")
-    assert not uses_numba("numpy", "a test")
+    monkeypatch.setattr(validation, "has_numba", lambda: False)
+    assert not plays_compiled("auto", "a test")
+    assert not plays_compiled("numpy", "a test")
     with pytest.raises(MissingExtraError, match=r"a test\(backend=\"numba\"\) needs .*numba.*fast"):
-        uses_numba("numba", "a test")
+        plays_compiled("numba", "a test")

@@ -17,7 +17,8 @@ from entity_env import (
     SchemaError,
     UsageError,
 )
-from entity_env.games.classic import CartPole, Pendulum, backends as kernels
+from entity_env.core import validation
+from entity_env.games.classic import CartPole, Pendulum
 from entity_env.games.classic.backends import PlainKernels
 from entity_env.vec.batch_env.batch_env import BatchActions, ResetMask
 from tests.games.classic.histories import GAMES, Game, Make, actions_of, play, same_bits
@@ -230,7 +231,7 @@ def test_set_state_begins_episodes_there(game: Game, make: Make) -> None:
 
 
 def test_numba_missing_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    monkeypatch.setattr(validation, "has_numba", lambda: False)
     for cls in GAMES:
         with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[fast\]'"):
             cls(2, backend="numba")
@@ -251,6 +252,7 @@ import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "numba" else find(name, *rest)
 import numpy as np
+from entity_env.core import validation
 from entity_env.games.classic import CartPole
 env = CartPole(3, max_episode_steps=1)
 env.reset(seed=1)

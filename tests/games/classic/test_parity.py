@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from entity_env.core import seeding
 from entity_env.games.classic import Backend, CartPole, MountainCar, Pendulum
 from entity_env.games.classic.batch_env import ClassicEnv
+from entity_env.games.classic.dynamics import start_draws
 from tests.games.classic.histories import BACKENDS, GAMES, Game, random_actions, wide_states
 
 GYMNASIUM = {CartPole: "CartPole-v1", MountainCar: "MountainCar-v0", Pendulum: "Pendulum-v1"}
@@ -277,13 +278,15 @@ def test_mixing_is_split_mix_64(words: list[int]) -> None:
         z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
         return z ^ (z >> 31)
 
-    assert seeding.mixed(np.array(words, np.uint64)).tolist() == [mixed(word) for word in words]
+    assert seeding.splitmix64(np.array(words, np.uint64)).tolist() == [
+        mixed(word) for word in words
+    ]
 
 
 def test_draws_are_those_of_the_published_sequence() -> None:
     """SplitMix64 from 1234567, as printed with its reference implementation."""
     published = [6457827717110365317, 3203168211198807973]
-    draws, streams = seeding.draw(np.array([1234567], np.uint64))
+    draws, streams = start_draws(np.array([1234567], np.uint64))
     expected = [
         part - 2**23 for word in published for part in (word >> 40, (word >> 8) & (2**24 - 1))
     ]

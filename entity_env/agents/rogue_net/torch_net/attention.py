@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from torch.nn import functional
 
 from entity_env.agents.rogue_net.batch_layout import Layout
 from entity_env.agents.rogue_net.torch_net.tensors import as_array
+from entity_env.core.validation import has_numba
 
 LARGEST_HEAD = 64
 """Larger heads are left to batched products, which are good at them."""
@@ -156,12 +156,6 @@ class _Attend(torch.autograd.Function):
 def flat(tensor: Tensor) -> NDArray[np.float32]:
     """The numbers of a contiguous tensor, one after another, in its own memory."""
     return as_array(tensor).reshape(-1)
-
-
-@cache
-def has_numba() -> bool:
-    """Whether numba is installed."""
-    return find_spec("numba") is not None
 
 
 @cache

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.action_index import Choices, find_choices
 from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
-from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, Packed, has_numba
+from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, Packed
 from entity_env.agents.rogue_net.torch_net.block import LARGEST_MODEL, forward
 from entity_env.agents.rogue_net.torch_net.distributions import ALL
 from entity_env.agents.rogue_net.torch_net.embedding import (
@@ -30,6 +30,7 @@ from entity_env.agents.rogue_net.torch_net.net import Decisions, RogueNet, Sampl
 from entity_env.agents.rogue_net.torch_net.tensors import as_array
 from entity_env.agents.rogue_net.torch_net.transformer import Block
 from entity_env.core.spaces import ActionName
+from entity_env.core.validation import has_numba
 
 Floats: TypeAlias = NDArray[np.float32]
 Pair: TypeAlias = tuple[Floats, Floats]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, NamedTuple
 
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import is_index
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError
 from entity_env.games.azul.engine.rules import (
     CENTRE,
@@ -117,8 +117,3 @@ def checked_id(action_id: object) -> int:
             f"got {action_id!r}"
         )
     return int(action_id)
-
-
-def is_index(value: object, count: int) -> TypeGuard[int]:
-    """Whether a value is an integer from 0 to `count - 1`."""
-    return is_integer(value) and 0 <= value < count

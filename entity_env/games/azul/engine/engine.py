@@ -11,13 +11,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+from entity_env.core.validation import checked_index, is_index
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.azul.engine.actions import (
     ACTIONS,
     Action,
     ActionEncoder,
     IllegalAction,
-    is_index,
 )
 from entity_env.games.azul.engine.rules import (
     CENTRE,
@@ -95,11 +95,7 @@ def check_seats(num_players: int, starting_player: int) -> None:
     """Raises what `new_game` raises."""
     if not is_index(num_players, MAX_PLAYERS + 1) or num_players < MIN_PLAYERS:
         raise UsageError(f"Azul: num_players must be 2, 3 or 4, got {num_players!r}")
-    if not is_index(starting_player, num_players):
-        raise UsageError(
-            f"Azul: starting_player must be an integer from 0 to {num_players - 1}, "
-            f"got {starting_player!r}"
-        )
+    checked_index("Azul: starting_player", starting_player, num_players)
 
 
 # ------------------------------------------------------------------------------------ what is legal

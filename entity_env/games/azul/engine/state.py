@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
-from entity_env.errors import UsageError
-from entity_env.games.azul.engine.actions import is_index
+from entity_env.core.validation import checked_index
 from entity_env.games.azul.engine.rules import (
     NO_COLOUR,
     NOBODY,
@@ -176,10 +175,7 @@ class GameState:
         Raises:
             UsageError: no such player.
         """
-        if not is_index(player, self.num_players):
-            raise UsageError(
-                f"Azul: player must be an integer from 0 to {self.num_players - 1}, got {player!r}"
-            )
+        player = checked_index("Azul: player", player, self.num_players)
         other = self.copy()
         other.players = other.players[player:] + other.players[:player]
         other.current_player = (self.current_player - player) % self.num_players

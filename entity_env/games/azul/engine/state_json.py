@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import is_index, is_integer
 from entity_env.errors import SchemaError, shown
-from entity_env.games.azul.engine.actions import is_index
 from entity_env.games.azul.engine.rules import (
     COLOURS,
     FLOOR_SLOTS,

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import GAMMA, MULTIPLIERS
+from entity_env.core.seeding import GAMMA, splitmix64_int
 from entity_env.errors import SchemaError, UsageError
 
 Draw: TypeAlias = Callable[[tuple[int, ...]], int]
@@ -66,14 +66,6 @@ def uniform_draw(uniforms: NDArray[np.float64]) -> Draw:
 _WORD: Final = 2**64 - 1
 
 
-def splitmix64(word: int) -> int:
-    """The output function of SplitMix64 (Steele, Lea and Flood 2014)."""
-    word &= _WORD
-    word = (word ^ word >> 30) * MULTIPLIERS[0] & _WORD
-    word = (word ^ word >> 27) * MULTIPLIERS[1] & _WORD
-    return word ^ word >> 31
-
-
 class SplitMix:
     """SplitMix64 as a source of random numbers, the same as in compiled playouts.
 
@@ -87,7 +79,7 @@ class SplitMix:
     def uniform(self) -> float:
         """A number from 0 to 1, 1 excluded: the upper 53 bits of the next output."""
         self.word = self.word + GAMMA & _WORD
-        return (splitmix64(self.word) >> 11) * 2.0**-53
+        return (splitmix64_int(self.word) >> 11) * 2.0**-53
 
     def random(self, size: int, /) -> NDArray[np.float64]:
         return np.array([self.uniform() for _ in range(size)])

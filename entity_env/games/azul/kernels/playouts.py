@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.numba_utils import compiled
-from entity_env.core.seeding import GAMMA, MULTIPLIERS
+from entity_env.core.numba_utils import compiled, splitmix64
+from entity_env.core.seeding import GAMMA
 from entity_env.games.azul.engine.rules import FLOOR, NUM_SOURCES
 from entity_env.games.azul.kernels.engine import (
     bits_of,
@@ -32,23 +32,14 @@ from entity_env.games.azul.kernels.packed_state import (
 )
 
 _GAMMA: Final = np.uint64(GAMMA)
-_FIRST, _SECOND = (np.uint64(multiplier) for multiplier in MULTIPLIERS)
-_U11, _U27, _U30, _U31 = (np.uint64(shift) for shift in (11, 27, 30, 31))
+_U11: Final = np.uint64(11)
 _UNIT: Final = 2.0**-53
 
 
 @compiled(inline=True)
-def splitmix64_packed(word: np.uint64) -> np.uint64:
-    """`tile_draws.splitmix64`."""
-    word = (word ^ word >> _U30) * _FIRST
-    word = (word ^ word >> _U27) * _SECOND
-    return word ^ word >> _U31
-
-
-@compiled(inline=True)
 def uniform(word: np.uint64) -> float:
-    """`SplitMix.uniform` of a sequence in the state `word`."""
-    return float(splitmix64_packed(word) >> _U11) * _UNIT
+    """`SplitMix.uniform`, of a sequence that has reached `word`."""
+    return float(splitmix64(word) >> _U11) * _UNIT
 
 
 @compiled(inline=True)
@@ -99,7 +90,7 @@ def play_games(
     words = np.zeros(NUM_WORDS, np.int64)
     uniforms = np.zeros(36, np.float64)
     for i in range(scores.shape[0]):
-        word = splitmix64_packed(start + np.uint64(i))
+        word = splitmix64(start + np.uint64(i))
         start_game(words, num_players, i % num_players)
         word = deal_by(words, word, uniforms)
         num_moves = num_floor_moves = 0

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.local_run import AgentRun
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import checked_count, is_number
 from entity_env.errors import ProtocolError, UsageError
 from entity_env.games.azul.engine.actions import ActionEncoder, EpisodeDone
 from entity_env.games.azul.engine.engine import legal_actions
@@ -42,7 +42,7 @@ from entity_env.games.azul.game import (
 from entity_env.games.azul.kernels.packed_state import pack_state
 from entity_env.games.azul.players.heuristics import Worth, best_action, greedy_worth, rush_worth
 from entity_env.games.azul.players.mcts import PlainSearch, Tree
-from entity_env.games.azul.single_game import Backend, uses_numba
+from entity_env.games.azul.single_game import Backend, plays_compiled
 from entity_env.games.azul.viewer import draw_state, read_move
 
 _CHUNK_S: Final = 0.02
@@ -117,7 +117,7 @@ class _ThumbAgent:
     _idea: int
 
     def __init__(self, *, backend: Backend = "auto") -> None:
-        self._is_compiled = uses_numba(backend, type(self).__name__)
+        self._is_compiled = plays_compiled(backend, type(self).__name__)
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
         state = required_state(agent_input, self)
@@ -178,19 +178,21 @@ class MCTSAgent:
     ) -> None:
         if seconds is None and rollouts is None:
             seconds = 1.0
-        if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
+        time_s: object = seconds
+        is_time = is_number(time_s) and not isinstance(time_s, bool)
+        if seconds is not None and not (is_time and 0 < seconds < float("inf")):
             raise UsageError(
                 f"MCTSAgent: seconds must be above 0 and finite, or None: got {seconds!r}"
             )
-        if rollouts is not None and not (is_integer(rollouts) and rollouts > 0):
-            raise UsageError(f"MCTSAgent: rollouts must be 1 or more, or None: got {rollouts!r}")
-        if not is_integer(rounds) or rounds < 0:
-            raise UsageError(f"MCTSAgent: rounds must be an integer, 0 or more: got {rounds!r}")
+        if rollouts is not None:
+            checked_count("MCTSAgent: rollouts", rollouts)
         self._seconds = seconds
         self._rollouts = rollouts
-        self._rounds = int(rounds)
+        self._rounds = checked_count("MCTSAgent: rounds", rounds, 0)
         self._search: Any = (
-            _compiled("mcts").CompiledSearch if uses_numba(backend, "MCTSAgent") else PlainSearch
+            _compiled("mcts").CompiledSearch
+            if plays_compiled(backend, "MCTSAgent")
+            else PlainSearch
         )
         self._tree = Tree()
         self.num_moves = 0
@@ -225,11 +227,6 @@ class MCTSAgent:
                 chunk *= 2
             per_visit = (now - start) / done
             chunk = max(1, min(chunk, int((end - now) / per_visit)))
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is an int or a float; a bool is not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def required_state(agent_input: AgentInput, agent: object) -> GameState:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from entity_env.agents.ratings import Match as Match, Result, Standing as Standing, seatings
-from entity_env.core.validation import is_integer
+from entity_env.core.validation import checked_seed, is_integer
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import IllegalAction, InvalidActionId
 from entity_env.games.azul.engine.rules import full_rows
@@ -75,8 +75,7 @@ def play_game(
         UsageError: a number of agents, or a value, that cannot be.
         InvalidActionId, IllegalAction: an agent answered so; says which one, and when.
     """
-    if not is_integer(seed) or seed < 0:
-        raise UsageError(f"play_game: a seed must be an integer, 0 or more: got {seed!r}")
+    checked_seed(seed)
     if names is None:
         names = [type(agent).__name__ for agent in agents]
     if len(names) != len(agents):

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.validation import is_integer
-from entity_env.errors import UsageError
+from entity_env.core.seeding import splitmix64_int
+from entity_env.core.validation import checked_count, checked_seed
 from entity_env.games.azul.engine.engine import apply_in_place, legal_actions, new_game
 from entity_env.games.azul.engine.rules import FLOOR, MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import ENDS
-from entity_env.games.azul.engine.tile_draws import SplitMix, splitmix64
-from entity_env.games.azul.single_game import Backend, uses_numba
+from entity_env.games.azul.engine.tile_draws import SplitMix
+from entity_env.games.azul.single_game import Backend, plays_compiled
 
 
 class Playouts(NamedTuple):
@@ -55,13 +55,15 @@ def play_many(
     _check(num_games, seed, num_players)
     scores = np.zeros((num_games, num_players), np.int64)
     counts = np.zeros((num_games, 4), np.int64)
-    start = splitmix64(seed)
-    if uses_numba(backend, "play_many"):
+    start = splitmix64_int(seed)
+    if plays_compiled(backend, "play_many"):
         module: Any = import_module("entity_env.games.azul.kernels.playouts")
         module.play_games(np.uint64(start), num_players, scores, counts)
     else:
         for i in range(num_games):
-            scores[i], counts[i] = _play_game(splitmix64(start + i), i % num_players, num_players)
+            scores[i], counts[i] = _play_game(
+                splitmix64_int(start + i), i % num_players, num_players
+            )
     moves, rounds, floor_moves, ends = np.ascontiguousarray(counts.T)
     return Playouts(scores, moves, rounds, floor_moves, ends - 1)
 
@@ -81,12 +83,6 @@ def _play_game(word: int, starting_player: int, num_players: int) -> tuple[list[
 
 
 def _check(num_games: int, seed: int, num_players: int) -> None:
-    for name, value, least, most in (
-        ("num_games", num_games, 0, 2**62),
-        ("seed", seed, 0, 2**64 - 1),
-        ("num_players", num_players, MIN_PLAYERS, MAX_PLAYERS),
-    ):
-        if not is_integer(value) or not least <= value <= most:
-            raise UsageError(
-                f"play_many: {name} must be an integer from {least} to {most}, got {value!r}"
-            )
+    checked_count("play_many: num_games", num_games, 0, 2**62)
+    checked_seed(seed, bits=64)
+    checked_count("play_many: num_players", num_players, MIN_PLAYERS, MAX_PLAYERS)

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from entity_env.core.validation import checked_index
 from entity_env.errors import ClosedError, MissingExtraError, SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count, require_index, require_tensor
+from entity_env.games.pixel.checks import require_count, require_tensor
 from entity_env.games.pixel.worlds.game_boy_process import GameBoyProcess
 from entity_env.games.pixel.worlds.world import Button
 
@@ -156,8 +157,8 @@ class PyBoyWorld:
             UsageError: there is no such machine or slot.
             ClosedError: after `close`.
         """
-        require_index("env", env, self._num_envs)
-        require_index("slot", slot, self._num_slots)
+        checked_index("env", env, self._num_envs)
+        checked_index("slot", slot, self._num_slots)
         self._keep(slot, self._saved(env))
 
     def reset(self, mask: Tensor, slots: Tensor) -> None:
@@ -195,7 +196,7 @@ class PyBoyWorld:
         Raises:
             UsageError: there is no such machine.
         """
-        return self._saved(require_index("env", env, self._num_envs))
+        return self._saved(checked_index("env", env, self._num_envs))
 
     def close(self) -> None:
         """End the processes. Closing twice does nothing."""

@@ -8,8 +8,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from entity_env.core.validation import checked_index
 from entity_env.errors import ClosedError, SchemaError, UsageError
-from entity_env.games.pixel.checks import require_count, require_index, require_tensor
+from entity_env.games.pixel.checks import require_count, require_tensor
 from entity_env.games.pixel.worlds.world import Button
 
 CELL: Final = 8
@@ -142,8 +143,8 @@ class GridWorld:
             UsageError: no such machine or slot.
         """
         self._require_open("snapshot")
-        require_index("env", env, self.num_envs)
-        require_index("slot", slot, self.num_slots)
+        checked_index("env", env, self.num_envs)
+        checked_index("slot", slot, self.num_slots)
         for name, bank in self._bank.items():
             bank[slot].copy_(self._state[name][env])
 

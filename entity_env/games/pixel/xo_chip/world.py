@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from entity_env.core.validation import checked_index
 from entity_env.errors import ClosedError, SchemaError
-from entity_env.games.pixel.checks import require_count, require_index, require_tensor
+from entity_env.games.pixel.checks import require_count, require_tensor
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime
 from entity_env.games.pixel.worlds.world import Button
 from entity_env.games.pixel.xo_chip.machine_layout import (
@@ -128,8 +129,8 @@ class XoChipWorld:
             UsageError: no such machine or slot.
         """
         self._require_open("snapshot")
-        require_index("env", env, self.num_envs)
-        require_index("slot", slot, self.num_slots)
+        checked_index("env", env, self.num_envs)
+        checked_index("slot", slot, self.num_slots)
         self._bank[slot].copy_(self._state[env])
 
     def reset(self, mask: Tensor, slots: Tensor) -> None:

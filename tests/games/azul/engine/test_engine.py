@@ -373,7 +373,7 @@ def test_players_that_cannot_be(num_players: int) -> None:
 
 @pytest.mark.parametrize("starting_player", [2, -1, 0.0, True, None])
 def test_a_starting_player_that_cannot_be(starting_player: int) -> None:
-    with pytest.raises(UsageError, match="starting_player must be an integer from 0 to 1, got"):
+    with pytest.raises(UsageError, match="starting_player must be an integer from 0 to 1: got"):
         new_game(2, starting_player=starting_player)
 
 

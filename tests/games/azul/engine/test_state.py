@@ -203,7 +203,7 @@ def test_rotation(state: GameState, turns: int) -> None:
 @pytest.mark.parametrize("player", [2, -1, 5, 1.0, True, None])
 def test_there_is_no_such_seat_to_turn_to(player: int) -> None:
     state = new_game(2)
-    with pytest.raises(UsageError, match="player must be an integer from 0 to 1, got"):
+    with pytest.raises(UsageError, match="player must be an integer from 0 to 1: got"):
         state.rotated(player)
 
 

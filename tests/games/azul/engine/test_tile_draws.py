@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.core.seeding import GAMMA
+from entity_env.core.seeding import GAMMA, splitmix64_int
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.azul import GameState, new_game
 from entity_env.games.azul.engine.tile_draws import (
     SplitMix,
     checked_rng,
     deal_numbers,
-    splitmix64,
     uniform_draw,
 )
 
@@ -66,13 +65,13 @@ def test_a_sequence_can_be_taken_up_where_it_stopped(word: int) -> None:
 @given(words=st.sets(WORDS, min_size=2, max_size=50))
 def test_mixing_loses_nothing(words: set[int]) -> None:
     """The output function is a bijection: other words, other outputs."""
-    assert len({splitmix64(word) for word in words}) == len(words)
-    assert all(0 <= splitmix64(word) < 2**64 for word in words)
+    assert len({splitmix64_int(word) for word in words}) == len(words)
+    assert all(0 <= splitmix64_int(word) < 2**64 for word in words)
 
 
 @given(word=WORDS)
 def test_words_beyond_64_bits_are_cut(word: int) -> None:
-    assert splitmix64(word + 2**64) == splitmix64(word)
+    assert splitmix64_int(word + 2**64) == splitmix64_int(word)
     assert SplitMix(word + 2**64).word == SplitMix(word).word == word
 
 

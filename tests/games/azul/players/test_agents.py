@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from entity_env import MissingExtraError, UsageError
+from entity_env.core import validation
 from entity_env.games.azul import (
     ACTIONS,
     AgentInput,
@@ -24,7 +25,6 @@ from entity_env.games.azul import (
     RushAgent,
     legal_actions,
     play_match,
-    single_game,
 )
 from entity_env.games.azul.engine.actions import ActionEncoder
 from entity_env.games.azul.players import agents as agents_module
@@ -194,7 +194,7 @@ def test_settings_that_cannot_be(arguments: dict[str, Any], message: str) -> Non
 
 
 def test_without_numba_the_reference_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
+    monkeypatch.setattr(validation, "has_numba", lambda: False)
     state = AzulEnv(EnvConfig(include_full_state_in_step=True), seed=2).reset().state
     assert state is not None
     for agent in (GreedyAgent(), RushAgent(), MCTSAgent(rollouts=2)):

@@ -53,7 +53,7 @@ def result(*seats: tuple[str, int], rows: tuple[int, ...] | None = None) -> Game
 @pytest.mark.parametrize("seed", [-1, 1.0, True, None, "1", [1, 2]])
 def test_a_seed_that_cannot_be(seed: Any) -> None:  # noqa: ANN401
     agents = [RandomAgent(), RandomAgent()]
-    with pytest.raises(UsageError, match="play_game: a seed must be an integer, 0 or more: got"):
+    with pytest.raises(UsageError, match="a seed must be an integer, 0 or more: got"):
         play_game(agents, seed=seed)
 
 

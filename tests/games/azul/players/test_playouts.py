@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 from entity_env import MissingExtraError, UsageError
-from entity_env.games.azul import ENDS, play_many, single_game
-from entity_env.games.azul.engine.tile_draws import SplitMix, splitmix64, uniform_draw
+from entity_env.core import validation
+from entity_env.core.seeding import splitmix64_int
+from entity_env.games.azul import ENDS, play_many
+from entity_env.games.azul.engine.tile_draws import SplitMix, uniform_draw
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
 
 
@@ -85,15 +87,15 @@ def test_arguments_that_cannot_be(arguments: tuple[Any, Any], message: str) -> N
 
 
 def test_players_that_cannot_be() -> None:
-    with pytest.raises(UsageError, match="num_players must be an integer from 2 to 4, got 5"):
+    with pytest.raises(UsageError, match="num_players must be an integer from 2 to 4: got 5"):
         play_many(1, 1, num_players=5)
-    with pytest.raises(UsageError, match="backend of play_many must be one of auto, numba, numpy"):
+    with pytest.raises(UsageError, match="play_many: backend must be one of auto, numba, numpy"):
         play_many(1, 1, backend="cython")  # type: ignore[arg-type]
 
 
 def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     with_numba = play_many(3, 4)
-    monkeypatch.setattr(single_game, "find_spec", lambda name: None)
+    monkeypatch.setattr(validation, "has_numba", lambda: False)
     np.testing.assert_array_equal(play_many(3, 4).scores, with_numba.scores)
     with pytest.raises(MissingExtraError, match="play_many"):
         play_many(3, 4, backend="numba")
@@ -104,7 +106,7 @@ def test_the_sequence_is_split_mix() -> None:
     words, word = [], 0
     for _ in range(3):
         word = word + 0x9E3779B97F4A7C15 & 2**64 - 1
-        words.append(splitmix64(word))
+        words.append(splitmix64_int(word))
     assert words == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert SplitMix(0).random(3).tolist() == [(word >> 11) / 2**53 for word in words]
 

@@ -222,7 +222,7 @@ class TestRefuses:
             ),
             (
                 {"settings": {"quirks": "xochip", "frames": 0, "instructions": 1, "seed": 1}},
-                "frames: expected a whole number from 1",
+                "frames must be an integer from 1",
             ),
             (
                 {"settings": {"quirks": "xochip", "frames": 1, "instructions": 1, "seed": 0}},

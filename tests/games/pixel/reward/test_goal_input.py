@@ -231,7 +231,11 @@ MISMADE: list[tuple[Callable[[], object], type[EntityEnvError], str]] = [
     (lambda: make(slots=(0, 2)), UsageError, r"from 0 to 1, got \[2\]"),
     (lambda: make(slots=(True,)), UsageError, r"got \[True\]"),
     (lambda: make(slots=(0,), warm_ups=((),)), UsageError, "got both"),
-    (lambda: make(backend="cuda"), UsageError, "backend must be auto, torch or warp, got 'cuda'"),
+    (
+        lambda: make(backend="cuda"),
+        UsageError,
+        "backend must be one of auto, torch, warp, got 'cuda'",
+    ),
 ]
 
 

@@ -255,7 +255,7 @@ def test_the_state_of_a_cartridge_of_another_size_is_refused(world: PyBoyWorld) 
 @pytest.mark.parametrize("env", [-1, NUM, 0.5, True, None])
 def test_a_machine_that_is_not_there_has_no_state(world: PyBoyWorld, env: Any) -> None:  # noqa: ANN401
     for call in (lambda: world.save_state(env), lambda: world.snapshot(env, 0)):
-        with pytest.raises(UsageError, match=f"env: expected .* from 0 to {NUM - 1}, got {env}"):
+        with pytest.raises(UsageError, match=f"env must be .* from 0 to {NUM - 1}: got {env}"):
             call()
 
 
@@ -291,7 +291,7 @@ def test_other_masks_slots_and_screens_are_refused(world: PyBoyWorld) -> None:
 
 @pytest.mark.parametrize(("env", "slot", "said"), [(3, 0, "env"), (0, 2, "slot"), (-1, 0, "env")])
 def test_other_snapshots_are_refused(world: PyBoyWorld, env: int, slot: int, said: str) -> None:
-    with pytest.raises(UsageError, match=f"{said}: expected a whole number from 0 to"):
+    with pytest.raises(UsageError, match=f"{said} must be an integer from 0 to"):
         world.snapshot(env, slot)
 
 

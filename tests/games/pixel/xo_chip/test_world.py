@@ -263,9 +263,9 @@ BAD_CALLS: dict[str, tuple[Callable[[XoChipWorld], object], str]] = {
     ),
     "no such slot": (
         lambda w: w.snapshot(0, 3),
-        "slot: expected a whole number from 0 to 2, got 3",
+        "slot must be an integer from 0 to 2: got 3",
     ),
-    "no such machine": (lambda w: w.snapshot(-1, 0), "env: expected .* from 0 to 5, got -1"),
+    "no such machine": (lambda w: w.snapshot(-1, 0), "env must be an integer from 0 to 5: got -1"),
     "no number of a machine": (lambda w: w.snapshot(True, 0), "env: expected .* got True"),
 }
 
@@ -286,7 +286,7 @@ def test_bad_calls_change_nothing(world: XoChipWorld, name: str) -> None:
         ({"rom": b""}, SchemaError, "rom: expected 1 to 65024 bytes, got 0"),
         ({"rom": bytes(65025)}, SchemaError, "rom: expected 1 to 65024 bytes, got 65025"),
         ({"rom": bytes(3585), "quirks": CHIP8}, SchemaError, "rom: expected 1 to 3584 bytes"),
-        ({"num_envs": 0}, UsageError, "num_envs: expected a whole number from 1"),
+        ({"num_envs": 0}, UsageError, "num_envs must be an integer from 1"),
         ({"num_envs": 2.0}, UsageError, "num_envs"),
         ({"frames": 0}, UsageError, "frames"),
         ({"instructions": -1}, UsageError, "instructions"),

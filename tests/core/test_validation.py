@@ -1,0 +1,100 @@
+"""Checks of arguments: what passes, and the texts of what does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from numpy.testing import assert_array_equal
+
+from entity_env import MissingExtraError, SchemaError, UsageError
+from entity_env.core import validation
+from entity_env.core.validation import (
+    checked_count,
+    checked_index,
+    checked_mask,
+    checked_seed,
+    require_choice,
+    uses_numba,
+)
+from tests.helpers.strategies import untyped
+
+NO_INTEGERS = [True, 1.0, "1", None, np.float64(1), np.bool_(True), [1]]
+
+
+@pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
+def test_only_integers_pass(value: object) -> None:
+    with pytest.raises(UsageError, match=r"^n must be an integer, 1 or more: got "):
+        checked_count("n", value)
+    with pytest.raises(UsageError, match=r"^n must be an integer from 0 to 4: got "):
+        checked_index("n", value, 5)
+    with pytest.raises(UsageError, match=r"^a seed must be an integer, 0 or more: got "):
+        checked_seed(value)
+
+
+@given(st.integers(-3, 8), st.integers(-1, 2), st.none() | st.integers(3, 6))
+def test_counts_have_limits(value: int, least: int, most: int | None) -> None:
+    if least <= value and (most is None or value <= most):
+        checked = checked_count("n", np.int64(value), least, most)
+        assert (checked, type(checked)) == (value, int)
+    else:
+        allowed = f", {least} or more" if most is None else f" from {least} to {most}"
+        with pytest.raises(UsageError, match=f"^n must be an integer{allowed}: got {value}$"):
+            checked_count("n", value, least, most)
+
+
+@given(st.integers(-3, 8), st.integers(1, 6))
+def test_indices_are_below_a_size(value: int, size: int) -> None:
+    if 0 <= value < size:
+        assert checked_index("n", np.uint8(value), size) == value
+    else:
+        with pytest.raises(UsageError, match=f"^n must be an integer from 0 to {size - 1}: got"):
+            checked_index("n", value, size)
+
+
+def test_seeds_have_any_size_or_so_many_bits() -> None:
+    assert checked_seed(2**100) == 2**100
+    assert type(checked_seed(np.uint64(2**64 - 1), bits=64)) is int
+    for seed in (-1, 2**64):
+        with pytest.raises(UsageError, match=r"a seed must be an integer from 0 to 2\*\*64 - 1"):
+            checked_seed(seed, bits=64)
+
+
+def test_masks_are_bools_one_per_environment() -> None:
+    assert_array_equal(checked_mask([True, False], 2), [True, False])
+    for mask in ([1, 0], [True], [[True, False]], None, np.ones(3, np.bool_)):
+        with pytest.raises(SchemaError, match=r"mask needs the shape \(2,\) and bools: got "):
+            checked_mask(mask, 2)
+    with pytest.raises(SchemaError, match="mask needs one bool per environment"):
+        checked_mask(untyped([[True], [True, False]]), 2)
+
+
+def test_choices() -> None:
+    require_choice("mode", "b", ("a", "b"))
+    with pytest.raises(UsageError, match=r"^mode must be one of a, b, got 'c'$"):
+        require_choice("mode", "c", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_installed", "expected"),
+    [
+        ("auto", True, True),
+        ("auto", False, False),
+        ("numba", True, True),
+        ("numpy", True, False),
+        ("numpy", False, False),
+    ],
+)
+def test_backends(
+    backend: str, is_installed: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "has_numba", lambda: is_installed)
+    assert uses_numba("Env", backend, ("auto", "numba", "numpy")) is expected
+
+
+def test_a_compiled_backend_without_numba_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "has_numba", lambda: False)
+    with pytest.raises(MissingExtraError, match=r"Env\(backend=.numba.\).*entity-env\[fast\]"):
+        uses_numba("Env", "numba", ("auto", "numba"))
+    with pytest.raises(UsageError, match=r"^Env: backend must be one of auto, numba, got 'gpu'$"):
+        uses_numba("Env", "gpu", ("auto", "numba"))
