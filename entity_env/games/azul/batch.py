@@ -1,7 +1,7 @@
 """AzulBatch: many games of Azul as arrays, stepped together.
 
 Entities and features:
-    Azul: the 306 numbers of `FeatureExtractor`, of the player whose turn it is.
+    Azul: the 306 numbers of `FeatureExtractor`, of the current player.
 Actions:
     Move: an id from 0 to 299; `legal_masks` says which are legal.
 Reward:
@@ -73,9 +73,9 @@ class BatchArrays(NamedTuple):
     """Results of a batch, as arrays that are written in place.
 
     Args:
-        observations: `(num_envs, OBS_SIZE)` float32, of the player whose turn it is.
+        observations: `(num_envs, OBS_SIZE)` float32, of the current player.
         legal_masks: `(num_envs, 300)` bool, what is legal for that player.
-        current_players: `(num_envs,)` int64, whose turn it is.
+        current_players: `(num_envs,)` int64.
         rewards: `(num_envs,)` float32, of the player of the last move.
         player_rewards: `(num_envs, 4)` float32, of every player.
         terminals, truncations: `(num_envs,)` uint8.
@@ -189,12 +189,12 @@ class AzulBatch(BatchEnv):
     backend: its first draws are those of `SplitMix(splitmix64_int(s + i))`, and so on from there.
 
     Args:
-        num_envs: how many games.
+        num_envs: number of games.
         num_players, reward_scheme, starting_player, max_rounds: see `EnvConfig`.
-        backend: which engine plays; see `Backend`.
+        backend: see `Backend`.
 
     Raises:
-        UsageError: a value that cannot be.
+        UsageError: an invalid value.
         MissingExtraError: backend "numba" where numba is not installed.
     """
 
@@ -244,7 +244,7 @@ class AzulBatch(BatchEnv):
         return self._arrays.player_rewards
 
     def state(self, env_id: int) -> GameState:
-        """The position of one game, a copy; played on, it draws the tiles that the game would.
+        """A copy of the position of a game, with the same later draws.
 
         Raises:
             ClosedError: after `close`.

@@ -92,7 +92,6 @@ class AzulTables:
             raise MissingExtraError("numba", "fast", "AzulTables")
         kernel: Any = import_module("entity_env.games.azul.kernels.self_play")
         writer: Any = import_module("entity_env.games.azul.kernels.entities")
-        options: Any = import_module("entity_env.games.azul.kernels.legal_moves")
         self._kernel: Any = kernel
         self.num_rows: Final = 2 * self.num_envs
         self.seed = checked_seed(seed, bits=64)
@@ -113,7 +112,7 @@ class AzulTables:
             scores=np.zeros((self.num_envs, 2), np.int64),
             shares=np.zeros(self.num_envs),
         )
-        self._scratch = options.new_scratch()
+        self._scratch = writer.new_scratch()
         self._names: Final = tuple(azul.obs_space().entities)
         # Two sets in turn: the last observation is still read while the next is written.
         self._shown = [self._new_shown(writer.EntityRows) for _ in range(2)]

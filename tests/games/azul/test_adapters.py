@@ -388,5 +388,5 @@ def test_an_agent_that_hangs_up_is_an_error() -> None:
         def decide(self, observation: Observation) -> dict[str, Choice] | None:
             return None
 
-    with pytest.raises(ProtocolError, match="Gone has hung up in the middle of a game"):
+    with pytest.raises(ProtocolError, match="Gone stopped in the middle of a game"):
         play_game([EntityAgent(Gone()), RandomIds()], seed=1)

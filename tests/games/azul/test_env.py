@@ -334,7 +334,7 @@ def test_a_draw_that_answers_nonsense_changes_nothing(which: Backend) -> None:
         try:
             step = env.step(int(np.flatnonzero(step.legal_action_mask)[-1]))
         except SchemaError as error:
-            assert "draw must answer a colour" in str(error)  # noqa: PT017
+            assert "draw must return a colour" in str(error)  # noqa: PT017
             break
     assert before == env.state
     assert not env.done

@@ -37,9 +37,9 @@ from entity_env.games.azul import (
     self_play as module,
     winners,
 )
+from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import PICK, observe
 from entity_env.games.azul.kernels.packed_state import pack_state
-from entity_env.games.azul.legal_moves import options_of
 from entity_env.games.azul.players.agents import AgentInput
 from entity_env.games.azul.players.heuristics import potential
 from entity_env.games.azul.self_play import OTHERS
@@ -403,7 +403,7 @@ def test_it_refuses_in_words() -> None:
     tables.reset()
     with pytest.raises(ProtocolError, match="call send before recv"):
         tables.recv()
-    with pytest.raises(UsageError, match="env_id must be from 0 to 1"):
+    with pytest.raises(UsageError, match="env_id must be an integer from 0 to 1"):
         tables.state(2)
     tables.send(picks)
     with pytest.raises(ProtocolError, match="call recv before"):

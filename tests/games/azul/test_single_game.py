@@ -122,7 +122,7 @@ def test_a_draw_that_fails_changes_nothing(game_type: type[SteppedGame]) -> None
         rest = before.copy()
         take(rest, ACTIONS[action_id])
         if is_table_empty(rest):
-            with pytest.raises(SchemaError, match="draw must answer a colour"):
+            with pytest.raises(SchemaError, match="draw must return a colour"):
                 game.move(action_id, *arrays())
             assert game.state() == before
             assert game.round == 1

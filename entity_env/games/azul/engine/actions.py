@@ -40,7 +40,7 @@ ACTION_SPACE_SIZE: Final = NUM_SOURCES * NUM_COLOURS * NUM_DESTINATIONS
 
 
 class Action(NamedTuple):
-    """Takes all tiles of one colour from one source, and puts them in one place.
+    """Takes all tiles of one colour from one source to one place.
 
     Attributes:
         source: 0 to 8 a factory, 9 the centre.

@@ -1,8 +1,6 @@
-"""The rules, compiled: they play on `words`, and `engine` is the reference that says what is right.
+"""The rules on the packed state, compiled; `engine.engine` is the reference.
 
-Everything changes the words in place. A source is 0 to 9, or 0 to 8 and the centre; see `words` for
-what is packed how. numba makes the machine code anew when this file changes, not when a constant of
-another one does: delete `__pycache__` then.
+All functions change the words in place; see `packed_state`.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _FLOOR_COSTS: Final = np.array(rules.FLOOR_COSTS)
 _COLOUR_CELLS: Final = np.array(rules.COLOUR_CELLS)
 
 ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
-"""What the word `END` says, as positions in `state.ENDS`, from 1."""
+"""Values of the word `END`: indices in `state.ENDS`, from 1."""
 
 
 def _runs() -> NDArray[np.int64]:
@@ -83,14 +81,14 @@ def seat(player: int) -> int:
 
 @compiled(inline=True)
 def num_factories_packed(words: PackedState) -> int:
-    """How many factories are dealt."""
+    """The number of factories."""
     count: int = 2 * words[NUM_PLAYERS] + 1
     return count
 
 
 @compiled(inline=True)
 def bits_of(number: int) -> int:
-    """How many bits of a number, 0 or more, are set."""
+    """The number of set bits of a number, 0 or more."""
     return int(count_bits(np.uint64(number)))
 
 
@@ -104,7 +102,7 @@ def colour_fields(tiles: int) -> int:
 
 @compiled(inline=True)
 def fits_of(words: PackedState) -> int:
-    """`fits` of the player whose turn it is; 0 when the game is over, since nothing is legal."""
+    """`fits` of the current player; 0 when the game is over, since nothing is legal."""
     fits: int = 0 if words[END] else words[seat(words[CURRENT]) + FITS]
     return fits
 
@@ -129,7 +127,7 @@ def write_mask(words: PackedState, mask: NDArray[np.bool_]) -> None:
 
 @compiled(inline=True)
 def take_packed(words: PackedState, source: int, choice: int) -> bool:
-    """A legal move; whether it has emptied the table. The turn does not pass on."""
+    """Makes a legal move, but does not pass the turn; returns whether the table is empty."""
     colour = choice // 6
     destination = choice - 6 * colour
     me = seat(words[CURRENT])
@@ -156,7 +154,7 @@ def take_packed(words: PackedState, source: int, choice: int) -> bool:
 
 @compiled(inline=True)
 def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int:
-    """Tiles to a pattern line; how many it has taken."""
+    """Tiles to a pattern line; returns how many it took."""
     held = words[me + LINES] >> 6 * row & 7
     room = row + 1 - held
     placed: int = min(count, room)
@@ -169,7 +167,7 @@ def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int
 
 @compiled(inline=True)
 def _drop(words: PackedState, me: int, tile: int, count: int) -> int:
-    """Tiles to the floor; how many it has taken."""
+    """Tiles to the floor; returns how many it took."""
     length = words[me + FLOOR_LENGTH]
     dropped: int = min(count, FLOOR_SLOTS - length)
     slots = 0o1111111 & ((1 << 3 * dropped) - 1)
@@ -204,7 +202,7 @@ def tile_walls_packed(words: PackedState) -> None:
 
 @compiled(inline=True)
 def _tile_wall(words: PackedState, me: int) -> int:
-    """One tile of each full line to the wall, from the top, the others to the lid; the points."""
+    """One tile of each full line to the wall, the others to the lid; returns the points."""
     gain = 0
     lines, wall, fits = words[me + LINES], words[me + WALL], words[me + FITS]
     for row in range(5):
@@ -269,10 +267,7 @@ def end_of_game_packed(words: PackedState) -> int:
 
 @compiled(inline=True)
 def end_round(words: PackedState) -> bool:
-    """All that follows a move that has emptied the table, but the deal; whether the game is over.
-
-    If it is not, the next round has begun, with nothing in the factories yet: `deal`.
-    """
+    """Ends a round after the last move, without the next deal; returns whether the game is over."""
     tile_walls_packed(words)
     words[END] = end_of_game_packed(words)
     if words[END]:
@@ -289,7 +284,7 @@ def end_round(words: PackedState) -> bool:
 
 @compiled(inline=True)
 def start_game(words: PackedState, num_players: int, starting_player: int) -> None:
-    """A game with nothing in the factories yet: `deal`."""
+    """A game before its first deal."""
     words[:] = 0
     words[NUM_PLAYERS] = num_players
     words[CURRENT] = words[START] = starting_player
@@ -303,7 +298,7 @@ def start_game(words: PackedState, num_players: int, starting_player: int) -> No
 @compiled(inline=True)
 def deal_packed(words: PackedState, uniforms: NDArray[np.float64]) -> None:
     """Fills the factories, tile k by number k of `uniforms`, 4 a factory, from 0 to 1."""
-    left = _sum_tiles(words[BAG])
+    left = num_tiles(words[BAG])
     k = 0
     for factory in range(num_factories_packed(words)):
         tiles = 0
@@ -311,7 +306,7 @@ def deal_packed(words: PackedState, uniforms: NDArray[np.float64]) -> None:
             if left == 0:
                 words[BAG] = words[LID]
                 words[LID] = 0
-                left = _sum_tiles(words[BAG])
+                left = num_tiles(words[BAG])
                 if left == 0:
                     break
             tile = 1 << 6 * _colour_at(words[BAG], int(uniforms[k] * left))
@@ -334,7 +329,8 @@ def _colour_at(bag: int, place: int) -> int:
 
 
 @compiled(inline=True)
-def _sum_tiles(tiles: int) -> int:
+def num_tiles(tiles: int) -> int:
+    """The number of packed tiles."""
     total = 0
     for colour in range(5):
         total += tiles >> 6 * colour & FIELD

@@ -23,9 +23,8 @@ from entity_env.games.azul.kernels.engine import (
     start_game,
     take_packed,
 )
-from entity_env.games.azul.kernels.entities import EntityRows, write_entities
+from entity_env.games.azul.kernels.entities import EntityRows, Scratch, write_entities
 from entity_env.games.azul.kernels.heuristics import best_move, potential_packed
-from entity_env.games.azul.kernels.legal_moves import Scratch
 from entity_env.games.azul.kernels.packed_state import (
     CURRENT,
     END,

@@ -1,4 +1,4 @@
-"""Who plays by action ids: what an agent is given, and agents that need no training.
+"""Agents that play by action ids: scripted, searching, human, and trained.
 
 Example:
     >>> import numpy as np
@@ -46,17 +46,17 @@ from entity_env.games.azul.single_game import Backend, plays_compiled
 from entity_env.games.azul.viewer import draw_state, read_move
 
 _CHUNK_S: Final = 0.02
-"""Seconds between two looks at the clock, about."""
+"""Approximate seconds between two readings of the clock."""
 
 
 class AgentInput(NamedTuple):
-    """What an agent decides by.
+    """The input of an agent.
 
     Attributes:
-        observation: `(obs_size,)` float32, of the player whose turn it is.
+        observation: `(obs_size,)` float32, of the current player.
         legal_action_mask: `(300,)` bool.
-        current_player: whose turn it is.
-        state: the position, for agents that look ahead; None where nobody provides it.
+        current_player: the player to move.
+        state: the position, for agents with `needs_state`; may be None for others.
     """
 
     observation: NDArray[np.float32]
@@ -66,7 +66,7 @@ class AgentInput(NamedTuple):
 
     @classmethod
     def of(cls, step: EnvStep) -> AgentInput:
-        """What the player whose turn it is decides by."""
+        """The input for the current player of a step."""
         player = step.current_player
         return cls(step.observations[player], step.legal_action_mask, player, step.state)
 
@@ -74,42 +74,42 @@ class AgentInput(NamedTuple):
 class AzulAgent(Protocol):
     """Chooses among the legal actions.
 
-    `needs_state` says whether `AgentInput.state` must be there; whoever runs the agent asks for it.
+    `needs_state` says whether `AgentInput.state` must be given.
     """
 
     @property
     def needs_state(self) -> bool:
-        """Whether the agent looks at the position rather than at observation and mask alone."""
+        """Whether the agent reads the position, not only observation and mask."""
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
         """The id of a legal action.
 
         Args:
-            agent_input: what to decide by; it may be read only.
-            rng: for draws; all that is random comes from here.
+            agent_input: may be read-only.
+            rng: for all random draws.
 
         Raises:
-            EpisodeDone: nothing is legal, since the game is over.
+            EpisodeDone: the game is over.
         """
 
 
 class RandomAgent:
-    """Chooses uniformly among what is legal."""
+    """Chooses uniformly among the legal actions."""
 
     needs_state: Final = False
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
         legal = np.flatnonzero(agent_input.legal_action_mask)
         if not len(legal):
-            raise _nothing_to_choose(self)
+            raise _no_action(self)
         return int(rng.choice(legal))
 
 
-class _ThumbAgent:
-    """Chooses what a rule of thumb likes best.
+class _HeuristicAgent:
+    """Chooses the legal action of the highest heuristic value.
 
     Args:
-        backend: which engine finds it; see `Backend`. Both choose the same.
+        backend: see `Backend`; both choose the same.
     """
 
     needs_state: Final = True
@@ -122,47 +122,46 @@ class _ThumbAgent:
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
         state = required_state(agent_input, self)
         if self._is_compiled:
-            return int(_compiled("heuristics").choose(pack_state(state), self._idea))
+            return int(_compiled("heuristics").best_action_id(pack_state(state), self._idea))
         return ActionEncoder.encode(best_action(state, legal_actions(state), self._worth))
 
 
-class GreedyAgent(_ThumbAgent):
-    """Looks one move ahead: takes most points now, less what the floor costs.
+class GreedyAgent(_HeuristicAgent):
+    """Looks one move ahead: most points now, less the cost of the floor.
 
-    Started lines and shares of the final bonuses count, too; `heuristics` has the formula. It does
-    not look at what others could do. Among equals it takes the lowest id.
+    Started lines and shares of the final bonuses count, too; `heuristics` has the formula. Moves of
+    other players do not count. Of equal actions the lowest id.
     """
 
     _worth = staticmethod(greedy_worth)
     _idea = 0
 
 
-class RushAgent(_ThumbAgent):
-    """Wants a full row as soon as possible: fills the upper lines first, whatever they score."""
+class RushAgent(_HeuristicAgent):
+    """Aims at a full row as soon as possible: fills the upper lines first, whatever they score."""
 
     _worth = staticmethod(rush_worth)
     _idea = 1
 
 
 class MCTSAgent:
-    """Searches the moves that are left of the round; see `tree`.
+    """Monte Carlo tree search over the rest of the round; see `players.mcts`.
 
-    A tree node is a position, a deal a chance node; a rollout is played by `GreedyAgent`'s rule to
-    the end of the round, and of `rounds` further ones: with 1 it is about three times as slow as
-    with 0, and still wins more games in the same time.
+    A rollout is played by `GreedyAgent`'s rule to the end of the round, and of `rounds` further
+    ones: with 1 it is about three times as slow as with 0, and still wins more games in the same
+    time.
 
     Args:
-        seconds: how long to search for a move; None = as many visits as `rollouts` says.
+        seconds: time for a move; None = as many visits as `rollouts` says.
         rollouts: visits at most; None = as many as the time allows. If both are None: one second.
-        rounds: how many rounds a rollout goes on for after the deal.
-        backend: which engine plays; see `Backend`. With the same visits both choose the same.
+        rounds: rounds of a rollout after the deal.
+        backend: see `Backend`; with the same visits both choose the same.
 
     Attributes:
-        num_moves: moves that searches have made so far.
-        num_visits: visits that they have made.
+        num_moves, num_visits: moves and visits of all searches so far.
 
     Raises:
-        UsageError: a value that cannot be.
+        UsageError: an invalid value.
         MissingExtraError: backend "numba" where numba is not installed.
     """
 
@@ -194,7 +193,7 @@ class MCTSAgent:
             if plays_compiled(backend, "MCTSAgent")
             else PlainSearch
         )
-        self._tree = Tree()
+        self._tree = Tree.empty()
         self.num_moves = 0
         self.num_visits = 0
 
@@ -208,7 +207,7 @@ class MCTSAgent:
         return tree.best_action_id()
 
     def _run(self, search: Any) -> int:  # noqa: ANN401 - either search
-        """Searches as long as it may; how many visits that were."""
+        """Searches within the limits; returns the number of visits."""
         limit = self._rollouts
         if self._seconds is None and limit is not None:
             search.run(limit)
@@ -230,24 +229,19 @@ class MCTSAgent:
 
 
 def required_state(agent_input: AgentInput, agent: object) -> GameState:
-    """The position that an agent needs.
-
-    Raises:
-        UsageError: it is not there.
-        EpisodeDone: the game is over.
-    """
+    """The position of an input; raises UsageError without one, EpisodeDone if the game is over."""
     if agent_input.state is None:
         raise UsageError(
             f"{type(agent).__name__} needs AgentInput.state: make the environment with "
             "EnvConfig(include_full_state_in_step=True)"
         )
     if agent_input.state.is_over:
-        raise _nothing_to_choose(agent)
+        raise _no_action(agent)
     return agent_input.state
 
 
-def _nothing_to_choose(agent: object) -> EpisodeDone:
-    return EpisodeDone(f"{type(agent).__name__} has nothing to choose from: the game is over")
+def _no_action(agent: object) -> EpisodeDone:
+    return EpisodeDone(f"{type(agent).__name__} has no legal action: the game is over")
 
 
 @cache
@@ -259,12 +253,12 @@ PROMPT: Final = "source, colour, line: "
 
 
 class HumanAgent:
-    """Asks a person, again until the answer is a legal move.
+    """A person: shows the table, and asks until the answer is a legal move.
 
     Args:
-        ask: shows a prompt and returns a line, as `input` does; what it raises passes through.
-        show: shows text, lines without the last end, as `print` does.
-        colours: whether `show` knows ANSI colours; see `has_colours`.
+        ask: shows a prompt and returns a line, as `input` does; its errors pass through.
+        show: shows text, without the last line end, as `print` does.
+        colours: whether `show` supports ANSI colours; see `has_colours`.
     """
 
     needs_state: Final = True
@@ -288,17 +282,22 @@ class HumanAgent:
 
 
 class EntityAgent:
-    """Lets an agent choose that sees entities: a trained network, as `load_agent` returns it.
+    """An agent of the game `azul`, such as a trained network from `load_agent`, as an `AzulAgent`.
 
-    It is asked as in `azul.run`, and keeps its draws to itself: the `rng` of `select_action` is not
-    used.
+    It uses its own random draws, not the `rng` of `select_action`.
 
     Args:
-        agent: who chooses; no other game may use it meanwhile.
-        game: which game it knows: `azul`, or `azul_by_id`, whose moves are chosen by id.
+        agent: no other game may use it meanwhile.
+        game: `azul`, or `azul_by_id`, whose moves are chosen by id.
 
     Raises:
-        ProtocolError: an agent that is driven from elsewhere.
+        ProtocolError: an agent that another program drives.
+
+    Example:
+        >>> from entity_env import agents
+        >>> from entity_env.games.azul import EntityAgent, GreedyAgent, play_game
+        >>> play_game([EntityAgent(agents.RandomAgent(seed=1)), GreedyAgent()], seed=1).shares
+        (0.0, 1.0)
     """
 
     needs_state: Final = True
@@ -313,11 +312,11 @@ class EntityAgent:
 
         Raises:
             CheckpointError: a network that was trained for another game.
-            ProtocolError: the agent has hung up.
-            UsageError: there is no position in the input.
+            ProtocolError: the agent stopped.
+            UsageError: no position in the input.
         """
         state = required_state(agent_input, self)
         action_id = self._ask(self._agent, observe(state, agent_input.current_player), state)
         if action_id is None:
-            raise ProtocolError(f"{type(self._agent).__name__} has hung up in the middle of a game")
+            raise ProtocolError(f"{type(self._agent).__name__} stopped in the middle of a game")
         return action_id

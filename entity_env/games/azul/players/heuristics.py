@@ -14,6 +14,7 @@ rush: 6 points for the uppermost, one less for each below: the game ends when a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final, TypeAlias
 
 from entity_env.games.azul.engine.actions import Action
@@ -88,26 +89,38 @@ def _next_share(cells: int) -> int:
     return 2 * cells.bit_count() + 1
 
 
+class BoardValues:
+    """Values of lines and moves for one board, each computed once; the board must not change."""
+
+    def __init__(self, player: Player, worth: Worth) -> None:
+        self.player = player
+        self.worth: Callable[[int, int], int] = cache(lambda row, c: worth(player, row, c))
+
+    def move_value(self, colour: int, count: int, takes_marker: bool, row: int) -> int:
+        """The value of a move to a row, in hundredths of a point."""
+        value = 0
+        if row != FLOOR:
+            room = row + 1 - self.player.line_counts[row]
+            placed = min(count, room)
+            count -= placed
+            full = self.worth(row, colour)
+            value = full if placed == room else full * placed // (2 * row + 2)
+        return value - POINT * self.floor_cost(takes_marker + count)
+
+    def floor_cost(self, count: int) -> int:
+        """Points that so many more on the floor cost."""
+        length = len(self.player.floor)
+        return FLOOR_COSTS[min(FLOOR_SLOTS, length + count)] - FLOOR_COSTS[length]
+
+
 def move_values(state: GameState, actions: Sequence[Action], worth: Worth) -> list[int]:
     """Values of legal actions of the current player."""
-    player = state.players[state.current_player]
-    worths: dict[tuple[int, int], int] = {}
+    board = BoardValues(state.players[state.current_player], worth)
     values = []
     for source, colour, row in actions:
         count = (state.centre if source == CENTRE else state.factories[source])[colour]
-        length = len(player.floor) + (source == CENTRE and state.marker == NOBODY)
-        value = 0
-        if row != FLOOR:
-            line = row, colour
-            if line not in worths:
-                worths[line] = worth(player, row, colour)
-            room = row + 1 - player.line_counts[row]
-            placed = min(count, room)
-            count -= placed
-            full = worths[line]
-            value = full if placed == room else full * placed // (2 * row + 2)
-        length = min(FLOOR_SLOTS, length + count)
-        values.append(value - POINT * (FLOOR_COSTS[length] - FLOOR_COSTS[len(player.floor)]))
+        takes_marker = source == CENTRE and state.marker == NOBODY
+        values.append(board.move_value(colour, count, takes_marker, row))
     return values
 
 

@@ -347,7 +347,7 @@ def test_a_draw_is_asked_tile_by_tile_with_the_bag() -> None:
 
 @pytest.mark.parametrize("answer", [5, -1, 1.0, None, True, "0"])
 def test_a_draw_that_answers_nonsense(answer: int) -> None:
-    with pytest.raises(SchemaError, match="draw must answer a colour that is in the bag"):
+    with pytest.raises(SchemaError, match="draw must return a colour that is in the bag"):
         new_game(2, draw=lambda bag: answer)
 
 

@@ -13,9 +13,9 @@ from entity_env import Obs
 from entity_env.agents import PolicyAgent
 from entity_env.core.observation import Observation
 from entity_env.games.azul import ACTIONS, GameState, azul, legal_actions, new_game
+from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import PICK, observe
 from entity_env.games.azul.kernels.packed_state import pack_state
-from entity_env.games.azul.legal_moves import options_of
 from tests.games.azul.recorded_games import NUM_PLAYERS, board, position, states
 
 # The first call compiles, which takes half a minute where the cores are shared.
@@ -47,12 +47,12 @@ def compiled(name: str) -> ModuleType:
 
 def written(*states: GameState) -> Rows:
     """All rows of some positions, one after another; arrays are full of something else before."""
-    module, options = compiled("entities"), compiled("legal_moves")
+    module = compiled("entities")
     most = 250 * len(states)
     shown = module.EntityRows(
         *(np.full((most, len(each.features)), 77, np.float32) for each in ENTITIES.values())
     )
-    at, scratch = np.zeros(3, np.int64), options.new_scratch()
+    at, scratch = np.zeros(3, np.int64), module.new_scratch()
     counts = dict.fromkeys(ENTITIES, 0)
     for state in states:
         words = pack_state(state)
@@ -119,7 +119,7 @@ def test_positions_made_by_hand(number: int) -> None:
 
 def test_the_places_of_features_are_those_of_the_schema() -> None:
     """Compiled code knows them as numbers."""
-    module, features = compiled("legal_moves"), list(ENTITIES["Option"].features)
+    module, features = compiled("entities"), list(ENTITIES["Option"].features)
     for name in ("source", "count", "placed", "completes", "left", "value", "again", "reply"):
         assert getattr(module, f"_{name.upper()}") == features.index(name)
     assert features[module._COLOUR] == "colour.is_BLUE"

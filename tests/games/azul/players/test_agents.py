@@ -107,7 +107,7 @@ def test_when_the_game_is_over_there_is_nothing_to_choose(agent: AzulAgent) -> N
     assert state.is_over
     nothing = np.zeros(300, np.bool_)
     agent_input = AgentInput(np.zeros(306, np.float32), nothing, state.current_player, state)
-    with pytest.raises(EpisodeDone, match=r"Agent has nothing to choose from: the game is over"):
+    with pytest.raises(EpisodeDone, match=r"Agent has no legal action: the game is over"):
         agent.select_action(agent_input, np.random.default_rng(0))
 
 
