@@ -41,7 +41,7 @@ from entity_env.agents import Agent
 
 
 class Move(Enum):
-    """Where a snake goes."""
+    """The direction of a move."""
 
     UP = (0, 1)
     DOWN = (0, -1)
@@ -76,7 +76,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Food:
-    """What makes the snake of its colour grow."""
+    """Food for the snake of its colour."""
 
     x: int
     y: int
@@ -85,7 +85,7 @@ class Food:
 
 @dataclass(slots=True)
 class Clock:
-    """How far the episode is."""
+    """The time in the episode."""
 
     step: int
 
@@ -99,19 +99,18 @@ def play(
     max_snake_length: int = 11,
     max_step: int = 180,
 ) -> None:
-    """Plays one episode after another, until the agent has enough.
+    """Plays episodes until the agent stops.
 
     Args:
-        agent: who steers all snakes.
-        seed: where snakes and food appear in the first episode follows from it; later episodes
-            ask the agent for theirs.
+        agent: moves all snakes.
+        seed: of the first episode; later ones are `agent.seed`.
         board_size: cells along each side.
         num_snakes: snakes on the board.
         max_snake_length: cells that a snake grows to, its head included.
         max_step: steps after which an episode is cut.
 
     Raises:
-        UsageError: settings that leave nothing to do, or a board without room for it.
+        UsageError: as `require_playable`.
     """
     require_playable(
         board_size=board_size,
@@ -135,11 +134,7 @@ def play(
 def require_playable(
     *, board_size: int, num_snakes: int, max_snake_length: int, max_step: int
 ) -> None:
-    """Checks that there is something to do, and room for it.
-
-    Raises:
-        UsageError: there is not.
-    """
+    """Raises UsageError for settings without steps or snakes, or a board that is too small."""
     if min(num_snakes, max_snake_length - 1, max_step) < 1:
         raise UsageError(
             "multi_snake: num_snakes and max_step must be at least 1, max_snake_length 2, "
@@ -178,12 +173,12 @@ class _Board:
         self.food = [self._place(Food(0, 0, color)) for color in range(self.num_snakes)]
 
     def obs(self) -> Obs:
-        """What the agent sees."""
+        """The observation."""
         obs = Obs(self.num_eaten / self.max_eaten).globals(self.clock)
         return obs.actors(self.heads).entities(self.segments).entities(self.food)
 
     def move(self, moves: Sequence[Move]) -> bool:
-        """Moves the snakes, and tells whether the game goes on."""
+        """Moves the snakes; returns whether the game goes on."""
         self.clock.step += 1
         eaten = []
         goes_on = True

@@ -36,11 +36,11 @@ def main(run: str, out: str) -> None:
     events = EventAccumulator(str(Path(run) / "tensorboard"), size_guidance={"scalars": 0})
     events.Reload()
     known = events.Tags()["scalars"]
-    told = {name: events.Scalars(tag) if tag in known else [] for name, tag in COLUMNS.items()}
-    begin = told["entropy"][0].wall_time
+    curves = {name: events.Scalars(tag) if tag in known else [] for name, tag in COLUMNS.items()}
+    begin = curves["entropy"][0].wall_time
     rows = curve(
-        {name: [(point.step, point.value) for point in points] for name, points in told.items()},
-        [(point.step, (point.wall_time - begin) / 60) for point in told["entropy"]],
+        {name: [(point.step, point.value) for point in points] for name, points in curves.items()},
+        [(point.step, (point.wall_time - begin) / 60) for point in curves["entropy"]],
     )
     folder = Path(out)
     with (folder / "curve.csv").open("w", newline="") as file:
@@ -51,12 +51,12 @@ def main(run: str, out: str) -> None:
 
 
 def curve(
-    told: Mapping[str, Sequence[tuple[int, float]]], clock: Sequence[tuple[int, float]]
+    curves: Mapping[str, Sequence[tuple[int, float]]], clock: Sequence[tuple[int, float]]
 ) -> list[Row]:
-    """Means over equal parts of a run; what nobody told in a part is NaN.
+    """Means over equal parts of a run; NaN where a part has no value.
 
     Args:
-        told: by name decisions and values.
+        curves: by name decisions and values.
         clock: decisions and minutes.
     """
     last = clock[-1][0]
@@ -67,7 +67,7 @@ def curve(
         if not minutes:
             continue
         row: Row = {"decisions": round(end), "minutes": minutes[-1]}
-        for name, points in told.items():
+        for name, points in curves.items():
             values = [value for step, value in points if begin < step <= end]
             row[name] = sum(values) / len(values) if values else float("nan")
         rows.append(row)

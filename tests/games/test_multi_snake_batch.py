@@ -1,4 +1,4 @@
-"""Many boards at once play the plain game: its observations, its ends, its words for mistakes."""
+"""MultiSnakeBatch plays the game multi_snake: observations, endings, error messages."""
 
 import dataclasses
 import sys
@@ -31,7 +31,8 @@ from entity_env.core.seeding import EpisodeSeeds, splitmix64
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move, play
 from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch, vec_env
-from entity_env.games.multi_snake_batch.draws import Draws, episode_seeds, index_of, runs
+from entity_env.games.multi_snake_batch.draws import Draws, index_of, seed_pools
+from entity_env.games.multi_snake_batch.state import DRAWN, NEXT, RUN
 from entity_env.vec import VecEnv
 from tests.helpers.batches import assert_same
 from tests.helpers.scripted_agent import ScriptedAgent
@@ -41,7 +42,6 @@ Batch: TypeAlias = VecEnv | MultiSnakeBatch
 MODES: tuple[Autoreset, ...] = ("same_step", "next_step", "disabled")
 small = partial(MultiSnakeBatch, board_size=4, num_snakes=2, max_snake_length=3, max_step=12)
 each_mode = pytest.mark.parametrize("autoreset", MODES)
-each_kernel = pytest.mark.parametrize("compiled", [True, False], ids=["numba", "numpy"])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -57,17 +57,9 @@ def acted(vec: MultiSnakeBatch, *moves: int) -> VecObs:
     return vec.act({"Move": np.array(moves, dtype=np.int64)})
 
 
-def all_three(
-    num_envs: int, seed: int, autoreset: Autoreset, changes: dict[str, Any]
-) -> list[Batch]:
+def both(num_envs: int, seed: int, autoreset: Autoreset, changes: dict[str, Any]) -> list[Batch]:
     plain = VecEnv(multi_snake.with_settings(**changes), num_envs, seed=seed, autoreset=autoreset)
-    return [
-        plain,
-        *(
-            MultiSnakeBatch(num_envs, seed=seed, autoreset=autoreset, compiled=compiled, **changes)
-            for compiled in (True, False)
-        ),
-    ]
+    return [plain, MultiSnakeBatch(num_envs, seed=seed, autoreset=autoreset, **changes)]
 
 
 def _reset(seed: int | None, one: Batch) -> VecObs:
@@ -154,7 +146,7 @@ def test_it_plays_the_plain_game_move_for_move(
     greed: float,
     actions_seed: int,
 ) -> None:
-    run = Lockstep(all_three(num_envs, seed, autoreset, changes))
+    run = Lockstep(both(num_envs, seed, autoreset, changes))
     rng = np.random.default_rng(actions_seed)
     for _ in range(25):
         over = run.obs.done
@@ -175,7 +167,7 @@ def test_everything_that_can_happen_does() -> None:
     rng = np.random.default_rng(1)
     for num_snakes in (1, 2):
         changes = {"board_size": 4, "num_snakes": num_snakes, "max_snake_length": 3, "max_step": 9}
-        run = Lockstep(all_three(8, 1, "same_step", changes))
+        run = Lockstep(both(8, 1, "same_step", changes))
         before = run.obs.features["Food"].values.copy()
         for _ in range(100):
             obs = run.act(chosen(run.obs, rng, greed=0.9))
@@ -191,10 +183,9 @@ def test_everything_that_can_happen_does() -> None:
     assert set(+seen) == {"grew", "ate at full length", "all grown", "cut", "crashed"}
 
 
-@each_kernel
-def test_a_full_size_batch_plays_the_plain_game_too(compiled: bool) -> None:
+def test_a_full_size_batch_plays_the_plain_game_too() -> None:
     plain = VecEnv(multi_snake, 64, seed=5)
-    run = Lockstep([plain, MultiSnakeBatch(64, seed=5, compiled=compiled)])
+    run = Lockstep([plain, MultiSnakeBatch(64, seed=5)])
     rng = np.random.default_rng(0)
     for _ in range(60):
         run.act(chosen(run.obs, rng, greed=0.9))
@@ -202,10 +193,9 @@ def test_a_full_size_batch_plays_the_plain_game_too(compiled: bool) -> None:
     run.close()
 
 
-@each_kernel
-def test_the_plain_game_repeats_an_episode_from_its_seed(compiled: bool) -> None:
+def test_the_plain_game_repeats_an_episode_from_its_seed() -> None:
     rng = np.random.default_rng(3)
-    vec = MultiSnakeBatch(1, seed=3, autoreset="next_step", compiled=compiled)
+    vec = MultiSnakeBatch(1, seed=3, autoreset="next_step")
     obs = vec.reset()
     moves: list[list[Move]] = []
     heads = [obs.features["Head"].values[:, :2].tolist()]
@@ -238,9 +228,13 @@ class TestDraws:
     def test_seeds_are_those_of_every_other_executor(
         self, seed: int, env_ids: list[int], number: int
     ) -> None:
-        begun = runs(seed, np.array(env_ids, dtype=np.int64))
-        seeds = episode_seeds(begun, np.full(len(env_ids), number, dtype=np.uint64))
-        assert seeds.tolist() == [EpisodeSeeds(seed, env_id)[number] for env_id in env_ids]
+        from entity_env.games.multi_snake_batch.kernels import _seed_of
+
+        rows = np.zeros((len(env_ids), DRAWN + 1), dtype=np.uint64)
+        rows[:, : RUN + 1] = seed_pools(seed, np.array(env_ids, dtype=np.int64))
+        rows[:, NEXT] = number
+        seeds = [int(_seed_of(i, rows)) for i in range(len(env_ids))]
+        assert seeds == [EpisodeSeeds(seed, env_id)[number] for env_id in env_ids]
 
     @given(seed=st.integers(0, 2**64 - 1), num_items=st.integers(1, 2**20))
     def test_python_and_numpy_draw_the_same(self, seed: int, num_items: int) -> None:
@@ -317,9 +311,8 @@ class TestCalls:
                 mask = first.done
                 first, second = one.reset_envs(mask), other.reset_envs(mask)
 
-    @each_kernel
-    def test_a_seed_replays(self, compiled: bool) -> None:
-        vec = small(3, seed=9, compiled=compiled)
+    def test_a_seed_replays(self) -> None:
+        vec = small(3, seed=9)
         batches = []
         for _ in range(2):
             obs = vec.reset(seed=4)
@@ -328,7 +321,7 @@ class TestCalls:
                 obs = vec.act({"Move": chosen(obs, rng, greed=0.8)})
             batches.append(_copied(obs))
         assert_equal(*batches)
-        with small(3, seed=4, compiled=compiled) as fresh:
+        with small(3, seed=4) as fresh:
             assert_equal(fresh.reset(), vec.reset(seed=4))
 
     def test_a_reset_drops_what_was_sent(self) -> None:
@@ -369,10 +362,9 @@ class TestCalls:
             first, second = one.act({"Move": moves}), other.act({"Move": moves})
             assert_equal(first, second)
 
-    @each_kernel
     @each_mode
-    def test_closed_it_refuses_everything(self, autoreset: Autoreset, compiled: bool) -> None:
-        vec = MultiSnakeBatch(2, autoreset=autoreset, compiled=compiled)
+    def test_closed_it_refuses_everything(self, autoreset: Autoreset) -> None:
+        vec = MultiSnakeBatch(2, autoreset=autoreset)
         vec.reset()
         vec.close()
         vec.close()
@@ -417,9 +409,8 @@ class TestOrderOfCalls:
         with pytest.raises(ProtocolError, match=f'needs autoreset="disabled".*{autoreset}'):
             vec.reset_envs([True])
 
-    @each_kernel
-    def test_what_is_over_must_be_reset(self, compiled: bool) -> None:
-        vec = small(3, autoreset="disabled", compiled=compiled, max_step=1)
+    def test_what_is_over_must_be_reset(self) -> None:
+        vec = small(3, autoreset="disabled", max_step=1)
         vec.reset()
         vec.act({"Move": np.zeros(6, dtype=np.int64)})
         vec.reset_envs([False, True, False])
@@ -477,10 +468,9 @@ BAD_ACTIONS: list[Any] = [
 
 
 class TestActions:
-    @each_kernel
     @pytest.mark.parametrize("actions", BAD_ACTIONS, ids=str)
-    def test_bad_ones_are_refused_as_anywhere_else(self, actions: Any, compiled: bool) -> None:  # noqa: ANN401
-        vec = MultiSnakeBatch(2, compiled=compiled)
+    def test_bad_ones_are_refused_as_anywhere_else(self, actions: Any) -> None:  # noqa: ANN401
+        vec = MultiSnakeBatch(2)
         before = _copied(vec.reset())
         with VecEnv(multi_snake, 2) as plain:
             first = plain.reset()
@@ -607,16 +597,15 @@ class TestWithoutNumba:
     def no_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(vec_env, "has_numba", lambda: False)
 
-    def test_numpy_does_the_same(self) -> None:
-        run = Lockstep([VecEnv(multi_snake, 3), MultiSnakeBatch(3)])
-        rng = np.random.default_rng(0)
-        for _ in range(10):
-            run.act(chosen(run.obs, rng, greed=0.8))
-        run.close()
-
-    def test_asking_for_it_names_the_extra(self) -> None:
+    @pytest.mark.parametrize("compiled", [None, True])
+    def test_the_error_names_the_extra(self, compiled: bool | None) -> None:
         with pytest.raises(MissingExtraError, match=r"numba.*entity-env\[fast\]"):
-            MultiSnakeBatch(3, compiled=True)
+            MultiSnakeBatch(3, compiled=compiled)
+
+
+def test_there_is_no_version_without_numba() -> None:
+    with pytest.raises(UsageError, match="no version without numba"):
+        MultiSnakeBatch(3, compiled=False)
 
 
 def test_importing_it_does_not_import_numba(run_python: Callable[[str], str]) -> None:

@@ -10,6 +10,10 @@ from entity_env.games.azul.engine.actions import (
     ACTIONS as ACTIONS,
     Action as Action,
     ActionEncoder as ActionEncoder,
+    EpisodeDone as EpisodeDone,
+    IllegalAction as IllegalAction,
+    InvalidActionId as InvalidActionId,
+    StepError as StepError,
 )
 from entity_env.games.azul.engine.engine import (
     apply_action as apply_action,
@@ -32,19 +36,22 @@ from entity_env.games.azul.env import (
     EnvStep as EnvStep,
     RewardScheme as RewardScheme,
 )
-from entity_env.games.azul.errors import (
-    EpisodeDone as EpisodeDone,
-    IllegalAction as IllegalAction,
-    InvalidActionId as InvalidActionId,
-    StepError as StepError,
-)
 from entity_env.games.azul.features import FeatureExtractor as FeatureExtractor
 from entity_env.games.azul.game import (
     AzulGame as AzulGame,
     azul as azul,
     azul_by_id as azul_by_id,
 )
-from entity_env.games.azul.players.human import HumanAgent as HumanAgent
+from entity_env.games.azul.players.agents import (
+    AgentInput as AgentInput,
+    AzulAgent as AzulAgent,
+    EntityAgent as EntityAgent,
+    GreedyAgent as GreedyAgent,
+    HumanAgent as HumanAgent,
+    MCTSAgent as MCTSAgent,
+    RandomAgent as RandomAgent,
+    RushAgent as RushAgent,
+)
 from entity_env.games.azul.players.match import (
     GameResult as GameResult,
     Match as Match,
@@ -52,16 +59,7 @@ from entity_env.games.azul.players.match import (
     play_game as play_game,
     play_match as play_match,
 )
-from entity_env.games.azul.players.neural import EntityAgent as EntityAgent
 from entity_env.games.azul.players.playouts import Playouts as Playouts, play_many as play_many
-from entity_env.games.azul.players.scripted import (
-    AgentInput as AgentInput,
-    AzulAgent as AzulAgent,
-    GreedyAgent as GreedyAgent,
-    MCTSAgent as MCTSAgent,
-    RandomAgent as RandomAgent,
-    RushAgent as RushAgent,
-)
 from entity_env.games.azul.self_play import AzulTables as AzulTables
 from entity_env.games.azul.single_game import Backend as Backend, FastGame as FastGame
 from entity_env.games.azul.transitions import (

@@ -1,11 +1,11 @@
 """AzulBatch: many games of Azul as arrays, stepped together.
 
 Entities and features:
-    Azul: the 306 numbers of `FeatureExtractor`, of the player whose turn it is.
+    Azul: the 306 numbers of `FeatureExtractor`, of the current player.
 Actions:
     Move: an id from 0 to 299; `legal_masks` says which are legal.
 Reward:
-    what the step earned the player who made it; `player_rewards` has what it earned the others.
+    of the player who made the step; `player_rewards` has those of all players.
 Ends when:
     the rules end the game.
 Cut when:
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,21 +40,28 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import checked_index, checked_seed
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
-from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, ActionEncoder
+from entity_env.games.azul.engine.actions import (
+    ACTION_SPACE_SIZE,
+    ACTIONS,
+    IllegalAction,
+    InvalidActionId,
+)
 from entity_env.games.azul.engine.engine import (
-    apply_in_place,
     illegal,
     is_legal,
-    legal_actions,
-    new_game,
 )
 from entity_env.games.azul.engine.rules import MAX_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import SplitMix
-from entity_env.games.azul.env import EnvConfig, RewardScheme
-from entity_env.games.azul.errors import IllegalAction, InvalidActionId
+from entity_env.games.azul.env import EnvConfig, RewardScheme, terminal_rewards
 from entity_env.games.azul.features import FEATURE_NAMES, OBS_SIZE, FeatureExtractor
-from entity_env.games.azul.single_game import Backend, is_compiled
+from entity_env.games.azul.single_game import (
+    NO_OBSERVATIONS,
+    OVER,
+    Backend,
+    PlainGame,
+    plays_compiled,
+)
 from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
@@ -62,115 +69,112 @@ ActionIds = NDArray[np.int64]
 """`(num_envs,)` int64, each from 0 to 299."""
 
 
-class BatchArrays:
-    """What everybody may see of a batch, as arrays that are written in place.
+class BatchArrays(NamedTuple):
+    """Results of a batch, as arrays that are written in place.
 
     Args:
-        num_envs: how many games.
-
-    Attributes:
-        observations: `(num_envs, OBS_SIZE)` float32, of the player whose turn it is.
+        observations: `(num_envs, OBS_SIZE)` float32, of the current player.
         legal_masks: `(num_envs, 300)` bool, what is legal for that player.
-        current_players: `(num_envs,)` int64, whose turn it is.
-        rewards: `(num_envs,)` float32, what the last step earned the player who made it.
-        player_rewards: `(num_envs, 4)` float32, what it earned every player.
+        current_players: `(num_envs,)` int64.
+        rewards: `(num_envs,)` float32, of the player of the last move.
+        player_rewards: `(num_envs, 4)` float32, of every player.
         terminals, truncations: `(num_envs,)` uint8.
-        streams: `(num_envs,)` uint64, where each game is in its sequence of draws.
+        streams: `(num_envs,)` uint64, the states of the random generators.
     """
 
-    def __init__(self, num_envs: int) -> None:
-        self.observations = np.zeros((num_envs, OBS_SIZE), np.float32)
-        self.legal_masks = np.zeros((num_envs, ACTION_SPACE_SIZE), np.bool_)
-        self.current_players = np.zeros(num_envs, np.int64)
-        self.rewards = np.zeros(num_envs, np.float32)
-        self.player_rewards = np.zeros((num_envs, MAX_PLAYERS), np.float32)
-        self.terminals = np.zeros(num_envs, np.uint8)
-        self.truncations = np.zeros(num_envs, np.uint8)
-        self.streams = np.zeros(num_envs, np.uint64)
+    observations: NDArray[np.float32]
+    legal_masks: NDArray[np.bool_]
+    current_players: NDArray[np.int64]
+    rewards: NDArray[np.float32]
+    player_rewards: NDArray[np.float32]
+    terminals: NDArray[np.uint8]
+    truncations: NDArray[np.uint8]
+    streams: NDArray[np.uint64]
+
+    @classmethod
+    def zeros(cls, num_envs: int) -> BatchArrays:
+        return cls(
+            observations=np.zeros((num_envs, OBS_SIZE), np.float32),
+            legal_masks=np.zeros((num_envs, ACTION_SPACE_SIZE), np.bool_),
+            current_players=np.zeros(num_envs, np.int64),
+            rewards=np.zeros(num_envs, np.float32),
+            player_rewards=np.zeros((num_envs, MAX_PLAYERS), np.float32),
+            terminals=np.zeros(num_envs, np.uint8),
+            truncations=np.zeros(num_envs, np.uint8),
+            streams=np.zeros(num_envs, np.uint64),
+        )
 
 
-class Boards(Protocol):
-    """The games of a batch, and the rules by which they are stepped."""
+class BatchGames(Protocol):
+    """The games of a batch, which write their results to `BatchArrays`."""
 
     def begin(self, env_ids: NDArray[np.int64]) -> None:
-        """Deals new games, from the draws that come next, and shows them."""
+        """Begins new games, dealt by the next draws."""
 
     def first_illegal(self, actions: ActionIds) -> int:
         """The first game in which the action is not legal; -1: there is none."""
 
     def step(self, actions: ActionIds) -> None:
-        """Makes a legal move in every game, none of which is over, and shows what it led to."""
+        """Makes a legal move in every game, none of which is over."""
 
     def state(self, env_id: int) -> GameState:
-        """The position of one game, a copy that draws what the game would draw."""
+        """A copy of the position of a game, with the same later draws."""
 
 
-class PlainBoards:
-    """Games on the reference engine.
-
-    Args:
-        config: what is played.
-        arrays: where it is shown.
-    """
+class PlainGames:
+    """Games of a batch on the reference engine; see `BatchGames`."""
 
     def __init__(self, config: EnvConfig, arrays: BatchArrays) -> None:
         self._config: Final = config
         self._arrays: Final = arrays
         self._features: Final = FeatureExtractor()
         self._numbers = [SplitMix(0) for _ in arrays.streams]
-        self._states = [GameState() for _ in arrays.streams]
+        self._games: dict[int, PlainGame] = {}
 
     def begin(self, env_ids: NDArray[np.int64]) -> None:
-        config, arrays = self._config, self._arrays
+        num_players = self._config.num_players
         for env_id in env_ids.tolist():
-            numbers = self._numbers[env_id] = SplitMix(int(arrays.streams[env_id]))
-            start = config.starting_player
+            numbers = self._numbers[env_id] = SplitMix(int(self._arrays.streams[env_id]))
+            start = self._config.starting_player
             if start == "random":
-                start = int(numbers.uniform() * config.num_players)
-            self._states[env_id] = new_game(config.num_players, starting_player=start, rng=numbers)
-            arrays.terminals[env_id] = arrays.truncations[env_id] = 0
+                start = int(numbers.uniform() * num_players)
+            self._games[env_id] = PlainGame(num_players, starting_player=start, rng=numbers)
             self._show(env_id)
 
     def first_illegal(self, actions: ActionIds) -> int:
-        chosen = zip(self._states, actions.tolist(), strict=True)
-        wrong = [not is_legal(state, ACTIONS[action_id]) for state, action_id in chosen]
-        return wrong.index(True) if any(wrong) else -1
+        for env_id, action_id in enumerate(actions.tolist()):
+            if not is_legal(self._games[env_id].position, ACTIONS[action_id]):
+                return env_id
+        return -1
 
     def step(self, actions: ActionIds) -> None:
-        arrays, limit = self._arrays, self._config.max_rounds
+        unused = np.zeros(ACTION_SPACE_SIZE, np.bool_)
         for env_id, action_id in enumerate(actions.tolist()):
-            state = self._states[env_id]
-            mover, before = state.current_player, state.scores
-            apply_in_place(state, ACTIONS[action_id], check=False)
-            rewards = arrays.player_rewards[env_id]
-            rewards[: state.num_players] = self._rewards(state, before)
-            arrays.rewards[env_id] = rewards[mover]
-            arrays.terminals[env_id] = state.is_over
-            arrays.truncations[env_id] = (
-                limit is not None and not state.is_over and state.round > limit
-            )
+            game, rewards = self._games[env_id], self._arrays.player_rewards[env_id]
+            mover = game.position.current_player
+            status = game.move(action_id, NO_OBSERVATIONS, unused, rewards)
+            if self._config.reward_scheme is RewardScheme.TerminalOnly:
+                rewards[:] = terminal_rewards(game.scores if status >= OVER else [])
+            self._arrays.rewards[env_id] = rewards[mover]
             self._show(env_id)
 
     def state(self, env_id: int) -> GameState:
-        state = self._states[env_id].copy()
+        state = self._games[env_id].state()
         state.rng = SplitMix(int(self._arrays.streams[env_id]))
         return state
 
-    def _rewards(self, state: GameState, before: list[int]) -> NDArray[np.float64]:
-        scores = np.array(state.scores, np.float64)
-        if self._config.reward_scheme is RewardScheme.DenseScoreDelta:
-            return scores - before
-        return scores - np.mean(scores) if state.is_over else np.zeros(len(scores))
-
     def _show(self, env_id: int) -> None:
-        state, arrays = self._states[env_id], self._arrays
+        game, arrays, limit = self._games[env_id], self._arrays, self._config.max_rounds
+        state = game.position
         arrays.streams[env_id] = self._numbers[env_id].word
         arrays.current_players[env_id] = state.current_player
         arrays.observations[env_id] = self._features.encode(state, state.current_player)
-        mask = arrays.legal_masks[env_id]
-        mask[:] = False
-        if not arrays.truncations[env_id]:
-            mask[[ActionEncoder.encode(action) for action in legal_actions(state)]] = True
+        arrays.terminals[env_id] = state.is_over
+        is_cut = limit is not None and not state.is_over and state.round > limit
+        arrays.truncations[env_id] = is_cut
+        arrays.legal_masks[env_id] = False
+        if not is_cut:
+            game.show(NO_OBSERVATIONS, arrays.legal_masks[env_id])
 
 
 ENTITY: Final = "Azul"
@@ -179,18 +183,18 @@ _MOST_NAMED: Final = 8
 
 
 class AzulBatch(BatchEnv):
-    """Steps many games; see the module. A game that nobody plays on must be reset.
+    """Steps many games; see the module. A game that has ended must be reset before the next step.
 
     Environment i with seed s plays the same games as environment 0 with seed s + i, whatever the
     backend: its first draws are those of `SplitMix(splitmix64_int(s + i))`, and so on from there.
 
     Args:
-        num_envs: how many games.
+        num_envs: number of games.
         num_players, reward_scheme, starting_player, max_rounds: see `EnvConfig`.
-        backend: which engine plays; see `Backend`.
+        backend: see `Backend`.
 
     Raises:
-        UsageError: a value that cannot be.
+        UsageError: an invalid value.
         MissingExtraError: backend "numba" where numba is not installed.
     """
 
@@ -214,8 +218,8 @@ class AzulBatch(BatchEnv):
             starting_player=starting_player,
             max_rounds=max_rounds,
         )
-        arrays = self._arrays = BatchArrays(self.num_envs)
-        self._boards = _boards(self.config, arrays, backend)
+        arrays = self._arrays = BatchArrays.zeros(self.num_envs)
+        self._games = _make_games(self.config, arrays, backend)
         self._result = StepResult(
             arrays.observations, arrays.rewards, arrays.terminals, arrays.truncations
         )
@@ -224,23 +228,23 @@ class AzulBatch(BatchEnv):
 
     @property
     def legal_masks(self) -> NDArray[np.bool_]:
-        """`(num_envs, 300)` bool: what is legal for the player whose turn it is; nothing where the
-        episode has ended. A view, as the arrays of `StepResult` are; so the two that follow."""
+        """`(num_envs, 300)` bool: what is legal for the current player; nothing where the episode
+        has ended. A view, as the arrays of `StepResult` are; so are the next two."""
         return self._arrays.legal_masks
 
     @property
     def current_players(self) -> NDArray[np.int64]:
-        """`(num_envs,)` int64: whose turn it is; who made the last move where the game is over."""
+        """`(num_envs,)` int64; the player of the last move where the game is over."""
         return self._arrays.current_players
 
     @property
     def player_rewards(self) -> NDArray[np.float32]:
-        """`(num_envs, 4)` float32: what the last step earned every player, in the order of seats; 0
-        where nobody sits. Scores change when a round ends, so the mover's share is not all."""
+        """`(num_envs, 4)` float32: rewards of the last step by seat; 0 in unused
+        seats. Scores change when a round ends, for all players at once."""
         return self._arrays.player_rewards
 
     def state(self, env_id: int) -> GameState:
-        """The position of one game, a copy; played on, it draws the tiles that the game would.
+        """A copy of the position of a game, with the same later draws.
 
         Raises:
             ClosedError: after `close`.
@@ -248,7 +252,7 @@ class AzulBatch(BatchEnv):
             UsageError: no such environment.
         """
         self._require_reset("state")
-        return self._boards.state(checked_index("env_id", env_id, self.num_envs))
+        return self._games.state(checked_index("env_id", env_id, self.num_envs))
 
     def obs_space(self) -> ObsSpace:
         return ObsSpace(entities={ENTITY: Entity(FEATURE_NAMES)})
@@ -267,14 +271,14 @@ class AzulBatch(BatchEnv):
         self._seed(everyone, seed)
         self._arrays.rewards[:] = 0
         self._arrays.player_rewards[:] = 0
-        self._boards.begin(everyone)
+        self._games.begin(everyone)
         self._is_reset, self._num_ended = True, 0
 
     def step(self, actions: BatchActions) -> None:
         self.step_no_reset(actions)
         if self._num_ended:
             ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
-            self._boards.begin(ended)
+            self._games.begin(ended)
             self._num_ended = 0
 
     def step_no_reset(self, actions: BatchActions) -> None:
@@ -282,11 +286,11 @@ class AzulBatch(BatchEnv):
         if self._num_ended:
             raise self._not_reset()
         checked = self._checked(actions)
-        env_id = self._boards.first_illegal(checked)
+        env_id = self._games.first_illegal(checked)
         if env_id >= 0:
-            reason = illegal(self._boards.state(env_id), ACTIONS[checked[env_id]])
+            reason = illegal(self._games.state(env_id), ACTIONS[checked[env_id]])
             raise IllegalAction(f"{reason}, in environment {env_id}; nothing was stepped")
-        self._boards.step(checked)
+        self._games.step(checked)
         self._count_ended()
 
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
@@ -299,7 +303,7 @@ class AzulBatch(BatchEnv):
         env_ids = mask.indices()
         self._seed(env_ids, seed)
         if len(env_ids):
-            self._boards.begin(env_ids)
+            self._games.begin(env_ids)
             self._count_ended()
 
     def view(self) -> StepResult:
@@ -310,7 +314,7 @@ class AzulBatch(BatchEnv):
         self._is_closed = True
 
     def _seed(self, env_ids: NDArray[np.int64], seed: int | None) -> None:
-        """Lets the chosen environments begin anew, unless the seed is None."""
+        """Restarts the draws of the chosen environments, unless the seed is None."""
         if seed is None:
             return
         self._arrays.streams[env_ids] = stream_states(checked_seed(seed, bits=64), env_ids)
@@ -320,7 +324,7 @@ class AzulBatch(BatchEnv):
         self._num_ended = int(np.count_nonzero(flags))
 
     def _checked(self, given: object) -> ActionIds:
-        """The actions as int64, each of them an id."""
+        """The actions as int64, all of them ids."""
         actions = _array(given)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise SchemaError(
@@ -355,16 +359,16 @@ class AzulBatch(BatchEnv):
         )
 
 
-def _boards(config: EnvConfig, arrays: BatchArrays, backend: Backend) -> Boards:
-    if not is_compiled(backend, "AzulBatch"):
-        return PlainBoards(config, arrays)
+def _make_games(config: EnvConfig, arrays: BatchArrays, backend: Backend) -> BatchGames:
+    if not plays_compiled(backend, "AzulBatch"):
+        return PlainGames(config, arrays)
     module: Any = import_module("entity_env.games.azul.kernels.step")
-    boards: Boards = module.CompiledBoards(config, arrays)
-    return boards
+    games: BatchGames = module.CompiledGames(config, arrays)
+    return games
 
 
 def _array(given: object) -> NDArray[Any]:
-    """Anything as an array; what is none has a shape that nobody expects."""
+    """Anything as an array; of another shape if it is not one."""
     try:
         return np.asarray(given)
     except ValueError:  # lists of different lengths

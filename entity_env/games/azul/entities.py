@@ -1,15 +1,22 @@
-"""A position as entities, told from the seat of one player, and every legal move as one of them."""
+"""A position as entities, seen from the seat of one player, legal moves included."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Final
 
 from entity_env.authoring.entity_type import HIDDEN
+from entity_env.games.azul.engine.actions import Action, ActionEncoder
+from entity_env.games.azul.engine.engine import destinations, legal_actions
 from entity_env.games.azul.engine.rules import (
     CENTRE,
+    COLOUR_CELLS,
     COLOURS,
+    COLUMNS,
+    FLOOR,
     FLOOR_COSTS,
     FLOOR_SLOTS,
     NOBODY,
@@ -19,7 +26,13 @@ from entity_env.games.azul.engine.rules import (
     column_of,
 )
 from entity_env.games.azul.engine.state import GameState, Player
-from entity_env.games.azul.players.heuristics import pending_points, pending_wall
+from entity_env.games.azul.players.heuristics import (
+    POINT,
+    BoardValues,
+    greedy_worth,
+    pending_points,
+    pending_wall,
+)
 
 Five = tuple[int, int, int, int, int]
 """A number for each colour: blue, yellow, red, black, white."""
@@ -48,7 +61,7 @@ class Filling(Enum):
 
 @dataclass(slots=True)
 class Table:
-    """What belongs to nobody, who asks for a move, and how he stands."""
+    """The table, and how the observer stands."""
 
     round: int
     num_players: int
@@ -156,9 +169,6 @@ class Option:
 
 _COLOURS: Final = tuple(Colour)
 _FILLINGS: Final = {filling.value: filling for filling in Filling}
-_ONE_HOT: Final = {
-    bits: tuple(bits >> i & 1 for i in range(NUM_COLOURS)) for bits in range(2**NUM_COLOURS)
-}
 
 
 def five(counts: list[int] | tuple[int, ...]) -> Five:
@@ -167,8 +177,11 @@ def five(counts: list[int] | tuple[int, ...]) -> Five:
     return blue, yellow, red, black, white
 
 
+_BITS: Final = {bits: five([bits >> i & 1 for i in range(NUM_COLOURS)]) for bits in range(32)}
+
+
 def table_of(state: GameState, player: int) -> Table:
-    """What belongs to nobody; `seat` is how many play before this player in a round."""
+    """The table; `seat` is the number of players before this one in a round."""
     others = [state.players[i] for _, i in _order(state, player)[1:]]
     return Table(
         round=state.round,
@@ -185,7 +198,7 @@ def table_of(state: GameState, player: int) -> Table:
 
 
 def standing_of(player: Player) -> int:
-    """Points that a player would have if the round ended now, were they not cut at 0."""
+    """Points of a player if the round ended now, without the limit at 0."""
     return player.score + pending_points(player) - FLOOR_COSTS[len(player.floor)]
 
 
@@ -203,7 +216,7 @@ def sources_of(state: GameState) -> list[Source]:
 
 
 def groups_of(state: GameState) -> list[Group]:
-    """What can be taken: by source in order, and by colour."""
+    """The groups that can be taken, by source in order and by colour."""
     groups = []
     sources = [*enumerate(state.factories), (CENTRE, state.centre)]
     for source, tiles in sources:
@@ -217,7 +230,7 @@ def groups_of(state: GameState) -> list[Group]:
 
 
 def seats_of(state: GameState, player: int) -> list[Seat]:
-    """The players, the one who observes first."""
+    """The players, the observer first."""
     return [
         _seat(state.players[i], seat, state.marker == i, state.starting_player_next_round == i)
         for seat, i in _order(state, player)
@@ -253,7 +266,7 @@ def lines_of(state: GameState, player: int) -> list[Line]:
 def walls_of(state: GameState, player: int) -> list[WallRow]:
     """All rows of the walls, from the top, player by player."""
     return [
-        WallRow(seat, row, five(_ONE_HOT[cells]), five([cells >> at & 1 for at in _columns(row)]))
+        WallRow(seat, row, _BITS[cells], five([cells >> at & 1 for at in _columns(row)]))
         for seat, i in _order(state, player)
         for row in range(NUM_LINES)
         for cells in [state.players[i].wall >> 5 * row & 31]
@@ -265,12 +278,12 @@ def _columns(row: int) -> list[int]:
 
 
 def _order(state: GameState, player: int) -> list[tuple[int, int]]:
-    """Seats counted from a player, and who sits there."""
+    """Seats counted from a player, with the index of the player there."""
     return [(seat, (player + seat) % state.num_players) for seat in range(state.num_players)]
 
 
 ENTITIES: Final = (Table, Source, Group, Seat, Line, WallRow)
-"""All of them but the options."""
+"""All entity types but the options."""
 
 MoveId = Enum(  # type: ignore[misc]
     "MoveId",
@@ -281,4 +294,144 @@ MoveId = Enum(  # type: ignore[misc]
         for place_id, place in enumerate([*(f"line_{i}" for i in range(5)), "floor"])
     },
 )
-"""Every move as a member, whose value and place is its id."""
+"""Every move as a member; its value and index is its id."""
+
+
+_NOTHING: Final = -(2**62)
+
+Values = tuple[int, ...]
+"""Values of the best moves by destination, in hundredths; `_NOTHING` where there is none."""
+
+
+def options_of(state: GameState) -> list[Option]:
+    """The legal moves in the order of their ids."""
+    mine = _Board(state.players[state.current_player])
+    theirs = _Board(state.players[(state.current_player + 1) % state.num_players])
+    sources = _sources(state)
+    ahead = cache(lambda source, colour: _look_ahead(state, sources, source, colour, mine, theirs))
+    return [_option(state, sources, action, mine, ahead) for action in legal_actions(state)]
+
+
+class _Board(BoardValues):
+    """A board with its greedy values, each computed once."""
+
+    def __init__(self, player: Player) -> None:
+        super().__init__(player, greedy_worth)
+        self.wall = pending_wall(player)
+        self.pending = pending_points(player)
+        self.fits = destinations(player)
+        self.points: Callable[[int, int], int] = cache(
+            lambda row, colour: pending_points(player, row, colour) - self.pending
+        )
+        self.values: Callable[[int, int, bool], Values] = cache(self._values)
+
+    def best(self, sources: Sequence[Sequence[int]], marker: bool) -> Values:
+        found = [
+            self.values(colour, count, marker and source == CENTRE)
+            for source, tiles in enumerate(sources)
+            for colour, count in enumerate(tiles)
+            if count
+        ]
+        return tuple(map(max, zip(*found, strict=True)))
+
+    def _values(self, colour: int, count: int, takes_marker: bool) -> Values:
+        fits = self.fits[colour]
+        return tuple(
+            self.move_value(colour, count, takes_marker, row) if fits >> row & 1 else _NOTHING
+            for row in range(NUM_LINES + 1)
+        )
+
+
+def _sources(state: GameState) -> list[Sequence[int]]:
+    """Tiles by colour of all ten sources; unused ones are empty."""
+    missing = [(0,) * NUM_COLOURS] * (CENTRE - len(state.factories))
+    return [*state.factories, *missing, state.centre]
+
+
+def _look_ahead(
+    state: GameState,
+    sources: Sequence[Sequence[int]],
+    source: int,
+    colour: int,
+    mine: _Board,
+    theirs: _Board,
+) -> tuple[Values, int] | None:
+    """Values of the player's best moves and of the next player's best after a group is taken; None:
+    nothing is left."""
+    rest = [0 if i == colour else count for i, count in enumerate(sources[source])]
+    after = list(sources)
+    if source == CENTRE:
+        after[CENTRE] = rest
+    else:
+        after[source] = [0] * NUM_COLOURS
+        after[CENTRE] = [a + b for a, b in zip(sources[CENTRE], rest, strict=True)]
+    if not any(map(any, after)):
+        return None
+    marker = state.marker == NOBODY and source != CENTRE
+    return mine.best(after, marker), max(theirs.best(after, marker))
+
+
+def _option(
+    state: GameState,
+    sources: Sequence[Sequence[int]],
+    action: Action,
+    mine: _Board,
+    look_ahead: Callable[[int, int], tuple[Values, int] | None],
+) -> Option:
+    source, colour, row = action
+    count = sources[source][colour]
+    held = 0 if row == FLOOR else mine.player.line_counts[row]
+    room = 0 if row == FLOOR else row + 1 - held
+    placed = min(count, room)
+    marker = source == CENTRE and state.marker == NOBODY
+    completes = row != FLOOR and placed == room
+    others = [tiles[colour] for i, tiles in enumerate(sources) if i != source and tiles[colour]]
+    cells = _cells(mine.wall, row, colour)
+    seen = look_ahead(source, colour)
+    again, reply = (0, 0) if seen is None else (_most(seen[0], row), seen[1])
+    return Option(
+        source=source,
+        colour=_COLOURS[colour],
+        count=count,
+        destination=row,
+        to_floor=row == FLOOR,
+        placed=placed,
+        overflow=count - placed,
+        takes_marker=marker,
+        completes=completes,
+        points=mine.points(row, colour) if completes else 0,
+        cost=mine.floor_cost(marker + count - placed),
+        line=_BITS[1 << row & 31],
+        left=room - placed,
+        is_fresh=row != FLOOR and held == 0,
+        row_tiles=cells[0],
+        column_tiles=cells[1],
+        colour_tiles=cells[2],
+        fills_row=completes and cells[0] == NUM_COLOURS - 1,
+        worth=0.0 if row == FLOOR else mine.worth(row, colour) / POINT,
+        value=mine.move_value(colour, count, marker, row) / POINT,
+        ends_round=seen is None,
+        rest=sum(sources[source]) - count,
+        elsewhere=sum(others),
+        exact=others.count(room - placed),
+        enough=sum(other >= room - placed for other in others) if room > placed else 0,
+        again=again / POINT,
+        reply=reply / POINT,
+        action_id=ActionEncoder.encode(action),
+    )
+
+
+def _cells(wall: int, row: int, colour: int) -> tuple[int, int, int]:
+    """Tiles in the row, the column and the colour of a cell of a wall; none for the floor."""
+    if row == FLOOR:
+        return 0, 0, 0
+    column = column_of(row, colour)
+    row_tiles, column_tiles, colour_tiles = (
+        (wall & cells).bit_count() for cells in (ROWS[row], COLUMNS[column], COLOUR_CELLS[colour])
+    )
+    return row_tiles, column_tiles, colour_tiles
+
+
+def _most(values: Values, row: int) -> int:
+    """The highest value, without the line that the move has changed."""
+    return max(value for i, value in enumerate(values) if i != row or row == FLOOR)

@@ -1,11 +1,11 @@
 """AzulEnv: Azul as an environment that is stepped by action ids.
 
 Observations:
-    306 numbers for each player, told from that player's seat; `features` has the table.
+    306 numbers for each player, seen from that player's seat; `features` has the table.
 Actions:
     an id from 0 to 299, `(source * 5 + colour) * 6 + destination`; the mask says which are legal.
 Reward:
-    `DenseScoreDelta`: what each score has gained, final bonuses included.
+    `DenseScoreDelta`: the change of each score, final bonuses included.
     `TerminalOnly`: 0 until the game is over, and then the final score less the mean of all.
 Ends when:
     the rules end the game: a row is full, or no wall can ever change again.
@@ -33,12 +33,16 @@ from numpy.typing import NDArray
 
 from entity_env.core.validation import checked_seed, is_index, is_integer
 from entity_env.errors import UsageError
-from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, checked_id
+from entity_env.games.azul.engine.actions import (
+    ACTION_SPACE_SIZE,
+    ACTIONS,
+    EpisodeDone,
+    checked_id,
+)
 from entity_env.games.azul.engine.engine import illegal
 from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import Draw
-from entity_env.games.azul.errors import EpisodeDone
 from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
 from entity_env.games.azul.single_game import (
     ILLEGAL,
@@ -50,7 +54,7 @@ from entity_env.games.azul.single_game import (
     PlainGame,
     Rewards,
     SteppedGame,
-    is_compiled,
+    plays_compiled,
 )
 
 T = TypeVar("T")
@@ -59,28 +63,27 @@ _zeros: Final = np.zeros
 
 
 class RewardScheme(Enum):
-    """What is rewarded."""
+    """Reward functions."""
 
     DenseScoreDelta = "DenseScoreDelta"
-    """Each step, what the score of each player has gained: adds up to the final score."""
+    """The change of each player's score: adds up to the final score."""
     TerminalOnly = "TerminalOnly"
-    """At the end of the game the final score less the mean of all, and 0 before; an episode that
-    is cut earns nothing."""
+    """At the end of the game the final score less the mean of all, and 0 before, also if cut."""
 
 
 @dataclass(frozen=True)
 class EnvConfig:
-    """What an environment plays, checked when it is made.
+    """Settings of an environment, checked when created.
 
     Attributes:
         num_players: 2 to 4.
         reward_scheme: a `RewardScheme`, or its name.
         include_full_state_in_step: whether `EnvStep.state` is a copy of the position.
-        starting_player: who begins; "random" draws one for every episode.
-        max_rounds: after how many rounds an episode is cut; None = never.
+        starting_player: the player that begins; "random" draws one for every episode.
+        max_rounds: rounds after which an episode is cut; None = never.
 
     Raises:
-        UsageError: a value that cannot be.
+        UsageError: an invalid value.
     """
 
     num_players: int = 2
@@ -115,18 +118,18 @@ def _misfit(name: str, allowed: str, value: object) -> UsageError:
 
 
 class EnvStep(NamedTuple):
-    """What a step, or a reset, led to. Arrays are the caller's own, and new every time.
+    """The result of a step or a reset, in new arrays.
 
     Attributes:
-        observations: `(4, obs_size)` float32, a row a player, from that player's seat; 0 in rows
-            where nobody sits.
-        rewards: `(4,)` float32, for this step; 0 after a reset, and where nobody sits.
+        observations: `(4, obs_size)` float32, a row a player, from that player's seat; 0 in unused
+            rows.
+        rewards: `(4,)` float32, for this step; 0 after a reset, and in unused seats.
         done: whether the episode is over: the game has ended, or was cut.
-        current_player: whose turn it is; the one who made the last move when the game has ended.
+        current_player: the player to move; the player of the last move when the game has ended.
         legal_action_mask: `(300,)` bool, which ids are legal for `current_player`; none when done.
         last_action: the id that led here; None after a reset.
         state: the position, a copy, if the configuration asks for it.
-        truncated: whether the episode was cut: the position still has a value.
+        truncated: whether the episode was cut.
     """
 
     observations: NDArray[np.float32]
@@ -150,13 +153,13 @@ class AzulEnv:
     The same seed and the same actions give the same episodes, whatever the backend.
 
     Args:
-        config: what to play.
+        config: settings.
         features: encodes observations.
-        seed: of all episodes, 0 or more; drawn if left out. `reset(seed=…)` begins anew.
-        backend: which engine plays; see `Backend`.
+        seed: of all episodes, 0 or more; random if left out.
+        backend: see `Backend`.
 
     Raises:
-        UsageError: a configuration, features, a seed or a backend that cannot be.
+        UsageError: an invalid argument.
         MissingExtraError: backend "numba" where numba is not installed.
     """
 
@@ -171,12 +174,12 @@ class AzulEnv:
         self.config: Final = _of_type(EnvConfig, "config", config)
         self.features: Final = _of_type(FeatureExtractor, "features", features)
         self._rng = np.random.default_rng(None if seed is None else checked_seed(seed))
-        self._new_game: Any = FastGame if is_compiled(backend, "AzulEnv") else PlainGame
+        self._new_game: Any = FastGame if plays_compiled(backend, "AzulEnv") else PlainGame
         self._game: SteppedGame | None = None
         self._is_done = True
-        # Compiled code and the reference know how to encode what comes with the game; only that.
+        # Both engines encode by `FeatureExtractor` itself, but not by a subclass.
         self._is_plain_features = type(self.features) is FeatureExtractor
-        # Whether there is nothing to do but to hand on what a game fills in.
+        # Whether the arrays that a game fills need no further work.
         self._is_plain = self._is_plain_features and not (
             self.config.include_full_state_in_step
             or self.config.reward_scheme is RewardScheme.TerminalOnly
@@ -205,12 +208,12 @@ class AzulEnv:
         """Begins an episode, whether or not the last one is over.
 
         Args:
-            seed: this and the following episodes follow from it; None goes on.
+            seed: of this and the following episodes; None goes on.
             draw: draws the tiles of this episode instead, to replay one; see `Draw`.
 
         Raises:
             UsageError: a seed that is no integer, or negative.
-            SchemaError: `draw` answers a colour that is not in the bag.
+            SchemaError: `draw` returns a colour that is not in the bag.
         """
         if seed is not None:
             self._rng = np.random.default_rng(checked_seed(seed))
@@ -223,16 +226,16 @@ class AzulEnv:
         self._is_done = False
         observations, mask, rewards = self._arrays()
         status = self._game.show(observations, mask)
-        return self._told(EnvStep(observations, rewards, False, status, mask, None, None))
+        return self._finished(EnvStep(observations, rewards, False, status, mask, None, None))
 
     def step(self, action_id: int) -> EnvStep:
-        """Makes a move for the player whose turn it is. Whatever it raises, nothing has changed.
+        """Makes a move for the current player. If it raises, nothing has changed.
 
         Raises:
             EpisodeDone: the episode is over, or none has begun.
             InvalidActionId: no integer from 0 to 299.
             IllegalAction: the move is not legal now.
-            SchemaError: the `draw` of `reset` answers a colour that is not in the bag.
+            SchemaError: the `draw` of `reset` returns a colour that is not in the bag.
         """
         game = self._game
         if self._is_done or game is None:
@@ -249,23 +252,23 @@ class AzulEnv:
         else:
             self._is_done = True
             step = EnvStep(observations, rewards, True, status - OVER, mask, action_id, None)
-        return step if self._is_plain else self._told(step)
+        return step if self._is_plain else self._finished(step)
 
     def _arrays(self) -> tuple[Observations, Mask, Rewards]:
-        """What a game fills."""
+        """Arrays for a game to fill."""
         return (
             _zeros(self._filled_shape, np.float32),
             _zeros(ACTION_SPACE_SIZE, np.bool_),
             _zeros(MAX_PLAYERS, np.float32),
         )
 
-    def _told(self, step: EnvStep) -> EnvStep:
-        """A step with what the configuration asks for."""
+    def _finished(self, step: EnvStep) -> EnvStep:
+        """The step as the configuration asks."""
         config, game = self.config, self._game
         if self._is_plain or game is None:
             return step
         if config.reward_scheme is RewardScheme.TerminalOnly:
-            step = step._replace(rewards=_terminal_rewards(game.scores if step.done else []))
+            step = step._replace(rewards=terminal_rewards(game.scores if step.done else []))
         if config.max_rounds is not None and not step.done and game.round > config.max_rounds:
             self._is_done = True
             mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
@@ -275,15 +278,15 @@ class AzulEnv:
         return step._replace(state=game.state()) if config.include_full_state_in_step else step
 
     def _encode(self, state: GameState) -> NDArray[np.float32]:
-        """Observations by an extractor of the user's."""
+        """Observations by a subclass of `FeatureExtractor`."""
         observations = np.zeros(self._obs_shape, np.float32)
         for player in range(state.num_players):
             observations[player] = self.features.encode(state, player)
         return observations
 
 
-def _terminal_rewards(scores: list[int]) -> Rewards:
-    """What each final score is above the mean; 0 for all without scores."""
+def terminal_rewards(scores: list[int]) -> Rewards:
+    """Final scores less their mean; 0 for all without scores."""
     rewards = np.zeros(MAX_PLAYERS, np.float64)
     if scores:
         rewards[: len(scores)] = np.array(scores, np.float64) - np.mean(scores, dtype=np.float64)

@@ -1,17 +1,17 @@
-"""FeatureExtractor: a position as 306 numbers, told from the seat of one player.
+"""FeatureExtractor: a position as 306 numbers, seen from the seat of one player.
 
 | slice | name | content |
 | --- | --- | --- |
 | 0:45 | factories | tiles of each of 9 factories by colour, / 4 |
 | 45:50 | centre | tiles of the centre by colour, / 20 |
-| 50 | marker_in_centre | 1 = nobody has taken the start marker yet |
+| 50 | marker_in_centre | 1 = the start marker is in the centre |
 | 51:56 | bag | tiles by colour, / 20 |
 | 56:61 | lid | tiles by colour, / 20 |
 | 61:120 | player_0 | the observer, see below |
-| 120:179 | player_1 | who sits next after the observer |
-| 179:238 | player_2 | the next, zeros where nobody sits |
-| 238:297 | player_3 | the next, zeros where nobody sits |
-| 297:301 | turn | 1 for the seat whose turn it is |
+| 120:179 | player_1 | the next after the observer |
+| 179:238 | player_2 | the next, zeros in an unused seat |
+| 238:297 | player_3 | the next, zeros in an unused seat |
+| 297:301 | turn | 1 for the seat to move |
 | 301:305 | began | 1 for the seat that began this round |
 | 305 | round | number of the round, / 20 |
 
@@ -19,15 +19,15 @@ A player:
 
 | slice | content |
 | --- | --- |
-| 0 | 1 = somebody sits there |
+| 0 | 1 = the seat is used |
 | 1:31 | lines from the top: 5 for the colour, 1 where it is, and how full the line is, 0 to 1 |
 | 31:56 | wall by cell, row by row, 1 = there is a tile |
 | 56 | slots of the floor that are taken, / 7 |
 | 57 | 1 = holds the start marker |
 | 58 | score / 100 |
 
-Seats are relative: seat 0 observes, and the others follow in order of play. Nothing here is hidden
-from a player: the bag is what is not on the table, and its order does not exist before a draw.
+Seats are relative: seat 0 observes, and the others follow in order of play. Players may know
+all of it: the bag is what is not on the table, and its order does not exist before a draw.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class FeatureExtractor:
         return OBS_SIZE
 
     def encode(self, state: GameState, player: int) -> NDArray[np.float32]:
-        """`(obs_size,)` float32, the caller's own: what a player sees.
+        """`(obs_size,)` float32, a new array: the observation of a player.
 
         Raises:
             UsageError: no such player.
@@ -159,4 +159,4 @@ def _names() -> tuple[str, ...]:
 
 
 FEATURE_NAMES: Final = _names()
-"""What each of the numbers is called, all different."""
+"""Unique names of the numbers."""

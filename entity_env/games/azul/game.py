@@ -1,7 +1,7 @@
 """Azul: two to four players take tiles in turn, and place them on their walls.
 
 Entities and features:
-    Table: round, num_players, seat, how many play before the observer in this round,
+    Table: round, num_players, seat, the number of players before the observer in this round,
         marker_in_centre, the tiles of bag and lid by colour, tiles, how many are on offer, lead, by
         how many points the observer were ahead of the best other if the round ended now, my_row and
         their_row, the tiles in the fullest row of the observer and of all others, those of full
@@ -10,17 +10,17 @@ Entities and features:
     Group: source, colour, count, is_centre, brings_marker, rest, the tiles that go to the centre or
         stay there: what can be taken.
     Seat: seat, score, floor, floor_cost, next_slot_cost, holds_marker, starts_next, pending, the
-        points of full lines, fullest_row: a player. Seats are counted from the observer, who has 0.
+        points of full lines, fullest_row: a player. Seats are counted from the observer, seat 0.
     Line: seat, row, colour, count, room: a pattern line.
     WallRow: seat, row, cells, 1 where there is a tile, and has, the same by colour.
     Option: a legal move.
         Its tiles: source, colour, count, rest, takes_marker, ends_round: they are the last ones.
         Where they go: destination, to_floor, line, 1 at the place of the line, is_fresh: it is
         empty, placed, overflow, left, the room that is left, completes, cost, of the floor.
-        What it is worth: points, that the tiling now would bring more, row_tiles, column_tiles and
+        Its value: points, that the tiling now would bring more, row_tiles, column_tiles and
         colour_tiles, what the wall has of those of the new tile, full lines included, fills_row;
-        and as `GreedyAgent` thinks, in points: worth, of the line when it is complete, and value,
-        of the move.
+        and by `GreedyAgent`, in points: worth, of the line when it is complete, and value, of the
+        move.
         What is to come: elsewhere, tiles of the colour in other places, exact and enough, in how
         many of these there are as many as there is room left, and at least as many; again and
         reply, the value of the best move that is left then for the player, on another line, and
@@ -29,9 +29,9 @@ Actions:
     SelectOption: the table takes one of the options.
     MoveId: in `azul_by_id`, which shows no options, instead: one of 300 with a mask.
 Reward:
-    what the score of the player has gained: when rounds end, final bonuses included.
+    the change of the player's score: when rounds end, final bonuses included.
 Ends when:
-    somebody has filled a row of the wall, or no wall can ever change again.
+    a row of a wall is full, or no wall can ever change again.
 Cut when:
     max_rounds rounds were played, if that is not 0.
 Example:
@@ -62,17 +62,17 @@ from entity_env.games.azul.entities import (
     Option,
     groups_of,
     lines_of,
+    options_of,
     seats_of,
     sources_of,
     table_of,
     walls_of,
 )
-from entity_env.games.azul.legal_moves import options_of
 
 PICK: Final = SelectEntity(Option)
 
 Ask: TypeAlias = Callable[[Agent, Obs, GameState], int | None]
-"""Asks an agent for a move: shows an observation of a position, and returns an id."""
+"""Asks an agent for a move, by an observation of a position; returns an id."""
 
 
 class AzulGame(Game):
@@ -97,12 +97,12 @@ def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds
 
     Args:
         agents: the players.
-        seed: who begins and what is dealt follow from it.
+        seed: of the starting player and the deals.
         num_players: 2 to 4.
         max_rounds: rounds after which an episode is cut; 0 = never.
 
     Raises:
-        UsageError: settings that cannot be.
+        UsageError: invalid settings.
     """
     _play(agents, seed, num_players, max_rounds, ask_for_option)
 
@@ -110,17 +110,7 @@ def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds
 def play_by_id(
     agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0
 ) -> None:
-    """Azul with moves chosen by id, among 300 with a mask.
-
-    Args:
-        agents: the players.
-        seed: who begins and what is dealt follow from it.
-        num_players: 2 to 4.
-        max_rounds: rounds after which an episode is cut; 0 = never.
-
-    Raises:
-        UsageError: settings that cannot be.
-    """
+    """Azul with moves chosen by id, among 300 with a mask; arguments as for `play`."""
     _play(agents, seed, num_players, max_rounds, ask_for_id)
 
 
@@ -142,14 +132,14 @@ def _play(agents: Sequence[Agent], seed: int, num_players: int, max_rounds: int,
 
 
 def ask_for_option(agent: Agent, obs: Obs, state: GameState) -> int | None:
-    """The id of the option that an agent picks; None = it has hung up."""
+    """The id of the option that an agent picks; None = it stopped."""
     picked = agent.act(obs.entities(options_of(state)), PICK)
     option = None if picked is None else picked[0]
     return None if option is None else option.action_id
 
 
 def ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
-    """The id that an agent chooses; None = it has hung up."""
+    """The id that an agent chooses; None = it stopped."""
     mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
     mask[[ActionEncoder.encode(action) for action in legal_actions(state)]] = True
     chosen: Any = agent.act(obs.mask(MoveId, mask), MoveId)

@@ -1,13 +1,13 @@
-"""AzulTables: many games of two at once, for training: a `VecEnvironment` of the game `azul`.
+"""AzulTables: many games of two for training by self-play: a `VecEnvironment` of the game `azul`.
 
-Whoever learns sits in the first seat of every table; in the second the same learner, or one who
-plays by a rule. Observations and actions are those of `azul`, so whoever learnt here plays there.
+The learner sits in the first seat of every game; in the second the learner, too, or a scripted
+player. Observations and actions are those of `azul`, so a trained agent plays there.
 
-Reward: `lead_scale` for every point by which a player stands better against the other than when he
-was asked last, and `win_reward` for a game won, as much less for one that was lost. How a player
-stands is his `prospects`, which need not be 0 or more as scores must: what the tiling now would
-bring and the floor cost, shares of the final bonuses, and of lines that were begun. At the end it
-is the final score. So over a game the rewards add up to the difference of points.
+Reward: potential-based shaping (Ng 1999). `lead_scale` for every point of lead gained since the
+player's last decision, and `win_reward` for a win, its negative for a loss. The lead is the
+difference of the players' `heuristics.potential`, which may be negative: the points of the tiling
+now, the cost of the floor, shares of the final bonuses and of started lines. At the end it is the
+difference of the scores, so the rewards of a game add up to that.
 
 Example:
     >>> from entity_env.agents import RandomAgent
@@ -43,75 +43,35 @@ from entity_env.core.validation import (
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_obs import Metric, VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import ClosedError, MissingExtraError, ProtocolError, UsageError
-from entity_env.games.azul.engine.rules import (
-    COLOUR_BONUS,
-    COLOUR_CELLS,
-    COLUMN_BONUS,
-    COLUMNS,
-    FLOOR_COSTS,
-    ROW_BONUS,
-    ROWS,
-)
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.game import PICK, azul
 from entity_env.games.azul.kernels.packed_state import NUM_WORDS, unpack_state
-from entity_env.games.azul.players.heuristics import (
-    POINT,
-    SHARE,
-    greedy_worth,
-    pending_points,
-    pending_wall,
-)
 
 OTHERS: Final = ("self", "greedy", "rush", "random")
-"""Who can sit in the second seat."""
+"""Players of the second seat."""
 DEFAULT_OTHERS: Final[Mapping[str, float]] = {
     "self": 0.5,
     "greedy": 0.4,
     "rush": 0.05,
     "random": 0.05,
 }
-_MOST_GROUPS: Final = 25
-_MOST_OPTIONS: Final = 6 * _MOST_GROUPS
-_EACH: Final = (1, 6, _MOST_GROUPS, 2, 10, 10, _MOST_OPTIONS)
-"""Entities of each type that a position of two can have."""
-
-
-def prospects(state: GameState, player: int) -> int:
-    """How a player stands, in hundredths of a point; see the module."""
-    board = state.players[player]
-    if state.is_over:
-        return POINT * board.score
-    wall = pending_wall(board)
-    shares = sum(
-        bonus * (wall & cells).bit_count() ** 2
-        for bonus, groups in (
-            (ROW_BONUS, ROWS),
-            (COLUMN_BONUS, COLUMNS),
-            (COLOUR_BONUS, COLOUR_CELLS),
-        )
-        for cells in groups
-    )
-    points = board.score + pending_points(board) - FLOOR_COSTS[len(board.floor)]
-    begun = sum(
-        greedy_worth(board, row, board.line_colours[row]) * count // (2 * row + 2)
-        for row, count in enumerate(board.line_counts)
-        if 0 < count <= row
-    )
-    return POINT * points + SHARE * shares + begun
+_MAX_GROUPS: Final = 25
+_MAX_OPTIONS: Final = 6 * _MAX_GROUPS
+_MAX_ENTITIES: Final = (1, 6, _MAX_GROUPS, 2, 10, 10, _MAX_OPTIONS)
+"""Entities of each type in a position of two, at most."""
 
 
 class AzulTables:
-    """Steps many games of two; see the module. Episodes that end are followed by new ones at once.
+    """Steps many games of two; see the module. Ended episodes are followed by new ones at once.
 
-    Row `2 i + s` of a batch is seat s of table i; the row of who is not asked shows nothing. Seats
+    Row `2 i + s` of a batch is seat s of game i; the row of a player that waits is empty. Seats
     begin in turn. Arrays of a `VecObs` stay valid until the next call that returns one.
 
     Args:
-        num_envs: how many tables.
-        seed: of the run; what is dealt follows from it.
-        others: how often each of `OTHERS` sits in the second seat, as shares of the tables.
+        num_envs: number of games.
+        seed: of the run, and so of all deals.
+        others: players of the second seat, of `OTHERS`, as shares of the games.
         lead_scale: reward for a point.
         win_reward: reward for a win.
 
@@ -132,37 +92,35 @@ class AzulTables:
         lead_scale: float = 0.1,
         win_reward: float = 1.0,
     ) -> None:
-        checked_count("num_envs", num_envs)
+        self.num_envs: Final = checked_count("num_envs", num_envs)
         if not has_numba():
             raise MissingExtraError("numba", "fast", "AzulTables")
         kernel: Any = import_module("entity_env.games.azul.kernels.self_play")
         writer: Any = import_module("entity_env.games.azul.kernels.entities")
-        options: Any = import_module("entity_env.games.azul.kernels.legal_moves")
         self._kernel: Any = kernel
-        self.num_envs: Final = int(num_envs)
         self.num_rows: Final = 2 * self.num_envs
         self.seed = checked_seed(seed, bits=64)
-        self.others: Final = _shared_out(others, self.num_envs)
+        self.others: Final = _assigned_players(others, self.num_envs)
         self._rewards = float(lead_scale), float(win_reward)
-        self._tables = kernel.Tables(
+        self._games = kernel.SelfPlayGames(
             words=np.zeros((self.num_envs, NUM_WORDS), np.int64),
             streams=np.zeros(self.num_envs, np.uint64),
             others=self.others,
             starts=np.arange(self.num_envs) % 2,
-            told=np.zeros((self.num_envs, 2)),
-            is_told=np.zeros((self.num_envs, 2), np.bool_),
+            leads=np.zeros((self.num_envs, 2)),
+            has_lead=np.zeros((self.num_envs, 2), np.bool_),
         )
-        self._steps = kernel.Steps(
+        self._steps = kernel.SelfPlaySteps(
             reward=np.zeros(self.num_rows, np.float32),
             terminated=np.zeros(self.num_rows, np.bool_),
-            lengths=np.zeros((len(_EACH), self.num_rows), np.int64),
+            lengths=np.zeros((len(_MAX_ENTITIES), self.num_rows), np.int64),
             scores=np.zeros((self.num_envs, 2), np.int64),
             shares=np.zeros(self.num_envs),
         )
-        self._scratch = options.new_scratch()
+        self._scratch = writer.new_scratch()
         self._names: Final = tuple(azul.obs_space().entities)
-        # Two sets in turn: what was shown last is still read while the next is made.
-        self._shown = [self._new_shown(writer.Shown) for _ in range(2)]
+        # Two sets in turn: the last observation is still read while the next is written.
+        self._shown = [self._new_shown(writer.EntityRows) for _ in range(2)]
         self._env_id = np.repeat(np.arange(self.num_envs), 2)
         self._agent_id = np.tile(np.arange(2), self.num_envs)
         self._never = np.zeros(self.num_rows, np.bool_)
@@ -178,38 +136,38 @@ class AzulTables:
         return shown(
             *(
                 np.zeros((self.num_envs * most, len(entities[name].features)), np.float32)
-                for name, most in zip(self._names, _EACH, strict=True)
+                for name, most in zip(self._names, _MAX_ENTITIES, strict=True)
             )
         )
 
     def state(self, env_id: int) -> GameState:
-        """The position at a table, a copy; played on, it draws the tiles that the game would.
+        """A copy of the position of a game, with the same later draws.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`.
-            UsageError: no such table.
+            UsageError: no such game.
         """
         self._require_open("state")
         if self._obs is None:
             raise ProtocolError("AzulTables.state: call reset first")
         env_id = checked_index("env_id", env_id, self.num_envs)
-        stream = SplitMix(int(self._tables.streams[env_id]))
-        return unpack_state(self._tables.words[env_id], stream)
+        stream = SplitMix(int(self._games.streams[env_id]))
+        return unpack_state(self._games.words[env_id], stream)
 
     def obs_space(self) -> ObsSpace:
-        """What can be observed: what the game `azul` shows."""
+        """The observation space of the game `azul`."""
         return azul.obs_space()
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done: what can be done in `azul`."""
+        """The action space of the game `azul`."""
         return azul.action_space()
 
     def reset(self, seed: int | None = None) -> VecObs:
-        """Begins new games at all tables.
+        """Begins new games.
 
         Args:
-            seed: begins a new run; None goes on with that of the tables.
+            seed: begins a new run; None continues the run.
 
         Raises:
             ClosedError: after `close`.
@@ -218,10 +176,10 @@ class AzulTables:
         self._require_open("reset")
         if seed is not None or self._obs is None:
             self.seed = self.seed if seed is None else checked_seed(seed, bits=64)
-            self._tables.streams[:] = stream_states(self.seed, np.arange(self.num_envs))
-            self._tables.starts[:] = np.arange(self.num_envs) % 2
+            self._games.streams[:] = stream_states(self.seed, np.arange(self.num_envs))
+            self._games.starts[:] = np.arange(self.num_envs) % 2
             self._number[:] = 0
-        self._kernel.begin(np.arange(self.num_envs), self._tables)
+        self._kernel.begin_games(np.arange(self.num_envs), self._games)
         self._forget()
         self._earned[:] = 0
         self._length[:] = 0
@@ -229,15 +187,15 @@ class AzulTables:
         return self._show()
 
     def act(self, actions: VecActions) -> VecObs:
-        """Makes a move at every table.
+        """Makes a move in every game.
 
         Args:
-            actions: `SelectOption`, for every table the place of an option among those shown.
+            actions: `SelectOption`, for every game the index of an option of the last observation.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, or between `send` and `recv`.
-            SchemaError: actions that do not fit; nothing has happened then.
+            SchemaError: actions that do not fit; nothing has changed then.
         """
         self.send(actions)
         return self.recv()
@@ -266,7 +224,7 @@ class AzulTables:
         picks, self._picks = self._picks, None
         self._length += self._obs.features["Table"].lengths
         self._forget()
-        self._kernel.step(picks, *self._rewards, self._tables, self._steps)
+        self._kernel.step_games(picks, *self._rewards, self._games, self._steps)
         return self._show()
 
     def close(self) -> None:
@@ -283,7 +241,7 @@ class AzulTables:
         self.close()
 
     def _forget(self) -> None:
-        """Makes `_steps` say that nothing has happened."""
+        """Clears `_steps`."""
         self._steps.reward[:] = 0
         self._steps.terminated[:] = False
         self._steps.lengths[:] = 0
@@ -293,11 +251,11 @@ class AzulTables:
         self._shown.reverse()
         shown, steps = self._shown[0], self._steps
         ends = steps.terminated.copy()
-        num_groups, num_options = self._kernel.show(
-            self._rewards[0], self._tables, steps, shown, self._scratch
+        num_groups, num_options = self._kernel.write_games(
+            self._rewards[0], self._games, steps, shown, self._scratch
         )
         counts = steps.lengths.copy()
-        totals = [self.num_envs * each for each in _EACH]
+        totals = [self.num_envs * each for each in _MAX_ENTITIES]
         totals[2], totals[6] = num_groups, num_options
         features = {
             name: RaggedArray.unchecked(rows[:total], lengths)
@@ -351,11 +309,11 @@ class AzulTables:
 
     def _require_open(self, method: str) -> None:
         if self._is_closed:
-            raise ClosedError(f"AzulTables.{method}: the tables are closed")
+            raise ClosedError(f"AzulTables.{method}: the games are closed")
 
 
 def _picking(counts: NDArray[np.int64]) -> VecSelectEntityActionMask:
-    """Who is asked: the table, which is entity 0, picks among the options, which come last."""
+    """The mask of `SelectOption`: the table, entity 0, picks among the options, which come last."""
     table, options = counts[0], counts[-1]
     first = counts[:-1].sum(axis=0)
     lengths = options[options > 0]
@@ -366,8 +324,8 @@ def _picking(counts: NDArray[np.int64]) -> VecSelectEntityActionMask:
     )
 
 
-def _shared_out(others: Mapping[str, float], num_envs: int) -> NDArray[np.int64]:
-    """`(num_envs,)`, who sits in the second seat of each table."""
+def _assigned_players(others: Mapping[str, float], num_envs: int) -> NDArray[np.int64]:
+    """`(num_envs,)`, the player of the second seat of each game."""
     wrong = [name for name in others if name not in OTHERS]
     if wrong or not others or min(others.values()) < 0 or not sum(others.values()) > 0:
         raise UsageError(

@@ -1,11 +1,10 @@
-"""One game as an environment steps it: what both engines can do, and how the reference does it."""
+"""One game stepped by action ids, on the reference engine or on the compiled one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,21 +39,22 @@ from entity_env.games.azul.kernels.packed_state import (
     PLAYERS,
     ROUND,
     SCORE,
-    Words,
+    PackedState,
     pack_state,
     unpack_state,
 )
 
 Observations: TypeAlias = NDArray[np.float32]
-"""`(4, OBS_SIZE)`, 0 everywhere before it is filled; `(0, OBS_SIZE)`: there is nothing to fill."""
+"""`(4, OBS_SIZE)`, 0 everywhere before it is filled; `(0, OBS_SIZE)`: nothing is filled."""
 Mask: TypeAlias = NDArray[np.bool_]
 """`(300,)`, False everywhere before it is filled."""
 Rewards: TypeAlias = NDArray[np.float32]
-"""`(4,)`, 0 everywhere before it is filled with what the scores have gained."""
+"""`(4,)`, 0 everywhere before it is filled with the changes of the scores."""
 
+NO_OBSERVATIONS: Final = np.zeros((0, OBS_SIZE), np.float32)
 ILLEGAL: Final = -1
 TO_DEAL: Final = -2
-"""What compiled code answers when the next round has begun but for its deal."""
+"""Result of compiled code when a round has begun and must be dealt."""
 OVER: Final = 4
 
 
@@ -70,29 +70,25 @@ class SteppedGame(Protocol):
         """Points of every player so far."""
 
     def state(self) -> GameState:
-        """The position, a copy."""
+        """A copy of the position."""
 
     def show(self, observations: Observations, mask: Mask) -> int:
-        """Fills in what is to be seen; returns the player whose turn it is, `OVER` added at the
-        end, when it is the one who made the last move."""
+        """Fills the arrays; returns the current player, plus `OVER` at the end, when it is the
+        player of the last move."""
 
     def move(self, action_id: int, observations: Observations, mask: Mask, rewards: Rewards) -> int:
-        """Makes a move, an id from 0 to 299, and fills in what it led to.
+        """Makes a move, an id from 0 to 299, and fills the arrays.
 
         Returns:
-            What `show` returns; or `ILLEGAL`, and then, or if it raises, nothing has changed.
+            The result of `show`; or `ILLEGAL`, and then, or if it raises, nothing has changed.
 
         Raises:
-            SchemaError: the draw of whoever replays the game answers nonsense.
+            SchemaError: `draw` returns a colour that is not in the bag.
         """
 
 
 class PlainGame:
-    """A game on the reference engine.
-
-    Args:
-        num_players, starting_player, rng, draw: see `new_game`.
-    """
+    """A game on the reference engine; arguments as for `new_game`."""
 
     def __init__(
         self,
@@ -102,87 +98,68 @@ class PlainGame:
         rng: RandomSource | None = None,
         draw: Draw | None = None,
     ) -> None:
-        self._state = new_game(num_players, starting_player=starting_player, rng=rng, draw=draw)
+        self.position = new_game(num_players, starting_player=starting_player, rng=rng, draw=draw)
         self._features = FeatureExtractor()
 
     @property
     def round(self) -> int:
-        return self._state.round
+        return self.position.round
 
     @property
     def scores(self) -> list[int]:
-        return self._state.scores
+        return self.position.scores
 
     def state(self) -> GameState:
-        return self._state.copy()
+        return self.position.copy()
 
     def show(self, observations: Observations, mask: Mask) -> int:
-        for player in range(min(self._state.num_players, len(observations))):
-            observations[player] = self._features.encode(self._state, player)
-        mask[[ActionEncoder.encode(action) for action in legal_actions(self._state)]] = True
-        return self._state.current_player + OVER * self._state.is_over
+        state = self.position
+        for player in range(min(state.num_players, len(observations))):
+            observations[player] = self._features.encode(state, player)
+        mask[[ActionEncoder.encode(action) for action in legal_actions(state)]] = True
+        return state.current_player + OVER * state.is_over
 
     def move(self, action_id: int, observations: Observations, mask: Mask, rewards: Rewards) -> int:
         action = ACTIONS[action_id]
-        if not is_legal(self._state, action):
+        if not is_legal(self.position, action):
             return ILLEGAL
-        before = self._state.scores
-        if self._state.draw is None:
-            apply_in_place(self._state, action, check=False)
+        before = self.position.scores
+        if self.position.draw is None:
+            apply_in_place(self.position, action, check=False)
         else:
-            self._state = apply_action(self._state, action)
-        for player, score in enumerate(self._state.scores):
+            self.position = apply_action(self.position, action)
+        for player, score in enumerate(self.position.scores):
             rewards[player] = score - before[player]
         return self.show(observations, mask)
 
 
-Backend: TypeAlias = Literal["auto", "numba", "python"]
-"""`numba`: compiled, which takes seconds for the first process of an installation. `python`: the
+Backend: TypeAlias = Literal["auto", "numba", "numpy"]
+"""`numba`: compiled, which takes seconds for the first process of an installation. `numpy`: the
 plain reference, which plays the same games. `auto`: compiled where numba is installed."""
 
 
-def is_compiled(backend: Backend, purpose: str) -> bool:
-    """Whether a backend is the compiled one.
-
-    Args:
-        backend: whose.
-        purpose: what asks, for messages.
-
-    Raises:
-        UsageError: no such backend.
-        MissingExtraError: "numba" where numba is not installed.
-    """
-    return uses_numba(purpose, backend, get_args(Backend))
-
-
-_NO_OBSERVATIONS: Final = np.zeros((0, OBS_SIZE), np.float32)
-
-
-class _Kernels(Protocol):
-    """The functions of `steps_compiled`, which is imported when the first game begins."""
-
-    advance: Callable[[Words, int, Observations, Mask, Rewards], int]
-    deal_and_show: Callable[[Words, NDArray[np.float64], Observations, Mask], int]
-    show: Callable[[Words, Observations, Mask], int]
-    start: Callable[[Words, int, int, NDArray[np.float64]], None]
+def plays_compiled(backend: Backend, owner: str) -> bool:
+    """Whether a backend is the compiled one; errors as for `uses_numba`."""
+    choices: tuple[str, ...] = get_args(Backend)
+    given: str = backend  # "python" is the old name of "numpy"
+    return uses_numba(owner, "numpy" if given == "python" else given, choices)
 
 
 @cache
-def _load() -> _Kernels:
-    """The machine code, loaded once a process."""
-    is_compiled("numba", "FastGame")
-    kernels: _Kernels = import_module("entity_env.games.azul.kernels.step").Kernels()
-    return kernels
+def _load() -> Any:  # noqa: ANN401 - machine code, loaded once a process
+    uses_numba("FastGame", "numba", ("numba",))
+    return import_module("entity_env.games.azul.kernels.step").StepKernels()
 
 
 class FastGame:
     """A game on the compiled engine; equal random numbers deal the same game as by `new_game`.
 
     Args:
-        num_players, starting_player, rng, draw: see `new_game`.
+        num_players, starting_player, rng, draw: as for `new_game`.
 
     Attributes:
-        words: the position, `(NUM_WORDS,)` int64; changes with every move. See module `words`.
+        words: the position, `(NUM_WORDS,)` int64, changed by every move; see
+            `kernels.packed_state`.
         rng: draws the tiles of later rounds.
         draw: draws them instead, if not None.
 
@@ -193,7 +170,7 @@ class FastGame:
 
     __slots__ = ("_kernels", "_tiles", "draw", "rng", "words")
 
-    words: Words
+    words: PackedState
     rng: RandomSource
     draw: Draw | None
 
@@ -229,7 +206,7 @@ class FastGame:
         return game
 
     def copy(self) -> FastGame:
-        """A game of its own, which draws from the same source."""
+        """A copy of the game that draws from the same source."""
         game = FastGame.__new__(FastGame)
         for name in self.__slots__:
             setattr(game, name, getattr(self, name))
@@ -237,7 +214,7 @@ class FastGame:
         return game
 
     def __reduce__(self) -> tuple[object, tuple[GameState]]:
-        """Machine code stays in its process: another one loads its own."""
+        # Machine code is not pickled: each process loads its own.
         return FastGame.from_state, (self.state(),)
 
     @property
@@ -247,7 +224,7 @@ class FastGame:
 
     @property
     def current_player(self) -> int:
-        """Whose turn it is; at the end, who made the last move."""
+        """The player whose turn it is; at the end, the player of the last move."""
         return int(self.words[CURRENT])
 
     @property
@@ -276,9 +253,9 @@ class FastGame:
         return unpack_state(self.words, self.rng, self.draw)
 
     def legal_mask(self) -> NDArray[np.bool_]:
-        """`(300,)` bool, the caller's own: which action ids are legal; none when it is over."""
+        """`(300,)` bool, a new array: which action ids are legal; none when the game is over."""
         mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
-        self._kernels.show(self.words, _NO_OBSERVATIONS, mask)
+        self._kernels.show(self.words, NO_OBSERVATIONS, mask)
         return mask
 
     def play(self, action_id: int) -> None:
@@ -289,34 +266,27 @@ class FastGame:
                 changes.
         """
         mask, rewards = np.zeros(ACTION_SPACE_SIZE, np.bool_), np.zeros(4, np.float32)
-        if self.move(checked_id(action_id), _NO_OBSERVATIONS, mask, rewards) == ILLEGAL:
+        if self.move(checked_id(action_id), NO_OBSERVATIONS, mask, rewards) == ILLEGAL:
             raise illegal(self.state(), ACTIONS[action_id])
 
     def show(self, observations: Observations, mask: Mask) -> int:
-        """Fills in what is to be seen; see `SteppedGame`."""
-        return self._kernels.show(self.words, observations, mask)
-
-    def move(self, action_id: int, observations: Observations, mask: Mask, rewards: Rewards) -> int:
-        """Makes a move, and fills in what it led to; see `SteppedGame`."""
-        if self.draw is not None:
-            return self._move_by_draw(action_id, observations, mask, rewards)
-        kernels = self._kernels
-        status = kernels.advance(self.words, action_id, observations, mask, rewards)
-        if status == TO_DEAL:
-            uniforms = deal_numbers(self.rng, self._tiles)
-            status = kernels.deal_and_show(self.words, uniforms, observations, mask)
+        """See `SteppedGame`."""
+        status: int = self._kernels.show(self.words, observations, mask)
         return status
 
-    def _move_by_draw(
-        self, action_id: int, observations: Observations, mask: Mask, rewards: Rewards
-    ) -> int:
-        """A move in a game whose tiles somebody else draws, who may answer nonsense."""
-        words = self.words.copy()
-        status = self._kernels.advance(words, action_id, observations, mask, rewards)
+    def move(self, action_id: int, observations: Observations, mask: Mask, rewards: Rewards) -> int:
+        """See `SteppedGame`."""
+        kernels = self._kernels
+        # `draw` may raise after the move: then the game must be as before.
+        words = self.words if self.draw is None else self.words.copy()
+        status: int = kernels.move(words, action_id, observations, mask, rewards)
         if status == TO_DEAL:
+            if self.draw is None:
+                uniforms = deal_numbers(self.rng, self._tiles)
+                return int(kernels.deal_and_show(words, uniforms, observations, mask))
             state = unpack_state(words, self.rng, self.draw)
             deal(state)
             words = pack_state(state)
-            status = self._kernels.show(words, observations, mask)
+            status = kernels.show(words, observations, mask)
         self.words = words
         return status

@@ -1,4 +1,4 @@
-"""Transitions: from one decision of a player to the next, with all that was earned in between."""
+"""Transitions: from one decision of a player to the next, with the rewards in between."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from entity_env.games.azul.env import EnvStep
 
 
 class Transition(NamedTuple):
-    """One decision of one player, and what it led that player to.
+    """One decision of one player, up to that player's next one.
 
     Attributes:
-        player: who decided.
-        observation_before: `(obs_size,)` float32, what that player saw.
-        mask_before: `(300,)` bool, what was legal.
-        action_id: what was done.
-        reward: all that the player earned from there until the next decision, or the end.
-        observation_after: `(obs_size,)` float32, what the player sees at the next decision, or at
-            the end.
-        mask_after: `(300,)` bool, what is legal then; nothing at the end.
-        done: whether there is no next decision, since the episode is over.
-        truncated: whether it was cut: the position at the end still has a value.
+        player: index of the player.
+        observation_before: `(obs_size,)` float32.
+        mask_before: `(300,)` bool, the legal actions.
+        action_id: the chosen action.
+        reward: sum of the player's rewards until the next decision, or the end.
+        observation_after: `(obs_size,)` float32, at the next decision, or at the end.
+        mask_after: `(300,)` bool, the legal actions then; none at the end.
+        done: whether the episode has ended.
+        truncated: whether it was cut.
     """
 
     player: int
@@ -42,9 +41,9 @@ class Transition(NamedTuple):
 class TransitionLog:
     """Turns the steps of an episode into transitions.
 
-    Scores change when a round ends, whoever made the last move: what a player earns through the
-    moves of others is added up until that player decides again. Rewards that come before a player's
-    first decision in the log belong to no transition.
+    Scores change when a round ends, for all players: rewards from the moves of others are added up
+    until the player decides again. Rewards before a player's first decision belong to no
+    transition.
 
     Example:
         >>> import numpy as np
@@ -59,7 +58,7 @@ class TransitionLog:
         True
 
     Args:
-        step: what `AzulEnv.reset` returned; a log is for one episode.
+        step: of `AzulEnv.reset`; a log is for one episode.
 
     Attributes:
         step: the last one.
@@ -74,8 +73,8 @@ class TransitionLog:
         """Takes the next step.
 
         Returns:
-            What it completes: the last transition of the player whose turn it is now, if any, and
-            at the end those of all players, in the order of their seats. Arrays are the steps' own.
+            The completed transitions: the last one of the player to move now, if any, and at the
+            end those of all players by seat. Their arrays are those of the steps.
 
         Raises:
             ProtocolError: the episode was over, or a step after a reset: begin another log.

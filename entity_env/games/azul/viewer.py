@@ -1,4 +1,4 @@
-"""The table as a player of the board game knows it, in text, and moves as people write them.
+"""The table as text, and moves as people write them.
 
 Colours are letters: B blue, Y yellow, R red, K black, W white; a small letter is the place of a
 tile on a wall. Factories and lines are counted from 1, so that line 3 holds three tiles.
@@ -80,7 +80,7 @@ def draw_state(
     Args:
         state: what to draw.
         colours: paint the tiles by ANSI sequences; see `has_colours`.
-        viewpoint: whose board comes first; that of player 1 when left out.
+        viewpoint: the player whose board comes first; player 1 when left out.
         names: of the players; "Player 1" and so on when left out.
         width: columns that there are: boards lie side by side as they fit, at least two.
 
@@ -110,8 +110,7 @@ def draw_state(
 
 
 def has_colours(stream: IO[str]) -> bool:
-    """Whether what is written to a stream may have colours: a terminal that knows them, and nobody
-    has set NO_COLOR (no-color.org)."""
+    """Whether a stream is a terminal with colours, and NO_COLOR (no-color.org) is not set."""
     if "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb":
         return False
     return stream.isatty()
@@ -130,28 +129,28 @@ def describe_move(action_id: int) -> str:
 
 
 def legal_moves(state: GameState) -> list[str]:
-    """What may be taken, and which lines take it; a line a source. The floor takes everything."""
+    """The legal moves as text: a line a source, with the lines that each colour may go to."""
     lines: dict[int, dict[int, list[str]]] = {}
     for source, colour, place in legal_actions(state):
         places = lines.setdefault(source, {}).setdefault(colour, [])
         if place != FLOOR:
             places.append(str(place + 1))
-    told = [
+    rows = [
         f"{'centre' if source == CENTRE else source + 1:>6}  "
         + "   ".join(" ".join([LETTERS[colour], *places]) for colour, places in groups.items())
         for source, groups in lines.items()
     ]
-    return [*told, " floor  takes all of these"] if told else []
+    return [*rows, " floor  takes all of these"] if rows else []
 
 
 def read_move(text: str, state: GameState) -> int:
-    """The id of a legal move that somebody wrote: "2 red 3", "c k floor", "f1 blue line 2".
+    """The id of a legal move as text: "2 red 3", "c k floor", "f1 blue line 2".
 
     Source, colour and place: a factory's number or `centre`; a name or a letter of `LETTERS`; a
     line's number or `floor`. The first letters are enough.
 
     Raises:
-        UsageError: it says nothing, or a move that is not legal; says why.
+        UsageError: not a move, or not a legal one.
     """
     found = _MOVE.fullmatch(text.strip().lower())
     if found is None:
@@ -220,8 +219,8 @@ class _Paint:
 
     def counts(self, counts: Sequence[int]) -> str:
         """How many of each colour there are."""
-        told = [f"{self.tile(i)} {count}" for i, count in enumerate(counts) if count]
-        return "  ".join(told) or "empty"
+        texts = [f"{self.tile(i)} {count}" for i, count in enumerate(counts) if count]
+        return "  ".join(texts) or "empty"
 
 
 def _title(state: GameState, names: Sequence[str]) -> str:
@@ -265,14 +264,14 @@ def _board(state: GameState, player: int, name: str, paint: _Paint) -> list[str]
     board = state.players[player]
     is_next = state.end is None and state.current_player == player
     marker = ", starts next" if state.marker == player and state.end is None else ""
-    told = f": {board.score} points{marker}"
-    title = f"{_cut(name, _BOARD_WIDTH - 2 - len(told))}{told}"
+    points = f": {board.score} points{marker}"
+    title = f"{_cut(name, _BOARD_WIDTH - 2 - len(points))}{points}"
     floor = [paint.tile(tile) for tile in board.floor]
     floor += paint.free(FLOOR_SLOTS - len(board.floor))
     costs = [str(b - a) for a, b in pairwise(FLOOR_COSTS)]
-    is_told = paint.styled(title, _BOLD) if is_next else title
+    styled = paint.styled(title, _BOLD) if is_next else title
     rows = [
-        ("> " if is_next else "  ") + is_told,
+        ("> " if is_next else "  ") + styled,
         *(_row(board, row, paint) for row in range(NUM_LINES)),
         f"  Floor {' '.join(floor)}",
         paint.styled(f"        {' '.join(costs)}", _DIM),

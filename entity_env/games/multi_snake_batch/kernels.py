@@ -1,9 +1,9 @@
-"""The rules of multi_snake for many boards, compiled; `plain` is the reference.
+"""The rules of multi_snake for many boards, compiled; the game `multi_snake` is the reference.
 
-One board after another, since a board's rows stay in the cache until it is shown. What is called
-for every board is inlined by force, and nothing is allocated, so that numba need not count who
-refers to an array (`_nrt`): together that is six times as fast. Compiled code is kept next to this
-file, so that later runs load it.
+One board after another, since a board's rows stay in the cache until they are written out.
+Functions called for every board are inlined by force, and nothing is allocated, so that numba need
+not count references to arrays (`_nrt`): together that is six times as fast. Compiled code is cached
+next to this file.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from entity_env.games.multi_snake_batch.state import (
     STEP,
     TERMINATED,
     TRUNCATED,
-    Boards,
-    Filled,
-    Rules,
-    Shown,
+    BoardArrays,
+    BoardLayout,
+    FilledCounts,
+    ObsArrays,
 )
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -72,38 +72,34 @@ _absorbed = _inlined(draws.absorbed)
 _generated = _inlined(draws.generated)
 
 
-def advance(
-    rules: Rules,
-    boards: Boards,
-    shown: Shown,
-    final: Shown,
+def step_boards(
+    layout: BoardLayout,
+    boards: BoardArrays,
+    shown: ObsArrays,
+    final: ObsArrays,
     ended: NDArray[np.int64],
     moves: NDArray[np.int64],
     todo: NDArray[np.uint8],
-    goes_on: bool,
-) -> Filled:
-    """See `Kernel`."""
-    eaten = np.empty(rules.num_snakes, dtype=np.int64)
-    filled = _advance(
-        rules,
-        boards.cells,
-        boards.snakes,
-        boards.seeds,
-        shown.entities,
-        shown.counts,
-        shown.numbers,
-        shown.flags,
-        shown.actors,
-        final.entities,
-        final.counts,
-        final.numbers,
-        ended,
-        moves,
-        todo,
-        goes_on,
-        eaten,
+    same_step: bool,
+) -> FilledCounts:
+    """Carries out a command on every board, and writes the observations of all of them.
+
+    Args:
+        layout: of all boards.
+        boards: changed in place.
+        shown: written.
+        final: written with `same_step`, a row for every row of `ended`: entities, segment counts
+            and steps alone.
+        ended: `(num_envs, 6)`, written: a row for every episode that ends in this step.
+        moves: from 0 to 3, one for every head of each board with the command MOVE, in their order.
+        todo: `(num_envs,)`, SHOW, BEGIN or MOVE.
+        same_step: boards whose episode ends in this step begin the next one at once.
+    """
+    eaten = np.empty(layout.num_snakes, dtype=np.int64)
+    filled = _step_boards(
+        *(layout, *boards, *shown, *final[:3], ended, moves, todo, same_step, eaten)
     )
-    return Filled(*filled)
+    return FilledCounts(*filled)
 
 
 @_called
@@ -121,7 +117,7 @@ def _free_cell(
 
 @_inlined
 def _seed_of(i: int, seeds: NDArray[np.uint64]) -> np.uint64:
-    """The seed of the next episode; see `episode_seeds`."""
+    """The seed of the next episode: that of `EpisodeSeeds(seed, i)[seeds[i, NEXT]]`."""
     block = seeds[i, NEXT] >> U6
     first = 2 * np.int64(seeds[i, NEXT] & U63)
     k = first & 3
@@ -136,7 +132,7 @@ def _seed_of(i: int, seeds: NDArray[np.uint64]) -> np.uint64:
 @_called
 def _begin(
     i: int,
-    rules: Rules,
+    layout: BoardLayout,
     cells: NDArray[np.uint8],
     snakes: NDArray[np.int32],
     seeds: NDArray[np.uint64],
@@ -144,21 +140,21 @@ def _begin(
     """Begins the next episode of a board."""
     seeds[i, SEED] = seeds[i, DRAWN] = _seed_of(i, seeds)
     seeds[i, NEXT] += U1
-    for k in range(len(rules.empty)):
-        cells[i, k] = rules.empty[k]
+    for k in range(len(layout.empty)):
+        cells[i, k] = layout.empty[k]
     snakes[i, GROWN] = 0
     snakes[i, STEP] = 0
     snakes[i, OVER] = PLAYS
-    for color in range(rules.num_snakes):
-        cell = _free_cell(i, rules.inside, cells, seeds)
+    for color in range(layout.num_snakes):
+        cell = _free_cell(i, layout.inside, cells, seeds)
         cells[i, cell] = BLOCKED
-        snakes[i, rules.head + color] = cell
-        snakes[i, rules.length + color] = 0
-        snakes[i, rules.end + color] = 0
-    for color in range(rules.num_snakes):
-        cell = _free_cell(i, rules.inside, cells, seeds)
+        snakes[i, layout.head + color] = cell
+        snakes[i, layout.length + color] = 0
+        snakes[i, layout.end + color] = 0
+    for color in range(layout.num_snakes):
+        cell = _free_cell(i, layout.inside, cells, seeds)
         cells[i, cell] = FOOD
-        snakes[i, rules.food + color] = cell
+        snakes[i, layout.food + color] = cell
 
 
 @_inlined
@@ -166,32 +162,32 @@ def _follow(
     i: int,
     color: int,
     grows: bool,
-    rules: Rules,
+    layout: BoardLayout,
     cells: NDArray[np.uint8],
     snakes: NDArray[np.int32],
 ) -> None:
     """A segment takes the place of the head: a new one, or the last one, whose cell is freed."""
-    head = snakes[i, rules.head + color]
-    length = snakes[i, rules.length + color]
-    end = snakes[i, rules.end + color]
-    ring = rules.body + color * rules.max_segments
+    head = snakes[i, layout.head + color]
+    length = snakes[i, layout.length + color]
+    end = snakes[i, layout.end + color]
+    first = layout.body + color * layout.max_segments
     if grows:
         segment = snakes[i, GROWN]
         snakes[i, GROWN] += 1
-        snakes[i, rules.color + segment] = color
-        snakes[i, rules.length + color] = length + 1
+        snakes[i, layout.color + segment] = color
+        snakes[i, layout.length + color] = length + 1
     elif length == 0:
         cells[i, head] = FREE
         return
     else:
-        segment = snakes[i, ring + end]
-        cells[i, snakes[i, rules.segment + segment]] = FREE
-        snakes[i, rules.end + color] = end + 1 if end + 1 < rules.max_segments else 0
-    snakes[i, rules.segment + segment] = head
+        segment = snakes[i, first + end]
+        cells[i, snakes[i, layout.segment + segment]] = FREE
+        snakes[i, layout.end + color] = end + 1 if end + 1 < layout.max_segments else 0
+    snakes[i, layout.segment + segment] = head
     behind = end + length
-    if behind >= rules.max_segments:
-        behind -= rules.max_segments
-    snakes[i, ring + behind] = segment
+    if behind >= layout.max_segments:
+        behind -= layout.max_segments
+    snakes[i, first + behind] = segment
 
 
 @_inlined
@@ -200,46 +196,46 @@ def _move(
     first: int,
     moves: NDArray[np.int64],
     eaten: NDArray[np.int64],
-    rules: Rules,
+    layout: BoardLayout,
     cells: NDArray[np.uint8],
     snakes: NDArray[np.int32],
     seeds: NDArray[np.uint64],
 ) -> int:
-    """Moves the snakes of a board, and tells how its episode has ended, if it has."""
+    """Moves the snakes of a board; returns PLAYS, TERMINATED or TRUNCATED."""
     is_over = False
     num_eaten = 0
-    for color in range(rules.num_snakes):
-        cell = snakes[i, rules.head + color] + rules.moves[moves[first + color]]
+    for color in range(layout.num_snakes):
+        cell = snakes[i, layout.head + color] + layout.moves[moves[first + color]]
         eats = cells[i, cell] == FOOD
-        if cells[i, cell] == BLOCKED or (eats and snakes[i, rules.food + color] != cell):
+        if cells[i, cell] == BLOCKED or (eats and snakes[i, layout.food + color] != cell):
             is_over = True
             continue
         if eats:
             eaten[num_eaten] = color
             num_eaten += 1
-        grows = eats and snakes[i, rules.length + color] < rules.max_segments
-        _follow(i, color, grows, rules, cells, snakes)
+        grows = eats and snakes[i, layout.length + color] < layout.max_segments
+        _follow(i, color, grows, layout, cells, snakes)
         cells[i, cell] = BLOCKED
-        snakes[i, rules.head + color] = cell
+        snakes[i, layout.head + color] = cell
     for k in range(num_eaten):  # not before all have moved: it could appear right under a head
-        cell = _free_cell(i, rules.inside, cells, seeds)
+        cell = _free_cell(i, layout.inside, cells, seeds)
         cells[i, cell] = FOOD
-        snakes[i, rules.food + eaten[k]] = cell
+        snakes[i, layout.food + eaten[k]] = cell
     snakes[i, STEP] += 1
-    if is_over or snakes[i, GROWN] == rules.num_snakes * rules.max_segments:
+    if is_over or snakes[i, GROWN] == layout.num_snakes * layout.max_segments:
         return TERMINATED
-    return TRUNCATED if snakes[i, STEP] >= rules.max_step else PLAYS
+    return TRUNCATED if snakes[i, STEP] >= layout.max_step else PLAYS
 
 
 @_inlined
-def _tell(
+def _record_end(
     i: int,
     row: int,
     snakes: NDArray[np.int32],
     seeds: NDArray[np.uint64],
     ended: NDArray[np.int64],
 ) -> None:
-    """Writes down what there is to say of an episode that has ended."""
+    """Writes the record of a finished episode."""
     ended[row, ENDED_ENV] = i
     ended[row, ENDED_GROWN] = snakes[i, GROWN]
     ended[row, ENDED_STEP] = snakes[i, STEP]
@@ -249,10 +245,10 @@ def _tell(
 
 
 @_inlined
-def _write(out: NDArray[np.float32], row: int, cell: int, color: int, rules: Rules) -> None:
+def _write(out: NDArray[np.float32], row: int, cell: int, color: int, layout: BoardLayout) -> None:
     """Writes the features of one entity."""
-    out[row, 0] = rules.places[cell, 0]
-    out[row, 1] = rules.places[cell, 1]
+    out[row, 0] = layout.places[cell, 0]
+    out[row, 1] = layout.places[cell, 1]
     out[row, 2] = color
 
 
@@ -261,22 +257,22 @@ def _show(
     i: int,
     row: int,
     segment: int,
-    rules: Rules,
+    layout: BoardLayout,
     snakes: NDArray[np.int32],
     entities: NDArray[np.float32],
     counts: NDArray[np.int64],
     numbers: NDArray[np.float32],
 ) -> int:
     """Writes the entities of a board as a row, its segments from one on; returns their end."""
-    first = row * rules.num_snakes
-    first_food = len(snakes) * rules.num_snakes + first
-    for color in range(rules.num_snakes):
-        _write(entities, first + color, snakes[i, rules.head + color], color, rules)
-        _write(entities, first_food + color, snakes[i, rules.food + color], color, rules)
+    first = row * layout.num_snakes
+    first_food = len(snakes) * layout.num_snakes + first
+    for color in range(layout.num_snakes):
+        _write(entities, first + color, snakes[i, layout.head + color], color, layout)
+        _write(entities, first_food + color, snakes[i, layout.food + color], color, layout)
     grown = snakes[i, GROWN]
     for k in range(grown):
-        cell, color = snakes[i, rules.segment + k], snakes[i, rules.color + k]
-        _write(entities, segment + k, cell, color, rules)
+        cell, color = snakes[i, layout.segment + k], snakes[i, layout.color + k]
+        _write(entities, segment + k, cell, color, layout)
     counts[0, row] = grown
     numbers[0, row] = snakes[i, STEP]
     end: int = segment + grown
@@ -284,8 +280,8 @@ def _show(
 
 
 @_entered
-def _advance(
-    rules: Rules,
+def _step_boards(
+    layout: BoardLayout,
     cells: NDArray[np.uint8],
     snakes: NDArray[np.int32],
     seeds: NDArray[np.uint64],
@@ -300,45 +296,45 @@ def _advance(
     ended: NDArray[np.int64],
     moves: NDArray[np.int64],
     todo: NDArray[np.uint8],
-    goes_on: bool,
+    same_step: bool,
     eaten: NDArray[np.int64],
 ) -> tuple[int, int, int, int]:
-    max_grown = rules.num_snakes * rules.max_segments
-    # Not a plain 0: whatever that is handed to would be compiled once more, for the number 0.
+    max_grown = layout.num_snakes * layout.max_segments
+    # Not a plain 0: functions called with it would be compiled once more, for the literal 0.
     num_moves = num_actors = num_ended = 0 * len(snakes)
-    segment = final_segment = 2 * len(snakes) * rules.num_snakes
+    segment = final_segment = 2 * len(snakes) * layout.num_snakes
     for i in range(len(snakes)):
         begins = todo[i] == BEGIN
         over = PLAYS if begins else snakes[i, OVER]
         reward = 0.0
         if todo[i] == MOVE:
             before = snakes[i, GROWN]
-            over = _move(i, num_moves, moves, eaten, rules, cells, snakes, seeds)
-            num_moves += rules.num_snakes
+            over = _move(i, num_moves, moves, eaten, layout, cells, snakes, seeds)
+            num_moves += layout.num_snakes
             reward = snakes[i, GROWN] / max_grown - before / max_grown
             if over != PLAYS:
                 snakes[i, OVER] = over
-                _tell(i, num_ended, snakes, seeds, ended)
-                if goes_on:
+                _record_end(i, num_ended, snakes, seeds, ended)
+                if same_step:
                     final_segment = _show(
                         i,
                         num_ended,
                         final_segment,
-                        rules,
+                        layout,
                         snakes,
                         final_entities,
                         final_counts,
                         final_numbers,
                     )
-                begins = goes_on
+                begins = same_step
                 num_ended += 1
         if begins:
-            _begin(i, rules, cells, snakes, seeds)
+            _begin(i, layout, cells, snakes, seeds)
         numbers[1, i] = reward
         flags[0, i] = over == TERMINATED
         flags[1, i] = over == TRUNCATED
-        segment = _show(i, i, segment, rules, snakes, entities, counts, numbers)
-        counts[1, i] = rules.num_snakes if snakes[i, OVER] == PLAYS else 0
+        segment = _show(i, i, segment, layout, snakes, entities, counts, numbers)
+        counts[1, i] = layout.num_snakes if snakes[i, OVER] == PLAYS else 0
         for color in range(counts[1, i]):
             actors[num_actors + color] = color
         num_actors += counts[1, i]

@@ -1,13 +1,15 @@
-"""MultiSnakeBatch: many boards behind the interface of a `VecEnv`."""
+"""MultiSnakeBatch: many boards as a `VecEnvironment`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Final, Literal, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
 from entity_env.core.validation import (
@@ -23,11 +25,10 @@ from entity_env.errors import (
     ClosedError,
     MissingExtraError,
     ProtocolError,
+    UsageError,
 )
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
-from entity_env.games.multi_snake_batch import plain
-from entity_env.games.multi_snake_batch.draws import runs
-from entity_env.games.multi_snake_batch.episodes import Episodes
+from entity_env.games.multi_snake_batch.draws import seed_pools
 from entity_env.games.multi_snake_batch.state import (
     BEGIN,
     ENDED_ENV,
@@ -37,42 +38,85 @@ from entity_env.games.multi_snake_batch.state import (
     PLAYS,
     RUN,
     SHOW,
-    Kernel,
-    Shown,
+    TERMINATED,
+    TRUNCATED,
+    FilledCounts,
+    ObsArrays,
     make_boards,
-    make_rules,
-    make_shown,
+    make_layout,
+    make_obs_arrays,
 )
 
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
-"""What happens to a board whose episode has ended; see `entity_env.vec.Autoreset`."""
+"""When the next episode of a board begins; see `entity_env.vec.Autoreset`."""
 
 _MODES: Final = ("same_step", "next_step", "disabled")
 _HEAD, _SEGMENT, _FOOD = (kind.name for kind in multi_snake.schema.entities)
-_NOBODY: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
+_NO_ACTORS: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
+
+
+class FinishedEpisodes(Sequence[Episode]):
+    """Summaries of the episodes that a step has ended, made when read.
+
+    Args:
+        ended: `(num_episodes, 6)`, kept.
+        max_grown: how much all snakes of a board grow in a perfect episode.
+    """
+
+    def __init__(self, ended: NDArray[np.int64], max_grown: int) -> None:
+        self._ended = ended
+        self._max_grown = max_grown
+
+    @cached_property
+    def _made(self) -> list[Episode]:
+        return [
+            Episode(
+                reward=grown / self._max_grown,
+                length=step,
+                terminated=over == TERMINATED,
+                truncated=over == TRUNCATED,
+                seed=seed,
+                number=number,
+                env_id=env_id,
+            )
+            for env_id, grown, step, over, seed, number in self._ended.tolist()
+        ]
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Episode]: ...
+
+    def __getitem__(self, index: int | slice) -> Episode | list[Episode]:
+        return self._made[index]
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    def __repr__(self) -> str:
+        return repr(self._made)
 
 
 class MultiSnakeBatch:
-    """Steps many boards of multi-snake together: a `VecEnvironment`.
-
-    Without numba, the extra `fast`, the same is done with numpy, 13 times slower.
+    """Steps many boards of multi-snake together: a `VecEnvironment`. Needs the extra `fast`.
 
     Args:
         num_envs: how many boards.
         seed: seed of the run; the seeds of the episodes are those of a `VecEnv` with this one.
-        autoreset: what happens to ended episodes: "same_step" begins the next one at once, with the
-            last observations of the old in `VecObs.final`; "next_step" shows the last observation
-            first; "disabled" shows it until `reset_envs`.
+        autoreset: "same_step" begins the next episode at once, with the final observation of the
+            old one in `VecObs.final`; "next_step" returns the final observation first; "disabled"
+            repeats it until `reset_envs`.
         board_size, num_snakes, max_snake_length, max_step: as for `multi_snake`.
-        compiled: with numba, or with numpy alone; None = with numba when it is installed.
+        compiled: True or None; there is no version without numba.
 
     Raises:
-        UsageError: a number or mode that makes no sense.
-        MissingExtraError: `compiled` without numba.
+        UsageError: a number or mode that makes no sense, or `compiled=False`.
+        MissingExtraError: numba is not installed.
 
     Arrays of a `VecObs` are views that stay valid until the next call that returns one; `episodes`
-    stay what they are. The call that is the first to step boards compiles, once per installation:
-    it takes seconds.
+    never change. The first call that steps boards compiles, once per installation: it takes
+    seconds.
     """
 
     num_agents: Final = 1
@@ -101,16 +145,16 @@ class MultiSnakeBatch:
         require_playable(**game.settings)
         self.num_envs = self.num_rows = int(num_envs)
         self.autoreset: Autoreset = autoreset
-        self._advance = _kernel(compiled)
-        self._rules = make_rules(**game.settings)
-        self._boards = make_boards(self._rules, num_envs)
-        self._shown = make_shown(self._rules, num_envs)
-        self._final = make_shown(self._rules, num_envs if autoreset == "same_step" else 0)
+        self._step_boards = _load_kernel(compiled)
+        layout = self._layout = make_layout(**game.settings)
+        self._boards = make_boards(layout, num_envs)
+        self._shown = make_obs_arrays(layout, num_envs)
+        self._final = make_obs_arrays(layout, num_envs if autoreset == "same_step" else 0)
         self._ended = np.zeros((num_envs, 6), dtype=np.int64)
         self._all_move = np.full(num_envs, TO_MOVE, dtype=np.uint8)
         self._env_id = np.arange(num_envs, dtype=np.int64)
         self._agent_id = np.zeros(num_envs, dtype=np.int64)
-        self._each = np.full(num_envs, self._rules.num_snakes, dtype=np.int64)
+        self._each = np.full(num_envs, self._layout.num_snakes, dtype=np.int64)
         self._one = np.ones(num_envs, dtype=np.int64)
         self._seed: int | None = seed
         self._num_actors = 0
@@ -122,15 +166,13 @@ class MultiSnakeBatch:
         """Those that were sent."""
 
     def obs_space(self) -> ObsSpace:
-        """What can be observed."""
         return multi_snake.obs_space()
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done."""
         return multi_snake.action_space()
 
     def reset(self, seed: int | None = None) -> VecObs:
-        """Begins a new episode on every board, whatever its state.
+        """Begins a new episode on every board.
 
         Args:
             seed: begins a new run with this seed; None goes on to the next episodes of the run.
@@ -152,18 +194,17 @@ class MultiSnakeBatch:
     ) -> VecObs:
         """Begins a new episode on the chosen boards, with autoreset disabled.
 
-        All others show once more what they showed last, with the same flags, but a reward of 0 and
-        nothing in `episodes`.
+        All others repeat their last observation and flags, with a reward of 0 and nothing in
+        `episodes`.
 
         Args:
             mask: `(num_envs,)` bool, True = reset.
             seed: begins a new run with this seed on those boards; None goes on.
 
         Raises:
-            ClosedError: after `close`.
+            ClosedError, UsageError: as `reset` does.
             ProtocolError: before `reset`, between `send` and `recv`, or with autoreset on.
             SchemaError: a mask of another shape or dtype.
-            UsageError: a seed that is no integer, or negative.
         """
         if self.autoreset != "disabled":
             raise ProtocolError(
@@ -172,14 +213,14 @@ class MultiSnakeBatch:
             )
         self._require_reset()
         if self._moves is not None:
-            raise ProtocolError("the boards are under way: call recv before reset_envs")
+            raise ProtocolError("actions were sent: call recv before reset_envs")
         chosen = checked_mask(mask, self.num_envs)
         if seed is not None:
             checked_seed(seed)
         return self._begin(chosen, seed)
 
     def act(self, actions: VecActions) -> VecObs:
-        """Moves all snakes and returns what there is to see then.
+        """Moves all snakes and returns the next observations.
 
         Args:
             actions: `Move`, one value from 0 to 3 for every actor of the last batch: a flat array
@@ -189,7 +230,7 @@ class MultiSnakeBatch:
             ClosedError: after `close`.
             ProtocolError: before `reset`, between `send` and `recv`, or while an episode is over
                 and autoreset disabled.
-            SchemaError: actions that do not fit; nothing has happened then, and a right call works.
+            SchemaError: actions that do not fit; nothing has changed then.
         """
         return self._step(self._checked(actions))
 
@@ -211,7 +252,7 @@ class MultiSnakeBatch:
         return self._step(moves)
 
     def close(self) -> None:
-        """Refuses all further steps; may be called twice. There is nothing else to end."""
+        """Refuses all further steps; may be called twice."""
         self._is_closed = True
 
     def __len__(self) -> int:
@@ -226,7 +267,7 @@ class MultiSnakeBatch:
     def _begin(self, chosen: NDArray[np.bool_], seed: int | None) -> VecObs:
         if seed is not None:
             seeds, envs = self._boards.seeds, np.flatnonzero(chosen)
-            seeds[envs, : RUN + 1] = runs(int(seed), envs)
+            seeds[envs, : RUN + 1] = seed_pools(int(seed), envs)
             seeds[envs, NEXT] = 0
         return self._show(np.zeros(0, np.int64), np.where(chosen, BEGIN, SHOW).astype(np.uint8))
 
@@ -251,11 +292,11 @@ class MultiSnakeBatch:
         return self._show(moves, todo)
 
     def _show(self, moves: NDArray[np.int64], todo: NDArray[np.uint8]) -> VecObs:
-        """Does what is to be done, and makes the batch."""
-        goes_on = self.autoreset == "same_step"
-        filled = self._advance(
-            *(self._rules, self._boards, self._shown, self._final, self._ended),
-            *(moves, todo, goes_on),
+        """Carries out the commands, and makes the batch."""
+        same_step = self.autoreset == "same_step"
+        filled = self._step_boards(
+            *(self._layout, self._boards, self._shown, self._final, self._ended),
+            *(moves, todo, same_step),
         )
         self._num_actors = filled.actors
         shown = self._shown
@@ -273,19 +314,20 @@ class MultiSnakeBatch:
         self._masks = obs.action_masks
         if filled.ended:
             ended = self._ended[: filled.ended].copy()
-            obs.episodes = Episodes(ended, self._rules.num_snakes * self._rules.max_segments)
-            if goes_on:
+            max_grown = self._layout.num_snakes * self._layout.max_segments
+            obs.episodes = FinishedEpisodes(ended, max_grown)
+            if same_step:
                 obs.final = self._last_obs(obs, ended, filled.final_entities)
         return obs
 
     def _last_obs(self, obs: VecObs, ended: NDArray[np.int64], end: int) -> VecObs:
-        """The last observations of episodes: nobody is asked for anything."""
+        """The final observations of episodes; no entity acts."""
         env_id, num_rows = ended[:, ENDED_ENV].copy(), len(ended)
-        nobody = RaggedArray.unchecked(_NOBODY, np.zeros(num_rows, dtype=np.int64))
+        no_actors = RaggedArray.unchecked(_NO_ACTORS, np.zeros(num_rows, dtype=np.int64))
         return VecObs(
             features=self._features(self._final, num_rows, end),
             visible={},
-            action_masks={MOVE.name: VecCategoricalActionMask(nobody)},
+            action_masks={MOVE.name: VecCategoricalActionMask(no_actors)},
             reward=obs.reward[env_id],
             terminated=obs.terminated[env_id],
             truncated=obs.truncated[env_id],
@@ -295,10 +337,13 @@ class MultiSnakeBatch:
         )
 
     def _features(
-        self, shown: Shown, num_rows: int, end: int
+        self, shown: ObsArrays, num_rows: int, end: int
     ) -> dict[EntityName, RaggedArray[np.float32]]:
-        """What so many rows show, whose last segment ends there."""
-        num_heads, food = num_rows * self._rules.num_snakes, self.num_envs * self._rules.num_snakes
+        """The features of the first rows, whose last segment ends there."""
+        num_heads, food = (
+            num_rows * self._layout.num_snakes,
+            self.num_envs * self._layout.num_snakes,
+        )
         entities, each, ragged = shown.entities, self._each[:num_rows], RaggedArray.unchecked
         return {
             _HEAD: ragged(entities[:num_heads], each),
@@ -317,11 +362,11 @@ class MultiSnakeBatch:
             raise ProtocolError("nothing is being played: call reset first")
 
 
-def _kernel(is_compiled: bool | None) -> Kernel:
-    if is_compiled and not has_numba():
-        raise MissingExtraError("numba", "fast", "MultiSnakeBatch(compiled=True)")
-    if is_compiled or (is_compiled is None and has_numba()):
-        from entity_env.games.multi_snake_batch import kernels as compiled
+def _load_kernel(compiled: bool | None) -> Callable[..., FilledCounts]:
+    if compiled is False:
+        raise UsageError("MultiSnakeBatch: there is no version without numba: leave `compiled` out")
+    if not has_numba():
+        raise MissingExtraError("numba", "fast", "MultiSnakeBatch")
+    from entity_env.games.multi_snake_batch import kernels
 
-        return compiled.advance
-    return plain.advance
+    return kernels.step_boards

@@ -46,7 +46,7 @@ from entity_env.games.azul import (
     play_game,
     winners,
 )
-from entity_env.games.azul.engine.scoring import full_rows
+from entity_env.games.azul.engine.rules import full_rows
 from tests import ROOT
 from tests.games.azul.recorded_games import (
     NUM_PLAYERS,
@@ -92,7 +92,7 @@ def test_every_face_plays_the_same_game(seed: int, num_players: int, policy: Pol
 
     fast = FastGame(num_players, starting_player=start, draw=replay())
     config = EnvConfig(num_players, starting_player=start, include_full_state_in_step=True)
-    envs = [AzulEnv(config, backend="python"), AzulEnv(config, backend="numba")]
+    envs = [AzulEnv(config, backend="numpy"), AzulEnv(config, backend="numba")]
     steps = [env.reset(draw=replay()) for env in envs]
     features = FeatureExtractor()
     for _ in range(250):
@@ -225,7 +225,7 @@ SPECIAL = {tag: game for game in RECORDED for tag in game["tags"]}
 """A recorded game of everything that is special."""
 
 
-@pytest.mark.parametrize("backend", ["numba", "python"])
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
 @pytest.mark.parametrize("tag", sorted(SPECIAL))
 def test_recorded_games_are_replayed_by_the_environment(tag: str, backend: Backend) -> None:
     game = SPECIAL[tag]
@@ -245,7 +245,7 @@ def test_recorded_games_are_replayed_by_the_environment(tag: str, backend: Backe
 
 @pytest.mark.slow
 @pytest.mark.skipif(not WHOLE.exists(), reason="the whole set is not beside the repository")
-@pytest.mark.parametrize("backend", ["numba", "python"])
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
 def test_the_whole_set_is_replayed_by_the_environment(backend: Backend) -> None:
     """With every mask, and the scores of every round."""
     for game in recorded_games(WHOLE):
@@ -317,7 +317,7 @@ print(digest.hexdigest())
 def test_the_same_seed_is_the_same_game_in_every_process() -> None:
     """Whatever the hashes of strings are there, and whichever engine plays."""
     digests = []
-    for backend, hash_seed in (("numba", "0"), ("numba", "1"), ("python", "2")):
+    for backend, hash_seed in (("numba", "0"), ("numba", "1"), ("numpy", "2")):
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, backend],
             text=True,
@@ -388,5 +388,5 @@ def test_an_agent_that_hangs_up_is_an_error() -> None:
         def decide(self, observation: Observation) -> dict[str, Choice] | None:
             return None
 
-    with pytest.raises(ProtocolError, match="Gone has hung up in the middle of a game"):
+    with pytest.raises(ProtocolError, match="Gone stopped in the middle of a game"):
         play_game([EntityAgent(Gone()), RandomIds()], seed=1)

@@ -35,7 +35,7 @@ from entity_env.games.azul.features import FEATURE_NAMES, OBS_SIZE
 from entity_env.vec.batch_env.batch_env import ResetMask
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
 
-BACKENDS: tuple[Backend, ...] = ("numba", "python")
+BACKENDS: tuple[Backend, ...] = ("numba", "numpy")
 every_backend = pytest.mark.parametrize("name", BACKENDS)
 
 
@@ -322,7 +322,7 @@ def test_settings_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="num_envs"):
         AzulBatch(0)
     with pytest.raises(UsageError, match="backend of AzulBatch"):
-        AzulBatch(1, backend="numpy")  # type: ignore[arg-type]
+        AzulBatch(1, backend="cython")  # type: ignore[arg-type]
 
 
 def test_fresh_seeds_differ() -> None:

@@ -38,7 +38,7 @@ from entity_env.games.azul import (
 )
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS, recorded_draw, recorded_games
 
-BACKENDS: tuple[Backend, ...] = ("numba", "python")
+BACKENDS: tuple[Backend, ...] = ("numba", "numpy")
 SCHEMES = st.sampled_from(list(RewardScheme))
 
 
@@ -266,7 +266,7 @@ def test_the_same_seed_and_actions_give_the_same_steps(
     seed: int, num_players: int, scheme: RewardScheme
 ) -> None:
     config = EnvConfig(num_players, scheme, True, "random", max_rounds=7)
-    runs = [play(AzulEnv(config, backend=which), seed) for which in ("numba", "numba", "python")]
+    runs = [play(AzulEnv(config, backend=which), seed) for which in ("numba", "numba", "numpy")]
     for one, again, plain in zip(*runs, strict=True):
         check_same(one, again)
         check_same(one, plain)
@@ -334,7 +334,7 @@ def test_a_draw_that_answers_nonsense_changes_nothing(which: Backend) -> None:
         try:
             step = env.step(int(np.flatnonzero(step.legal_action_mask)[-1]))
         except SchemaError as error:
-            assert "draw must answer a colour" in str(error)  # noqa: PT017
+            assert "draw must return a colour" in str(error)  # noqa: PT017
             break
     assert before == env.state
     assert not env.done
@@ -469,7 +469,7 @@ def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> N
         check_same(one, other)
     with pytest.raises(MissingExtraError, match="AzulEnv"):
         AzulEnv(backend="numba")
-    with pytest.raises(UsageError, match="AzulEnv: backend must be one of auto, numba, python"):
+    with pytest.raises(UsageError, match="AzulEnv: backend must be one of auto, numba, numpy"):
         AzulEnv(backend="rust")  # type: ignore[arg-type]
 
 

@@ -140,9 +140,9 @@ def test_it_equals_the_reference_for_long(num_players: int, policy: Policy) -> N
 
 def test_placements_and_bonuses_are_the_recorded_ones() -> None:
     for wall, row, column, points in tables()["placement"]:
-        assert engine_compiled.placement_points(wall, row, column) == points
+        assert engine_compiled.placement_points_packed(wall, row, column) == points
     for wall, rows, *_, points in tables()["bonus"]:
-        assert engine_compiled.bonus_points(wall) == points
+        assert engine_compiled.bonus_points_packed(wall) == points
         assert engine_compiled.rows_of(wall) == rows
 
 
@@ -153,7 +153,7 @@ def test_floors_are_the_recorded_ones() -> None:
             continue
         mine = board(score=score, floor=[4] * floor_length)
         words = pack_state(position([mine, board()]))
-        engine_compiled.tile_walls(words)
+        engine_compiled.tile_walls_packed(words)
         (result, *_) = unpack_state(words, np.random.default_rng(0)).scores
         assert result == after
 
@@ -163,7 +163,7 @@ def test_tiles_packed_and_unpacked(counts: list[int]) -> None:
     tiles = pack_tiles(counts)
     assert 0 <= tiles < 2**30
     assert unpack_tiles(tiles) == counts
-    present = engine_compiled.spread(tiles)
+    present = engine_compiled.colour_fields(tiles)
     assert present == sum(63 << 6 * colour for colour in range(5) if counts[colour])
 
 
@@ -249,10 +249,10 @@ def test_a_draw_that_answers_nonsense_changes_nothing() -> None:
     state = position([board(), board()], centre=(1, 0, 0, 0, 0))
     state.draw = lambda bag: 7
     game = FastGame.from_state(state)
-    with pytest.raises(SchemaError, match="draw must answer a colour that is in the bag"):
+    with pytest.raises(SchemaError, match="draw must return a colour that is in the bag"):
         game.play(ActionEncoder.encode(Action(9, 0, 5)))
     check_equal(game, state)
-    with pytest.raises(SchemaError, match="draw must answer"):
+    with pytest.raises(SchemaError, match="draw must return"):
         FastGame(2, draw=lambda bag: 7)
 
 

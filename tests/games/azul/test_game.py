@@ -27,9 +27,8 @@ from entity_env.games.azul import (
     new_game,
     winners,
 )
-from entity_env.games.azul.entities import MoveId, Option
+from entity_env.games.azul.entities import MoveId, Option, options_of
 from entity_env.games.azul.game import AzulGame
-from entity_env.games.azul.legal_moves import options_of
 from entity_env.vec import VecEnv
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS, board, position, states
 

@@ -10,11 +10,11 @@ from entity_env.games.azul.engine.rules import CENTRE, COLOUR_CELLS, COLUMNS, FL
 from entity_env.games.azul.entities import (
     Option,
     fullest_row,
+    options_of,
     seats_of,
     standing_of,
     table_of,
 )
-from entity_env.games.azul.legal_moves import options_of
 from entity_env.games.azul.players.heuristics import (
     greedy_worth,
     move_values,

@@ -37,11 +37,12 @@ from entity_env.games.azul import (
     self_play as module,
     winners,
 )
+from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import PICK, observe
 from entity_env.games.azul.kernels.packed_state import pack_state
-from entity_env.games.azul.legal_moves import options_of
-from entity_env.games.azul.players.scripted import AgentInput
-from entity_env.games.azul.self_play import OTHERS, prospects
+from entity_env.games.azul.players.agents import AgentInput
+from entity_env.games.azul.players.heuristics import potential
+from entity_env.games.azul.self_play import OTHERS
 from tests.games.azul.recorded_games import SEEDS, board, position, states
 
 # The first call compiles, which takes half a minute where the cores are shared.
@@ -142,7 +143,7 @@ def test_it_plays_by_the_rules(other: str) -> None:
             apply_in_place(state, legal_actions(state)[picks[i]])
             while other != "self" and not state.is_over and state.current_player == 1:
                 asked = AgentInput(np.zeros(0, np.float32), np.zeros(0, np.bool_), 1, state)
-                agent = plain[other](backend="python")
+                agent = plain[other](backend="numpy")
                 apply_in_place(state, ACTIONS[agent.select_action(asked, rng)])
             assert obs.terminated[2 * i] == state.is_over
             if state.is_over:
@@ -154,34 +155,37 @@ def test_it_plays_by_the_rules(other: str) -> None:
     assert num_ends >= 3
 
 
+def standing(state: GameState, player: int) -> int:
+    """The final score of a player in hundredths, or before the end the potential."""
+    board = state.players[player]
+    return 100 * board.score if state.is_over else potential(board)
+
+
 @settings(max_examples=40, deadline=None)
 @given(state=states())
-def test_prospects_are_compiled_alike(state: GameState) -> None:
-    if state.num_players == 2:
-        kernel: Any = importlib.import_module("entity_env.games.azul.kernels.self_play")
-        both = kernel.prospects(pack_state(state)).tolist()
-        assert both == [prospects(state, 0), prospects(state, 1)]
-        if state.is_over:
-            assert both == [100 * score for score in state.scores]
+def test_the_standing_is_compiled_alike(state: GameState) -> None:
+    kernel: Any = importlib.import_module("entity_env.games.azul.kernels.self_play")
+    for player in range(state.num_players):
+        assert kernel._standing(pack_state(state), player) == standing(state, player)
 
 
 @settings(max_examples=30, deadline=None)
 @given(state=states())
-def test_what_a_move_is_worth_is_what_it_adds_to_the_prospects(state: GameState) -> None:
+def test_what_a_move_is_worth_is_what_it_adds_to_the_potential(state: GameState) -> None:
     """To the floor, and to an empty line that is not full then; others change what lines bring."""
     player = state.current_player
-    before = prospects(state, player) if not state.is_over else 0
+    before = standing(state, player) if not state.is_over else 0
     for option in options_of(state)[::3]:
         if option.ends_round or not (option.to_floor or (option.is_fresh and option.left)):
             continue
         after = apply_action(state, ACTIONS[option.action_id])
-        assert prospects(after, player) - before == round(100 * option.value)
+        assert standing(after, player) - before == round(100 * option.value)
         for other in range(state.num_players):
             if other != player:
-                assert prospects(after, other) == prospects(state, other)
+                assert standing(after, other) == standing(state, other)
 
 
-def test_prospects_of_boards_made_by_hand() -> None:
+def test_the_potential_of_boards_made_by_hand() -> None:
     def value(
         score: int = 0,
         lines: Sequence[tuple[int, int]] = (),
@@ -189,7 +193,7 @@ def test_prospects_of_boards_made_by_hand() -> None:
         floor: Sequence[int] = (),
     ) -> int:
         mine = board(score=score, lines=lines, wall=wall, floor=floor)
-        return prospects(position([mine, board()]), 0)
+        return standing(position([mine, board()]), 0)
 
     assert value() == 0
     assert value(score=7) == 700
@@ -236,7 +240,7 @@ def test_rewards_add_up_to_the_lead_and_the_win(scale: float, win: float) -> Non
             row = row_of(tables, i)
             if np.isnan(first[row]):
                 state = tables.state(i)
-                first[row] = prospects(state, row % 2) - prospects(state, 1 - row % 2)
+                first[row] = standing(state, row % 2) - standing(state, 1 - row % 2)
         picks = picks_of(obs, rng)
         before = [tables.state(i) for i in range(6)]
         obs = tables.act({"SelectOption": picks})
@@ -399,7 +403,7 @@ def test_it_refuses_in_words() -> None:
     tables.reset()
     with pytest.raises(ProtocolError, match="call send before recv"):
         tables.recv()
-    with pytest.raises(UsageError, match="env_id must be from 0 to 1"):
+    with pytest.raises(UsageError, match="env_id must be an integer from 0 to 1"):
         tables.state(2)
     tables.send(picks)
     with pytest.raises(ProtocolError, match="call recv before"):
@@ -408,7 +412,7 @@ def test_it_refuses_in_words() -> None:
     tables.close()
     tables.close()
     for call in (tables.reset, tables.recv, lambda: tables.act(picks), lambda: tables.state(0)):
-        with pytest.raises(ClosedError, match="the tables are closed"):
+        with pytest.raises(ClosedError, match="the games are closed"):
             call()
 
 

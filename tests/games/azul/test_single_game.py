@@ -20,7 +20,7 @@ from entity_env.games.azul.single_game import (
     PlainGame,
     Rewards,
     SteppedGame,
-    is_compiled,
+    plays_compiled,
 )
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
 
@@ -122,7 +122,7 @@ def test_a_draw_that_fails_changes_nothing(game_type: type[SteppedGame]) -> None
         rest = before.copy()
         take(rest, ACTIONS[action_id])
         if is_table_empty(rest):
-            with pytest.raises(SchemaError, match="draw must answer a colour"):
+            with pytest.raises(SchemaError, match="draw must return a colour"):
                 game.move(action_id, *arrays())
             assert game.state() == before
             assert game.round == 1
@@ -131,17 +131,18 @@ def test_a_draw_that_fails_changes_nothing(game_type: type[SteppedGame]) -> None
 
 
 def test_which_engine_plays() -> None:
-    assert is_compiled("auto", "a test")
-    assert is_compiled("numba", "a test")
-    assert not is_compiled("python", "a test")
+    assert plays_compiled("auto", "a test")
+    assert plays_compiled("numba", "a test")
+    assert not plays_compiled("numpy", "a test")
+    assert not plays_compiled("python", "a test")  # type: ignore[arg-type]  # the old name
     for wrong in ("cython", "", None, 1):
-        with pytest.raises(UsageError, match="a test: backend must be one of auto, numba, pyth"):
-            is_compiled(wrong, "a test")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="a test: backend must be one of auto, numba, numpy"):
+            plays_compiled(wrong, "a test")  # type: ignore[arg-type]
 
 
 def test_which_engine_plays_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "has_numba", lambda: False)
-    assert not is_compiled("auto", "a test")
-    assert not is_compiled("python", "a test")
+    assert not plays_compiled("auto", "a test")
+    assert not plays_compiled("numpy", "a test")
     with pytest.raises(MissingExtraError, match=r"a test\(backend=\"numba\"\) needs .*numba.*fast"):
-        is_compiled("numba", "a test")
+        plays_compiled("numba", "a test")

@@ -101,7 +101,7 @@ def test_nobody_is_asked_in_a_last_observation() -> None:
 def test_what_is_not_allowed_is_refused_and_nothing_has_happened(
     seed: int, way: str, data: st.DataObject
 ) -> None:
-    with BatchVecEnv(AzulBatch(3, backend="python")) as vec:
+    with BatchVecEnv(AzulBatch(3, backend="numpy")) as vec:
         obs = vec.reset(seed)
         mask = masks_of(obs).mask
         assert mask is not None

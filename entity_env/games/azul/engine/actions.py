@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from entity_env.core.validation import is_index
-from entity_env.errors import SchemaError
+from entity_env.errors import EntityEnvError, ProtocolError, SchemaError
 from entity_env.games.azul.engine.rules import (
     CENTRE,
     COLOURS,
@@ -14,14 +14,33 @@ from entity_env.games.azul.engine.rules import (
     NUM_DESTINATIONS,
     NUM_SOURCES,
 )
-from entity_env.games.azul.errors import InvalidActionId
+
+
+class StepError(EntityEnvError):
+    """A step was refused; nothing has changed.
+
+    `EpisodeDone`, `InvalidActionId` and `IllegalAction`, in the order in which a step checks.
+    """
+
+
+class EpisodeDone(StepError, ProtocolError):
+    """There is no game to go on with: call `reset`."""
+
+
+class InvalidActionId(StepError, SchemaError):
+    """An action id must be an integer from 0 to 299."""
+
+
+class IllegalAction(StepError, SchemaError):
+    """The action exists, but is not legal in this state."""
+
 
 ACTION_SPACE_SIZE: Final = NUM_SOURCES * NUM_COLOURS * NUM_DESTINATIONS
 """300: every move that could ever be legal, for any number of players."""
 
 
 class Action(NamedTuple):
-    """Takes all tiles of one colour from one source, and puts them in one place.
+    """Takes all tiles of one colour from one source to one place.
 
     Attributes:
         source: 0 to 8 a factory, 9 the centre.
@@ -91,11 +110,7 @@ class ActionEncoder:
 
 
 def checked_id(action_id: object) -> int:
-    """An action id as an int.
-
-    Raises:
-        InvalidActionId: no integer from 0 to 299.
-    """
+    """An action id as an int."""
     if not is_index(action_id, ACTION_SPACE_SIZE):
         raise InvalidActionId(
             f"Azul: an action id must be an integer from 0 to {ACTION_SPACE_SIZE - 1}, "

@@ -2,7 +2,7 @@
 
 A move is `take`. The one that empties the table also ends the round: `tile_walls`, and then either
 `finish_game` or `begin_round`; `apply_in_place` puts these together. Official rules of the base
-game; where they are silent: a marker taken with a full floor costs nothing, if nobody took it the
+game; where they are silent: a marker taken with a full floor costs nothing, if it was not taken the
 old starter begins again, and a game in which no wall can ever change again is over.
 """
 
@@ -13,7 +13,12 @@ from typing import Final
 
 from entity_env.core.validation import checked_index, is_index
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.azul.engine.actions import ACTIONS, Action, ActionEncoder
+from entity_env.games.azul.engine.actions import (
+    ACTIONS,
+    Action,
+    ActionEncoder,
+    IllegalAction,
+)
 from entity_env.games.azul.engine.rules import (
     CENTRE,
     FLOOR,
@@ -30,12 +35,10 @@ from entity_env.games.azul.engine.rules import (
     NUM_SOURCES,
     TILES_PER_COLOUR,
     TILES_PER_FACTORY,
-    column_of,
-    num_factories,
-)
-from entity_env.games.azul.engine.scoring import (
     bonus_points,
+    column_of,
     full_rows,
+    num_factories,
     placement_points,
     score_after,
 )
@@ -47,7 +50,6 @@ from entity_env.games.azul.engine.tile_draws import (
     deal_numbers,
     uniform_draw,
 )
-from entity_env.games.azul.errors import IllegalAction
 
 _EMPTY: Final = (0,) * NUM_COLOURS
 
@@ -63,13 +65,13 @@ def new_game(
 
     Args:
         num_players: 2 to 4.
-        starting_player: who begins.
-        rng: draws the tiles, of this and every later round; one with a seed of its own if left out.
+        starting_player: the player that begins.
+        rng: draws the tiles of all rounds; with a random seed if left out.
         draw: draws them instead, so that a recorded game can be replayed; see `Draw`.
 
     Raises:
-        UsageError: a number of players, a player or a source of numbers that cannot be.
-        SchemaError: `draw` answers a colour that is not in the bag.
+        UsageError: an invalid number of players, starting player or source of numbers.
+        SchemaError: `draw` returns a colour that is not in the bag.
     """
     check_seats(num_players, starting_player)
     state = GameState()
@@ -90,7 +92,7 @@ def new_game(
 
 
 def check_seats(num_players: int, starting_player: int) -> None:
-    """Raises what `new_game` raises."""
+    """Checks arguments of `new_game`."""
     if not is_index(num_players, MAX_PLAYERS + 1) or num_players < MIN_PLAYERS:
         raise UsageError(f"Azul: num_players must be 2, 3 or 4, got {num_players!r}")
     checked_index("Azul: starting_player", starting_player, num_players)
@@ -115,7 +117,7 @@ def legal_actions(state: GameState) -> list[Action]:
 
 
 def is_legal(state: GameState, action: Action) -> bool:
-    """Whether an action is one of the `legal_actions`; anything else than one never is."""
+    """Whether an action is one of the `legal_actions`."""
     return action in legal_actions(state)
 
 
@@ -172,7 +174,7 @@ def apply_action(state: GameState, action: Action) -> GameState:
 
     Raises:
         IllegalAction: the action is not legal, or the game is over.
-        SchemaError: no action, a field that is no integer or out of range, or `draw` answers a
+        SchemaError: no action, a field that is no integer or out of range, or `draw` returns a
             colour that is not in the bag.
     """
     action = _checked(state, action)
@@ -185,9 +187,9 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
     """Applies an action to the state itself, which is about twice as fast.
 
     Args:
-        state: changes. If `draw` answers nonsense it is of no use any more.
-        action: what to do.
-        check: False for one of the `legal_actions`; anything else must not be passed then.
+        state: changed; invalid afterwards if `draw` raises or returns a wrong colour.
+        action: the move.
+        check: False skips the check: the action must be legal.
 
     Raises:
         IllegalAction, SchemaError: as `apply_action` does, before anything changes.
@@ -215,9 +217,9 @@ def _checked(state: GameState, action: Action) -> Action:
 
 
 def illegal(state: GameState, action: Action) -> IllegalAction:
-    """The error for an action that is not legal, with a reason for a player of the board game."""
-    who = f"player {state.current_player}"
-    return IllegalAction(f"Azul: {who} may not take {action}: {why_not(state, action)}")
+    """The error for an action that is not legal, with the reason in terms of the board game."""
+    player = state.current_player
+    return IllegalAction(f"Azul: player {player} may not take {action}: {why_not(state, action)}")
 
 
 def why_not(state: GameState, action: Action) -> str:
@@ -325,13 +327,13 @@ def end_of_game(state: GameState) -> End | None:
 
 
 def add_bonuses(state: GameState) -> None:
-    """Adds what rows, columns and colours of the final walls are worth."""
+    """Adds the bonuses for rows, columns and colours of the final walls."""
     for player in state.players:
         player.score += bonus_points(player.wall)
 
 
 def begin_round(state: GameState) -> None:
-    """Deals, after a tiling; the holder of the marker begins, who puts it into the centre."""
+    """Deals, after a tiling; the holder of the marker begins; the marker returns to the centre."""
     state.starting_player = state.current_player = state.starting_player_next_round
     state.marker = NOBODY
     state.round += 1
@@ -365,7 +367,7 @@ def _checked_colour(colour: object, bag: list[int]) -> int:
     if is_index(colour, NUM_COLOURS) and bag[colour]:
         return int(colour)
     raise SchemaError(
-        f"Azul: draw must answer a colour that is in the bag, from 0 to {NUM_COLOURS - 1}: "
+        f"Azul: draw must return a colour that is in the bag, from 0 to {NUM_COLOURS - 1}: "
         f"got {colour!r}, the bag has {tuple(bag)} of each"
     )
 
@@ -374,9 +376,9 @@ def _checked_colour(colour: object, bag: list[int]) -> int:
 
 
 def winners(state: GameState) -> list[int]:
-    """Who has most points, and among those most full rows; more than one = they share the win.
+    """The players with most points, and among those most full rows; more than one share the win.
 
-    Before the end of the game: who leads, without bonuses.
+    Before the end of the game: the leaders, without bonuses.
     """
     results = [(player.score, full_rows(player.wall)) for player in state.players]
     best = max(results)

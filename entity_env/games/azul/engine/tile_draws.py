@@ -1,4 +1,4 @@
-"""Where the tiles of a deal come from: chance, or whoever replays a game."""
+"""Sources of the tiles of a deal: random numbers, or a function that replays a game."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ class RandomSource(Protocol):
 
 
 def checked_rng(rng: RandomSource | None) -> RandomSource:
-    """The source itself, or one with a seed of its own for None.
-
-    Raises:
-        UsageError: something else; also the generators of the module `random`.
-    """
+    """The source itself; for None a new one with a random seed."""
     if rng is None:
         return np.random.default_rng()
     source: object = rng
@@ -41,11 +37,7 @@ def checked_rng(rng: RandomSource | None) -> RandomSource:
 
 
 def deal_numbers(rng: RandomSource, count: int) -> NDArray[np.float64]:
-    """`(count,)` float64, whole in memory: the numbers of one deal.
-
-    Raises:
-        SchemaError: the source answers with another number of them.
-    """
+    """`(count,)` contiguous float64: the numbers of one deal."""
     numbers = np.ascontiguousarray(rng.random(count), np.float64)
     if numbers.shape != (count,):
         raise SchemaError(
@@ -75,7 +67,7 @@ _WORD: Final = 2**64 - 1
 
 
 class SplitMix:
-    """SplitMix64 as a source of random numbers, which the compiled playouts draw from too.
+    """SplitMix64 as a source of random numbers, the same as in compiled playouts.
 
     Args:
         word: where the sequence begins, 64 bits.

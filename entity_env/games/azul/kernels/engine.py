@@ -1,8 +1,6 @@
-"""The rules, compiled: they play on `words`, and `engine` is the reference that says what is right.
+"""The rules on the packed state, compiled; `engine.engine` is the reference.
 
-Everything changes the words in place. A source is 0 to 9, or 0 to 8 and the centre; see `words` for
-what is packed how. numba makes the machine code anew when this file changes, not when a constant of
-another one does: delete `__pycache__` then.
+All functions change the words in place; see `packed_state`.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from entity_env.games.azul.kernels.packed_state import (
     SOURCES,
     START,
     WALL,
-    Words,
+    PackedState,
 )
 
 _LINE_FITS: Final = ONES * 31
@@ -45,7 +43,7 @@ _FLOOR_COSTS: Final = np.array(rules.FLOOR_COSTS)
 _COLOUR_CELLS: Final = np.array(rules.COLOUR_CELLS)
 
 ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
-"""What the word `END` says, as positions in `state.ENDS`, from 1."""
+"""Values of the word `END`: indices in `state.ENDS`, from 1."""
 
 
 def _runs() -> NDArray[np.int64]:
@@ -82,20 +80,20 @@ def seat(player: int) -> int:
 
 
 @compiled(inline=True)
-def num_factories(words: Words) -> int:
-    """How many factories are dealt."""
+def num_factories_packed(words: PackedState) -> int:
+    """The number of factories."""
     count: int = 2 * words[NUM_PLAYERS] + 1
     return count
 
 
 @compiled(inline=True)
 def bits_of(number: int) -> int:
-    """How many bits of a number, 0 or more, are set."""
+    """The number of set bits of a number, 0 or more."""
     return int(count_bits(np.uint64(number)))
 
 
 @compiled(inline=True)
-def spread(tiles: int) -> int:
+def colour_fields(tiles: int) -> int:
     """All 6 bits of every colour of which there are tiles."""
     some = tiles | tiles >> 1
     some |= some >> 2
@@ -103,24 +101,24 @@ def spread(tiles: int) -> int:
 
 
 @compiled(inline=True)
-def fits_of(words: Words) -> int:
-    """`fits` of the player whose turn it is; 0 when the game is over, since nothing is legal."""
+def fits_of(words: PackedState) -> int:
+    """`fits` of the current player; 0 when the game is over, since nothing is legal."""
     fits: int = 0 if words[END] else words[seat(words[CURRENT]) + FITS]
     return fits
 
 
 @compiled(inline=True)
-def is_legal(words: Words, source: int, choice: int) -> bool:
+def is_legal_packed(words: PackedState, source: int, choice: int) -> bool:
     """Whether a move is legal; `choice` is `6 * colour + destination`."""
-    return (fits_of(words) & spread(words[SOURCES + source])) >> choice & 1 == 1
+    return (fits_of(words) & colour_fields(words[SOURCES + source])) >> choice & 1 == 1
 
 
 @compiled(inline=True)
-def write_mask(words: Words, mask: NDArray[np.bool_]) -> None:
+def write_mask(words: PackedState, mask: NDArray[np.bool_]) -> None:
     """Sets what is legal in a mask of 300 that is False everywhere."""
     fits = fits_of(words)
     for source in range(10):
-        moves = fits & spread(words[SOURCES + source])
+        moves = fits & colour_fields(words[SOURCES + source])
         at = 30 * source
         while moves:
             mask[at + bits_of((moves & -moves) - 1)] = True
@@ -128,8 +126,8 @@ def write_mask(words: Words, mask: NDArray[np.bool_]) -> None:
 
 
 @compiled(inline=True)
-def take(words: Words, source: int, choice: int) -> bool:
-    """A legal move; whether it has emptied the table. The turn does not pass on."""
+def take_packed(words: PackedState, source: int, choice: int) -> bool:
+    """Makes a legal move, but does not pass the turn; returns whether the table is empty."""
     colour = choice // 6
     destination = choice - 6 * colour
     me = seat(words[CURRENT])
@@ -155,8 +153,8 @@ def take(words: Words, source: int, choice: int) -> bool:
 
 
 @compiled(inline=True)
-def _fill(words: Words, me: int, row: int, colour: int, count: int) -> int:
-    """Tiles to a pattern line; how many it has taken."""
+def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int:
+    """Tiles to a pattern line; returns how many it took."""
     held = words[me + LINES] >> 6 * row & 7
     room = row + 1 - held
     placed: int = min(count, room)
@@ -168,8 +166,8 @@ def _fill(words: Words, me: int, row: int, colour: int, count: int) -> int:
 
 
 @compiled(inline=True)
-def _drop(words: Words, me: int, tile: int, count: int) -> int:
-    """Tiles to the floor; how many it has taken."""
+def _drop(words: PackedState, me: int, tile: int, count: int) -> int:
+    """Tiles to the floor; returns how many it took."""
     length = words[me + FLOOR_LENGTH]
     dropped: int = min(count, FLOOR_SLOTS - length)
     slots = 0o1111111 & ((1 << 3 * dropped) - 1)
@@ -179,14 +177,14 @@ def _drop(words: Words, me: int, tile: int, count: int) -> int:
 
 
 @compiled(inline=True)
-def pass_turn(words: Words) -> None:
+def pass_turn(words: PackedState) -> None:
     """The next player's turn."""
     after = words[CURRENT] + 1
     words[CURRENT] = 0 if after == words[NUM_PLAYERS] else after
 
 
 @compiled(inline=True)
-def tile_walls(words: Words) -> None:
+def tile_walls_packed(words: PackedState) -> None:
     """Moves full lines to the walls, scores, and clears the floors."""
     for player in range(words[NUM_PLAYERS]):
         me = seat(player)
@@ -203,8 +201,8 @@ def tile_walls(words: Words) -> None:
 
 
 @compiled(inline=True)
-def _tile_wall(words: Words, me: int) -> int:
-    """One tile of each full line to the wall, from the top, the others to the lid; the points."""
+def _tile_wall(words: PackedState, me: int) -> int:
+    """One tile of each full line to the wall, the others to the lid; returns the points."""
     gain = 0
     lines, wall, fits = words[me + LINES], words[me + WALL], words[me + FITS]
     for row in range(5):
@@ -212,7 +210,7 @@ def _tile_wall(words: Words, me: int) -> int:
         if line & 7 == row + 1:
             colour = line >> 3
             column = colour + row - 5 * (colour + row >= 5)
-            gain += placement_points(wall, row, column)
+            gain += placement_points_packed(wall, row, column)
             wall |= 1 << 5 * row + column
             fits |= _OPEN[row, wall >> 5 * row & 31]
             lines &= ~(FIELD << 6 * row)
@@ -222,7 +220,7 @@ def _tile_wall(words: Words, me: int) -> int:
 
 
 @compiled(inline=True)
-def placement_points(wall: int, row: int, column: int) -> int:
+def placement_points_packed(wall: int, row: int, column: int) -> int:
     """Points for a tile, by the wall before it is placed."""
     # The bits of the column, 5 apart, side by side: bit 5 i times bit 16 - 4 i is bit 16 + i.
     cells = ((wall >> column & _FIRST_COLUMN) * 0b1_0001_0001_0001_0001) >> 16 & 31
@@ -239,7 +237,7 @@ def rows_of(wall: int) -> int:
 
 
 @compiled(inline=True)
-def bonus_points(wall: int) -> int:
+def bonus_points_packed(wall: int) -> int:
     """Points for full rows and columns and complete colours."""
     columns = bits_of(wall & wall >> 5 & wall >> 10 & wall >> 15 & wall >> 20 & 31)
     colours = 0
@@ -253,7 +251,7 @@ def bonus_points(wall: int) -> int:
 
 
 @compiled(inline=True)
-def end_of_game(words: Words) -> int:
+def end_of_game_packed(words: PackedState) -> int:
     """What `END` becomes after a tiling; 0 if the game goes on."""
     rows = fits = 0
     for player in range(words[NUM_PLAYERS]):
@@ -261,23 +259,20 @@ def end_of_game(words: Words) -> int:
         fits |= words[seat(player) + FITS]
     if rows:
         return ROW
-    colours = spread(words[BAG] | words[LID])
+    colours = colour_fields(words[BAG] | words[LID])
     if fits & _LINE_FITS & colours:
         return 0
     return NO_PROGRESS if colours else NO_TILES
 
 
 @compiled(inline=True)
-def end_round(words: Words) -> bool:
-    """All that follows a move that has emptied the table, but the deal; whether the game is over.
-
-    If it is not, the next round has begun, with nothing in the factories yet: `deal`.
-    """
-    tile_walls(words)
-    words[END] = end_of_game(words)
+def end_round(words: PackedState) -> bool:
+    """Ends a round after the last move, without the next deal; returns whether the game is over."""
+    tile_walls_packed(words)
+    words[END] = end_of_game_packed(words)
     if words[END]:
         for player in range(words[NUM_PLAYERS]):
-            words[seat(player) + SCORE] += bonus_points(words[seat(player) + WALL])
+            words[seat(player) + SCORE] += bonus_points_packed(words[seat(player) + WALL])
         return True
     if words[HOLDER] != NOBODY:
         words[START] = words[HOLDER]
@@ -288,8 +283,8 @@ def end_round(words: Words) -> bool:
 
 
 @compiled(inline=True)
-def start_game(words: Words, num_players: int, starting_player: int) -> None:
-    """A game with nothing in the factories yet: `deal`."""
+def start_game(words: PackedState, num_players: int, starting_player: int) -> None:
+    """A game before its first deal."""
     words[:] = 0
     words[NUM_PLAYERS] = num_players
     words[CURRENT] = words[START] = starting_player
@@ -301,17 +296,17 @@ def start_game(words: Words, num_players: int, starting_player: int) -> None:
 
 
 @compiled(inline=True)
-def deal(words: Words, uniforms: NDArray[np.float64]) -> None:
+def deal_packed(words: PackedState, uniforms: NDArray[np.float64]) -> None:
     """Fills the factories, tile k by number k of `uniforms`, 4 a factory, from 0 to 1."""
-    left = _sum_tiles(words[BAG])
+    left = num_tiles(words[BAG])
     k = 0
-    for factory in range(num_factories(words)):
+    for factory in range(num_factories_packed(words)):
         tiles = 0
         for _ in range(rules.TILES_PER_FACTORY):
             if left == 0:
                 words[BAG] = words[LID]
                 words[LID] = 0
-                left = _sum_tiles(words[BAG])
+                left = num_tiles(words[BAG])
                 if left == 0:
                     break
             tile = 1 << 6 * _colour_at(words[BAG], int(uniforms[k] * left))
@@ -334,7 +329,8 @@ def _colour_at(bag: int, place: int) -> int:
 
 
 @compiled(inline=True)
-def _sum_tiles(tiles: int) -> int:
+def num_tiles(tiles: int) -> int:
+    """The number of packed tiles."""
     total = 0
     for colour in range(5):
         total += tiles >> 6 * colour & FIELD

@@ -1,4 +1,4 @@
-"""What `game` shows of a position, compiled: rows of features; `entities` is the reference."""
+"""Entities of a position as rows of features, compiled; `games.azul.entities` is the reference."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ from numpy.typing import NDArray
 
 from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import rules
-from entity_env.games.azul.engine.rules import CENTRE, FLOOR_SLOTS, NOBODY
-from entity_env.games.azul.kernels.engine import bits_of, num_factories, seat
-from entity_env.games.azul.kernels.legal_moves import (
-    Scratch,
-    pending,
-    pending_wall,
-    sum_of,
-    write_options,
+from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, NOBODY
+from entity_env.games.azul.kernels.engine import (
+    bits_of,
+    colour_fields,
+    fits_of,
+    num_factories_packed,
+    num_tiles,
+    pass_turn,
+    seat,
+)
+from entity_env.games.azul.kernels.heuristics import (
+    GREEDY,
+    Worths,
+    move_value,
+    pending_points_call,
+    pending_wall_call,
+    write_worths,
 )
 from entity_env.games.azul.kernels.packed_state import (
     BAG,
@@ -27,15 +36,23 @@ from entity_env.games.azul.kernels.packed_state import (
     LID,
     LINES,
     NUM_PLAYERS,
+    NUM_WORDS,
     ROUND,
     SCORE,
     SOURCES,
     START,
     WALL,
-    Words,
+    PackedState,
 )
+from entity_env.games.azul.players.heuristics import POINT
 
 Rows = NDArray[np.float32]
+
+_SOURCE, _COLOUR, _COUNT, _DESTINATION, _TO_FLOOR, _PLACED, _OVERFLOW = 0, 1, 6, 7, 8, 9, 10
+_TAKES_MARKER, _COMPLETES, _POINTS, _COST, _LINE, _LEFT, _IS_FRESH = 11, 12, 13, 14, 15, 20, 21
+_ROW_TILES, _COLUMN_TILES, _COLOUR_TILES, _FILLS_ROW, _WORTH, _VALUE = 22, 23, 24, 25, 26, 27
+_ENDS_ROUND, _REST, _ELSEWHERE, _EXACT, _ENOUGH, _AGAIN, _REPLY = 28, 29, 30, 31, 32, 33, 34
+"""Columns of the features, the first one of colours and of lines."""
 
 _COSTS: Final = np.array(rules.FLOOR_COSTS)
 _ROWS: Final = np.array(rules.ROWS)
@@ -44,7 +61,186 @@ _COLOURS: Final = np.array(rules.COLOUR_CELLS)
 _NOTHING: Final = -(2**62)
 
 
-class Shown(NamedTuple):
+class Scratch(NamedTuple):
+    """Working memory.
+
+    Args:
+        words: `(48,)`, the position after a move.
+        mine, theirs: `(30,)`, values of lines for the player, and for the next one.
+        again: `(6,)`, the value of the best move that is left, by destination.
+    """
+
+    words: PackedState
+    mine: Worths
+    theirs: Worths
+    again: NDArray[np.int64]
+
+
+def new_scratch() -> Scratch:
+    """Working memory for `write_options`."""
+    return Scratch(
+        np.zeros(NUM_WORDS, np.int64),
+        np.zeros(30, np.int64),
+        np.zeros(30, np.int64),
+        np.zeros(6, np.int64),
+    )
+
+
+@compiled()
+def _best_by_destination(words: PackedState, worths: Worths, best: NDArray[np.int64]) -> None:
+    """The value of the best move of the current player, by destination."""
+    for i in range(6):
+        best[i] = _NOTHING
+    fits = fits_of(words)
+    for source in range(10):
+        moves = fits & colour_fields(words[SOURCES + source])
+        while moves:
+            choice = bits_of((moves & -moves) - 1)
+            moves &= moves - 1
+            destination = choice % 6
+            best[destination] = max(best[destination], move_value(words, source, choice, worths))
+
+
+@compiled()
+def _most(best: NDArray[np.int64], but: int) -> int:
+    """The highest of six values, one place left out."""
+    most = _NOTHING
+    for i in range(6):
+        if i != but:
+            most = max(most, best[i])
+    return most
+
+
+@compiled()
+def _look_ahead(words: PackedState, source: int, colour: int, scratch: Scratch) -> tuple[bool, int]:
+    """After a group is taken: whether nothing is left, and the value of the next player's move.
+
+    Writes the values of the player's own next moves to `scratch.again`.
+    """
+    after = scratch.words
+    me = words[CURRENT]
+    for i in range(NUM_WORDS):
+        after[i] = words[i]
+    tiles = words[SOURCES + source]
+    rest = tiles - (tiles & FIELD << 6 * colour)
+    if source == CENTRE:
+        after[SOURCES + CENTRE] = rest
+        if words[HOLDER] == NOBODY:
+            after[HOLDER] = me
+    else:
+        after[SOURCES + source] = 0
+        after[SOURCES + CENTRE] += rest
+    left = 0
+    for i in range(10):
+        left |= int(after[SOURCES + i])
+    if left == 0:
+        for i in range(6):
+            scratch.again[i] = 0
+        return True, 0
+    pass_turn(after)
+    _best_by_destination(after, scratch.theirs, scratch.again)
+    reply = _most(scratch.again, 6)
+    after[CURRENT] = me
+    _best_by_destination(after, scratch.mine, scratch.again)
+    return False, reply
+
+
+@compiled()
+def _write_option(
+    words: PackedState, source: int, choice: int, scratch: Scratch, out: Rows
+) -> None:
+    """All features but those of `_look_ahead` and `_write_others`."""
+    colour = choice // 6
+    row = choice - 6 * colour
+    me = seat(words[CURRENT])
+    tiles = words[SOURCES + source]
+    count = tiles >> 6 * colour & FIELD
+    held = 0 if row == FLOOR else words[me + LINES] >> 6 * row & 7
+    room = 0 if row == FLOOR else row + 1 - held
+    placed = min(count, room)
+    marker = source == CENTRE and words[HOLDER] == NOBODY
+    completes = row != FLOOR and placed == room
+    length = words[me + FLOOR_LENGTH]
+    after = min(FLOOR_SLOTS, length + marker + count - placed)
+    for i in range(_REPLY + 1):
+        out[i] = 0
+    out[_SOURCE] = source
+    out[_COLOUR + colour] = 1
+    out[_COUNT] = count
+    out[_DESTINATION] = row
+    out[_TO_FLOOR] = row == FLOOR
+    out[_PLACED] = placed
+    out[_OVERFLOW] = count - placed
+    out[_TAKES_MARKER] = marker
+    out[_COMPLETES] = completes
+    out[_COST] = _COSTS[after] - _COSTS[length]
+    out[_LEFT] = room - placed
+    out[_REST] = num_tiles(tiles) - count
+    out[_VALUE] = move_value(words, source, choice, scratch.mine) / POINT
+    if row == FLOOR:
+        return
+    wall = pending_wall_call(words, me)
+    column = colour + row - 5 * (colour + row >= 5)
+    if completes:
+        out[_POINTS] = pending_points_call(words, me, row, colour)
+        out[_POINTS] -= pending_points_call(words, me, 5, 0)
+    out[_LINE + row] = 1
+    out[_IS_FRESH] = held == 0
+    out[_ROW_TILES] = bits_of(wall & _ROWS[row])
+    out[_COLUMN_TILES] = bits_of(wall & _COLUMNS[column])
+    out[_COLOUR_TILES] = bits_of(wall & _COLOURS[colour])
+    out[_FILLS_ROW] = completes and out[_ROW_TILES] == 4
+    out[_WORTH] = scratch.mine[choice] / POINT
+
+
+@compiled()
+def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> None:
+    """Features of the other groups of the colour."""
+    colour = choice // 6
+    left, total, exact, enough = out[_LEFT], 0, 0, 0
+    for i in range(10):
+        count = words[SOURCES + i] >> 6 * colour & FIELD
+        if i != source and count:
+            total += count
+            exact += count == left
+            enough += left > 0 and count >= left
+    out[_ELSEWHERE] = total
+    out[_EXACT] = exact
+    out[_ENOUGH] = enough
+
+
+@compiled()
+def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
+    """Writes the legal moves in the order of their ids; returns their number."""
+    me = words[CURRENT]
+    pass_turn(words)
+    write_worths(words, GREEDY, scratch.theirs)
+    words[CURRENT] = me
+    write_worths(words, GREEDY, scratch.mine)
+    fits = fits_of(words)
+    at = 0
+    for source in range(10):
+        moves = fits & colour_fields(words[SOURCES + source])
+        last, is_last, reply = -1, False, 0
+        while moves:
+            choice = bits_of((moves & -moves) - 1)
+            moves &= moves - 1
+            colour = choice // 6
+            if colour != last:
+                last = colour
+                is_last, reply = _look_ahead(words, source, colour, scratch)
+            one = out[at]
+            at += 1
+            _write_option(words, source, choice, scratch, one)
+            _write_others(words, source, choice, one)
+            row = choice - 6 * colour
+            one[_ENDS_ROUND] = is_last
+            one[_AGAIN] = _most(scratch.again, 6 if row == FLOOR else row) / POINT
+            one[_REPLY] = reply / POINT
+    return at
+
+
+class EntityRows(NamedTuple):
     """Rows of entities of many positions, one after another, by type; `(capacity, width)`."""
 
     table: Rows
@@ -57,16 +253,16 @@ class Shown(NamedTuple):
 
 
 @compiled()
-def _standing(words: Words, player: int) -> int:
+def _standing(words: PackedState, player: int) -> int:
     """`entities.standing_of`."""
     me = seat(player)
-    points = words[me + SCORE] + pending(words, me, 5, 0)
+    points = words[me + SCORE] + pending_points_call(words, me, 5, 0)
     return int(points - _COSTS[words[me + FLOOR_LENGTH]])
 
 
 @compiled()
-def _fullest_row(words: Words, player: int) -> int:
-    wall = pending_wall(words, seat(player))
+def _fullest_row(words: PackedState, player: int) -> int:
+    wall = pending_wall_call(words, seat(player))
     most = 0
     for i in range(5):
         most = max(most, bits_of(wall & _ROWS[i]))
@@ -74,7 +270,7 @@ def _fullest_row(words: Words, player: int) -> int:
 
 
 @compiled()
-def _write_table(words: Words, player: int, out: Rows) -> None:
+def _write_table(words: PackedState, player: int, out: Rows) -> None:
     num_players = words[NUM_PLAYERS]
     out[0] = words[ROUND]
     out[1] = num_players
@@ -82,7 +278,7 @@ def _write_table(words: Words, player: int, out: Rows) -> None:
     out[3] = words[HOLDER] == NOBODY
     tiles = 0
     for source in range(10):
-        tiles += sum_of(words[SOURCES + source])
+        tiles += num_tiles(words[SOURCES + source])
     for colour in range(5):
         out[4 + colour] = words[BAG] >> 6 * colour & FIELD
         out[9 + colour] = words[LID] >> 6 * colour & FIELD
@@ -98,17 +294,17 @@ def _write_table(words: Words, player: int, out: Rows) -> None:
 
 
 @compiled()
-def _write_source(words: Words, source: int, out: Rows) -> None:
+def _write_source(words: PackedState, source: int, out: Rows) -> None:
     tiles = words[SOURCES + source]
     out[0] = source == CENTRE
     for colour in range(5):
         out[1 + colour] = tiles >> 6 * colour & FIELD
-    out[6] = sum_of(tiles)
+    out[6] = num_tiles(tiles)
     out[7] = source == CENTRE and words[HOLDER] == NOBODY
 
 
 @compiled()
-def _write_group(words: Words, source: int, colour: int, out: Rows) -> None:
+def _write_group(words: PackedState, source: int, colour: int, out: Rows) -> None:
     tiles = words[SOURCES + source]
     count = tiles >> 6 * colour & FIELD
     for i in range(10):
@@ -118,11 +314,11 @@ def _write_group(words: Words, source: int, colour: int, out: Rows) -> None:
     out[6] = count
     out[7] = source == CENTRE
     out[8] = source == CENTRE and words[HOLDER] == NOBODY
-    out[9] = sum_of(tiles) - count
+    out[9] = num_tiles(tiles) - count
 
 
 @compiled()
-def _write_seat(words: Words, player: int, place: int, out: Rows) -> None:
+def _write_seat(words: PackedState, player: int, place: int, out: Rows) -> None:
     me = seat(player)
     length = words[me + FLOOR_LENGTH]
     cost = _COSTS[length]
@@ -134,12 +330,12 @@ def _write_seat(words: Words, player: int, place: int, out: Rows) -> None:
     out[4] = _COSTS[min(FLOOR_SLOTS, length + 1)] - cost
     out[5] = words[HOLDER] == player
     out[6] = starts_next == player
-    out[7] = pending(words, me, 5, 0)
+    out[7] = pending_points_call(words, me, 5, 0)
     out[8] = _fullest_row(words, player)
 
 
 @compiled()
-def _write_line(words: Words, player: int, place: int, row: int, out: Rows) -> None:
+def _write_line(words: PackedState, player: int, place: int, row: int, out: Rows) -> None:
     line = words[seat(player) + LINES] >> 6 * row & FIELD
     count = line & 7
     for i in range(10):
@@ -152,7 +348,7 @@ def _write_line(words: Words, player: int, place: int, row: int, out: Rows) -> N
 
 
 @compiled()
-def _write_wall_row(words: Words, player: int, place: int, row: int, out: Rows) -> None:
+def _write_wall_row(words: PackedState, player: int, place: int, row: int, out: Rows) -> None:
     cells = words[seat(player) + WALL] >> 5 * row & 31
     out[0] = place
     out[1] = row
@@ -164,17 +360,13 @@ def _write_wall_row(words: Words, player: int, place: int, row: int, out: Rows) 
 
 @compiled()
 def write_entities(
-    words: Words, at: NDArray[np.int64], shown: Shown, scratch: Scratch
+    words: PackedState, at: NDArray[np.int64], shown: EntityRows, scratch: Scratch
 ) -> tuple[int, int]:
-    """Shows a position to the player whose turn it is; how many groups and options there are.
+    """Writes a position for the current player; returns the numbers of groups and options.
 
-    Args:
-        words: a position that is not over.
-        at: `(3,)`, how many positions, groups and options are shown already; counted on.
-        shown: where to.
-        scratch: to work with.
+    `at`, `(3,)`, counts the positions, groups and options that `shown` already holds.
     """
-    me, num_players, sources = words[CURRENT], words[NUM_PLAYERS], num_factories(words) + 1
+    me, num_players, sources = words[CURRENT], words[NUM_PLAYERS], num_factories_packed(words) + 1
     first = at[0]
     _write_table(words, me, shown.table[first])
     for i in range(sources):

@@ -1,4 +1,4 @@
-"""What moves and positions look worth, compiled; `heuristics` is the reference and explains."""
+"""Values of moves and boards, compiled; see `players.heuristics`, the reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import rules
 from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, NOBODY
-from entity_env.games.azul.kernels.engine import bits_of, fits_of, placement_points, seat, spread
+from entity_env.games.azul.kernels.engine import (
+    bits_of,
+    colour_fields,
+    fits_of,
+    placement_points_packed,
+    seat,
+)
 from entity_env.games.azul.kernels.packed_state import (
     CURRENT,
     FIELD,
@@ -18,16 +24,15 @@ from entity_env.games.azul.kernels.packed_state import (
     FLOOR_LENGTH,
     HOLDER,
     LINES,
-    NUM_PLAYERS,
     SCORE,
     SOURCES,
     WALL,
-    Words,
+    PackedState,
 )
 from entity_env.games.azul.players.heuristics import POINT, RUSH_STEP, RUSH_TOP, SHARE
 
 GREEDY, RUSH = 0, 1
-"""What a line may be worth."""
+"""Values of a line, see `players.heuristics`."""
 
 _COSTS: Final = POINT * np.array(rules.FLOOR_COSTS)
 _ROWS: Final = np.array(rules.ROWS)
@@ -35,11 +40,11 @@ _COLUMNS: Final = np.array(rules.COLUMNS)
 _COLOURS: Final = np.array(rules.COLOUR_CELLS)
 
 Worths = NDArray[np.int64]
-"""`(30,)` int64: what a line is worth when complete, by `6 * colour + row`."""
+"""`(30,)` int64: the value of a complete line, by `6 * colour + row`."""
 
 
 @compiled(inline=True)
-def pending_points(words: Words, me: int, row: int, colour: int) -> int:
+def pending_points_packed(words: PackedState, me: int, row: int, colour: int) -> int:
     """`heuristics.pending_points`; row 5 for no line more."""
     points = 0
     lines, wall = words[me + LINES], words[me + WALL]
@@ -48,13 +53,13 @@ def pending_points(words: Words, me: int, row: int, colour: int) -> int:
         if i == row or line & 7 == i + 1:
             column = (colour if i == row else line >> 3) + i
             column -= 5 * (column >= 5)
-            points += placement_points(wall, i, column)
+            points += placement_points_packed(wall, i, column)
             wall |= 1 << 5 * i + column
     return points
 
 
 @compiled(inline=True)
-def pending_wall(words: Words, me: int) -> int:
+def pending_wall_packed(words: PackedState, me: int) -> int:
     """`heuristics.pending_wall`."""
     lines, wall = words[me + LINES], words[me + WALL]
     for i in range(5):
@@ -66,20 +71,22 @@ def pending_wall(words: Words, me: int) -> int:
 
 
 @compiled(inline=True)
-def greedy_worth(words: Words, me: int, row: int, colour: int, before: int, wall: int) -> int:
-    """`heuristics.greedy_worth`, given the points and the wall that are pending anyway."""
+def greedy_worth_packed(
+    words: PackedState, me: int, row: int, colour: int, before: int, wall: int
+) -> int:
+    """`heuristics.greedy_worth`, given the pending points and wall."""
     column = colour + row - 5 * (colour + row >= 5)
     share = rules.ROW_BONUS * (2 * bits_of(wall & _ROWS[row]) + 1)
     share += rules.COLUMN_BONUS * (2 * bits_of(wall & _COLUMNS[column]) + 1)
     share += rules.COLOUR_BONUS * (2 * bits_of(wall & _COLOURS[colour]) + 1)
-    return POINT * (pending_points(words, me, row, colour) - before) + SHARE * share
+    return POINT * (pending_points_packed(words, me, row, colour) - before) + SHARE * share
 
 
 @compiled(inline=True)
-def write_worths(words: Words, idea: int, worths: Worths) -> None:
-    """What lines are worth to the player whose turn it is, where tiles fit."""
+def write_worths(words: PackedState, idea: int, worths: Worths) -> None:
+    """Values of lines for the current player, where tiles fit."""
     me = seat(words[CURRENT])
-    before, wall = pending_points(words, me, 5, 0), pending_wall(words, me)
+    before, wall = pending_points_packed(words, me, 5, 0), pending_wall_packed(words, me)
     fits = words[me + FITS]
     for colour in range(5):
         for row in range(5):
@@ -88,12 +95,12 @@ def write_worths(words: Words, idea: int, worths: Worths) -> None:
                 if idea == RUSH:
                     worths[at] = RUSH_TOP - RUSH_STEP * row
                 else:
-                    worths[at] = greedy_worth(words, me, row, colour, before, wall)
+                    worths[at] = greedy_worth_packed(words, me, row, colour, before, wall)
 
 
 @compiled(inline=True)
-def move_value(words: Words, source: int, choice: int, worths: Worths) -> int:
-    """What a legal move is worth; `choice` is `6 * colour + destination`."""
+def move_value(words: PackedState, source: int, choice: int, worths: Worths) -> int:
+    """The value of a legal move; `choice` is `6 * colour + destination`."""
     me = seat(words[CURRENT])
     colour = choice // 6
     row = choice - 6 * colour
@@ -112,13 +119,13 @@ def move_value(words: Words, source: int, choice: int, worths: Worths) -> int:
 
 
 @compiled(inline=True)
-def best_move(words: Words, idea: int, worths: Worths) -> tuple[int, int]:
-    """The legal move that is worth most, of equals the first: source and choice."""
+def best_move(words: PackedState, idea: int, worths: Worths) -> tuple[int, int]:
+    """The legal move of the highest value, of equals the first: source and choice."""
     write_worths(words, idea, worths)
     fits = fits_of(words)
     best, best_source, best_choice = -(2**62), 0, 0
     for source in range(10):
-        moves = fits & spread(words[SOURCES + source])
+        moves = fits & colour_fields(words[SOURCES + source])
         while moves:
             choice = bits_of((moves & -moves) - 1)
             moves &= moves - 1
@@ -128,38 +135,42 @@ def best_move(words: Words, idea: int, worths: Worths) -> tuple[int, int]:
     return best_source, best_choice
 
 
-@compiled(inline=True)
-def position_value(words: Words, player: int) -> int:
-    """What a board is worth between two rounds."""
-    me = seat(player)
-    wall, lines = words[me + WALL], words[me + LINES]
-    total = 0
-    for i in range(5):
-        total += rules.ROW_BONUS * bits_of(wall & _ROWS[i]) ** 2
-        total += rules.COLUMN_BONUS * bits_of(wall & _COLUMNS[i]) ** 2
-        total += rules.COLOUR_BONUS * bits_of(wall & _COLOURS[i]) ** 2
-    value: int = POINT * words[me + SCORE] + SHARE * total
-    if lines:
-        before, pending = pending_points(words, me, 5, 0), pending_wall(words, me)
-        for row in range(5):
-            line = lines >> 6 * row & FIELD
-            if line:
-                worth = greedy_worth(words, me, row, line >> 3, before, pending)
-                value += worth * (line & 7) // (2 * row + 2)
-    return value
+# Not inline: code that calls these in several places would take minutes to compile.
 
 
 @compiled()
-def choose(words: Words, idea: int) -> int:
+def pending_points_call(words: PackedState, me: int, row: int, colour: int) -> int:
+    """`pending_points_packed` as a call."""
+    return pending_points_packed(words, me, row, colour)
+
+
+@compiled()
+def pending_wall_call(words: PackedState, me: int) -> int:
+    """`pending_wall_packed` as a call."""
+    return pending_wall_packed(words, me)
+
+
+@compiled()
+def potential_packed(words: PackedState, player: int) -> int:
+    """`heuristics.potential`."""
+    me = seat(player)
+    before, wall = pending_points_call(words, me, 5, 0), pending_wall_call(words, me)
+    value = POINT * (words[me + SCORE] + before) - _COSTS[words[me + FLOOR_LENGTH]]
+    for i in range(5):
+        share = rules.ROW_BONUS * bits_of(wall & _ROWS[i]) ** 2
+        share += rules.COLUMN_BONUS * bits_of(wall & _COLUMNS[i]) ** 2
+        share += rules.COLOUR_BONUS * bits_of(wall & _COLOURS[i]) ** 2
+        value += SHARE * share
+        line = words[me + LINES] >> 6 * i & FIELD
+        count = line & 7
+        if 0 < count <= i:
+            worth = greedy_worth_packed(words, me, i, line >> 3, before, wall)
+            value += worth * count // (2 * i + 2)
+    return int(value)
+
+
+@compiled()
+def best_action_id(words: PackedState, idea: int) -> int:
     """The id of the best move."""
     source, choice = best_move(words, idea, np.zeros(30, np.int64))
     return 30 * source + choice
-
-
-@compiled()
-def position_values(words: Words) -> NDArray[np.int64]:
-    """`position_value` of every player."""
-    values = np.zeros(words[NUM_PLAYERS], np.int64)
-    for player in range(len(values)):
-        values[player] = position_value(words, player)
-    return values

@@ -1,4 +1,4 @@
-"""Monte Carlo tree search, compiled; `tree` is the reference, visit by visit, and explains."""
+"""Monte Carlo tree search, compiled; `players.mcts` is the reference, visit by visit."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.kernels.engine import (
     bits_of,
+    colour_fields,
     end_round,
     fits_of,
     pass_turn,
     rows_of,
     seat,
-    spread,
-    take,
+    take_packed,
 )
 from entity_env.games.azul.kernels.heuristics import (
     GREEDY,
     Worths,
     best_move,
     move_value,
-    position_value,
+    potential_packed,
     write_worths,
 )
 from entity_env.games.azul.kernels.packed_state import (
@@ -36,7 +36,7 @@ from entity_env.games.azul.kernels.packed_state import (
     SCORE,
     SOURCES,
     WALL,
-    Words,
+    PackedState,
     pack_state,
 )
 from entity_env.games.azul.kernels.playouts import deal_by
@@ -50,21 +50,13 @@ from entity_env.games.azul.players.mcts import (
 )
 
 _ROOM: Final = 246
-"""More children than this no position has: 41 groups, 6 destinations each."""
+"""Bound on the legal moves of a position: 41 groups, 6 destinations each."""
 
-Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
 class CompiledSearch:
-    """Searches on the compiled engine.
-
-    Args:
-        state, tree, rounds, word: see `tree.PlainSearch`.
-
-    Attributes:
-        num_moves: moves made so far, of descents and rollouts.
-    """
+    """Search on the compiled engine; arguments and attributes as of `PlainSearch`."""
 
     def __init__(self, state: GameState, tree: Tree, rounds: int, word: int) -> None:
         self._root: Final = pack_state(state)
@@ -74,40 +66,17 @@ class CompiledSearch:
         self.num_moves = 0
 
     def run(self, num_visits: int) -> None:
-        """Visits the tree so many times more."""
-        tree = self._tree
-        word, num_moves = _run(
-            num_visits,
-            self._rounds,
-            self._root,
-            self._word,
-            tree.num_nodes,
-            tree.first_child,
-            tree.num_children,
-            tree.actions,
-            tree.visits,
-            tree.totals,
-            tree.priors,
-        )
+        """Makes more visits."""
+        word, num_moves = _run(num_visits, self._rounds, self._root, self._word, self._tree)
         self._word = np.uint64(word)
         self.num_moves += int(num_moves)
 
 
 @compiled()
 def _run(
-    num_visits: int,
-    rounds: int,
-    root: Words,
-    word: np.uint64,
-    num_nodes: NDArray[np.int64],
-    first_child: Ints,
-    num_children: Ints,
-    actions: Ints,
-    visits: Ints,
-    totals: Floats,
-    priors: Floats,
+    num_visits: int, rounds: int, root: PackedState, word: np.uint64, tree: Tree
 ) -> tuple[np.uint64, int]:
-    """`PlainSearch.run`; where the draws go on, and how many moves were made."""
+    """`PlainSearch.run`; returns the state of the draws, and the number of moves made."""
     words, worths = np.zeros(NUM_WORDS, np.int64), np.zeros(30, np.int64)
     uniforms, values = np.zeros(36, np.float64), np.zeros(4, np.float64)
     path, movers = np.zeros(MAX_DEPTH, np.int64), np.zeros(MAX_DEPTH, np.int64)
@@ -117,20 +86,17 @@ def _run(
         node = depth = 0
         is_empty = False
         while not is_empty:
-            if num_children[node] == 0:
-                if node and visits[node] == 0:
+            if tree.num_children[node] == 0:
+                if node and tree.visits[node] == 0:
                     break
-                first = num_nodes[0]
-                count = _expand(words, worths, first, actions, priors)
-                if count == 0:
+                if not _expand(words, worths, node, tree):
                     break
-                first_child[node], num_children[node] = first, count
-                num_nodes[0] = first + count
-            node = _choose(first_child[node], num_children[node], visits, totals, priors)
+            node = _choose(node, tree)
             path[depth], movers[depth] = node, words[CURRENT]
             depth += 1
-            source = actions[node] // 30
-            is_empty = take(words, source, actions[node] - 30 * source)
+            action_id = tree.actions[node]
+            source = action_id // 30
+            is_empty = take_packed(words, source, action_id - 30 * source)
             if not is_empty:
                 pass_turn(words)
         num_moves += depth
@@ -144,40 +110,41 @@ def _run(
             num_moves += _play_round(words, worths)
             end_round(words)
         _write_outcome(words, values)
-        visits[0] += 1
+        tree.visits[0] += 1
         for i in range(depth):
-            visits[path[i]] += 1
-            totals[path[i]] += values[movers[i]]
+            tree.visits[path[i]] += 1
+            tree.totals[path[i]] += values[movers[i]]
     return word, num_moves
 
 
 @compiled(inline=True)
-def _play_round(words: Words, worths: Worths) -> int:
-    """Best moves until the table is empty, which it must not be before; how many."""
+def _play_round(words: PackedState, worths: Worths) -> int:
+    """Best moves until the table is empty, which it must not be before; returns their number."""
     count = 0
     while True:
         source, choice = best_move(words, GREEDY, worths)
         count += 1
-        if take(words, source, choice):
+        if take_packed(words, source, choice):
             return count
         pass_turn(words)
 
 
 @compiled()
-def _expand(words: Words, worths: Worths, first: int, actions: Ints, priors: Floats) -> int:
-    """Writes the children of a node; how many, 0 if the tree is full."""
+def _expand(words: PackedState, worths: Worths, node: int, tree: Tree) -> bool:
+    """Adds the children of a node; returns False if the tree is full."""
+    first, actions, priors = tree.num_nodes[0], tree.actions, tree.priors
     fits = fits_of(words)
     count = 0
     for source in range(10):
-        count += bits_of(fits & spread(words[SOURCES + source]))
+        count += bits_of(fits & colour_fields(words[SOURCES + source]))
     if first + count > len(actions):
-        return 0
+        return False
     write_worths(words, GREEDY, worths)
     values = np.zeros(_ROOM, np.int64)
     i = 0
     best = -(2**62)
     for source in range(10):
-        moves = fits & spread(words[SOURCES + source])
+        moves = fits & colour_fields(words[SOURCES + source])
         while moves:
             choice = bits_of((moves & -moves) - 1)
             moves &= moves - 1
@@ -192,12 +159,16 @@ def _expand(words: Words, worths: Worths, first: int, actions: Ints, priors: Flo
         total += priors[first + i]
     for i in range(count):
         priors[first + i] /= total
-    return count
+    tree.first_child[node], tree.num_children[node] = first, count
+    tree.num_nodes[0] = first + count
+    return True
 
 
 @compiled(inline=True)
-def _choose(first: int, count: int, visits: Ints, totals: Floats, priors: Floats) -> int:
+def _choose(node: int, tree: Tree) -> int:
     """The child to visit."""
+    first, count = int(tree.first_child[node]), int(tree.num_children[node])
+    visits, totals, priors = tree.visits, tree.totals, tree.priors
     seen, total = 0, 0.0
     for child in range(first, first + count):
         seen += visits[child]
@@ -215,8 +186,8 @@ def _choose(first: int, count: int, visits: Ints, totals: Floats, priors: Floats
 
 
 @compiled(inline=True)
-def _write_outcome(words: Words, values: Floats) -> None:
-    """`tree.outcome`."""
+def _write_outcome(words: PackedState, values: Floats) -> None:
+    """`players.mcts.outcome`."""
     num_players = words[NUM_PLAYERS]
     points = np.zeros(4, np.int64)
     is_over = words[END] != 0
@@ -224,7 +195,7 @@ def _write_outcome(words: Words, values: Floats) -> None:
         if is_over:
             points[player] = words[seat(player) + SCORE]
         else:
-            points[player] = position_value(words, player)
+            points[player] = potential_packed(words, player)
     num_first = 0
     for player in range(num_players):
         num_first += is_over and _is_first(words, points, player)
@@ -242,8 +213,8 @@ def _write_outcome(words: Words, values: Floats) -> None:
 
 
 @compiled(inline=True)
-def _is_first(words: Words, points: NDArray[np.int64], player: int) -> bool:
-    """Whether nobody has more points, or as many and more full rows."""
+def _is_first(words: PackedState, points: NDArray[np.int64], player: int) -> bool:
+    """Whether no other player has more points, or as many and more full rows."""
     mine = 8 * points[player] + rows_of(words[seat(player) + WALL])
     for other in range(words[NUM_PLAYERS]):
         if 8 * points[other] + rows_of(words[seat(other) + WALL]) > mine:

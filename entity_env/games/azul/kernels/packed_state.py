@@ -1,8 +1,8 @@
-"""A position as 48 integers: what the compiled engine plays on.
+"""Packed state: a position as 48 integers, for the compiled engine.
 
 | word | content |
 | --- | --- |
-| 0 to 5 | players, whose turn, who began the round, holder of the marker, round, end (0: goes on) |
+| 0 to 5 | players, current, starting player, holder of the marker, round, end (0: goes on) |
 | 6, 7 | bag, lid: tiles |
 | 8 to 17 | sources: tiles; those that are not in the game stay 0 |
 | 18 + 6 p | score of player p |
@@ -36,7 +36,7 @@ from entity_env.games.azul.engine.rules import (
 from entity_env.games.azul.engine.state import ENDS, GameState, Player
 from entity_env.games.azul.engine.tile_draws import Draw, RandomSource
 
-Words: TypeAlias = NDArray[np.int64]
+PackedState: TypeAlias = NDArray[np.int64]
 """`(NUM_WORDS,)` int64: one position."""
 
 NUM_PLAYERS: Final = 0
@@ -73,8 +73,8 @@ def unpack_tiles(tiles: int) -> list[int]:
     return [int(tiles) >> 6 * colour & FIELD for colour in range(NUM_COLOURS)]
 
 
-def pack_state(state: GameState) -> Words:
-    """A state as words."""
+def pack_state(state: GameState) -> PackedState:
+    """A state as a packed state."""
     words = np.zeros(NUM_WORDS, np.int64)
     words[:BAG] = (
         state.num_players,
@@ -106,14 +106,8 @@ def _pack_player(player: Player) -> tuple[int, ...]:
     )
 
 
-def unpack_state(words: Words, rng: RandomSource, draw: Draw | None = None) -> GameState:
-    """The state that words stand for.
-
-    Args:
-        words: a position; stays as it is, and the state has no part in it.
-        rng: draws the tiles of later rounds.
-        draw: draws them instead.
-    """
+def unpack_state(words: PackedState, rng: RandomSource, draw: Draw | None = None) -> GameState:
+    """A packed state as a state, which shares no memory; `rng` and `draw` as for `new_game`."""
     values = words.tolist()
     state = GameState()
     state.num_players = values[NUM_PLAYERS]

@@ -1,4 +1,4 @@
-"""Whole games of random moves, compiled; `playouts` has the reference."""
+"""Whole games of random moves, compiled; `players.playouts` has the reference."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ from entity_env.core.seeding import GAMMA
 from entity_env.games.azul.engine.rules import FLOOR, NUM_SOURCES
 from entity_env.games.azul.kernels.engine import (
     bits_of,
-    deal,
+    colour_fields,
+    deal_packed,
     end_round,
     fits_of,
-    num_factories,
+    num_factories_packed,
     pass_turn,
     seat,
-    spread,
     start_game,
-    take,
+    take_packed,
 )
-from entity_env.games.azul.kernels.packed_state import END, NUM_WORDS, ROUND, SCORE, SOURCES, Words
+from entity_env.games.azul.kernels.packed_state import (
+    END,
+    NUM_WORDS,
+    ROUND,
+    SCORE,
+    SOURCES,
+    PackedState,
+)
 
 _GAMMA: Final = np.uint64(GAMMA)
 _U11: Final = np.uint64(11)
@@ -36,12 +43,12 @@ def uniform(word: np.uint64) -> float:
 
 
 @compiled(inline=True)
-def deal_by(words: Words, word: np.uint64, uniforms: NDArray[np.float64]) -> np.uint64:
-    """Deals by the next numbers of a sequence; where the sequence goes on."""
-    for i in range(4 * num_factories(words)):
+def deal_by(words: PackedState, word: np.uint64, uniforms: NDArray[np.float64]) -> np.uint64:
+    """Deals by the next numbers of a sequence; returns its new state."""
+    for i in range(4 * num_factories_packed(words)):
         word += _GAMMA
         uniforms[i] = uniform(word)
-    deal(words, uniforms)
+    deal_packed(words, uniforms)
     return word
 
 
@@ -54,20 +61,20 @@ def nth_bit(bits: int, n: int) -> int:
 
 
 @compiled(inline=True)
-def random_move(words: Words, number: float) -> tuple[int, int]:
+def random_move(words: PackedState, number: float) -> tuple[int, int]:
     """A legal move by a number from 0 to 1: source, and `6 * colour + destination`."""
     fits = fits_of(words)
     total = 0
     for i in range(NUM_SOURCES):
-        total += bits_of(fits & spread(words[SOURCES + i]))
+        total += bits_of(fits & colour_fields(words[SOURCES + i]))
     left = int(number * total)
     source = 0
-    moves = fits & spread(words[SOURCES])
+    moves = fits & colour_fields(words[SOURCES])
     count = bits_of(moves)
     while left >= count:
         left -= count
         source += 1
-        moves = fits & spread(words[SOURCES + source])
+        moves = fits & colour_fields(words[SOURCES + source])
         count = bits_of(moves)
     return source, nth_bit(moves, left)
 
@@ -92,7 +99,7 @@ def play_games(
             source, choice = random_move(words, uniform(word))
             num_moves += 1
             num_floor_moves += choice % 6 == FLOOR
-            if not take(words, source, choice):
+            if not take_packed(words, source, choice):
                 pass_turn(words)
             elif not end_round(words):
                 word = deal_by(words, word, uniforms)

@@ -1,4 +1,4 @@
-"""Agents against each other: one game, or as many as it takes to tell who is better.
+"""Games between agents: one game, or a match of many.
 
 Example:
     >>> from entity_env.games.azul import GreedyAgent, RandomAgent, play_match
@@ -17,11 +17,11 @@ import numpy as np
 from entity_env.agents.ratings import Match as Match, Result, Standing as Standing, seatings
 from entity_env.core.validation import checked_seed, is_integer
 from entity_env.errors import UsageError
-from entity_env.games.azul.engine.scoring import full_rows
+from entity_env.games.azul.engine.actions import IllegalAction, InvalidActionId
+from entity_env.games.azul.engine.rules import full_rows
 from entity_env.games.azul.engine.state import End, GameState
 from entity_env.games.azul.env import AzulEnv, EnvConfig, EnvStep
-from entity_env.games.azul.errors import IllegalAction, InvalidActionId
-from entity_env.games.azul.players.scripted import AgentInput, AzulAgent
+from entity_env.games.azul.players.agents import AgentInput, AzulAgent
 from entity_env.games.azul.single_game import Backend
 
 Watch = Callable[[EnvStep], None]
@@ -29,14 +29,13 @@ Watch = Callable[[EnvStep], None]
 
 @dataclass(frozen=True)
 class GameResult(Result):
-    """How a game ended; seats are those of the game.
+    """The result of a game, by seat.
 
     Attributes:
-        names: who sat where.
+        names: of the agents, by seat.
         scores: final points.
-        rows: full rows, which tell between equal points.
-        num_moves: how many were made.
-        num_rounds: how many were played.
+        rows: full rows, the tie-break.
+        num_moves, num_rounds: moves and rounds played.
         end: why it was over; None = it was cut.
     """
 
@@ -60,20 +59,20 @@ def play_game(
     watch: Watch | None = None,
     backend: Backend = "auto",
 ) -> GameResult:
-    """Plays one game, and sees to it that everybody answers legally.
+    """Plays one game.
 
     Args:
         agents: 2 to 4, by seat.
-        seed: what is dealt, and what the agents draw, follow from it.
-        names: of the agents; what their classes are called when left out.
-        starting_player: who begins.
+        seed: of the deals, and of the agents' draws.
+        names: of the agents; their class names when left out.
+        starting_player: the seat that begins.
         max_rounds: after how many rounds the game is cut; None = never.
         watch: called with every step, the first included.
         backend: which engine plays; see `Backend`.
 
     Raises:
         UsageError: a number of agents, or a value, that cannot be.
-        InvalidActionId, IllegalAction: an agent answered so; says which one, and when.
+        InvalidActionId, IllegalAction: an agent chose such an action.
     """
     checked_seed(seed)
     if names is None:
@@ -102,11 +101,11 @@ def play_game(
     return _result(tuple(names), env.state, num_moves)
 
 
-def _step(env: AzulEnv, action_id: int, who: str) -> EnvStep:
+def _step(env: AzulEnv, action_id: int, agent: str) -> EnvStep:
     try:
         return env.step(action_id)
     except (IllegalAction, InvalidActionId) as error:
-        raise type(error)(f"{who} answered illegally: {error}") from error
+        raise type(error)(f"{agent} chose an illegal action: {error}") from error
 
 
 def _result(names: tuple[str, ...], state: GameState, num_moves: int) -> GameResult:
@@ -130,10 +129,10 @@ def play_match(
     on_game: Callable[[GameResult], None] | None = None,
     backend: Backend = "auto",
 ) -> Match[GameResult]:
-    """Plays every group of agents that fits around a table.
+    """Plays games of every group of `num_players` agents.
 
-    Games come in sets of `num_players` with the same deals of the first round, in which everybody
-    sits once in every seat; seat 0 begins. So each agent begins as often as the others.
+    Games come in sets of `num_players` with the same deals of the first round, in which every agent
+    has every seat once; seat 0 begins. So each agent begins as often as the others.
 
     Args:
         agents: by name; at least as many as players.
@@ -154,7 +153,7 @@ def play_match(
         )
     if not is_integer(num_games) or num_games < 1 or num_games % num_players:
         raise UsageError(
-            f"play_match: num_games must be a multiple of {num_players}, so that everybody sits in "
+            f"play_match: num_games must be a multiple of {num_players}, so that every agent has "
             f"every seat as often: got {num_games!r}"
         )
     games = []

@@ -1,21 +1,22 @@
-"""Monte Carlo tree search: its tree, and how it is searched; here by the reference.
+"""Monte Carlo tree search, on the reference engine; `kernels.mcts` is the compiled twin.
 
 The tree branches over the moves of one round, which hide nothing; a deal ends it, and is a chance
-node: each visit draws anew. A leaf is valued by a rollout, all of whose moves are those that look
-best to `heuristics`: random ones score too little to say anything.
+node: each visit draws again. A leaf is evaluated by a rollout of the best moves by `heuristics`:
+random moves score too little to tell positions apart.
 
-A visit goes down the tree by the rule of Silver et al. 2017 ("Mastering the game of Go without
-human knowledge"): to the child with the highest `mean + EXPLORATION * prior * sqrt(visits of the
-parent) / (1 + visits)`. Priors fall with the square of what a move is worth less than the best one.
+Selection is that of Silver et al. 2017 ("Mastering the game of Go without human knowledge"): the
+child with the highest `mean + EXPLORATION * prior * sqrt(visits of the parent) / (1 + visits)`.
+Priors fall with the square of the difference between the values of the best move and of this one.
 A leaf that was visited before gets its children first, unless the tree is full.
 """
 
 from __future__ import annotations
 
 from math import sqrt
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from entity_env.games.azul.engine.actions import ACTIONS, Action, ActionEncoder
 from entity_env.games.azul.engine.engine import (
@@ -35,69 +36,72 @@ from entity_env.games.azul.players.heuristics import (
     greedy_worth,
     leader_margins,
     move_values,
-    position_value,
+    potential,
 )
 
 EXPLORATION: Final = 0.7
 UNVISITED_LOSS: Final = 0.1
-"""How much less than the mean of the visited children an unvisited one counts as."""
+"""By how much the value of an unvisited child is below the mean of the visited ones."""
 MARGIN_SCALE: Final = 15.0
-"""Points ahead that count for half of all there is to win."""
+"""Points ahead that have half of the highest value."""
 MAX_NODES: Final = 2_000_000
 MAX_DEPTH: Final = 64
 """Longer than any round: 36 tiles are dealt, and each move takes one or more."""
 
 
-class Tree:
+class Tree(NamedTuple):
     """Nodes in the order in which they were made, the root first; children are neighbours.
-
-    Args:
-        max_nodes: how many there may be.
 
     Attributes:
         num_nodes: `(1,)` int64.
         first_child, num_children: `(max_nodes,)` int32; a leaf has no children.
         actions: `(max_nodes,)` int32: the id that led to a node.
         visits: `(max_nodes,)` int32.
-        totals: `(max_nodes,)` float64: what its visits were worth to who moved there.
-        priors: `(max_nodes,)` float64: of its siblings' sum.
+        totals: `(max_nodes,)` float64: sums of the values of the visits, for the player who moved.
+        priors: `(max_nodes,)` float64: shares among siblings.
     """
 
-    def __init__(self, max_nodes: int = MAX_NODES) -> None:
-        self.num_nodes = np.ones(1, np.int64)
-        self.first_child = np.zeros(max_nodes, np.int32)
-        self.num_children = np.zeros(max_nodes, np.int32)
-        self.actions = np.zeros(max_nodes, np.int32)
-        self.visits = np.zeros(max_nodes, np.int32)
-        self.totals = np.zeros(max_nodes, np.float64)
-        self.priors = np.zeros(max_nodes, np.float64)
+    num_nodes: NDArray[np.int64]
+    first_child: NDArray[np.int32]
+    num_children: NDArray[np.int32]
+    actions: NDArray[np.int32]
+    visits: NDArray[np.int32]
+    totals: NDArray[np.float64]
+    priors: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, max_nodes: int = MAX_NODES) -> Tree:
+        """A root without children."""
+        first, counts, actions, visits = (np.zeros(max_nodes, np.int32) for _ in range(4))
+        totals, priors = (np.zeros(max_nodes, np.float64) for _ in range(2))
+        return cls(np.ones(1, np.int64), first, counts, actions, visits, totals, priors)
 
     def clear(self) -> None:
-        """Leaves nothing but a root without children."""
+        """Removes all nodes but the root."""
         count = int(self.num_nodes[0])
         for values in (self.num_children, self.visits, self.totals):
             values[:count] = 0
         self.num_nodes[0] = 1
 
     def root_children(self) -> range:
-        """The nodes of the moves that can be made now."""
+        """The nodes of the legal moves at the root."""
         first = int(self.first_child[0])
         return range(first, first + int(self.num_children[0]))
 
     def best_action_id(self) -> int:
-        """The move that was visited most, of equals the first."""
+        """The move with most visits, of equals the first."""
         children = self.root_children()
         return int(self.actions[children.start + int(self.visits[children].argmax())])
 
 
 class PlainSearch:
-    """Searches by the reference engine.
+    """Search on the reference engine.
 
     Args:
-        state: where from.
-        tree: cleared; grows.
-        rounds: how many rounds a rollout goes on for after the deal that ends the tree.
-        word: where the sequence of draws begins; see `SplitMix`.
+        state: the root.
+        tree: empty; grows.
+        rounds: rounds of a rollout after the deal that ends the tree.
+        word: start of the sequence of draws; see `SplitMix`.
 
     Attributes:
         num_moves: moves made so far, of descents and rollouts.
@@ -111,7 +115,7 @@ class PlainSearch:
         self.num_moves = 0
 
     def run(self, num_visits: int) -> None:
-        """Visits the tree so many times more."""
+        """Makes more visits."""
         for _ in range(num_visits):
             self._visit()
 
@@ -134,7 +138,7 @@ class PlainSearch:
             tree.totals[node] += values[player]
 
     def _has_children(self, node: int, state: GameState) -> bool:
-        """Whether a node has children, now or after it got them."""
+        """Whether a node has children, after expanding it if it may be."""
         tree = self._tree
         if tree.num_children[node]:
             return True
@@ -165,25 +169,19 @@ class PlainSearch:
     def _choose(self, node: int) -> int:
         """The child to visit."""
         tree = self._tree
-        first, count = int(tree.first_child[node]), int(tree.num_children[node])
-        children = range(first, first + count)
-        visits, total = 0, 0.0
-        for child in children:
-            visits += int(tree.visits[child])
-            total += float(tree.totals[child])
-        unvisited = (total / visits if visits else 0.0) - UNVISITED_LOSS
-        scale = EXPLORATION * sqrt(visits + 1)
-        best, chosen = -1e9, first
-        for child in children:
-            count = int(tree.visits[child])
-            mean = float(tree.totals[child]) / count if count else unvisited
-            value = mean + scale * float(tree.priors[child]) / (1 + count)
-            if value > best:
-                best, chosen = value, child
-        return chosen
+        first = int(tree.first_child[node])
+        children = slice(first, first + int(tree.num_children[node]))
+        visits, totals = tree.visits[children], tree.totals[children]
+        num_visits = int(visits.sum())
+        total = sum(totals.tolist())  # in order: rounded as by the compiled search
+        unvisited = (total / num_visits if num_visits else 0.0) - UNVISITED_LOSS
+        means = np.where(visits, totals / np.maximum(visits, 1), unvisited)
+        scale = EXPLORATION * sqrt(num_visits + 1)
+        values = means + scale * tree.priors[children] / (1 + visits)
+        return first + int(values.argmax())
 
     def _roll_out(self, state: GameState) -> list[float]:
-        """Plays on to the end of the round, and of the rounds after it; what that is worth."""
+        """Plays to the end of the round, and of the rounds after it; returns the outcome."""
         self._play_round(state)
         tile_walls(state)
         state.end = end_of_game(state)
@@ -207,15 +205,15 @@ class PlainSearch:
 
 
 def prior_weight(gap: int) -> float:
-    """The prior of a move that is worth so much less than the best one, in hundredths."""
+    """The weight of a move by the gap to the best value, in hundredths."""
     share = 1.0 + gap / POINT
     return 1.0 / (share * share)
 
 
 def outcome(state: GameState) -> list[float]:
-    """What a position between two rounds, or at the end, is worth to each player, from -1 to 1."""
+    """The value for each player, from -1 to 1, between two rounds or at the end."""
     if state.end is None:
-        values = [position_value(player) for player in state.players]
+        values = [potential(player) for player in state.players]
         return [squashed(margin / POINT) for margin in leader_margins(values)]
     first = winners(state)
     margins = leader_margins(state.scores)
@@ -227,5 +225,5 @@ def outcome(state: GameState) -> list[float]:
 
 
 def squashed(margin: float) -> float:
-    """A margin in points as a number from -1 to 1."""
+    """A margin in points, from -1 to 1."""
     return margin / (abs(margin) + MARGIN_SCALE)

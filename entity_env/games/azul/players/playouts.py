@@ -14,17 +14,16 @@ from entity_env.games.azul.engine.engine import apply_in_place, legal_actions, n
 from entity_env.games.azul.engine.rules import FLOOR, MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import ENDS
 from entity_env.games.azul.engine.tile_draws import SplitMix
-from entity_env.games.azul.single_game import Backend, is_compiled
+from entity_env.games.azul.single_game import Backend, plays_compiled
 
 
 class Playouts(NamedTuple):
-    """What became of many games, a row each; all int64.
+    """Results of many games, a row each; all int64.
 
     Attributes:
         scores: `(num_games, num_players)`, final.
-        moves: `(num_games,)`, how many were made.
-        rounds: `(num_games,)`, how many were played.
-        floor_moves: `(num_games,)`, how many of the moves took tiles straight to the floor.
+        moves, rounds: `(num_games,)`, numbers of moves and rounds.
+        floor_moves: `(num_games,)`, moves that took tiles straight to the floor.
         ends: `(num_games,)`, why each was over: an index of `ENDS`.
     """
 
@@ -43,20 +42,20 @@ def play_many(
     Game i depends on seed, i and the number of players alone, whatever the backend.
 
     Args:
-        num_games: how many, 0 or more.
+        num_games: 0 or more.
         seed: 0 to 2**64 - 1.
         num_players: 2 to 4.
         backend: see `Backend`.
 
     Raises:
-        UsageError: an argument that cannot be.
+        UsageError: an invalid argument.
         MissingExtraError: backend "numba" where numba is not installed.
     """
     _check(num_games, seed, num_players)
     scores = np.zeros((num_games, num_players), np.int64)
     counts = np.zeros((num_games, 4), np.int64)
     start = splitmix64_int(seed)
-    if is_compiled(backend, "play_many"):
+    if plays_compiled(backend, "play_many"):
         module: Any = import_module("entity_env.games.azul.kernels.playouts")
         module.play_games(np.uint64(start), num_players, scores, counts)
     else:

@@ -33,8 +33,7 @@ from entity_env.games.azul.engine.engine import (
     take,
     tile_walls,
 )
-from entity_env.games.azul.engine.rules import NOBODY
-from entity_env.games.azul.engine.scoring import bonus_counts
+from entity_env.games.azul.engine.rules import NOBODY, bonus_counts
 from entity_env.games.azul.engine.state import is_table_empty
 from tests.games.azul.recorded_games import (
     DATA,
@@ -348,7 +347,7 @@ def test_a_draw_is_asked_tile_by_tile_with_the_bag() -> None:
 
 @pytest.mark.parametrize("answer", [5, -1, 1.0, None, True, "0"])
 def test_a_draw_that_answers_nonsense(answer: int) -> None:
-    with pytest.raises(SchemaError, match="draw must answer a colour that is in the bag"):
+    with pytest.raises(SchemaError, match="draw must return a colour that is in the bag"):
         new_game(2, draw=lambda bag: answer)
 
 

@@ -103,6 +103,6 @@ def test_tiles_moved_from_the_bag_are_refused_or_can_be_played(
         return
     played_on(back, seed)
     if not back.is_over:
-        tree = Tree(1000)
+        tree = Tree.empty(1000)
         CompiledSearch(back, tree, 1, seed).run(10)
         assert tree.visits[0] == 10

@@ -13,9 +13,9 @@ from entity_env import Obs
 from entity_env.agents import PolicyAgent
 from entity_env.core.observation import Observation
 from entity_env.games.azul import ACTIONS, GameState, azul, legal_actions, new_game
+from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import PICK, observe
 from entity_env.games.azul.kernels.packed_state import pack_state
-from entity_env.games.azul.legal_moves import options_of
 from tests.games.azul.recorded_games import NUM_PLAYERS, board, position, states
 
 # The first call compiles, which takes half a minute where the cores are shared.
@@ -42,17 +42,17 @@ def of_the_reference(state: GameState) -> Rows:
 
 
 def compiled(name: str) -> ModuleType:
-    return importlib.import_module(f"entity_env.games.azul.{name}_compiled")
+    return importlib.import_module(f"entity_env.games.azul.kernels.{name}")
 
 
 def written(*states: GameState) -> Rows:
     """All rows of some positions, one after another; arrays are full of something else before."""
-    module, options = compiled("entities"), compiled("options")
+    module = compiled("entities")
     most = 250 * len(states)
-    shown = module.Shown(
+    shown = module.EntityRows(
         *(np.full((most, len(each.features)), 77, np.float32) for each in ENTITIES.values())
     )
-    at, scratch = np.zeros(3, np.int64), options.new_scratch()
+    at, scratch = np.zeros(3, np.int64), module.new_scratch()
     counts = dict.fromkeys(ENTITIES, 0)
     for state in states:
         words = pack_state(state)
@@ -119,7 +119,7 @@ def test_positions_made_by_hand(number: int) -> None:
 
 def test_the_places_of_features_are_those_of_the_schema() -> None:
     """Compiled code knows them as numbers."""
-    module, features = compiled("options"), list(ENTITIES["Option"].features)
+    module, features = compiled("entities"), list(ENTITIES["Option"].features)
     for name in ("source", "count", "placed", "completes", "left", "value", "again", "reply"):
         assert getattr(module, f"_{name.upper()}") == features.index(name)
     assert features[module._COLOUR] == "colour.is_BLUE"
@@ -130,14 +130,14 @@ def test_the_places_of_features_are_those_of_the_schema() -> None:
 def test_options_are_in_the_order_of_their_ids() -> None:
     """So a place among the rows is a legal move, as the tables take it."""
     state = new_game(2, rng=np.random.default_rng(4))
-    rows, tables = written(state)["Option"], compiled("tables")
+    rows, kernel = written(state)["Option"], compiled("self_play")
     words = pack_state(state)
     for place, (action, option) in enumerate(
         zip(legal_actions(state), options_of(state), strict=True)
     ):
         assert ACTIONS[option.action_id] == action
-        source, choice = tables._nth_option(words, place)
+        source, choice = kernel._nth_option(words, place)
         assert (source, *divmod(choice, 6)) == action
         assert rows[place, 0] == action.source
         assert rows[place, 7] == action.destination
-    assert tables._nth_option(words, len(rows)) == (-1, -1)
+    assert kernel._nth_option(words, len(rows)) == (-1, -1)

@@ -1,4 +1,4 @@
-"""Words: every number of a position lies where the table of the module says."""
+"""PackedState: every number of a position lies where the table of the module says."""
 
 import numpy as np
 import pytest

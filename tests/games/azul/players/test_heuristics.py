@@ -5,9 +5,9 @@ from hypothesis import given, settings, strategies as st
 
 from entity_env.games.azul import ACTIONS, Action, GameState, Player, apply_action, legal_actions
 from entity_env.games.azul.engine.engine import tile_walls
-from entity_env.games.azul.engine.scoring import bonus_points
+from entity_env.games.azul.engine.rules import bonus_points
 from entity_env.games.azul.kernels import heuristics as compiled
-from entity_env.games.azul.kernels.packed_state import PLAYERS, Words, pack_state
+from entity_env.games.azul.kernels.packed_state import PLAYERS, PackedState, pack_state
 from entity_env.games.azul.players.heuristics import (
     best_action,
     greedy_worth,
@@ -15,7 +15,7 @@ from entity_env.games.azul.players.heuristics import (
     move_values,
     pending_points,
     pending_wall,
-    position_value,
+    potential,
     rush_worth,
 )
 from tests.games.azul.recorded_games import board, position, states
@@ -25,13 +25,13 @@ from tests.games.azul.recorded_games import board, position, states
 @given(state=states())
 def test_the_compiled_twin_agrees(state: GameState) -> None:
     words = pack_state(state)
-    values = [position_value(player) for player in state.players]
-    assert compiled.position_values(words).tolist() == values
+    for i, player in enumerate(state.players):
+        assert compiled.potential_packed(words, i) == potential(player)
     actions = legal_actions(state)
     if not actions:
         return
     for idea, worth in ((compiled.GREEDY, greedy_worth), (compiled.RUSH, rush_worth)):
-        assert ACTIONS[compiled.choose(words, idea)] == best_action(state, actions, worth)
+        assert ACTIONS[compiled.best_action_id(words, idea)] == best_action(state, actions, worth)
         worths = np.zeros(30, np.int64)
         compiled.write_worths(words, idea, worths)
         found = [compiled.move_value(words, a.source, 6 * a.colour + a[2], worths) for a in actions]
@@ -71,7 +71,7 @@ def boards(draw: st.DrawFn) -> Player:
     return player
 
 
-def words_of(*players: Player) -> Words:
+def words_of(*players: Player) -> PackedState:
     """Of a position with these boards; how many tiles there are does not matter here."""
     state = position([board(), board()], centre=(0, 0, 0, 0, 1))
     state.players[: len(players)] = players
@@ -83,8 +83,8 @@ def test_what_is_pending_on_any_board(player: Player) -> None:
     words = words_of(player)
     wall = pending_wall(player)
     before = pending_points(player)
-    assert compiled.pending_wall(words, PLAYERS) == wall
-    assert compiled.pending_points(words, PLAYERS, 5, 0) == before
+    assert compiled.pending_wall_packed(words, PLAYERS) == wall
+    assert compiled.pending_points_packed(words, PLAYERS, 5, 0) == before
     for row in range(5):
         for colour in range(5):
             if player.line_colours[row] in (-1, colour) and not (
@@ -92,9 +92,11 @@ def test_what_is_pending_on_any_board(player: Player) -> None:
             ):
                 points = pending_points(player, row, colour)
                 assert points > before
-                assert compiled.pending_points(words, PLAYERS, row, colour) == points
+                assert compiled.pending_points_packed(words, PLAYERS, row, colour) == points
                 worth = greedy_worth(player, row, colour)
-                assert compiled.greedy_worth(words, PLAYERS, row, colour, before, wall) == worth
+                assert (
+                    compiled.greedy_worth_packed(words, PLAYERS, row, colour, before, wall) == worth
+                )
                 assert worth > 0
 
 
@@ -114,17 +116,15 @@ def test_the_pending_wall_is_that_of_the_tiling(player: Player) -> None:
 @given(player=boards(), other=boards())
 def test_any_two_boards_are_valued_alike(player: Player, other: Player) -> None:
     words = words_of(player, other)
-    values = [position_value(player), position_value(other)]
-    assert compiled.position_values(words).tolist() == values
-    assert compiled.position_value(words, 0) == values[0]
-    assert compiled.position_value(words, 1) == values[1]
+    assert compiled.potential_packed(words, 0) == potential(player)
+    assert compiled.potential_packed(words, 1) == potential(other)
 
 
 @given(player=boards(), more=st.integers(1, 50))
 def test_a_point_is_a_point(player: Player, more: int) -> None:
-    before = position_value(player)
+    before = potential(player)
     player.score += more
-    assert position_value(player) == before + 100 * more
+    assert potential(player) == before + 100 * more
 
 
 @given(player=boards(), row=st.integers(0, 4), colour=st.integers(0, 4))
@@ -176,9 +176,9 @@ def test_shares_of_bonuses_add_up() -> None:
     """A whole wall is worth the bonuses, in hundredths."""
     whole = [(row, colour) for row in range(5) for colour in range(5)]
     player = board(wall=whole, score=3)
-    assert position_value(player) == 100 * (3 + bonus_points(player.wall))
-    assert position_value(board()) == 0
-    assert position_value(board(lines=[(0, 0), (2, 1)])) == (100 + 4 * 19) // 4
+    assert potential(player) == 100 * (3 + bonus_points(player.wall))
+    assert potential(board()) == 0
+    assert potential(board(lines=[(0, 0), (2, 1)])) == (100 + 4 * 19) // 4
 
 
 def test_margins() -> None:

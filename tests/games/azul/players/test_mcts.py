@@ -31,7 +31,7 @@ def test_both_searches_visit_the_same(
 ) -> None:
     assume(not state.is_over)
     before = state.copy()
-    compiled, plain = Tree(max_nodes), Tree(max_nodes)
+    compiled, plain = Tree.empty(max_nodes), Tree.empty(max_nodes)
     fast = CompiledSearch(state, compiled, rounds, word)
     slow = PlainSearch(state, plain, rounds, word)
     for num_visits in (1, 24):
@@ -48,7 +48,7 @@ def test_both_searches_visit_the_same(
 @given(state=states(max_moves=120), word=SEEDS)
 def test_the_tree_is_sound(state: GameState, word: int) -> None:
     assume(not state.is_over)
-    tree = Tree(50_000)
+    tree = Tree.empty(50_000)
     CompiledSearch(state, tree, 1, word).run(300)
     children = tree.root_children()
     ids = [ACTIONS[i] for i in tree.actions[children].tolist()]
@@ -103,7 +103,7 @@ def test_it_finds_what_trying_all_finds(
     state.factories = [(0,) * 5] * 5
     state.centre = centre
     me = state.current_player
-    tree = Tree(100_000)
+    tree = Tree.empty(100_000)
     CompiledSearch(state, tree, 0, word).run(20_000)
     values = {action: value_of(after(state, action), me) for action in legal_actions(state)}
     assert values[ACTIONS[tree.best_action_id()]] > max(values.values()) - 0.02
@@ -113,7 +113,7 @@ def test_it_finds_the_win_that_is_there() -> None:
     """A row can be completed now, and that wins; every other move lets the game go on."""
     row = [(0, colour) for colour in range(4)]
     state = position([board(score=30, wall=row), board(score=10)], centre=(0, 0, 0, 0, 1), marker=1)
-    tree = Tree()
+    tree = Tree.empty()
     CompiledSearch(state, tree, 1, 1).run(100)
     assert ACTIONS[tree.best_action_id()] == Action(9, 4, 0)
 
@@ -121,14 +121,14 @@ def test_it_finds_the_win_that_is_there() -> None:
 def test_it_does_not_end_a_game_that_it_would_lose() -> None:
     row = [(0, colour) for colour in range(4)]
     state = position([board(score=10, wall=row), board(score=40)], centre=(0, 0, 0, 0, 1), marker=1)
-    tree = Tree()
+    tree = Tree.empty()
     CompiledSearch(state, tree, 0, 1).run(1000)
     assert ACTIONS[tree.best_action_id()] != Action(9, 4, 0)
 
 
 def test_a_full_tree_is_searched_on() -> None:
     state = position([board(), board()], centre=(3, 3, 3, 3, 3))
-    tree = Tree(60)
+    tree = Tree.empty(60)
     CompiledSearch(state, tree, 0, 1).run(500)
     assert tree.visits[0] == 500
     assert tree.num_nodes[0] <= 60
@@ -156,4 +156,4 @@ def test_priors_fall_with_the_gap() -> None:
 
 def test_a_round_is_shorter_than_a_path() -> None:
     assert tree_module.MAX_DEPTH > 36
-    assert Tree(5).visits.dtype == np.int32
+    assert Tree.empty(5).visits.dtype == np.int32

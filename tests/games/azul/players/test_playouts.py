@@ -18,7 +18,7 @@ from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS
 @given(seed=SEEDS, num_players=NUM_PLAYERS)
 def test_both_backends_play_the_same_games(seed: int, num_players: int) -> None:
     compiled = play_many(6, seed, num_players=num_players, backend="numba")
-    plain = play_many(6, seed, num_players=num_players, backend="python")
+    plain = play_many(6, seed, num_players=num_players, backend="numpy")
     for ours, theirs in zip(compiled, plain, strict=True):
         assert ours.dtype == np.int64
         np.testing.assert_array_equal(ours, theirs)
@@ -29,7 +29,7 @@ def test_a_game_without_progress_ends_in_both() -> None:
     compiled = play_many(141, 2, num_players=4)
     assert ENDS[compiled.ends[140]] == "no_progress"
     assert (compiled.ends[:140] == 0).all()
-    plain = play_many(141, 2, num_players=4, backend="python")
+    plain = play_many(141, 2, num_players=4, backend="numpy")
     for ours, theirs in zip(compiled, plain, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -89,8 +89,8 @@ def test_arguments_that_cannot_be(arguments: tuple[Any, Any], message: str) -> N
 def test_players_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="num_players must be an integer from 2 to 4: got 5"):
         play_many(1, 1, num_players=5)
-    with pytest.raises(UsageError, match="play_many: backend must be one of auto, numba, python"):
-        play_many(1, 1, backend="numpy")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="play_many: backend must be one of auto, numba, numpy"):
+        play_many(1, 1, backend="cython")  # type: ignore[arg-type]
 
 
 def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:

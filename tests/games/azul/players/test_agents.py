@@ -27,7 +27,7 @@ from entity_env.games.azul import (
     play_match,
 )
 from entity_env.games.azul.engine.actions import ActionEncoder
-from entity_env.games.azul.players import scripted as agents_module
+from entity_env.games.azul.players import agents as agents_module
 from tests.games.azul.recorded_games import SEEDS, reached, states, to_lines
 
 AGENTS: dict[str, AzulAgent] = {
@@ -66,7 +66,7 @@ def test_both_engines_choose_the_same(state: GameState, seed: int) -> None:
     for make in makers:
         chosen = {
             make(backend=name).select_action(input_of(state), np.random.default_rng(seed))
-            for name in ("numba", "python")
+            for name in ("numba", "numpy")
         }
         assert len(chosen) == 1
 
@@ -94,10 +94,10 @@ def test_who_needs_the_state_says_so(agent: AzulAgent) -> None:
     [
         RandomAgent(),
         GreedyAgent(),
-        GreedyAgent(backend="python"),
+        GreedyAgent(backend="numpy"),
         RushAgent(),
         MCTSAgent(rollouts=3),
-        MCTSAgent(rollouts=3, backend="python"),
+        MCTSAgent(rollouts=3, backend="numpy"),
         HumanAgent(lambda prompt: "1 blue 1", lambda text: None),
     ],
     ids=lambda agent: type(agent).__name__,
@@ -107,7 +107,7 @@ def test_when_the_game_is_over_there_is_nothing_to_choose(agent: AzulAgent) -> N
     assert state.is_over
     nothing = np.zeros(300, np.bool_)
     agent_input = AgentInput(np.zeros(306, np.float32), nothing, state.current_player, state)
-    with pytest.raises(EpisodeDone, match=r"Agent has nothing to choose from: the game is over"):
+    with pytest.raises(EpisodeDone, match=r"Agent has no legal action: the game is over"):
         agent.select_action(agent_input, np.random.default_rng(0))
 
 
@@ -151,8 +151,8 @@ def test_a_small_search_beats_random_and_greedy() -> None:
 
 def test_a_search_on_the_reference_plays_well_too() -> None:
     """Ten visits, without numba."""
-    slow = MCTSAgent(rollouts=10, rounds=0, backend="python")
-    match = play_match({"mcts": slow, "random": RandomAgent()}, 2, backend="python")
+    slow = MCTSAgent(rollouts=10, rounds=0, backend="numpy")
+    match = play_match({"mcts": slow, "random": RandomAgent()}, 2, backend="numpy")
     assert match.win_rate("mcts", "random")[0] == 1
 
 

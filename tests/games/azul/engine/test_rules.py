@@ -2,10 +2,10 @@
 
 from hypothesis import given, strategies as st
 
-from entity_env.games.azul.engine.rules import column_of
-from entity_env.games.azul.engine.scoring import (
+from entity_env.games.azul.engine.rules import (
     bonus_counts,
     bonus_points,
+    column_of,
     full_rows,
     placement_points,
     score_after,

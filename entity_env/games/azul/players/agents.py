@@ -1,0 +1,322 @@
+"""Agents that play by action ids: scripted, searching, human, and trained.
+
+Example:
+    >>> import numpy as np
+    >>> from entity_env.games.azul import AgentInput, AzulEnv, EnvConfig, GreedyAgent
+    >>> env = AzulEnv(EnvConfig(include_full_state_in_step=True), seed=1)
+    >>> agent, rng = GreedyAgent(), np.random.default_rng(1)
+    >>> step = env.reset()
+    >>> while not step.done:
+    ...     step = env.step(agent.select_action(AgentInput.of(step), rng))
+    >>> sum(env.state.scores) > 20
+    True
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.local_run import AgentRun
+from entity_env.core.validation import checked_count, is_number
+from entity_env.errors import ProtocolError, UsageError
+from entity_env.games.azul.engine.actions import ActionEncoder, EpisodeDone
+from entity_env.games.azul.engine.engine import legal_actions
+from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.env import EnvStep
+from entity_env.games.azul.game import (
+    AzulGame,
+    ask_for_id,
+    ask_for_option,
+    azul,
+    azul_by_id,
+    observe,
+)
+from entity_env.games.azul.kernels.packed_state import pack_state
+from entity_env.games.azul.players.heuristics import Worth, best_action, greedy_worth, rush_worth
+from entity_env.games.azul.players.mcts import PlainSearch, Tree
+from entity_env.games.azul.single_game import Backend, plays_compiled
+from entity_env.games.azul.viewer import draw_state, read_move
+
+_CHUNK_S: Final = 0.02
+"""Approximate seconds between two readings of the clock."""
+
+
+class AgentInput(NamedTuple):
+    """The input of an agent.
+
+    Attributes:
+        observation: `(obs_size,)` float32, of the current player.
+        legal_action_mask: `(300,)` bool.
+        current_player: the player to move.
+        state: the position, for agents with `needs_state`; may be None for others.
+    """
+
+    observation: NDArray[np.float32]
+    legal_action_mask: NDArray[np.bool_]
+    current_player: int
+    state: GameState | None = None
+
+    @classmethod
+    def of(cls, step: EnvStep) -> AgentInput:
+        """The input for the current player of a step."""
+        player = step.current_player
+        return cls(step.observations[player], step.legal_action_mask, player, step.state)
+
+
+class AzulAgent(Protocol):
+    """Chooses among the legal actions.
+
+    `needs_state` says whether `AgentInput.state` must be given.
+    """
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether the agent reads the position, not only observation and mask."""
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        """The id of a legal action.
+
+        Args:
+            agent_input: may be read-only.
+            rng: for all random draws.
+
+        Raises:
+            EpisodeDone: the game is over.
+        """
+
+
+class RandomAgent:
+    """Chooses uniformly among the legal actions."""
+
+    needs_state: Final = False
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        legal = np.flatnonzero(agent_input.legal_action_mask)
+        if not len(legal):
+            raise _no_action(self)
+        return int(rng.choice(legal))
+
+
+class _HeuristicAgent:
+    """Chooses the legal action of the highest heuristic value.
+
+    Args:
+        backend: see `Backend`; both choose the same.
+    """
+
+    needs_state: Final = True
+    _worth: Worth
+    _idea: int
+
+    def __init__(self, *, backend: Backend = "auto") -> None:
+        self._is_compiled = plays_compiled(backend, type(self).__name__)
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        state = required_state(agent_input, self)
+        if self._is_compiled:
+            return int(_compiled("heuristics").best_action_id(pack_state(state), self._idea))
+        return ActionEncoder.encode(best_action(state, legal_actions(state), self._worth))
+
+
+class GreedyAgent(_HeuristicAgent):
+    """Looks one move ahead: most points now, less the cost of the floor.
+
+    Started lines and shares of the final bonuses count, too; `heuristics` has the formula. Moves of
+    other players do not count. Of equal actions the lowest id.
+    """
+
+    _worth = staticmethod(greedy_worth)
+    _idea = 0
+
+
+class RushAgent(_HeuristicAgent):
+    """Aims at a full row as soon as possible: fills the upper lines first, whatever they score."""
+
+    _worth = staticmethod(rush_worth)
+    _idea = 1
+
+
+class MCTSAgent:
+    """Monte Carlo tree search over the rest of the round; see `players.mcts`.
+
+    A rollout is played by `GreedyAgent`'s rule to the end of the round, and of `rounds` further
+    ones: with 1 it is about three times as slow as with 0, and still wins more games in the same
+    time.
+
+    Args:
+        seconds: time for a move; None = as many visits as `rollouts` says.
+        rollouts: visits at most; None = as many as the time allows. If both are None: one second.
+        rounds: rounds of a rollout after the deal.
+        backend: see `Backend`; with the same visits both choose the same.
+
+    Attributes:
+        num_moves, num_visits: moves and visits of all searches so far.
+
+    Raises:
+        UsageError: an invalid value.
+        MissingExtraError: backend "numba" where numba is not installed.
+    """
+
+    needs_state: Final = True
+
+    def __init__(
+        self,
+        *,
+        seconds: float | None = None,
+        rollouts: int | None = None,
+        rounds: int = 1,
+        backend: Backend = "auto",
+    ) -> None:
+        if seconds is None and rollouts is None:
+            seconds = 1.0
+        time_s: object = seconds
+        is_time = is_number(time_s) and not isinstance(time_s, bool)
+        if seconds is not None and not (is_time and 0 < seconds < float("inf")):
+            raise UsageError(
+                f"MCTSAgent: seconds must be above 0 and finite, or None: got {seconds!r}"
+            )
+        if rollouts is not None:
+            checked_count("MCTSAgent: rollouts", rollouts)
+        self._seconds = seconds
+        self._rollouts = rollouts
+        self._rounds = checked_count("MCTSAgent: rounds", rounds, 0)
+        self._search: Any = (
+            _compiled("mcts").CompiledSearch
+            if plays_compiled(backend, "MCTSAgent")
+            else PlainSearch
+        )
+        self._tree = Tree.empty()
+        self.num_moves = 0
+        self.num_visits = 0
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        state = required_state(agent_input, self)
+        tree = self._tree
+        tree.clear()
+        search = self._search(state, tree, self._rounds, int(rng.integers(2**63)))
+        self.num_visits += self._run(search)
+        self.num_moves += search.num_moves
+        return tree.best_action_id()
+
+    def _run(self, search: Any) -> int:  # noqa: ANN401 - either search
+        """Searches within the limits; returns the number of visits."""
+        limit = self._rollouts
+        if self._seconds is None and limit is not None:
+            search.run(limit)
+            return limit
+        start = now = time.perf_counter()
+        end = start + (self._seconds or 0.0)
+        done, chunk = 0, 1
+        while True:
+            chunk = chunk if limit is None else min(chunk, limit - done)
+            search.run(chunk)
+            done += chunk
+            before, now = now, time.perf_counter()
+            if now >= end or done == limit:
+                return done
+            if now - before < _CHUNK_S / 2:
+                chunk *= 2
+            per_visit = (now - start) / done
+            chunk = max(1, min(chunk, int((end - now) / per_visit)))
+
+
+def required_state(agent_input: AgentInput, agent: object) -> GameState:
+    """The position of an input; raises UsageError without one, EpisodeDone if the game is over."""
+    if agent_input.state is None:
+        raise UsageError(
+            f"{type(agent).__name__} needs AgentInput.state: make the environment with "
+            "EnvConfig(include_full_state_in_step=True)"
+        )
+    if agent_input.state.is_over:
+        raise _no_action(agent)
+    return agent_input.state
+
+
+def _no_action(agent: object) -> EpisodeDone:
+    return EpisodeDone(f"{type(agent).__name__} has no legal action: the game is over")
+
+
+@cache
+def _compiled(name: str) -> Any:  # noqa: ANN401 - a module
+    return import_module(f"entity_env.games.azul.kernels.{name}")
+
+
+PROMPT: Final = "source, colour, line: "
+
+
+class HumanAgent:
+    """A person: shows the table, and asks until the answer is a legal move.
+
+    Args:
+        ask: shows a prompt and returns a line, as `input` does; its errors pass through.
+        show: shows text, without the last line end, as `print` does.
+        colours: whether `show` supports ANSI colours; see `has_colours`.
+    """
+
+    needs_state: Final = True
+
+    def __init__(
+        self, ask: Callable[[str], str], show: Callable[[str], object], *, colours: bool = False
+    ) -> None:
+        self._ask = ask
+        self._show = show
+        self._colours = colours
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        state = required_state(agent_input, self)
+        player = agent_input.current_player
+        self._show(draw_state(state, colours=self._colours, viewpoint=player))
+        while True:
+            try:
+                return read_move(self._ask(PROMPT), state)
+            except UsageError as error:
+                self._show(str(error))
+
+
+class EntityAgent:
+    """An agent of the game `azul`, such as a trained network from `load_agent`, as an `AzulAgent`.
+
+    It uses its own random draws, not the `rng` of `select_action`.
+
+    Args:
+        agent: no other game may use it meanwhile.
+        game: `azul`, or `azul_by_id`, whose moves are chosen by id.
+
+    Raises:
+        ProtocolError: an agent that another program drives.
+
+    Example:
+        >>> from entity_env import agents
+        >>> from entity_env.games.azul import EntityAgent, GreedyAgent, play_game
+        >>> play_game([EntityAgent(agents.RandomAgent(seed=1)), GreedyAgent()], seed=1).shares
+        (0.0, 1.0)
+    """
+
+    needs_state: Final = True
+
+    def __init__(self, agent: Agent, game: AzulGame = azul) -> None:
+        self._agent = agent
+        self._ask = ask_for_id if game.play is azul_by_id.play else ask_for_option
+        agent.join(AgentRun(game.schema))
+
+    def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
+        """The id of a legal action.
+
+        Raises:
+            CheckpointError: a network that was trained for another game.
+            ProtocolError: the agent stopped.
+            UsageError: no position in the input.
+        """
+        state = required_state(agent_input, self)
+        action_id = self._ask(self._agent, observe(state, agent_input.current_player), state)
+        if action_id is None:
+            raise ProtocolError(f"{type(self._agent).__name__} stopped in the middle of a game")
+        return action_id
