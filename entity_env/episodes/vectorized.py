@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.episodes.episode_env import EpisodeEnv, Step, record_of, require_index
 from entity_env.episodes.record import Record
 from entity_env.errors import UsageError
 from entity_env.vec.backend import Source
-from entity_env.vec.options import Autoreset
 from entity_env.vec.vec_env import VecEnv
 
 _Any = TypeVar("_Any")

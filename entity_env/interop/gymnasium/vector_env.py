@@ -11,12 +11,12 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.errors import ProtocolError, UsageError
 from entity_env.interop.gymnasium.padded_actions import ActionLayout, IllegalActions
 from entity_env.interop.gymnasium.padded_entities import EntityLayout
 from entity_env.interop.gymnasium.vector_base import Flags, Infos, Stepped, VectorFace, with_finals
-from entity_env.vec.options import Autoreset
 
 MODES: Final[Mapping[Autoreset, AutoresetMode]] = {
     "same_step": AutoresetMode.SAME_STEP,

@@ -1,4 +1,4 @@
-"""Link: the parent's end of one worker process."""
+"""WorkerHandle: the parent's end of one worker process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ import numpy as np
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.batching.frame import FrameLayout
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import EntityEnvError, WorkerError
-from entity_env.vec.backend import Values
+from entity_env.vec.backend import ActionValues
 from entity_env.vec.in_process.base import OnError
-from entity_env.vec.options import Autoreset
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep
-from entity_env.vec.workers.doorbell import Doorbell, Wake
 from entity_env.vec.workers.protocol import (
     HEADER_BYTES,
     NOBODY,
@@ -43,8 +42,9 @@ from entity_env.vec.workers.protocol import (
 )
 from entity_env.vec.workers.shared_memory import SharedBlock, machine_error
 from entity_env.vec.workers.start import started
-from entity_env.vec.workers.step_buffers import Rows
+from entity_env.vec.workers.step_buffers import SharedRows
 from entity_env.vec.workers.step_codec import StepReader
+from entity_env.vec.workers.wakeup_event import Wake, WakeUpEvent
 
 _END_TIMEOUT_S: Final = 5.0
 _STACK_TIMEOUT_S: Final = 0.5
@@ -63,7 +63,7 @@ class Plan:
     on_error: OnError
 
 
-class Link:
+class WorkerHandle:
     """Starts a worker, tells it what to do, and reads what it shows.
 
     Args:
@@ -103,7 +103,7 @@ class Link:
         self._is_released = False
         try:
             self._stacks = SentDescriptor(_temporary_file())
-            self.bell, theirs = Doorbell.pair(header, index * HEADER_BYTES)
+            self.event, theirs = WakeUpEvent.pair(header, index * HEADER_BYTES)
             self.connection, their_end = socket.socketpair()
             self._release = weakref.finalize(self, self.connection.close)
             weakref.finalize(self, their_end.close)
@@ -127,12 +127,12 @@ class Link:
             SAFE_PATH in os.environ,
         )
         self.process = started(plan.context, setup)
-        self.bell.watch(self.process.sentinel)
+        self.event.watch(self.process.sentinel)
         theirs.close()
         their_end.close()
         lifeline.close()
 
-    def greet(self, timeout_s: float | None) -> Ready:
+    def wait_until_ready(self, timeout_s: float | None) -> Ready:
         """Waits until the worker has made its environments.
 
         Raises:
@@ -163,7 +163,9 @@ class Link:
             worker=self.index,
         )
 
-    def begin(self, layout: FrameLayout, rows: Rows, block: SharedBlock, num_agents: int) -> None:
+    def begin(
+        self, layout: FrameLayout, rows: SharedRows, block: SharedBlock, num_agents: int
+    ) -> None:
         """Hands over the block of all rows; the worker serves from now on.
 
         Raises:
@@ -189,9 +191,9 @@ class Link:
     @property
     def is_busy(self) -> bool:
         """A command is under way, or its answer has not been read."""
-        return self.error is None and self.bell.num_rings != self._num_read
+        return self.error is None and self.event.num_notifications != self._num_read
 
-    def act(self, values: Values, timeout_s: float | None) -> None:
+    def act(self, values: ActionValues, timeout_s: float | None) -> None:
         """Has the worker perform its actions; that it is gone, only `read` tells."""
         if self.error is not None:
             return
@@ -204,7 +206,7 @@ class Link:
             block.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
             offset += -(-array.nbytes // 8) * 8
         self.num_steps += 1
-        self._ring(Command.ACT, self._parity ^ 1, timeout_s)
+        self._notify(Command.ACT, self._parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
         """Has the worker begin new episodes; that it is gone, only `read` tells."""
@@ -223,7 +225,7 @@ class Link:
         """
         if self.error is not None:
             raise self.error
-        self._num_read = self.bell.num_rings
+        self._num_read = self.event.num_notifications
         try:
             message = self._message()
         except (EOFError, OSError) as error:
@@ -243,7 +245,7 @@ class Link:
         if self.error is not None:
             return self.error
         words, parity = self._words, self._words[Word.PARITY]
-        self._num_read = self.bell.num_rings
+        self._num_read = self.event.num_notifications
         try:
             if words[Word.MESSAGE_BLOCK]:
                 message = self._message()
@@ -281,7 +283,7 @@ class Link:
             return
         block.buffer[: len(data)] = data
         self._words[Word.COMMAND_BYTES] = len(data)
-        self._ring(command, parity, timeout_s)
+        self._notify(command, parity, timeout_s)
 
     def _room(self, num_bytes: int) -> SharedBlock | None:
         """The block of commands, of at least this size; None when the worker is gone."""
@@ -361,12 +363,12 @@ class Link:
         if self.is_busy:
             if self.deadline is not None:
                 until = min(until, self.deadline)
-            if self.bell.wait(max(until - monotonic(), 0.0)) is not Wake.RUNG:
+            if self.event.wait(max(until - monotonic(), 0.0)) is not Wake.NOTIFIED:
                 return
             self.read()  # what it says must not be taken for the answer to what follows
             if self._is_released:
                 return
-        self._ring(Command.CLOSE, self._parity, None)
+        self._notify(Command.CLOSE, self._parity, None)
         self._is_leaving = True
 
     def close(self, until: float) -> EntityEnvError | None:
@@ -381,7 +383,7 @@ class Link:
         failure: EntityEnvError | None = None
         if self.error is None and self._is_leaving:
             if self._reader is not None and (
-                self.bell.wait(max(until - monotonic(), 0.0)) is Wake.RUNG
+                self.event.wait(max(until - monotonic(), 0.0)) is Wake.NOTIFIED
                 and self._words[Word.MESSAGE_BLOCK]
             ):
                 with contextlib.suppress(EOFError, OSError):
@@ -400,7 +402,7 @@ class Link:
         if self.process.is_alive():
             self.process.kill()
             self.process.join(_END_TIMEOUT_S)  # a fork server without SIGCHLD never tells
-        self.bell.close()
+        self.event.close()
         self._release()
         self._lifeline.close()
         self._stacks.close()
@@ -412,13 +414,13 @@ class Link:
         with contextlib.suppress(ValueError):  # killed, and nobody has told
             self.process.close()
 
-    def _ring(self, command: Command, parity: int, timeout_s: float | None) -> None:
+    def _notify(self, command: Command, parity: int, timeout_s: float | None) -> None:
         words = self._words
         words[Word.COMMAND] = command
         words[Word.PARITY] = parity
         words[Word.COMMAND_BLOCK] = 0 if self._command is None else self._command[1]
         self.deadline = None if timeout_s is None else monotonic() + timeout_s
-        self.bell.ring()
+        self.event.notify()
 
     def _stack(self) -> str:
         """Where the worker is, in its own words; empty where there are no such signals."""
@@ -437,7 +439,7 @@ class Link:
         return os.pread(number, size, 0).decode(errors="replace").rstrip()
 
 
-def split(num_envs: int, num_workers: int) -> list[range]:
+def split_evenly(num_envs: int, num_workers: int) -> list[range]:
     """Shares of environments that differ by one at most."""
     edges = [num_envs * i // num_workers for i in range(num_workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(edges)]

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
-from entity_env.vec.backend import Batch, act_on, make_batch, render_env
+from entity_env.vec.backend import ProcessBatch, act_on, make_process_batch, render_env
 from entity_env.vec.step import BatchStep
-from entity_env.vec.workers.doorbell import Wake
 from entity_env.vec.workers.protocol import (
     NOBODY,
     SAFE_PATH,
@@ -36,8 +35,9 @@ from entity_env.vec.workers.protocol import (
     words_of,
 )
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import Rows
+from entity_env.vec.workers.step_buffers import SharedRows
 from entity_env.vec.workers.step_codec import StepWriter
+from entity_env.vec.workers.wakeup_event import Wake
 
 _NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
 _LOOK_S: Final = 1.0
@@ -57,7 +57,7 @@ def run_worker(setup: Setup) -> None:
     _tell_stacks(setup)
     sender = _Sender(setup.connection)
     try:
-        batch = make_batch(
+        batch = make_process_batch(
             pickle.loads(setup.source),  # noqa: S301 - what the parent has just pickled
             len(setup.envs),
             setup.autoreset,
@@ -77,7 +77,7 @@ def run_worker(setup: Setup) -> None:
         batch.close()
 
 
-def _started(setup: Setup, batch: Batch, sender: _Sender) -> _Worker | None:
+def _started(setup: Setup, batch: ProcessBatch, sender: _Sender) -> _Worker | None:
     """Whoever serves; None when that fails, or the parent has changed its mind."""
     try:
         worker = _Worker(setup, batch, sender)
@@ -127,7 +127,7 @@ class _Sender:
 class _Worker:
     """Serves one parent."""
 
-    def __init__(self, setup: Setup, batch: Batch, sender: _Sender) -> None:
+    def __init__(self, setup: Setup, batch: ProcessBatch, sender: _Sender) -> None:
         self._setup = setup
         self._batch = batch
         self._sender = sender
@@ -141,10 +141,10 @@ class _Worker:
 
     def serve(self) -> None:
         """Does what the parent rings for."""
-        bell, words = self._setup.bell, self._words
+        event, words = self._setup.event, self._words
         while True:
             begin = perf_counter_ns()
-            if bell.wait() is not Wake.RUNG:
+            if event.wait() is not Wake.NOTIFIED:
                 return
             words[Word.WAITING_NS] += perf_counter_ns() - begin
             words[Word.MESSAGE_BLOCK] = 0
@@ -152,7 +152,7 @@ class _Worker:
             command = words[Word.COMMAND]
             if command == Command.CLOSE:
                 self._close()
-                bell.ring()
+                event.notify()
                 return
             try:
                 self._obey(command)
@@ -163,7 +163,7 @@ class _Worker:
                 self._say(Failure.of(error, self._setup.index, None if is_explained else env_id))
                 self._note_numbers(range(len(self._setup.envs)))
             words[Word.CURRENT] = NOBODY
-            bell.ring()
+            event.notify()
 
     def _start(self) -> StepWriter:
         """Tells the parent what it deals with, and takes the block of all rows from it."""
@@ -172,7 +172,7 @@ class _Worker:
         layout = FrameLayout(batch.obs_space(), batch.action_space())
         block = SharedBlock.receive(self._setup.connection, timeout_s=None)
         num_envs, mine = self._setup.num_envs, self._setup.envs
-        rows = Rows(block, layout, num_envs * num_agents, num_envs)
+        rows = SharedRows(block, layout, num_envs * num_agents, num_envs)
         self._numbers = rows.numbers[mine.start * num_agents : mine.stop * num_agents]
         return StepWriter(layout, rows, mine, num_agents)
 
@@ -281,7 +281,7 @@ def _leave_with_parent(setup: Setup) -> None:
     handles: list[Any] = [setup.lifeline]
     with contextlib.suppress(AttributeError, OSError):  # Linux 5.3 or newer
         handles.append(os.pidfd_open(setup.parent))
-        setup.bell.watch(handles[-1])
+        setup.event.watch(handles[-1])
     look_s = _LOOK_S if len(handles) == 1 else None
 
     def watch() -> None:

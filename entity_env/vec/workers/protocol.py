@@ -23,14 +23,14 @@ from entity_env.authoring.game_traceback import (
 from entity_env.core.files import Descriptor
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.in_process.base import OnError
-from entity_env.vec.options import Autoreset
-from entity_env.vec.workers.doorbell import NUM_BYTES as BELL_BYTES, Doorbell
 from entity_env.vec.workers.shared_memory import SharedBlock
+from entity_env.vec.workers.wakeup_event import NUM_BYTES as EVENT_BYTES, WakeUpEvent
 
-HEADER_BYTES: Final = BELL_BYTES + 128
-"""Of each worker in the common block: its doorbell, and the words below."""
+HEADER_BYTES: Final = EVENT_BYTES + 128
+"""Of each worker in the common block: its wake-up event, and the words below."""
 
 
 NOBODY: Final = -1
@@ -53,7 +53,7 @@ class Command(IntEnum):
 
 
 class Word(IntEnum):
-    """Where a number lies among the words behind a doorbell, in eights of bytes.
+    """Where a number lies among the words behind a wake-up event, in eights of bytes.
 
     Blocks are sent through the connection, and numbered in the order in which they are sent. A word
     names the block that is meant, so that one whose command or step was interrupted is passed over.
@@ -104,7 +104,7 @@ class Setup:
         envs: which environments are its own.
         num_envs: how many there are in all.
         header: common block of all workers; its own part begins at `index * HEADER_BYTES`.
-        bell: its end of the doorbell.
+        event: its end of the wake-up event.
         connection: to the parent, for blocks of shared memory; messages lie in some of them.
         lifeline: readable when the parent is gone, and all that it has forked.
         parent: process id of the parent.
@@ -121,7 +121,7 @@ class Setup:
     transport: Transport
     on_error: OnError
     header: SharedBlock
-    bell: Doorbell
+    event: WakeUpEvent
     connection: socket.socket
     lifeline: Connection[Any, Any]
     parent: int
@@ -212,8 +212,8 @@ def message_in(block: SharedBlock) -> Any:  # noqa: ANN401 - whatever was pickle
 
 def words_of(header: SharedBlock, index: int) -> memoryview:
     """The words of one worker."""
-    first = index * HEADER_BYTES + BELL_BYTES
-    return header.buffer[first : first + HEADER_BYTES - BELL_BYTES].cast("q")
+    first = index * HEADER_BYTES + EVENT_BYTES
+    return header.buffer[first : first + HEADER_BYTES - EVENT_BYTES].cast("q")
 
 
 def pickled(source: object) -> bytes:

@@ -21,7 +21,7 @@ _ALIGN: Final = 64
 _FIRST_BYTES: Final = 1 << 16
 
 
-class Rows:
+class SharedRows:
     """What every row of all workers has one of, in one block: lengths, reward and flags, twice; and
     the number of the episode that the row plays, or plays next, as its worker said last.
 
@@ -153,14 +153,14 @@ class FinalMemory:
         return self._arena.allocate(entry, num_rows * slot.width, slot.dtype)
 
 
-class Share:
+class WorkerMemory:
     """`StepMemory` of one worker: its share of the rows of all, and one of its arenas."""
 
     def __init__(
         self,
         arena: Arena,
         layout: FrameLayout,
-        rows: Rows,
+        rows: SharedRows,
         parity: int,
         envs: range,
         num_agents: int,

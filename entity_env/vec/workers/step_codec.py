@@ -17,15 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameLayout
+from entity_env.core.episode import NO_EPISODES, NUM_INTS, NUM_METRICS, ROW, FinishedEpisodes
 from entity_env.core.vec_obs import Metric
-from entity_env.vec.episode_stats import NO_ENDINGS, NUM_INTS, NUM_METRICS, ROW, Endings
 from entity_env.vec.step import BatchStep
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import FINAL_LENGTHS, NUM_EXTRAS, Arena, Rows, Share
+from entity_env.vec.workers.step_buffers import (
+    FINAL_LENGTHS,
+    NUM_EXTRAS,
+    Arena,
+    SharedRows,
+    WorkerMemory,
+)
 
 # After the slots of the rows and those of last observations, the directory lists:
 _ENDED_INTS: Final = 1
-"""How many of them were lost, which come last; then the integers of `Endings`."""
+"""How many of them were lost, which come last; then the integers of `FinishedEpisodes`."""
 _ENDED_FLOATS: Final = 2
 _EPISODE_METRICS: Final = 3
 _BATCH_METRICS: Final = 4
@@ -45,13 +51,13 @@ class StepWriter:
         num_agents: rows an environment.
     """
 
-    def __init__(self, layout: FrameLayout, rows: Rows, envs: range, num_agents: int) -> None:
+    def __init__(self, layout: FrameLayout, rows: SharedRows, envs: range, num_agents: int) -> None:
         self._extras = 2 * len(layout.slots)
         self._first_row = envs.start * num_agents
         self._arenas = [Arena(layout), Arena(layout)]
         self._names: dict[str, int] = {}
         self.memory = [
-            Share(arena, layout, rows, parity, envs, num_agents)
+            WorkerMemory(arena, layout, rows, parity, envs, num_agents)
             for parity, arena in enumerate(self._arenas)
         ]
 
@@ -93,14 +99,14 @@ class StepWriter:
         for arena in self._arenas:
             arena.block.close()
 
-    def _put_ended(self, arena: Arena, ended: Endings, num_lost: int) -> None:
+    def _put_ended(self, arena: Arena, ended: FinishedEpisodes, num_lost: int) -> None:
         ints = arena.allocate(self._extras + _ENDED_INTS, ended.ints.size + 1, _INT)
         ints[0] = num_lost
-        told = ints[1:].reshape(-1, NUM_INTS)
-        told[:] = ended.ints
-        told[:, ROW] += self._first_row
+        rows = ints[1:].reshape(NUM_INTS, -1)
+        rows[:] = ended.ints
+        rows[ROW] += self._first_row
         arena.put(self._extras + _ENDED_FLOATS, ended.floats)
-        if ended.ints[:, NUM_METRICS].any():
+        if ended.ints[NUM_METRICS].any():
             metrics = [(self._id(k), x) for one in ended.episodes for k, x in one.metrics.items()]
             arena.put(self._extras + _EPISODE_METRICS, np.array(metrics, dtype=np.float64))
 
@@ -118,7 +124,7 @@ class StepReader:
         num_agents: rows an environment.
     """
 
-    def __init__(self, layout: FrameLayout, rows: Rows, envs: range, num_agents: int) -> None:
+    def __init__(self, layout: FrameLayout, rows: SharedRows, envs: range, num_agents: int) -> None:
         self._layout = layout
         mine = slice(envs.start * num_agents, envs.stop * num_agents)
         self._shares = [
@@ -207,26 +213,25 @@ class StepReader:
 
     def _ended(
         self, buffer: memoryview, words: Sequence[int], extras: int
-    ) -> tuple[Endings, Endings]:
+    ) -> tuple[FinishedEpisodes, FinishedEpisodes]:
         """The episodes that ended, and those that were lost."""
         self._learn_names(buffer, words, extras)
         ints = _array(buffer, words, extras + _ENDED_INTS, np.int64)
         floats = _array(buffer, words, extras + _ENDED_FLOATS, np.float64)
         if ints is None or floats is None:
-            return NO_ENDINGS, NO_ENDINGS
+            return NO_EPISODES, NO_EPISODES
         values = _array(buffer, words, extras + _EPISODE_METRICS, np.float64)
+        num_lost = int(ints[0])
         metrics = np.zeros((0, 2)) if values is None else values.reshape(-1, 2).copy()
-        # Copies: episodes are made when somebody looks, and that may be after the next steps.
-        told, reals = ints[1:].reshape(-1, NUM_INTS).copy(), floats.reshape(-1, 2).copy()
-        first = len(told) - int(ints[0])
-        split = int(told[:first, NUM_METRICS].sum())
+        # Copies: episodes are made on first access, perhaps after the next steps.
+        ints, floats = ints[1:].reshape(NUM_INTS, -1).copy(), floats.reshape(2, -1).copy()
+        first = ints.shape[1] - num_lost
+        split = int(ints[NUM_METRICS, :first].sum())
+        read = FinishedEpisodes.from_arrays
+        more = self._names, self._num_agents
         return (
-            Endings.read(
-                told[:first], reals[:first], metrics[:split], self._names, self._num_agents
-            ),
-            Endings.read(
-                told[first:], reals[first:], metrics[split:], self._names, self._num_agents
-            ),
+            read(ints[:, :first], floats[:, :first], metrics[:split], *more),
+            read(ints[:, first:], floats[:, first:], metrics[split:], *more),
         )
 
     def _metrics(self, buffer: memoryview, words: Sequence[int], extras: int) -> dict[str, Metric]:
