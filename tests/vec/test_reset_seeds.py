@@ -217,7 +217,7 @@ class TestTheLargestSeed:
 
 
 def test_lists_of_uneven_lengths_are_refused_in_words() -> None:
-    with pytest.raises(SchemaError, match="mask needs one value an environment"):
+    with pytest.raises(SchemaError, match="mask needs one value per environment"):
         checked_reset_mask(untyped([[True], [True, False]]), 2)
-    with pytest.raises(SchemaError, match="starts needs one value an environment"):
+    with pytest.raises(SchemaError, match="starts needs one value per environment"):
         reset_runs([0], 2, 1, untyped([[1], [1, 2]]))

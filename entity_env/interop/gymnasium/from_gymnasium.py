@@ -45,7 +45,7 @@ class AllowedActions:
     def __init__(self, num_envs: int, num_choices: int, where: str) -> None:
         self._allowed = np.ones((num_envs, num_choices), dtype=np.bool_)
         self._where = where
-        self._is_told = False
+        self._has_masks = False
 
     def read(self, info: Mapping[str, Any]) -> None:
         """Keeps what an info says, of those that it tells of.
@@ -53,10 +53,10 @@ class AllowedActions:
         Raises:
             SchemaError: a mask of another shape.
         """
-        told = info.get("action_mask")
-        if told is None or not self._allowed.shape[1]:
+        given = info.get("action_mask")
+        if given is None or not self._allowed.shape[1]:
             return
-        masks = np.asarray(told).astype(np.bool_)
+        masks = np.asarray(given).astype(np.bool_)
         if masks.shape != self._allowed.shape:
             raise SchemaError(
                 f"{self._where}: info['action_mask'] needs the shape {self._allowed.shape}, one "
@@ -64,7 +64,7 @@ class AllowedActions:
             )
         whose = info.get("_action_mask", np.ones(len(masks), dtype=np.bool_))
         self._allowed[whose] = masks[whose]
-        self._is_told = True
+        self._has_masks = True
 
     def of(self, ready: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """`(num_ready, num_choices)`, True = allowed; None = everything.
@@ -72,7 +72,7 @@ class AllowedActions:
         Raises:
             SchemaError: nothing is allowed to one of those.
         """
-        if not self._is_told:
+        if not self._has_masks:
             return None
         stuck = np.flatnonzero(ready & ~self._allowed.any(axis=1))
         if len(stuck):
@@ -96,7 +96,7 @@ class GymnasiumVecEnv(SyncVecEnv):
     observations are in `final`, and `terminated` and `truncated` are as the source says. Of a
     source that resets in the same step they come from `info["final_obs"]`. One that resets in the
     next step is asked for nothing meanwhile: such a row shows the last observation, has no actor,
-    and earns nothing. One that does not reset is told to by `options["reset_mask"]`.
+    and earns nothing. One that does not reset is reset by `options["reset_mask"]`.
 
     Seeds are Gymnasium's: environment i begins from `seed + i`. Of later episodes only the source
     knows the seeds, so that an `Episode` tells that of the first. Arrays of a `VecObs` are valid

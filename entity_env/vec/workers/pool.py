@@ -1,4 +1,4 @@
-"""Workers: environments stepped by processes that share memory with this one."""
+"""WorkerPool: environments stepped by processes that share memory with this one."""
 
 from __future__ import annotations
 
@@ -43,19 +43,21 @@ _logger = logging.getLogger(__name__)
 
 _END_TIMEOUT_S: Final = 5.0
 """How long `close` takes at most, whatever the workers do."""
-_LEAVE_TIMEOUT_S: Final = 4.0
-"""How long it waits for games that think, so that others have time left to be unwound."""
-_LOOK_S: Final = 0.2
-"""How often a thread that waits looks whether another one has closed the workers."""
+_EXIT_TIMEOUT_S: Final = 4.0
+"""How long it waits for games that are busy, so that others have time left to be closed."""
+_POLL_S: Final = 0.2
+"""How often a waiting thread checks whether another one has closed the workers."""
 _MAX_REPLACEMENTS: Final = 5
-"""New workers that die in a row, without a step in between, until that is an error."""
+"""New workers that die in a row, without a step in between, before this is an error."""
 
 
 class WorkerPool:
-    """Environments in worker processes; each worker is a group. Args as for `VecEnv`.
+    """Backend of environments in worker processes; each worker is a group.
+
+    Arguments as for `VecEnv`.
 
     Raises:
-        UsageError: a start method that there is not.
+        UsageError: an unknown start method.
         WorkerError: a worker cannot be started, or the source cannot be sent to it.
     """
 
@@ -89,11 +91,11 @@ class WorkerPool:
         self._rows_block: SharedBlock | None = None
         self._workers: list[WorkerHandle] = []
         self._before = [WorkerStatistics(len(envs), 0, 0.0, 0.0, 0.0, 0, 0) for envs in self.groups]
-        """Totals of those that other workers have replaced."""
+        """Totals of workers that were replaced."""
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._lost: dict[int, EpisodeCollector] = {}
         """Episodes of workers that died, until the next step reports them."""
-        # Before multiprocessing ends its children, which would not unwind their games.
+        # Before multiprocessing ends its children, which would not close their games.
         self._at_exit = Finalize(self, _close_at_exit, (weakref.ref(self),), exitpriority=0)
         try:
             self._start(num_envs)
@@ -110,12 +112,12 @@ class WorkerPool:
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         self._require_own_process()
         worker = self._idle(group)
-        begun: dict[int, Run] = {}
+        new_runs: dict[int, Run] = {}
         for env_id in env_ids:
             rows = self._rows_of(env_id)
             if env_id in runs:
                 self._seeds[env_id], self._stats.number[rows] = runs[env_id]
-                begun[env_id - worker.envs.start] = runs[env_id]
+                new_runs[env_id - worker.envs.start] = runs[env_id]
             else:
                 self._stats.number[rows] = self._next_number(env_id)
             self._is_playing[rows] = False
@@ -124,9 +126,9 @@ class WorkerPool:
             worker.end()
             self._lose(worker)
             worker = self._replace(group)
-            env_ids, begun = worker.envs, self._runs_of(worker)
+            env_ids, new_runs = worker.envs, self._runs_of(worker)
         local = [env_id - worker.envs.start for env_id in env_ids]
-        worker.reset(Reset(local, begun), self._step_timeout_s)
+        worker.reset(Reset(local, new_runs), self._step_timeout_s)
 
     def start_act(self, group: int, values: ActionValues) -> None:
         self._require_own_process()
@@ -146,7 +148,7 @@ class WorkerPool:
     def _wait(self, workers: Sequence[WorkerHandle], min_envs: int) -> list[int]:
         if min_envs == sum(len(worker.envs) for worker in workers):
             events = [worker.event for worker in workers if worker.error is None]
-            if wait_all(events, self._patience_s(workers)) is Wake.NOTIFIED:
+            if wait_all(events, self._timeout_s(workers)) is Wake.NOTIFIED:
                 return [worker.index for worker in workers]
         while True:
             done = [
@@ -157,7 +159,7 @@ class WorkerPool:
             if self._is_closing:
                 raise ClosedError("this VecEnv was closed by another thread")
             pending = [worker for worker in workers if worker not in done]
-            wake = wait_any([worker.event for worker in pending], self._patience_s(pending))
+            wake = wait_any([worker.event for worker in pending], self._timeout_s(pending))
             if wake is Wake.PEER_GONE:
                 for worker in pending:
                     if not worker.event.is_notified and worker.event.is_peer_gone():
@@ -167,12 +169,11 @@ class WorkerPool:
                     if worker.deadline is not None and worker.deadline <= monotonic():
                         worker.hangs(self._step_timeout_s or 0.0)
 
-    def _patience_s(self, workers: Sequence[WorkerHandle]) -> float:
-        """How long to wait until one of the workers counts as hanging, or another thread may have
-        closed all of them."""
+    def _timeout_s(self, workers: Sequence[WorkerHandle]) -> float:
+        """How long to wait before a worker counts as hanging or another thread may have closed."""
         deadlines = [worker.deadline for worker in workers if worker.deadline is not None]
-        left_s = min(deadlines) - monotonic() if deadlines else _LOOK_S
-        return min(max(left_s, 0.0), _LOOK_S)
+        left_s = min(deadlines) - monotonic() if deadlines else _POLL_S
+        return min(max(left_s, 0.0), _POLL_S)
 
     def collect(self, groups: Sequence[int]) -> BatchStep:
         results = [(self._workers[group], self._workers[group].read()) for group in groups]
@@ -185,16 +186,16 @@ class WorkerPool:
                 _logger.warning("%s; its environments begin their next episodes", step)
                 steps[worker.index] = self._recover(worker)
             else:
-                failed = failed or self._placed(step)
+                failed = failed or self._with_place(step)
                 rows = self._rows_in(worker.index)
                 self._stats.number[rows] = self._rows.numbers[rows]
-        if failed is not None:  # whoever has stepped all the same is counted
+        if failed is not None:  # the workers that have stepped are counted
             for group, step in steps.items():
                 self._count([group], self._join({group: step}))
             raise failed
-        together = self._join(steps)
-        self._count(groups, together)
-        return together
+        joined = self._join(steps)
+        self._count(groups, joined)
+        return joined
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         group = next(i for i, envs in enumerate(self.groups) if env_id in envs)
@@ -202,8 +203,8 @@ class WorkerPool:
         worker = self._idle(group)
         worker.render(env_id - worker.envs.start, self._step_timeout_s)
         self.wait([group], 1)
-        drawn: NDArray[np.uint8] | None = worker.drawn()
-        return drawn
+        image: NDArray[np.uint8] | None = worker.read_image()
+        return image
 
     def statistics(self) -> list[WorkerStatistics]:
         return [
@@ -213,13 +214,13 @@ class WorkerPool:
 
     def close(self) -> None:
         if os.getpid() != self._process:
-            return  # a fork: the workers belong to the process that has made them
+            return  # a fork: the workers belong to the process that made them
         self._is_closing = True
         self._wait_for_other_thread()
-        begun = monotonic()
+        start = monotonic()
         for worker in sorted(self._workers, key=lambda worker: worker.is_busy):  # hanging ones last
-            worker.ask_to_leave(begun + _LEAVE_TIMEOUT_S)
-        failures = [worker.close(begun + _END_TIMEOUT_S) for worker in self._workers]
+            worker.request_exit(start + _EXIT_TIMEOUT_S)
+        failures = [worker.close(start + _END_TIMEOUT_S) for worker in self._workers]
         if self._rows_block is not None:
             self._rows_block.close()
         self._header.close()
@@ -229,22 +230,18 @@ class WorkerPool:
                 raise failure
 
     def _wait_for_other_thread(self) -> None:
-        """Lets a thread that waits for workers see that they are being closed."""
-        deadline = monotonic() + 2 * _LOOK_S
+        """Gives a thread that waits for workers time to see that they are being closed."""
+        deadline = monotonic() + 2 * _POLL_S
         while self._thread not in (None, get_ident()) and monotonic() < deadline:
-            sleep(_LOOK_S / 20)
+            sleep(_POLL_S / 20)
 
     def _require_own_process(self) -> None:
-        """Checks that this process has made the workers: two that step them would mix their steps.
-
-        Raises:
-            ProtocolError: it was forked from that one.
-        """
+        """Raises a `ProtocolError` in a fork: two processes would mix their steps."""
         if os.getpid() != self._process:
             raise ProtocolError(
                 f"this VecEnv was made by process {self._process}, and this one, {os.getpid()}, "
                 "was forked from it: the workers serve only the process that made them; make a "
-                "VecEnv of its own here"
+                "new VecEnv here"
             )
 
     def _start(self, num_envs: int) -> None:
@@ -276,7 +273,7 @@ class WorkerPool:
             worker.begin(self._layout, self._rows, block, self.num_agents)
 
     def _idle(self, group: int) -> WorkerHandle:
-        """A worker that is not busy any more: what was left under way is waited for."""
+        """A worker after its present command, if there is one."""
         worker = self._workers[group]
         if worker.is_busy:
             self.wait([group], 1)
@@ -286,10 +283,10 @@ class WorkerPool:
         return worker
 
     def _replace(self, group: int) -> WorkerHandle:
-        """Starts a new worker in place of one that is of no use any more."""
+        """Starts a new worker in place of one that cannot be used any more."""
         old = self._workers[group]
         self._before[group] = self._before[group].plus(old.statistics())
-        # Its first step goes where the old one failed to write: what was shown last stays whole.
+        # Its first step goes where the old one failed to write: the last step stays valid.
         worker = WorkerHandle(self._plan, group, old.envs, self._header, old.parity)
         self._workers[group] = worker
         worker.wait_until_ready(self._start_timeout_s)
@@ -306,7 +303,7 @@ class WorkerPool:
         return slice(env_id * self.num_agents, (env_id + 1) * self.num_agents)
 
     def _next_number(self, env_id: int) -> int:
-        """Number of the first episode of an environment that has not begun."""
+        """Number of the next episode of an environment."""
         rows = self._rows_of(env_id)
         return int((self._stats.number[rows] + self._is_playing[rows]).max())
 
@@ -317,7 +314,7 @@ class WorkerPool:
         }
 
     def _recover(self, dead: WorkerHandle) -> BatchStep:
-        """Has a new worker take over; the episodes of the old one end as truncated."""
+        """Replaces a dead worker and truncates its episodes; returns the new worker's step."""
         self._lose(dead)
         error: EntityEnvError = WorkerError("no new worker could be started", worker=dead.index)
         for _ in range(_MAX_REPLACEMENTS):
@@ -333,10 +330,10 @@ class WorkerPool:
             step = worker.read()
             if isinstance(step, BatchStep):
                 return step
-            error = self._placed(step)
+            error = self._with_place(step)
             if worker.error is None:
                 break
-            for env_id in worker.envs:  # one of these first episodes may be what it died of
+            for env_id in worker.envs:  # one of these first episodes may have killed it
                 self._stats.number[self._rows_of(env_id)] += 1
         raise error
 
@@ -381,8 +378,8 @@ class WorkerPool:
             step.truncated[finished.rows - worker.envs.start * self.num_agents] = True
         return step
 
-    def _placed(self, error: EntityEnvError) -> EntityEnvError:
-        """A failure with what only the parent knows of it: seed and episode."""
+    def _with_place(self, error: EntityEnvError) -> EntityEnvError:
+        """The error with seed, episode and step, which a worker that died did not add."""
         if not isinstance(error, WorkerError) or error.env_id is None or error.seed is not None:
             return error
         rows = self._rows_of(error.env_id)
@@ -398,7 +395,7 @@ class WorkerPool:
         )
 
     def _join(self, results: Mapping[int, BatchStep]) -> BatchStep:
-        """One step of those of several groups: at most one copy of whatever is ragged."""
+        """Joins the steps of several groups, with at most one copy of ragged arrays."""
         workers = [self._workers[group] for group in results]
         steps = [self._with_lost(worker, results[worker.index]) for worker in workers]
         if len(workers) == 1:
@@ -419,7 +416,7 @@ class WorkerPool:
             terminated = np.concatenate([step.terminated for step in steps])
             truncated = np.concatenate([step.truncated for step in steps])
             is_over = np.concatenate([step.is_over for step in steps])
-        together = BatchStep(
+        joined = BatchStep(
             gather(self._layout, [step.frame for step in steps], lengths),
             reward,
             terminated,
@@ -429,19 +426,19 @@ class WorkerPool:
         first = 0
         for worker, step in zip(workers, steps, strict=True):
             offset = worker.envs.start * self.num_agents - first
-            together.ended += step.ended.shifted(offset)
-            together.lost += step.lost.shifted(offset)
-            merge_metrics(together.metrics, step.metrics)
+            joined.ended += step.ended.shifted(offset)
+            joined.lost += step.lost.shifted(offset)
+            merge_metrics(joined.metrics, step.metrics)
             first += len(step.reward)
         finals = [step.final for step in steps if step.final is not None]
         if finals:
             lengths = np.concatenate([final.lengths for final in finals], axis=1)
-            together.final = gather(self._layout, finals, lengths)
-        return together
+            joined.final = gather(self._layout, finals, lengths)
+        return joined
 
 
 def _close_at_exit(ref: weakref.ref[WorkerPool]) -> None:
     workers = ref()
     if workers is not None:
-        with contextlib.suppress(OSError, ClosedError):  # interrupted while it was made
+        with contextlib.suppress(OSError, ClosedError):  # the constructor was interrupted
             workers.close()

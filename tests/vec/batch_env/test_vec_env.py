@@ -649,8 +649,8 @@ class TestSources:
                 "Walker has 2 features times 3 entities and 2 global ones, but ",
             ),
             (Leaderless, SchemaError, "'Walk' must be global, .* which of 3 entities acts"),
-            (lambda _: Corridor(5), SchemaError, "asked for 2 environments and returned one of 5"),
-            (lambda _: "corridor", SchemaError, "asked for 2 environments and returned str"),
+            (lambda _: Corridor(5), SchemaError, "called with 2 and returned one of 5"),
+            (lambda _: "corridor", SchemaError, "called with 2 and returned str"),
         ],
     )
     @pytest.mark.parametrize("num_workers", [0, 1])

@@ -439,8 +439,8 @@ hanging = dots_game(play_hanging)
 
 class TestClosing:
     def test_all_workers_share_one_deadline(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pool, "_LEAVE_TIMEOUT_S", 0.2)
-        until: dict[str, list[float]] = {"ask_to_leave": [], "close": []}
+        monkeypatch.setattr(pool, "_EXIT_TIMEOUT_S", 0.2)
+        until: dict[str, list[float]] = {"request_exit": [], "close": []}
         for name, seen in until.items():
             real: Callable[..., Any] = getattr(handle.WorkerHandle, name)
 
@@ -482,7 +482,7 @@ class TestClosing:
         thread.start()
         entered.wait()
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(pool, "_LEAVE_TIMEOUT_S", 0.5)
+            monkeypatch.setattr(pool, "_EXIT_TIMEOUT_S", 0.5)
             vec.close()
         thread.join(30)
         assert [type(error) for error in raised] == [ClosedError]
@@ -505,7 +505,7 @@ class TestClosing:
         assert out == "closed\n", error
 
     def test_again_after_an_interrupted_one(self) -> None:
-        for name in ("ask_to_leave", "close", "end"):
+        for name in ("request_exit", "close", "end"):
             for before in (True, False):
                 vec = VecEnv(count, 2, 2)
                 vec.reset()
@@ -573,7 +573,7 @@ class SlowLamp(Lamp):
 
 
 def test_the_time_to_start_can_be_given() -> None:
-    with pytest.raises(WorkerError, match=r"within 0\.3 s: if they take that long, give more by"):
+    with pytest.raises(WorkerError, match=r"within 0\.3 s: if they take that long, raise"):
         VecEnv(SlowLamp, 1, 1, start_timeout_s=0.3)
 
 
