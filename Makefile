@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-pixel demo-pixel attack fuzz soak interop clean
+.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-pixel demo-pixel attack fuzz soak interop clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -52,11 +52,29 @@ interop: $(INTEROP_STAMP)  ## train our games by enn-trainer, play its environme
 demo: $(STAMP)  ## train snake for half a minute, then watch the trained agent play
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP)  ## run the fast tests
-	$(BIN)/python -m pytest -m "not slow"
+# Files of tests are shared out to a process for every core, up to eight; `make test TESTS=tests/vec` runs some.
+TESTS ?= tests
+PARALLEL = --numprocesses auto --maxprocesses 8 --dist loadfile
 
-test-all: $(STAMP)  ## run all tests
-	$(BIN)/python -m pytest
+test: $(STAMP)  ## run the fast tests
+	$(BIN)/python -m pytest $(TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile $(if $(CI),ci-fast,fast)
+
+test-all: $(STAMP)  ## run all tests, and every property with all its examples
+	$(BIN)/python -m pytest $(TESTS) $(PARALLEL)
+
+# With all but torch, which few installations of other Pythons have at hand: what needs it is skipped.
+test-pythons:  ## run the fast tests with every other Python that pyenv or the path has
+	@for version in 3.12 3.13; do \
+		python=$$(command -v python$$version || ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python 2>/dev/null | tail -1 || true); \
+		if [ -z "$$python" ]; then echo "Python $$version: not found, left out"; continue; fi; \
+		echo "Python $$version: $$python"; \
+		if [ ! -e .venv-$$version/.installed ]; then \
+			"$$python" -m venv .venv-$$version; \
+			.venv-$$version/bin/python -m pip install -qq --constraint constraints.txt --editable '.[fast,gymnasium,pettingzoo,dev]' msgpack; \
+			touch .venv-$$version/.installed; \
+		fi; \
+		.venv-$$version/bin/python -m pytest $(TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile fast; \
+	done
 
 # Ten minutes in all: the budget of the tests, and what their fixtures take beside it.
 attack: $(STAMP)  ## attack the library for ten minutes: interrupts, faults, broken files
@@ -115,4 +133,4 @@ fuzz: $(STAMP)  ## read broken checkpoints for a minute, if atheris is installed
 	$(BIN)/python tools/fuzz_checkpoints.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(INTEROP) .venv-peers build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INTEROP) .venv-peers .venv-3.* build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

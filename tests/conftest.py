@@ -3,14 +3,16 @@
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers.leaks import holdings, leaked_since
+from entity_env.errors import MissingExtraError
+from tests.helpers.leaks import holdings, leaked_since, watch_segments
 
 # Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +22,10 @@ settings.register_profile("dev", deadline=None)
 settings.register_profile(
     "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+# `make test` tries a few examples of each property, `make test-all` all of them.
+_FEW_EXAMPLES = 20
+settings.register_profile("fast", settings.get_profile("dev"), max_examples=_FEW_EXAMPLES)
+settings.register_profile("ci-fast", settings.get_profile("ci"), max_examples=_FEW_EXAMPLES)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # Workers begin with what they would import anyway: 30 ms each rather than 500.
@@ -29,19 +35,45 @@ multiprocessing.set_forkserver_preload(
 # Now, while the current folder is searched: a VecEnv starts it without that, and finds no tests.
 multiprocessing.forkserver.ensure_running()
 
+watch_segments()
+
 # A shell that runs the tests in the background has Ctrl-C ignored, nohup SIGHUP, and so would they.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 _MANY_TESTS = 100
+_OPTIONAL = ("msgpack", "numba", "pyboy", "safetensors", "tensorboard", "torch", "warp")
+_MISSING = tuple(name for name in _OPTIONAL if find_spec(name) is None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bounds the examples of properties that ask for a number of their own, too."""
+    if settings.default is None or settings.default.max_examples != _FEW_EXAMPLES:
+        return
+    for item in items:
+        function = getattr(item, "function", None)
+        own: settings | None = getattr(function, "_hypothesis_internal_use_settings", None)
+        if own is not None and own.max_examples > _FEW_EXAMPLES:
+            vars(function)["_hypothesis_internal_use_settings"] = settings(
+                own, max_examples=_FEW_EXAMPLES
+            )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compiles before several processes do so at once: the first that collects nothing itself."""
+    if getattr(session.config.option, "numprocesses", None):
+        _compile()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compiles what training needs before many tests: a single one would take too long over it."""
-    if len(session.items) < _MANY_TESTS or session.config.option.collectonly:
-        return
-    if find_spec("numba") is None or find_spec("torch") is None:
+    if len(session.items) >= _MANY_TESTS and not session.config.option.collectonly:
+        _compile()
+
+
+def _compile() -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ or {"numba", "torch"} & set(_MISSING):
         return
     from entity_env.agents.ppo import PPOConfig, train
     from entity_env.games import cherry_pick, multi_snake
@@ -52,10 +84,44 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             train(vec, PPOConfig(total_steps=160, num_steps=2))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skips the files that import an optional package which is not installed."""
+    report = yield
+    if report.failed and isinstance(collector, pytest.Module):
+        for name in _MISSING:
+            if re.search(rf"(No module named '{name}|needs {name}\\b)", report.longreprtext):
+                report.outcome = "skipped"
+                report.longrepr = (str(collector.path), 0, f"Skipped: {name} is not installed")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Skips the tests that find an optional package missing."""
+    try:
+        return (yield)
+    except (ModuleNotFoundError, MissingExtraError) as error:
+        if found := [name for name in _MISSING if name in str(error)]:
+            pytest.skip(f"{found[0]} is not installed")
+        raise
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """Fail a test that leaks a thread, a process or a segment of shared memory."""
+    """Fail a test that leaks a thread, a child process or a segment of shared memory."""
     before = holdings()
     yield
     if leaked := leaked_since(before):
+        pytest.fail("left behind: " + "; ".join(leaked), pytrace=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leaves_no_orphans() -> Iterator[None]:
+    """Fail the last test of a file that leaves processes of processes behind."""
+    before = holdings(orphans=True)
+    yield
+    if leaked := leaked_since(before, orphans=True):
         pytest.fail("left behind: " + "; ".join(leaked), pytrace=False)

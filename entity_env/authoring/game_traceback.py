@@ -19,8 +19,8 @@ _MAX_FRAMES: Final = 500
 _MAX_NOTES: Final = 20
 
 _HEAD: Final = "Traceback (most recent call last):\n"
-_PACKAGE: Final = str(Path(__file__).parent)
-_GAMES: Final = str(Path(__file__).parent / "games")
+_PACKAGE: Final = str(Path(__file__).parents[1])
+_GAMES: Final = str(Path(__file__).parents[1] / "games")
 
 
 def game_traceback(error: BaseException) -> str:

@@ -38,6 +38,8 @@ class Interrupter:
         self._hook_before = sys.unraisablehook
 
     def __enter__(self) -> Interrupter:
+        # From Python 3.12 on instructions are counted only if some frame asks for that beforehand.
+        sys._getframe().f_trace_opcodes = self._by_instruction
         sys.settrace(self._trace)
         # What strikes in a finalizer is printed, and the call goes on.
         sys.unraisablehook = lambda info: (

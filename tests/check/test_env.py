@@ -361,7 +361,7 @@ BROKEN_ENVIRONMENTS: list[tuple[Callable[[], Environment] | Environment, str]] =
     (StartsWithAReward, "step 0: the first observation has the reward 1.0, expected 0"),
     (GoesOn, "act after the end of an episode goes on as if nothing had happened"),
     (ReturnsNothing, "act returned a NoneType, expected an Observation"),
-    (Raises, r"step 1: act raised ZeroDivisionError: no fish left \(.*test_check.py:\d+ in act\)"),
+    (Raises, r"step 1: act raised ZeroDivisionError: no fish left \(.*test_env.py:\d+ in act\)"),
     (ResetRaises, "step 0: reset raised ZeroDivisionError: no fish at all"),
     (CannotBeMade, "making an environment raised ZeroDivisionError: no water"),
     (untyped(lambda: 3), "making an environment gave a int, expected an Environment"),

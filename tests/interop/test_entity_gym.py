@@ -1,4 +1,4 @@
-"""Without entity-gym. What needs it is in tests/interop, which `make interop` runs."""
+"""Without entity-gym. What needs it is in tests/upstream, which `make interop` runs."""
 
 from __future__ import annotations
 

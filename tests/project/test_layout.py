@@ -114,9 +114,17 @@ def test_lets_the_rest_pass(tmp_path: Path, rule: Rule) -> None:
 
 
 def test_finds_a_link_that_is_missing_absolute_or_astray(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
     (tmp_path / "agents").symlink_to(tmp_path / "entity_env" / "agents")
     (tmp_path / "vec").symlink_to("entity_env/games")
     assert [breach.split(":")[0] for breach in layout.links(tmp_path)] == ["agents", "games", "vec"]
+
+
+def test_a_tree_without_symbolic_links_is_fine(tmp_path: Path) -> None:
+    assert layout.links(tmp_path) == []  # unpacked from a source distribution
+    for name in layout.LINKS:
+        (tmp_path / name).write_text(f"entity_env/{name}")  # from a zip, or checked out on Windows
+    assert layout.links(tmp_path) == []
 
 
 def test_import_loads_nothing_heavy() -> None:

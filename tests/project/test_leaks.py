@@ -11,7 +11,7 @@ from multiprocessing.shared_memory import SharedMemory
 
 import pytest
 
-from tests.helpers.leaks import holdings, leaked_since, processes_of_this_run
+from tests.helpers.leaks import SHARED_MEMORY, holdings, leaked_since, processes_of_this_run
 
 HOLD_A_SEGMENT = """
 import sys
@@ -66,22 +66,22 @@ def test_names_a_segment_of_shared_memory() -> None:
 def test_leaves_the_segments_of_others_alone() -> None:
     before = holdings()
     with orphan(HOLD_A_SEGMENT, environment="{}") as name:  # not our child, and without our mark
-        assert name in holdings().segments
+        assert (SHARED_MEMORY / name).exists()
         assert leaked_since(before) == []
 
 
 def test_names_a_child_process() -> None:
     before = holdings()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert processes_of_this_run() - before.processes == {child.pid}
+        assert holdings().processes - before.processes == {child.pid}
     assert leaked_since(before) == []
 
 
 def test_names_an_orphan() -> None:
-    before = holdings()
+    before = holdings(orphans=True)
     with orphan(LIVE, environment="os.environ") as pid:
-        assert processes_of_this_run() - before.processes == {int(pid)}
-    assert leaked_since(before) == []
+        assert holdings(orphans=True).processes - before.processes == {int(pid)}
+    assert leaked_since(before, orphans=True) == []
 
 
 @pytest.mark.parametrize("context", [mp.get_context("spawn"), mp.get_context("forkserver")])
@@ -92,7 +92,8 @@ def test_tells_a_worker_from_the_helpers_of_multiprocessing(
     stop = context.Event()
     worker = context.Process(target=stop.wait)
     worker.start()
-    assert processes_of_this_run() - before.processes == {worker.pid}
+    assert holdings().processes - before.processes == {worker.pid}
+    assert worker.pid in processes_of_this_run()
     stop.set()
     worker.join()
     worker.close()

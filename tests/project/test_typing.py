@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests import ROOT
 
-EXAMPLES = ROOT / "tests" / "typing"
+EXAMPLES = ROOT / "tests" / "project" / "typing"
 
 
 def mypy(*files: Path) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -134,7 +135,8 @@ class TestInterrupted:
     @pytest.mark.parametrize("by_instruction", [False, True])
     def test_anywhere(self, num_turns: int, by_instruction: bool) -> None:
         """It can be closed, and has run its `finally` block if it had begun."""
-        for number in itertools.count(1):
+        # Python 3.13 counts the instructions of a function from its second traced call on.
+        for number in itertools.chain([sys.maxsize], itertools.count(1)):
             notes: list[str] = []
             channels: list[ThreadChannel] = []
             channel = ThreadChannel(partial(play, channels, notes), "the game")
@@ -146,7 +148,7 @@ class TestInterrupted:
                 channel.close()
             assert notes in ([], ["begins", "ends"])
             assert channel.is_finished
-            if not is_struck:
+            if not is_struck and number < sys.maxsize:
                 break
         assert number > 10
 
@@ -177,7 +179,8 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fork_leaves_the_thread_to_its_parent(tmp_path: Path) -> None:
     """A forked process has no thread of the game, and would wait for it for ever."""
     text = """
-        import os, sys
+        import os, sys, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, from 3.12
         from entity_env import ProtocolError
         from entity_env.vec import VecEnv
         from tests.helpers.tiny_games import count
