@@ -443,7 +443,7 @@ def test_a_worker_leaves_when_its_parent_is_killed(start_method: str) -> None:
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
-        assert parent.stdout.readline() == "RUNG\n"
+        assert parent.stdout.readline() == "NOTIFIED\n"
         parent.kill()
         begin = monotonic()
         assert parent.stdout.read() == ""  # all who had it are gone
@@ -472,10 +472,10 @@ def test_waiting_takes_no_processor_time(path: Path) -> None:
 def play_ping_pong(path: Path, num_spins: int, longest_pause: int, num_notifications: int) -> None:
     """Pauses of all lengths on both sides, so that rings meet the other one in every state."""
     random = Random(num_spins)
-    bells_and_processes = workers(
+    events_and_processes = workers(
         FORKSERVER, 2, answer, 7, longest_pause, path=path, num_spins=num_spins
     )
-    with bells_and_processes as (events, _):
+    with events_and_processes as (events, _):
         for _ in range(num_notifications // 2):
             how = random.randrange(3)
             if how == 0:
