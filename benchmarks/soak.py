@@ -87,7 +87,7 @@ def misbehave(rng: random.Random) -> None:
 
 
 @dataclass
-class Books:
+class BatchEpisodeStats:
     """What was shown, environment by environment, and what was told of whole episodes."""
 
     reward: NDArray[np.float64] = field(default_factory=lambda: np.zeros(NUM_ENVS))
@@ -204,7 +204,7 @@ def interrupt(number: int, frame: object) -> NoReturn:
 def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str]]:
     """Figures, and what did not add up."""
     rng = random.Random(seed)
-    books, warnings = Books(), Warnings()
+    books, warnings = BatchEpisodeStats(), Warnings()
     logger = logging.getLogger("entity_env")
     logger.addHandler(warnings)
     logger.propagate = False

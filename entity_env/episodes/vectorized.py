@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import checked_count, checked_seed
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.episodes.episode_env import EpisodeEnv, Step, record_of
 from entity_env.episodes.record import Record
 from entity_env.errors import UsageError
 from entity_env.vec.backend import Source
-from entity_env.vec.options import Autoreset
 from entity_env.vec.vec_env import VecEnv
 
 _Any = TypeVar("_Any")
@@ -65,7 +65,7 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
     """
 
     def __init__(self, vec: ResettableVec, seed: int = 0) -> None:
-        self._seeds = EpisodeSeeds(seed)
+        self._seeds = EpisodeSeeds(checked_seed(seed))
         autoreset = getattr(vec, "autoreset", None)
         if autoreset != "disabled":
             has = f' with "{autoreset}"' if autoreset else ', which has no "disabled"'

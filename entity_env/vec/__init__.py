@@ -1,5 +1,9 @@
-"""Many environments at once."""
+"""Many environments stepped as one batch, in this process or in workers: `VecEnv`.
 
+Games and their rules belong to `games`, observations as arrays to `batching`.
+"""
+
+from entity_env.core.vec_env_base import Autoreset as Autoreset
 from entity_env.vec.batch_env.batch_env import (
     BatchEnv as BatchEnv,
     ResetMask as ResetMask,
@@ -7,7 +11,6 @@ from entity_env.vec.batch_env.batch_env import (
 )
 from entity_env.vec.batch_env.vec_env import BatchVecEnv as BatchVecEnv
 from entity_env.vec.in_process.base import OnError as OnError
-from entity_env.vec.options import Autoreset as Autoreset
 from entity_env.vec.statistics import (
     VecStatistics as VecStatistics,
     WorkerStatistics as WorkerStatistics,

@@ -1,7 +1,8 @@
-"""Backend: what steps the environments of a VecEnv, here or in worker processes."""
+"""Backends step the environments of a `VecEnv`, in this process or in workers."""
 
 from __future__ import annotations
 
+import colorsys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -15,29 +16,32 @@ from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.environment import Environment
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.vec_env_base import Autoreset
+from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.vec.batch_env.backend import BatchEnvShare
+from entity_env.vec.batch_env.backend import WorkerBatchEnv
 from entity_env.vec.batch_env.source import BatchSource
 from entity_env.vec.in_process.base import LocalBatch, OnError
 from entity_env.vec.in_process.environments import EnvironmentBatch
 from entity_env.vec.in_process.games import GameBatch
-from entity_env.vec.options import Autoreset
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.step import BatchStep, LocalStepMemory, StepMemory
+from entity_env.vec.step import BatchStep, CollectedStep, LocalStepMemory, StepMemory
 
 Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
-"""A game, an `Environment` class, a function that returns a new `Environment`, or what a
-`BatchVecEnv` makes its environments with."""
+"""A game, an `Environment` class, a function that returns a new `Environment`, or the batch
+environments of a `BatchVecEnv`."""
 
-Batch: TypeAlias = LocalBatch | BatchEnvShare
-"""The environments of one process."""
+ProcessBatch: TypeAlias = LocalBatch | WorkerBatchEnv
+"""The environments of one worker process."""
 
-Values: TypeAlias = Mapping[ActionName, NDArray[Any]]
-"""Per action one value an actor, checked."""
+ActionValues: TypeAlias = Mapping[ActionName, NDArray[Any]]
+"""Per action one value per actor, checked."""
+
+_CELL_PIXELS = 16
 
 
 class Backend(Protocol):
-    """Steps environments in groups: those of one group always step together.
+    """Steps environments in groups; those of one group always step together.
 
     A group is idle until `start_act` or `start_reset`, then busy until `collect`.
     """
@@ -51,45 +55,41 @@ class Backend(Protocol):
         """Rows of each environment."""
 
     def obs_space(self) -> ObsSpace:
-        """What can be observed."""
+        """Space of the observations."""
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done."""
+        """Space of every action, by name."""
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        """Has some environments of a group begin a new episode, of a new run if there is one."""
+        """Makes environments of a group begin a new episode, of a new run if there is one."""
 
-    def start_act(self, group: int, values: Values) -> None:
-        """Has a group perform its actions."""
+    def start_act(self, group: int, values: ActionValues) -> None:
+        """Makes a group perform its actions."""
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
-        """Waits until enough of the busy groups are done; returns those, the first one first."""
+        """Waits until busy groups with at least `min_envs` environments are done; returns them."""
 
-    def collect(self, groups: Sequence[int]) -> BatchStep:
-        """What groups that are done show, side by side.
-
-        Raises:
-            WorkerError: one of them failed. All of them are idle again.
-        """
+    def collect(self, groups: Sequence[int]) -> CollectedStep:
+        """The step of groups that are done, which are idle again; a `WorkerError` if one failed."""
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
-        """The picture that an `Environment` draws of itself; None for a game."""
+        """Image that an `Environment` renders; None for other sources."""
 
     def statistics(self) -> list[WorkerStatistics]:
         """Totals of every group."""
 
     def close(self) -> None:
-        """Ends everything; may be called twice."""
+        """Ends all environments; may be called twice."""
 
 
 class InProcess:
-    """All environments as one group, in this process: stepped when they are collected."""
+    """Backend of one group in this process, which steps in `wait`."""
 
     def __init__(self, batch: LocalBatch, step_timeout_s: float | None = None) -> None:
         self._batch = batch
         self._timeout = StepTimeout(step_timeout_s)
         num_rows = batch.num_envs * batch.num_agents
-        # In turns, so that a step can look at what the one before it showed.
+        # Two in turn: arrays of the previous step stay valid while the next one is written.
         self._memories = [LocalStepMemory(batch.num_envs, num_rows) for _ in range(2)]
         self._start: Callable[[], BatchStep] | None = None
         self._step: BatchStep | None = None
@@ -109,8 +109,8 @@ class InProcess:
                 self._batch.seed_env(env_id, runs[env_id])
         self._start = partial(self._batch.reset, env_ids, self._next_memory())
 
-    def start_act(self, group: int, values: Values) -> None:
-        chosen = {name: array.tolist() for name, array in values.items()}  # as it is now
+    def start_act(self, group: int, values: ActionValues) -> None:
+        chosen = {name: array.tolist() for name, array in values.items()}  # a copy
         self._start = partial(self._batch.act, chosen, self._next_memory())
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
@@ -151,27 +151,23 @@ class InProcess:
         self._batch.close()
 
 
-def make_batch(
+def make_process_batch(
     source: Source,
     num_envs: int,
     autoreset: Autoreset,
     transport: Transport,
     on_error: OnError,
     first_env: int = 0,
-) -> Batch:
-    """Environments of one process; args as for `VecEnv`.
-
-    Raises:
-        SchemaError: `source` is nothing that can be run.
-    """
+) -> ProcessBatch:
+    """The environments of one worker process; arguments and errors as for `VecEnv`."""
     if isinstance(source, BatchSource):
-        return BatchEnvShare(source.made(num_envs), autoreset, first_env)
+        return WorkerBatchEnv(source.make(num_envs), autoreset, first_env)
     return local_batch(source, num_envs, autoreset, transport, on_error, first_env)
 
 
-def act_on(batch: Batch, values: Values, memory: StepMemory) -> BatchStep:
-    """Performs one action per actor of the last step, and shows the next one."""
-    if isinstance(batch, BatchEnvShare):
+def act_on(batch: ProcessBatch, values: ActionValues, memory: StepMemory) -> BatchStep:
+    """Steps environments by one action per actor of their last step."""
+    if isinstance(batch, WorkerBatchEnv):
         return batch.act(values, memory)
     return batch.act({name: array.tolist() for name, array in values.items()}, memory)
 
@@ -184,7 +180,7 @@ def local_batch(
     on_error: OnError,
     first_env: int = 0,
 ) -> LocalBatch:
-    """The environments of this process, or of one worker."""
+    """Games or `Environment`s stepped one after another; arguments as for `VecEnv`."""
     require_source(source)
     if isinstance(source, Game):
         return GameBatch(source, num_envs, autoreset, transport, on_error, first_env)
@@ -192,11 +188,7 @@ def local_batch(
 
 
 def require_source(source: object) -> None:
-    """Checks that something can be run.
-
-    Raises:
-        SchemaError: it cannot.
-    """
+    """Raises a `SchemaError` if something cannot be the source of a `VecEnv`."""
     if not isinstance(source, Game | BatchSource) and not callable(source):
         raise SchemaError(
             "a VecEnv needs a Game, an Environment class, or a function that returns an "
@@ -204,8 +196,34 @@ def require_source(source: object) -> None:
         )
 
 
-def render_env(batch: Batch, env_id: int) -> NDArray[np.uint8] | None:
-    """The picture that an `Environment` draws of itself; None for whatever else."""
+def render_env(batch: ProcessBatch, env_id: int) -> NDArray[np.uint8] | None:
+    """Image that an `Environment` renders; None for other sources."""
     if isinstance(batch, EnvironmentBatch):
         return batch.environment(env_id).render()
     return None
+
+
+def render_obs(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:
+    """Image of one row of a batch on a grid, `(height, width, 3)` uint8, 16 pixels a cell, y up.
+
+    Entity types without features x and y are left out; each of the others has its own colour.
+    Coordinates are rounded, and shifted so that none is negative.
+    """
+    layers = []
+    for i, (name, entity) in enumerate(obs_space.entities.items()):
+        features = list(entity.features)
+        if "x" in features and "y" in features:
+            xy = batch.features[name][row][:, [features.index("x"), features.index("y")]]
+            layers.append((_colour(i, len(obs_space.entities)), np.rint(xy).astype(np.int64)))
+    cells = np.concatenate([cells for _, cells in layers] or [np.zeros((0, 2), dtype=np.int64)])
+    low = np.minimum(cells.min(axis=0, initial=0), 0)
+    size = cells.max(axis=0, initial=0) - low + 1
+    grid = np.zeros((int(size[1]), int(size[0]), 3), dtype=np.uint8)
+    for colour, cells in layers:
+        grid[size[1] - 1 - (cells[:, 1] - low[1]), cells[:, 0] - low[0]] = colour
+    return grid.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
+
+
+def _colour(index: int, count: int) -> list[int]:
+    red, green, blue = colorsys.hsv_to_rgb(index / max(count, 1), 0.6, 1.0)
+    return [int(255 * red), int(255 * green), int(255 * blue)]

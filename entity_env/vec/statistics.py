@@ -1,4 +1,4 @@
-"""Where the time of a VecEnv goes."""
+"""Statistics of a `VecEnv`: steps, episodes, and where the time goes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class WorkerStatistics:
 
     Args:
         num_envs: environments that it steps.
-        num_steps: how often it stepped all of them.
-        games_s: spent in the games, reading what they show included.
-        packing_s: spent on making batches of what was read.
+        num_steps: steps of all of them.
+        games_s: spent in the games, including reading their observations.
+        packing_s: spent on batching.
         waiting_s: spent waiting for actions.
-        num_restarts: environments that were begun anew after a failure.
-        num_bytes: shared memory that it writes its steps into.
+        num_restarts: restarts of environments after a failure.
+        num_bytes: shared memory for its steps.
     """
 
     num_envs: int
@@ -30,7 +30,7 @@ class WorkerStatistics:
     num_bytes: int
 
     def plus(self, later: WorkerStatistics) -> WorkerStatistics:
-        """Totals of a worker and of the one that has replaced it."""
+        """Totals of a worker and of its replacement."""
         return WorkerStatistics(
             num_envs=later.num_envs,
             num_steps=self.num_steps + later.num_steps,
@@ -50,7 +50,7 @@ class VecStatistics:
         num_steps: calls of `act` (or `recv`) that returned a batch.
         num_env_steps: environments stepped, over all of them.
         num_episodes: episodes that ended.
-        transport_s: spent by `act` itself on checking, handing over and gathering.
+        transport_s: spent by `act` itself on checking, sending and gathering.
         waiting_s: spent by `act` on waiting for the games.
         caller_s: spent by the caller between one batch and the next actions.
         workers: one for each worker, or one for this process.
@@ -76,7 +76,7 @@ class VecStatistics:
 
     @property
     def num_restarts(self) -> int:
-        """Environments that were begun anew after a failure, over all workers."""
+        """Restarts of environments after a failure, over all workers."""
         return sum(worker.num_restarts for worker in self.workers)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class VecStatistics:
 
 
 class Stopwatch:
-    """Tells apart the time of a caller, of the calls it makes, and of what those wait for."""
+    """Measures the time of a caller, of its calls, and of waits in these calls."""
 
     def __init__(self) -> None:
         self.transport_s = 0.0
@@ -102,27 +102,27 @@ class Stopwatch:
         self._last = self._wait_began = perf_counter()
 
     def skip(self) -> None:
-        """What has passed belongs to nobody."""
+        """Ignores the time since the last call."""
         self._last = perf_counter()
 
     def begin_call(self) -> None:
-        """What has passed was the caller's."""
+        """Adds the time since the last call to the caller."""
         now = perf_counter()
         self.caller_s += now - self._last
         self._last = now
 
     def end_call(self) -> None:
-        """What has passed was a call, but for what it waited."""
+        """Adds the time since `begin_call` to transport."""
         now = perf_counter()
         self.transport_s += now - self._last
         self._last = now
 
     def begin_wait(self) -> None:
-        """What follows is a wait, in the middle of a call."""
+        """Begins a wait within a call."""
         self._wait_began = perf_counter()
 
     def end_wait(self) -> None:
-        """The wait is over."""
+        """Moves the time of the wait from transport to waiting."""
         waited = perf_counter() - self._wait_began
         self.waiting_s += waited
         self.transport_s -= waited

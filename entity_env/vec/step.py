@@ -1,8 +1,8 @@
-"""BatchStep: what environments show after one step, before it becomes a VecObs."""
+"""BatchStep and PendingBatch: a step of some environments, until its actions are sent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Protocol, TypeAlias, TypeVar
@@ -11,23 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameMemory, LocalMemory
+from entity_env.core.episode import AGENT, NO_EPISODES, FinishedEpisodes
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.vec_env_base import require_running
 from entity_env.core.vec_obs import Metric, VecActionMask, VecObs, VecSelectEntityActionMask
-from entity_env.vec.episode_stats import (
-    AGENT,
-    EARNED,
-    NO_ENDINGS,
-    TERMINATED,
-    TRUNCATED,
-    Endings,
-)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class StepMemory(Protocol):
-    """Where a step is written."""
+    """Arrays that a step is written to."""
 
     rows: FrameMemory
     final: FrameMemory
@@ -38,7 +32,7 @@ class StepMemory(Protocol):
 
 
 class LocalStepMemory:
-    """Memory of this process, used again for every step."""
+    """`StepMemory` of this process, reused for every step."""
 
     def __init__(self, num_envs: int, num_rows: int) -> None:
         self.rows: FrameMemory = LocalMemory()
@@ -51,16 +45,16 @@ class LocalStepMemory:
 
 @dataclass(slots=True)
 class BatchStep:
-    """What a number of environments show after one step.
+    """Observations, rewards and finished episodes of one step, before they become a `VecObs`.
 
     Args:
-        frame: the rows.
+        frame: the observations.
         reward: `(num_rows,)` float32.
         terminated, truncated: `(num_rows,)` bool.
-        is_over: `(num_envs,)` bool, the environment shows the end of an episode.
+        is_over: `(num_envs,)` bool, the environment shows the last observation of an episode.
         final: last observations of `ended`, in that order; None when the rows show them.
         ended: the episodes that ended.
-        lost: those that ended by a failure, whose last observation is the one before.
+        lost: the episodes that a failure ended; their last observation is the previous one.
         metrics: the games' named numbers.
     """
 
@@ -70,8 +64,8 @@ class BatchStep:
     truncated: NDArray[np.bool_]
     is_over: NDArray[np.bool_]
     final: Frame | None = None
-    ended: Endings = NO_ENDINGS
-    lost: Endings = NO_ENDINGS
+    ended: FinishedEpisodes = NO_EPISODES
+    lost: FinishedEpisodes = NO_EPISODES
     metrics: dict[str, Metric] = field(default_factory=dict)
 
     def vec_obs(
@@ -80,20 +74,20 @@ class BatchStep:
         agent_id: NDArray[np.int64],
         lost: Sequence[VecObs] | None = None,
     ) -> VecObs:
-        """The batch as users know it.
+        """The batch that users get.
 
         Args:
-            env_id, agent_id: `(num_rows,)` whose rows these are.
-            lost: what the rows of `self.lost` showed last, a batch of one row each.
+            env_id, agent_id: `(num_rows,)` environment and agent of each row.
+            lost: previous observations of `self.lost`, a batch of one row each.
         """
         masks = self.frame.action_masks()
         ended = self.ended + self.lost
         final = None
         if self.final is not None or lost:
-            shown = [] if self.final is None else [(self.final.features(), self.final.visible())]
-            shown += [(one.features, one.visible) for one in lost or ()]
+            parts = [] if self.final is None else [(self.final.features(), self.final.visible())]
+            parts += [(one.features, one.visible) for one in lost or ()]
             final_of = self.lost if self.final is None else ended
-            final = _final_obs(*reduce(_joined, shown), masks, final_of, env_id)
+            final = _final_obs(*reduce(_concatenate, parts), masks, final_of, env_id)
         return VecObs(
             features=self.frame.features(),
             visible=self.frame.visible(),
@@ -109,7 +103,7 @@ class BatchStep:
         )
 
 
-def row_of(batch: VecObs, row: int) -> VecObs:
+def copy_row(batch: VecObs, row: int) -> VecObs:
     """A copy of one row of a batch, without actors."""
     features = {name: ragged[[row]] for name, ragged in batch.features.items()}
     visible = {name: ragged[[row]] for name, ragged in batch.visible.items()}
@@ -126,13 +120,106 @@ def row_of(batch: VecObs, row: int) -> VecObs:
 
 
 def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
-    """Counts all that `more` has counted in `into` as well."""
+    """Adds metrics to others."""
     for name, metric in more.items():
         sums = into.setdefault(name, Metric())
         sums.count += metric.count
         sums.sum += metric.sum
         sums.min = min(sums.min, metric.min)
         sums.max = max(sums.max, metric.max)
+
+
+class CollectedStep(Protocol):
+    """Step of a backend: a `BatchStep`, or views of a batch environment."""
+
+    @property
+    def is_over(self) -> NDArray[np.bool_] | bool:
+        """As of a `BatchStep`; False = no environment is over."""
+
+    @property
+    def lost(self) -> FinishedEpisodes:
+        """As of a `BatchStep`."""
+
+    def vec_obs(
+        self,
+        env_id: NDArray[np.int64],
+        agent_id: NDArray[np.int64],
+        lost: Sequence[VecObs] | None = None,
+    ) -> VecObs:
+        """As of a `BatchStep`."""
+
+
+@dataclass(eq=False)
+class PendingBatch:
+    """`VecObs` returned by `recv` whose actions have not been sent yet, or are being performed.
+
+    Args:
+        groups: the groups that it shows, in order.
+        envs: the environments of each.
+        obs: the batch.
+        num_agents: rows of each environment.
+    """
+
+    groups: list[int]
+    envs: list[range]
+    obs: VecObs
+    num_agents: int
+
+    def bounds(self) -> Iterator[tuple[int, int, int]]:
+        """Every group with its first row and the one after its last."""
+        first = 0
+        for group, envs in zip(self.groups, self.envs, strict=True):
+            last = first + len(envs) * self.num_agents
+            yield group, first, last
+            first = last
+
+    def env_ids(self) -> set[int]:
+        """The environments that it shows."""
+        return {env_id for envs in self.envs for env_id in envs}
+
+    def keep(self) -> None:
+        """Computes offsets now: workers write the lengths of their next but one step over these.
+
+        Rows of groups that are busy must still be found after others have stepped twice.
+        """
+        for features in self.obs.features.values():
+            features.offsets  # noqa: B018 - computed once, and cached
+        for visible in self.obs.visible.values():
+            visible.offsets  # noqa: B018
+
+    def require_running(self, is_over: NDArray[np.bool_]) -> None:
+        """Raises a `ProtocolError` if an environment of the batch must be reset first."""
+        ids = (e.start + np.flatnonzero(is_over[e.start : e.stop]) for e in self.envs)
+        require_running([env_id for some in ids for env_id in some.tolist()])
+
+    def where(self, row: int) -> str:
+        """Names a row, for error messages."""
+        env_id, agent_id = int(self.obs.env_id[row]), int(self.obs.agent_id[row])
+        return f"env {env_id}" if self.num_agents == 1 else f"env {env_id}, agent {agent_id}"
+
+
+def lost_rows(
+    step: CollectedStep,
+    env_id: NDArray[np.int64],
+    agent_id: NDArray[np.int64],
+    previous: Mapping[int, PendingBatch],
+) -> list[VecObs]:
+    """Previous observation of every lost episode, a batch of one row each.
+
+    Args:
+        step: with the lost episodes.
+        env_id, agent_id: `(num_rows,)` environment and agent of each row of the step.
+        previous: the previous batch of each group of the step; it may show other groups as well,
+            which have been stepped since.
+    """
+    rows: list[VecObs] = []
+    for row in step.lost.rows.tolist():
+        for group, batch in previous.items():
+            if env_id[row] in batch.envs[batch.groups.index(group)]:
+                obs = batch.obs
+                is_same = (obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row])
+                rows.append(copy_row(obs, int(np.flatnonzero(is_same)[0])))
+    return rows
 
 
 _Features: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
@@ -143,47 +230,44 @@ def _final_obs(
     features: _Features,
     visible: _Visible,
     masks: Mapping[ActionName, VecActionMask],
-    ended: Endings,
+    ended: FinishedEpisodes,
     env_id: NDArray[np.int64],
 ) -> VecObs:
-    """Last observations: nobody is asked for anything."""
-    ints = ended.ints
-    nobody = RaggedArray.unchecked(
-        np.zeros(0, dtype=np.int64), np.zeros(len(ended), dtype=np.int64)
-    )
+    """Last observations, which have no actors."""
+    empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(len(ended), dtype=np.int64))
     return VecObs(
         features=features,
         visible=visible,
-        action_masks={name: _unasked(mask, nobody) for name, mask in masks.items()},
-        reward=ended.floats[:, EARNED].astype(np.float32),
-        terminated=ints[:, TERMINATED].astype(np.bool_),
-        truncated=ints[:, TRUNCATED].astype(np.bool_),
+        action_masks={name: _without_actors(mask, empty) for name, mask in masks.items()},
+        reward=ended.last_reward,
+        terminated=ended.terminated,
+        truncated=ended.truncated,
         env_id=env_id[ended.rows],
-        agent_id=ints[:, AGENT].copy(),
+        agent_id=ended.ints[AGENT].copy(),
         episodes=ended.episodes,
     )
 
 
-def _unasked(mask: VecActionMask, nobody: RaggedArray[np.int64]) -> VecActionMask:
+def _without_actors(mask: VecActionMask, empty: RaggedArray[np.int64]) -> VecActionMask:
     if isinstance(mask, VecSelectEntityActionMask):
-        return VecSelectEntityActionMask(nobody, nobody)
-    return type(mask)(nobody)
+        return VecSelectEntityActionMask(empty, empty)
+    return type(mask)(empty)
 
 
-def _joined(
-    before: tuple[_Features, _Visible], behind: tuple[_Features, _Visible]
+def _concatenate(
+    first: tuple[_Features, _Visible], second: tuple[_Features, _Visible]
 ) -> tuple[_Features, _Visible]:
-    """The rows of one batch, and those of another behind them."""
+    """The rows of two batches, one after the other."""
     flags = {
-        name: _concatenated(_shown(*before, name), _shown(*behind, name))
-        for name in {*before[1], *behind[1]}
+        name: _concatenated(_flags_of(*first, name), _flags_of(*second, name))
+        for name in {*first[1], *second[1]}
     }
-    features = {name: _concatenated(before[0][name], more) for name, more in behind[0].items()}
+    features = {name: _concatenated(first[0][name], more) for name, more in second[0].items()}
     return features, flags
 
 
-def _shown(features: _Features, visible: _Visible, name: EntityName) -> RaggedArray[np.bool_]:
-    """Who of a type is visible, also when nobody is hidden."""
+def _flags_of(features: _Features, visible: _Visible, name: EntityName) -> RaggedArray[np.bool_]:
+    """Which entities of a type are visible; all, where a batch has no flags of the type."""
     if name in visible:
         return visible[name]
     count = len(features[name].values)

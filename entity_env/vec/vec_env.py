@@ -13,32 +13,36 @@ from entity_env.agents.channels.channel import Transport, require_transport
 from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count, checked_seed, require_choice
+from entity_env.core.validation import checked_count, checked_mask, checked_seed, require_choice
 from entity_env.core.vec_actions import checked_vec_actions
+from entity_env.core.vec_env_base import Autoreset, VecEnvBase, reset_runs
 from entity_env.core.vec_obs import VecActions, VecObs
-from entity_env.errors import ClosedError, ProtocolError, UsageError
-from entity_env.vec.backend import Backend, InProcess, Source, local_batch, require_source
+from entity_env.errors import ProtocolError, UsageError
+from entity_env.vec.backend import (
+    Backend,
+    InProcess,
+    Source,
+    local_batch,
+    render_obs,
+    require_source,
+)
 from entity_env.vec.batch_env.backend import BatchInProcess
 from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.batch_env.stepper import BatchEnvSteps
+from entity_env.vec.batch_env.stepper import BatchEnvStepper
 from entity_env.vec.in_process.base import OnError
-from entity_env.vec.options import Autoreset
-from entity_env.vec.pending_batch import Delivered, lost_rows
-from entity_env.vec.render import picture
-from entity_env.vec.reset_seeds import chosen_envs, new_runs
 from entity_env.vec.statistics import Stopwatch, VecStatistics
-from entity_env.vec.step import BatchStep
+from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
 
 
-class VecEnv:
-    """Steps many copies of a game or environment together, and shows them as one batch.
+class VecEnv(VecEnvBase):
+    """Steps many copies of a game or environment together, as one batch.
 
-    A game for several agents has one row an agent: row `env_id * num_agents + agent_id`.
+    A game for several agents has one row per agent: row `env_id * num_agents + agent_id`.
 
     Args:
-        source: what to run.
+        source: a game, an `Environment` class, or a function that returns an `Environment`.
         num_envs: how many copies.
-        num_workers: processes that share the work, each with its share of the environments;
+        num_workers: processes that share the work, each with its part of the environments;
             0 = in this process.
         seed: seed of the run: the seed of every episode follows from it, the index of the
             environment and the number of the episode.
@@ -46,16 +50,16 @@ class VecEnv:
         transport: how games wait for their actions; see `entity_env.agents.Transport`.
         on_error: what happens when a game raises, hangs or dies; see `OnError`.
         step_timeout_s: seconds that a step of a worker may take before it counts as hanging;
-            None = for ever. Without workers a game that hangs in Python is ended by SIGALRM, if
+            None = no limit. Without workers a game that hangs in Python is ended by SIGALRM, if
             the main thread steps it; one that hangs in C is not.
-        start_method: how workers are started, "forkserver" or "spawn"; None = the first that
-            there is. Whatever can be sent by cloudpickle can be run, lambdas too.
-        start_timeout_s: seconds that a worker may take to import what it runs and to make its
-            environments; None = for ever.
+        start_method: how workers are started, "forkserver" or "spawn"; None = the first one
+            available. The source is sent by cloudpickle, so that lambdas work.
+        start_timeout_s: seconds that a worker may take to import the source and to make its
+            environments; None = no limit.
 
     Raises:
-        UsageError: a number or mode that makes no sense.
-        SchemaError: `source` is nothing that can be run.
+        UsageError: a number or mode that is not valid.
+        SchemaError: `source` cannot be run.
         WorkerError: a worker could not be started.
 
     Arrays of a `VecObs` are views that stay valid until the next call that returns one. Without
@@ -88,38 +92,33 @@ class VecEnv:
             start_method,
             start_timeout_s,
         )
-        self.num_envs = num_envs
+        super().__init__(num_envs, self._backend.num_agents, autoreset)
         self.num_workers = num_workers
-        self.num_agents = self._backend.num_agents
-        self.num_rows = num_envs * self.num_agents
-        self.autoreset = autoreset
-        self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), self.num_agents)
         self._seed: int | None = seed
         """Of the run that the first reset begins."""
         self._runs: Mapping[int, Run] = {}
-        """Those of a reset that an interrupt has cut off, or may cut off now."""
+        """Runs of the reset in progress; left over if an interrupt cuts it off."""
         self._is_settled = True
-        """Nothing is under way between `_open` and `_answered`. If an interrupt or an error leaves
-        it false, nothing can be gone on with."""
-        self._open: list[Delivered] = []
-        """Batches that were returned and not answered yet."""
-        self._answered: dict[int, Delivered] = {}
-        """The batch that each busy group showed last, in the order of `send`."""
+        """False while batches move between `_pending` and `_busy`. If an interrupt or an error
+        leaves it false, only `reset` works."""
+        self._pending: list[PendingBatch] = []
+        """Batches that wait for actions."""
+        self._busy: dict[int, PendingBatch] = {}
+        """The last batch of each busy group, in the order of `send`."""
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
-        self._is_closed = False
         self._num_steps = 0
         self._num_env_steps = 0
         self._num_episodes = 0
         self._clock = Stopwatch()
-        # Suspended games are not collected by themselves: their owner has to throw them out.
+        # CPython never garbage-collects a suspended greenlet: close() must raise GameExit in it.
         self._finalizer = weakref.finalize(self, self._backend.close)
 
     def obs_space(self) -> ObsSpace:
-        """What can be observed."""
+        """Space of the observations."""
         return self._backend.obs_space()
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done."""
+        """Space of every action, by name."""
         return self._backend.action_space()
 
     def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
@@ -132,32 +131,32 @@ class VecEnv:
 
         Raises:
             ClosedError: after `close`.
-            SchemaError, UsageError: a seed or starts that make no sense.
-            WorkerError: a game raised; `reset` again goes on to the next episodes.
+            SchemaError, UsageError: a seed or starts that are not valid.
+            WorkerError: a game raised; another `reset` goes on to the next episodes.
         """
         self._require_open()
         env_ids = range(self.num_envs)
-        runs = new_runs(env_ids, self.num_envs, self._seed if seed is None else seed, starts)
+        runs = self._new_runs(env_ids, self._seed if seed is None else seed, starts)
         return self._reset(env_ids, runs, {})
 
     def act(self, actions: VecActions) -> VecObs:
         """Gives every actor of the last batch its action and returns the next batch.
 
         Args:
-            actions: per action one value an actor, in the order of `action_masks[name].actors` of
+            actions: per action one value per actor, in the order of `action_masks[name].actors` of
                 the last batch: a flat array, or a `RaggedArray` with the same lengths.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`; while an environment is over and autoreset disabled; or
-                when some environments are under way, or were received apart from others.
+                when some environments are busy, or were received apart from others.
             SchemaError: actions that do not fit; nothing has happened then, and a right call works.
-            WorkerError: a game raised; `reset` begins anew.
+            WorkerError: a game raised; call `reset`.
         """
         self._require_open()
-        if self._open and (self._answered or len(self._open) > 1):
+        if self._pending and (self._busy or len(self._pending) > 1):
             raise ProtocolError(
-                "act answers all environments at once, but some were sent or received apart: "
+                "act needs all environments in one batch, but some were sent or received apart: "
                 "go on with send and recv, or reset"
             )
         self.send(actions)
@@ -168,8 +167,8 @@ class VecEnv:
 
         Args:
             actions: as in `act`, for the rows of that batch.
-            env_ids: the environments of the batch that is answered, as in its `env_id`; the last
-                one that `recv` returned when left out.
+            env_ids: the environments of the batch that the actions are for, as in its `env_id`;
+                None = the last one that `recv` returned.
 
         Raises:
             ClosedError: after `close`.
@@ -185,46 +184,45 @@ class VecEnv:
 
     def _send(self, actions: VecActions, env_ids: NDArray[np.int64] | None) -> None:
         self._clock.begin_call()
-        batch = self._answerable(env_ids)
+        batch = self._pending_batch(env_ids)
         obs = batch.obs
         values = checked_vec_actions(actions, obs.action_masks, self.action_space(), batch.where)
         self._is_settled = False
-        self._open.remove(batch)
+        self._pending.remove(batch)
         if len(batch.groups) == 1:
             self._backend.start_act(batch.groups[0], values)
         else:
             for group, first, last in batch.bounds():
-                share = {
+                part = {
                     name: chosen[offsets[first] : offsets[last]]
                     for name, chosen in values.items()
                     for offsets in (obs.action_masks[name].actors.offsets,)
                 }
-                self._backend.start_act(group, share)
+                self._backend.start_act(group, part)
         for group in batch.groups:
-            self._answered[group] = batch
+            self._busy[group] = batch
         self._clock.end_call()
         self._is_settled = True
 
     def recv(self, min_envs: int | None = None) -> VecObs:
-        """Waits for environments whose actions were sent, and returns those that are ready.
+        """Waits for environments whose actions were sent, and returns all that are ready.
 
-        The first to be sent come first, and all that are ready come, so that none waits for ever.
         Environments of one worker are ready together.
 
         Args:
-            min_envs: how many to wait for at least; all that were sent when left out.
+            min_envs: how many to wait for at least; None = all whose actions were sent.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: none were sent.
-            UsageError: more than were sent.
-            WorkerError: a game raised; `reset` begins anew.
+            ProtocolError: no actions were sent.
+            UsageError: `min_envs` is larger than the number of environments that are busy.
+            WorkerError: a game raised; call `reset`.
         """
         self._require_open()
-        if not self._answered:
+        if not self._busy:
             self._require_reset()
             raise ProtocolError("no actions were sent: call send before recv")
-        busy = list(self._answered)
+        busy = list(self._busy)
         num_busy = sum(len(self._backend.groups[group]) for group in busy)
         if min_envs is not None and not 1 <= min_envs <= num_busy:
             raise UsageError(f"min_envs must be from 1 to {num_busy}, got {min_envs}")
@@ -233,10 +231,10 @@ class VecEnv:
         try:
             groups = sorted(self._wait(busy, min_envs or num_busy))
             step = self._backend.collect(groups)
-            previous = {group: self._answered.pop(group) for group in groups}
+            previous = {group: self._busy.pop(group) for group in groups}
             self._num_steps += 1
             self._num_env_steps += sum(len(self._backend.groups[group]) for group in groups)
-            return self._deliver(groups, step, previous)
+            return self._make_pending(groups, step, previous)
         except Exception as error:
             self._require_open(error)
             raise
@@ -261,22 +259,27 @@ class VecEnv:
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, while some environments are under way, or with autoreset
-                on.
-            SchemaError, UsageError: a mask, seed or starts that make no sense.
-            WorkerError: a game raised; `reset` begins anew.
+            ProtocolError: before `reset`, while some environments are busy, or with autoreset on.
+            SchemaError, UsageError: a mask, seed or starts that are not valid.
+            WorkerError: a game raised; call `reset`.
         """
-        if self.autoreset != "disabled":
-            raise ProtocolError(
-                f'reset_envs needs autoreset="disabled", this VecEnv has {self.autoreset!r}'
-            )
+        env_ids = self._reset_ids(mask)
+        runs = self._new_runs(env_ids, seed, starts)
+        previous = {group: batch for batch in self._pending for group in batch.groups}
+        return self._reset(env_ids, runs, previous)
+
+    def _reset_ids(self, mask: NDArray[np.bool_] | Sequence[bool]) -> list[int]:
+        """The environments that `reset_envs` resets, after its checks."""
+        self._require_autoreset_disabled()
         self._require_reset()
-        if self._answered:
-            raise ProtocolError("some environments are under way: call recv before reset_envs")
-        env_ids = chosen_envs(mask, self.num_envs)
-        runs = new_runs(env_ids, self.num_envs, seed, starts)
-        shown = {group: batch for batch in self._open for group in batch.groups}
-        return self._reset(env_ids, runs, shown)
+        if self._busy:
+            raise ProtocolError("some environments are busy: call recv before reset_envs")
+        return np.flatnonzero(checked_mask(mask, self.num_envs)).tolist()
+
+    def _new_runs(
+        self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None
+    ) -> Mapping[int, Run]:
+        return reset_runs(env_ids, self.num_envs, seed, starts)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Draws one environment as `(height, width, 3)` uint8.
@@ -286,24 +289,24 @@ class VecEnv:
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, or while the environment is under way.
+            ProtocolError: before `reset`, or while the environment is busy.
             UsageError: no such environment.
             NotImplementedError: an `Environment` that cannot be drawn.
         """
         self._require_reset()
         if not 0 <= env_id < self.num_envs:
             raise UsageError(f"env_id must be from 0 to {self.num_envs - 1}, got {env_id}")
-        for batch in self._open:
+        for batch in self._pending:
             rows = np.flatnonzero(batch.obs.env_id == env_id)
             if len(rows):
-                drawn = self._backend.render(env_id)
-                return (
-                    picture(batch.obs, self.obs_space(), int(rows[0])) if drawn is None else drawn
-                )
-        raise ProtocolError(f"env {env_id} is under way: call recv before render")
+                image = self._backend.render(env_id)
+                if image is None:
+                    return render_obs(batch.obs, self.obs_space(), int(rows[0]))
+                return image
+        raise ProtocolError(f"env {env_id} is busy: call recv before render")
 
     def statistics(self) -> VecStatistics:
-        """Where the time went so far."""
+        """Totals of steps, episodes and time so far."""
         return VecStatistics(
             num_steps=self._num_steps,
             num_env_steps=self._num_env_steps,
@@ -317,13 +320,13 @@ class VecEnv:
     def close(self) -> None:
         """Ends every game, so that their `finally` blocks run; may be called twice.
 
-        A call that another thread waits in, with workers, ends with a `ClosedError`. Workers that
-        do not leave within 5 s in all are killed. In a fork of the process that made this, it does
+        With workers, a call in which another thread waits raises a `ClosedError`. Workers that do
+        not exit within 5 s in all are killed. In a fork of the process that made this, `close` does
         nothing.
 
         Raises:
-            ProtocolError: a game refuses to leave, or another thread must close it. All others are
-                closed all the same.
+            ProtocolError: a game does not end, or another thread must close it. All others are
+                closed.
         """
         self._is_closed = True
         self._forget()
@@ -331,17 +334,8 @@ class VecEnv:
             self._backend.close()
             self._finalizer.detach()
 
-    def __len__(self) -> int:
-        return self.num_rows
-
-    def __enter__(self) -> VecEnv:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _reset(
-        self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, Delivered]
+        self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, PendingBatch]
     ) -> VecObs:
         if self._runs:
             runs = {**self._runs, **runs}
@@ -359,7 +353,7 @@ class VecEnv:
         return obs
 
     def _begin(
-        self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, Delivered]
+        self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, PendingBatch]
     ) -> VecObs:
         groups = range(len(self._backend.groups))
         chosen = np.asarray(env_ids, dtype=np.int64)
@@ -368,18 +362,18 @@ class VecEnv:
             mine = chosen[(chosen >= envs.start) & (chosen < envs.stop)]
             self._backend.start_reset(group, mine.tolist(), runs)
         self._wait(groups, self.num_envs)
-        return self._deliver(list(groups), self._backend.collect(groups), previous)
+        return self._make_pending(list(groups), self._backend.collect(groups), previous)
 
-    def _deliver(
-        self, groups: list[int], step: BatchStep, previous: Mapping[int, Delivered]
+    def _make_pending(
+        self, groups: list[int], step: CollectedStep, previous: Mapping[int, PendingBatch]
     ) -> VecObs:
-        """Makes the batch that some groups show, and remembers that it waits for actions."""
+        """Makes the `VecObs` of some groups, which waits for actions from now on."""
         envs = [self._backend.groups[group] for group in groups]
         env_id, agent_id = self._env_id, self._agent_id
         if len(groups) == len(self._backend.groups):
             self._is_over[:] = step.is_over
         else:
-            for batch in {id(batch): batch for batch in self._answered.values()}.values():
+            for batch in {id(batch): batch for batch in self._busy.values()}.values():
                 batch.keep()
             rows = np.concatenate([np.arange(e.start, e.stop) for e in envs])
             self._is_over[rows] = step.is_over
@@ -388,7 +382,7 @@ class VecEnv:
         lost = lost_rows(step, env_id, agent_id, previous) if step.lost else None
         obs = step.vec_obs(env_id, agent_id, lost)
         self._num_episodes += len(obs.episodes)
-        self._open.append(Delivered(groups, envs, obs, self.num_agents))
+        self._pending.append(PendingBatch(groups, envs, obs, self.num_agents))
         self._clock.end_call()
         self._is_settled = True
         return obs
@@ -400,56 +394,51 @@ class VecEnv:
         finally:
             self._clock.end_wait()
 
-    def _answerable(self, env_ids: NDArray[np.int64] | None) -> Delivered:
+    def _pending_batch(self, env_ids: NDArray[np.int64] | None) -> PendingBatch:
         """The batch that actions are for."""
         self._require_open()
-        if not self._open:
-            if self._answered:
+        if not self._pending:
+            if self._busy:
                 raise ProtocolError("actions were sent already: call recv before the next send")
             self._require_reset()
         if env_ids is None:
-            batch = self._open[-1]
+            batch = self._pending[-1]
         else:
             wanted = set(np.asarray(env_ids).tolist())
-            found = [b for b in self._open if b.env_ids() == wanted]
+            found = [b for b in self._pending if b.env_ids() == wanted]
             if not found:
                 raise ProtocolError(
-                    "actions must answer exactly the environments of one batch that recv returned; "
+                    "actions must be for exactly the environments of one batch that recv returned; "
                     f"got {len(wanted)} environments that no batch shows together"
                 )
             batch = found[0]
         if self.autoreset == "disabled":
-            batch.require_going_on(self._is_over)
+            batch.require_running(self._is_over)
         return batch
 
     def _drain(self) -> None:
-        """Waits for whatever is under way, and drops it."""
-        busy = list(self._answered)
+        """Waits for all busy groups, and drops their steps."""
+        busy = list(self._busy)
         self._forget()
         if busy:
             num_envs = sum(len(self._backend.groups[group]) for group in busy)
             self._backend.collect(self._backend.wait(busy, num_envs))
 
     def _forget(self) -> None:
-        self._open.clear()
-        self._answered.clear()
+        self._pending.clear()
+        self._busy.clear()
 
     def _require_open(self, error: Exception | None = None) -> None:
-        """Checks that this is open, and that nothing is left of what was cut off.
-
-        Args:
-            error: what a call has failed of, perhaps because another thread has closed this.
-        """
-        if self._is_closed:
-            raise ClosedError("this VecEnv is closed: make a new one") from error
+        """Checks that this is open, and drops the batches of a call that was cut off."""
+        super()._require_open(error)
         if not self._is_settled:
             self._forget()
             self._is_settled = True
 
     def _require_reset(self) -> None:
         self._require_open()
-        if not (self._open or self._answered):
-            raise ProtocolError("nothing is being played: call reset first")
+        if not (self._pending or self._busy):
+            self._raise_not_reset()
 
 
 def make_backend(
@@ -463,13 +452,7 @@ def make_backend(
     start_method: str | None,
     start_timeout_s: float | None,
 ) -> Backend:
-    """What a `VecEnv` of these arguments runs on.
-
-    Raises:
-        UsageError: a number or mode that makes no sense.
-        SchemaError: `source` is nothing that can be run.
-        WorkerError: a worker could not be started.
-    """
+    """The backend of a `VecEnv`; arguments and errors as there."""
     require_choice("autoreset", autoreset, get_args(Autoreset))
     require_choice("on_error", on_error, get_args(OnError))
     require_transport(transport)
@@ -481,13 +464,13 @@ def make_backend(
     if num_workers > num_envs:
         raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
     if isinstance(source, BatchSource) and not num_workers:
-        return BatchInProcess(BatchEnvSteps(source.made(num_envs), autoreset))
+        return BatchInProcess(BatchEnvStepper(source.make(num_envs), autoreset))
     if not isinstance(source, BatchSource) and not num_workers:
         batch = local_batch(source, num_envs, autoreset, transport, on_error)
         return InProcess(batch, step_timeout_s)
-    from entity_env.vec.workers.pool import Workers  # multiprocessing takes 20 ms to import
+    from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
 
-    return Workers(
+    return WorkerPool(
         source,
         num_envs,
         num_workers,

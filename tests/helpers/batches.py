@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from entity_env import (
     VecSelectEntityActionMask,
 )
 from entity_env.batching.entity_buffer import Batcher
+from entity_env.core.episode import Episode, EpisodeCollector, FinishedEpisodes
 from entity_env.core.vec_obs import VecActionMask
 from tests.helpers.strategies import (
     ACTIONS,
@@ -134,3 +135,13 @@ def _metrics(scenes: Sequence[Scene]) -> dict[str, Metric]:
         for name, value in scene.metrics.items():
             metrics.setdefault(name, Metric()).push(value)
     return metrics
+
+
+def finished_of(
+    ended: Iterable[tuple[int, float, Episode]], num_agents: int = 1
+) -> FinishedEpisodes:
+    """Finished episodes: row, last reward and episode of each."""
+    collector = EpisodeCollector(0, num_agents)
+    for row, last_reward, episode in ended:
+        collector.add_episode(row, last_reward, episode)
+    return collector.finished()

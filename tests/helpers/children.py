@@ -10,8 +10,8 @@ from time import process_time
 
 import numpy as np
 
-from entity_env.vec.workers.doorbell import NUM_BYTES, Doorbell, Wake
 from entity_env.vec.workers.shared_memory import SharedBlock
+from entity_env.vec.workers.wakeup_event import NUM_BYTES, Wake, WakeUpEvent
 
 WAIT_S = 30.0
 """Longer than anything takes, shorter than the patience of a test."""
@@ -32,12 +32,12 @@ def _double(block: SharedBlock) -> SharedBlock:
     return twice
 
 
-def answer(bell: Doorbell, seed: int, longest_pause: int) -> None:
+def answer(event: WakeUpEvent, seed: int, longest_pause: int) -> None:
     """Rings back after a pause of random length, until the parent is gone."""
     random = Random(seed)
-    while bell.wait(WAIT_S) is Wake.RUNG:
+    while event.wait(WAIT_S) is Wake.NOTIFIED:
         dawdle(random, longest_pause)
-        bell.ring()
+        event.notify()
 
 
 def dawdle(random: Random, longest: int) -> None:
@@ -46,34 +46,34 @@ def dawdle(random: Random, longest: int) -> None:
         pass
 
 
-def report_processor_time(bell: Doorbell, block: SharedBlock) -> None:
+def report_processor_time(event: WakeUpEvent, block: SharedBlock) -> None:
     """Writes how much processor time it has had, before each answer."""
     seconds = block.array(NUM_BYTES, 1, np.float64)
-    while bell.wait(WAIT_S) is Wake.RUNG:
+    while event.wait(WAIT_S) is Wake.NOTIFIED:
         seconds[0] = process_time()
-        bell.ring()
+        event.notify()
 
 
-def fork_and_hang(bell: Doorbell) -> None:
-    """Rings once, having forked a child that keeps the worker's end of the doorbell open."""
-    bell.wait(WAIT_S)
+def fork_and_hang(event: WakeUpEvent) -> None:
+    """Rings once, having forked a child that keeps the worker's end of the wake-up event open."""
+    event.wait(WAIT_S)
     is_child = os.fork() == 0
     if is_child:
-        while not bell.is_peer_gone():
-            select.select([bell._socket], [], [])
+        while not event.is_peer_gone():
+            select.select([event._socket], [], [])
         os._exit(0)
-    bell.ring()
+    event.notify()
     signal.pause()
 
 
 def start_a_worker(start_method: str) -> None:
     """Is a parent that will be killed: prints a line when its worker has answered."""
     block = SharedBlock.create(NUM_BYTES)
-    ours, theirs = Doorbell.pair(block, 0)
+    ours, theirs = WakeUpEvent.pair(block, 0)
     mp.set_start_method(start_method)
     mp.Process(target=answer, args=(theirs, 1, 0)).start()
     theirs.close()
-    ours.ring()
+    ours.notify()
     os.write(1, ours.wait(WAIT_S).name.encode() + b"\n")
     ours.wait()
     signal.pause()

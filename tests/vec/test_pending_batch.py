@@ -1,4 +1,4 @@
-"""Delivered: which rows a batch shows, who must be reset first, and what a lost episode showed."""
+"""PendingBatch: its rows, environments that must be reset first, and rows of lost episodes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from entity_env import ProtocolError, RaggedArray, VecObs
 from entity_env.batching.frame import Frame
 from entity_env.core.episode import Episode
 from entity_env.core.vec_obs import VecCategoricalActionMask
-from entity_env.vec.episode_stats import Ended, Endings
-from entity_env.vec.pending_batch import Delivered, lost_rows
-from entity_env.vec.step import BatchStep, row_of
+from entity_env.vec.step import BatchStep, PendingBatch, copy_row, lost_rows
+from tests.helpers.batches import finished_of
 from tests.helpers.strategies import FEW, untyped
 
 NO_FRAME: Frame = untyped(None)
@@ -40,7 +39,7 @@ def batch_of(env_ids: list[int], num_agents: int, salt: int = 0) -> VecObs:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> Delivered:
+def batches(draw: st.DrawFn) -> PendingBatch:
     """Some of the groups that environments are split into, in any order."""
     widths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
     ends = np.cumsum(widths).tolist()
@@ -49,12 +48,12 @@ def batches(draw: st.DrawFn) -> Delivered:
     envs = [range(ends[group] - widths[group], ends[group]) for group in groups]
     num_agents = draw(st.integers(1, 3))
     shown = [env_id for each in envs for env_id in each]
-    return Delivered(list(groups), envs, batch_of(shown, num_agents), num_agents)
+    return PendingBatch(list(groups), envs, batch_of(shown, num_agents), num_agents)
 
 
 @FEW
 @given(batches())
-def test_bounds_are_those_of_the_rows_of_each_group(batch: Delivered) -> None:
+def test_bounds_are_those_of_the_rows_of_each_group(batch: PendingBatch) -> None:
     bounds = list(batch.bounds())
     assert [group for group, _, _ in bounds] == batch.groups
     behind = 0
@@ -68,13 +67,13 @@ def test_bounds_are_those_of_the_rows_of_each_group(batch: Delivered) -> None:
 
 @FEW
 @given(batches())
-def test_env_ids_are_those_of_its_rows(batch: Delivered) -> None:
+def test_env_ids_are_those_of_its_rows(batch: PendingBatch) -> None:
     assert batch.env_ids() == set(batch.obs.env_id.tolist())
 
 
 @FEW
 @given(batches())
-def test_a_row_is_named_by_its_agent_if_there_are_several(batch: Delivered) -> None:
+def test_a_row_is_named_by_its_agent_if_there_are_several(batch: PendingBatch) -> None:
     for row in range(len(batch.obs)):
         env_id, agent_id = divmod(int(batch.obs.reward[row]), 10)
         wanted = f"env {env_id}" + (f", agent {agent_id}" if batch.num_agents > 1 else "")
@@ -83,9 +82,9 @@ def test_a_row_is_named_by_its_agent_if_there_are_several(batch: Delivered) -> N
 
 @FEW
 @given(batches())
-def test_rows_that_are_kept_are_found_when_lengths_are_written_anew(batch: Delivered) -> None:
+def test_rows_that_are_kept_are_found_when_lengths_are_written_anew(batch: PendingBatch) -> None:
     obs = batch.obs
-    wanted = [row_of(obs, row) for row in range(len(obs))]
+    wanted = [copy_row(obs, row) for row in range(len(obs))]
     features, visible = obs.features["A"], obs.visible["A"]
     expected = features.offsets.tolist()
     del features.offsets  # as if nobody had looked
@@ -100,37 +99,37 @@ def test_rows_that_are_kept_are_found_when_lengths_are_written_anew(batch: Deliv
         assert_array_equal(visible[row], before.visible["A"].values)
 
 
-class TestRequireGoingOn:
+class TestRequireRunning:
     @FEW
     @given(batches(), st.data())
     def test_names_those_that_are_over_and_are_shown(
-        self, batch: Delivered, data: st.DataObject
+        self, batch: PendingBatch, data: st.DataObject
     ) -> None:
         num_envs = 20
         flags = data.draw(st.lists(st.booleans(), min_size=num_envs, max_size=num_envs))
         over = [env_id for envs in batch.envs for env_id in envs if flags[env_id]]
         if not over:
-            batch.require_going_on(np.array(flags))
+            batch.require_running(np.array(flags))
             return
         with pytest.raises(ProtocolError) as caught:
-            batch.require_going_on(np.array(flags))
+            batch.require_running(np.array(flags))
         assert str(caught.value) == (
             f"the episodes of environments {over} have ended: call reset_envs for them before act"
         )
 
     def test_names_20_at_most(self) -> None:
-        batch = Delivered([0], [range(50)], batch_of(list(range(50)), 1), 1)
+        batch = PendingBatch([0], [range(50)], batch_of(list(range(50)), 1), 1)
         with pytest.raises(ProtocolError) as caught:
-            batch.require_going_on(np.ones(50, np.bool_))
+            batch.require_running(np.ones(50, np.bool_))
         assert f"environments {list(range(20))} have ended" in str(caught.value)
 
 
 @FEW
 @given(batches(), st.data())
-def test_a_row_is_a_copy_without_actors(batch: Delivered, data: st.DataObject) -> None:
+def test_a_row_is_a_copy_without_actors(batch: PendingBatch, data: st.DataObject) -> None:
     obs = batch.obs
     row = data.draw(st.integers(0, len(obs) - 1))
-    one = row_of(obs, row)
+    one = copy_row(obs, row)
     wanted = obs.features["A"][row].copy()
     for name in ("reward", "terminated", "truncated", "env_id", "agent_id"):
         mine, theirs = getattr(one, name), getattr(obs, name)
@@ -146,7 +145,7 @@ def test_a_row_is_a_copy_without_actors(batch: Delivered, data: st.DataObject) -
 
 def step_that_lost(rows: list[int], num_rows: int) -> BatchStep:
     nothing = np.zeros(num_rows, np.bool_)
-    lost = Endings.of([Ended(row, 0.0, Episode(0.0, 1, False, True, 5)) for row in rows])
+    lost = finished_of((row, 0.0, Episode(0.0, 1, False, True, 5)) for row in rows)
     return BatchStep(NO_FRAME, np.zeros(num_rows, np.float32), nothing, nothing, nothing, lost=lost)
 
 
@@ -159,12 +158,14 @@ def test_a_lost_episode_shows_what_its_group_showed_before(
     groups = {0: range(2), 1: range(2, 5), 2: range(5, 6)}
     apart = data.draw(st.booleans())
     previous = {
-        group: Delivered([group], [envs], batch_of(list(envs), num_agents, salt=group), num_agents)
+        group: PendingBatch(
+            [group], [envs], batch_of(list(envs), num_agents, salt=group), num_agents
+        )
         for group, envs in groups.items()
     }
     if not apart:
         both = batch_of([*groups[2], *groups[0]], num_agents, salt=1)
-        previous[0] = previous[2] = Delivered([2, 0], [groups[2], groups[0]], both, num_agents)
+        previous[0] = previous[2] = PendingBatch([2, 0], [groups[2], groups[0]], both, num_agents)
     shown = [env_id for envs in (groups[1], groups[2], groups[0]) for env_id in envs]
     now = batch_of(shown, num_agents)
     rows = data.draw(st.lists(st.integers(0, len(now) - 1), unique=True).map(sorted))
@@ -180,6 +181,6 @@ def test_a_lost_episode_shows_what_its_group_showed_before(
 
 
 def test_nothing_was_lost() -> None:
-    batch = Delivered([0], [range(2)], batch_of([0, 1], 1), 1)
+    batch = PendingBatch([0], [range(2)], batch_of([0, 1], 1), 1)
     step = step_that_lost([], 2)
     assert lost_rows(step, batch.obs.env_id, batch.obs.agent_id, {0: batch}) == []

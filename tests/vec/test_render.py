@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from entity_env import Game, Obs
 from entity_env.agents import Agent
 from entity_env.vec import VecEnv
-from entity_env.vec.render import picture
+from entity_env.vec.backend import render_obs
 from tests.helpers.tiny_games import Ghost, Move, dots_game
 
 
@@ -45,7 +45,7 @@ def drawn(*shown: Sequence[Wall | Ball | Ghost]) -> NDArray[np.uint8]:
 
     with VecEnv(Game(play, entities=(Wall, Ball, Ghost), actions=(Move,)), 1) as vec:
         batch = vec.reset()
-        image = picture(batch, vec.obs_space(), 0)
+        image = render_obs(batch, vec.obs_space(), 0)
         assert np.array_equal(vec.render(), image)
     assert image.dtype == np.uint8
     return cells(image)

@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 
 from entity_env import SchemaError, UsageError
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.validation import checked_mask
+from entity_env.core.vec_env_base import reset_runs
 from entity_env.vec.batch_env.source import SequenceSeeds, require_seed, sequence_runs
-from entity_env.vec.reset_seeds import chosen_envs, new_runs
 from tests.helpers.strategies import FEW, untyped
 
 SEEDS = st.integers(0, 2**62)
@@ -29,15 +30,15 @@ def resets(draw: st.DrawFn) -> tuple[list[int], int, list[int]]:
     return [i for i in range(num_envs) if chosen[i]], num_envs, starts
 
 
-class TestChosenEnvs:
+class TestCheckedResetMask:
     @FEW
     @given(st.lists(st.booleans(), min_size=1, max_size=9))
     def test_are_those_that_are_true(self, mask: list[bool]) -> None:
         wanted = [i for i, is_chosen in enumerate(mask) if is_chosen]
         for form in (mask, tuple(mask), np.array(mask), np.repeat(mask, 2)[::2]):
-            got = chosen_envs(form, len(mask))
-            assert got == wanted
-            assert all(type(env_id) is int for env_id in got)
+            got = checked_mask(form, len(mask))
+            assert got.dtype == np.bool_
+            assert np.flatnonzero(got).tolist() == wanted
 
     @pytest.mark.parametrize(
         ("mask", "told"),
@@ -56,7 +57,7 @@ class TestChosenEnvs:
     )
     def test_another_shape_or_type(self, mask: Any, told: str) -> None:  # noqa: ANN401
         with pytest.raises(SchemaError, match=rf"needs the shape \(3,\) and bools: got {told}$"):
-            chosen_envs(mask, NUM_ENVS)
+            checked_mask(mask, NUM_ENVS)
 
 
 class TestNewRuns:
@@ -66,7 +67,7 @@ class TestNewRuns:
         self, reset: tuple[list[int], int, list[int]], seed: int
     ) -> None:
         env_ids, num_envs, _ = reset
-        runs = new_runs(env_ids, num_envs, seed, None)
+        runs = reset_runs(env_ids, num_envs, seed, None)
         assert list(runs) == env_ids
         for env_id, (seeds, number) in runs.items():
             assert number == 0
@@ -79,7 +80,7 @@ class TestNewRuns:
         self, reset: tuple[list[int], int, list[int]], seed: int, dtype: type[np.integer[Any]]
     ) -> None:
         env_ids, num_envs, starts = reset
-        runs = new_runs(env_ids, num_envs, seed, np.array(starts, dtype))
+        runs = reset_runs(env_ids, num_envs, seed, np.array(starts, dtype))
         assert list(runs) == env_ids
         for env_id, (seeds, number) in runs.items():
             assert type(number) is int
@@ -87,10 +88,10 @@ class TestNewRuns:
             assert seeds[number] == EpisodeSeeds(seed)[starts[env_id]]
 
     def test_without_a_seed_all_go_on(self) -> None:
-        assert new_runs(range(NUM_ENVS), NUM_ENVS, None, None) == {}
+        assert reset_runs(range(NUM_ENVS), NUM_ENVS, None, None) == {}
 
     def test_env_ids_may_be_read_once(self) -> None:
-        assert list(new_runs(iter([2, 0]), NUM_ENVS, 1, None)) == [2, 0]
+        assert list(reset_runs(iter([2, 0]), NUM_ENVS, 1, None)) == [2, 0]
         assert list(sequence_runs(iter([2, 0]), NUM_ENVS, 1, None)) == [2, 0]
 
 
@@ -107,7 +108,7 @@ BAD_STARTS: list[tuple[Any, str]] = [
     (np.zeros(2, np.uint8), r"got \(2,\) uint8$"),
 ]
 BAD_SEEDS: list[Any] = [-1, np.int64(-5), 0.0, "1", True, [1]]
-BEGIN = pytest.mark.parametrize("begin", [new_runs, sequence_runs])
+BEGIN = pytest.mark.parametrize("begin", [reset_runs, sequence_runs])
 
 
 @BEGIN
@@ -218,6 +219,6 @@ class TestTheLargestSeed:
 
 def test_lists_of_uneven_lengths_are_refused_in_words() -> None:
     with pytest.raises(SchemaError, match="mask needs one bool per environment"):
-        chosen_envs(untyped([[True], [True, False]]), 2)
-    with pytest.raises(SchemaError, match="starts needs one integer per environment"):
-        new_runs([0], 2, 1, untyped([[1], [1, 2]]))
+        checked_mask(untyped([[True], [True, False]]), 2)
+    with pytest.raises(SchemaError, match="starts needs one value per environment"):
+        reset_runs([0], 2, 1, untyped([[1], [1, 2]]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from entity_env.core.episode import Episode
+from entity_env.core.episode import EpisodeStats
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
@@ -22,65 +22,19 @@ from entity_env.core.spaces import (
     ObsSpace,
     has_global_entity,
 )
-from entity_env.core.validation import checked_seed
-from entity_env.core.vec_actions import checked_vec_actions
+from entity_env.core.vec_env_base import SyncVecEnv
 from entity_env.core.vec_obs import (
     VecActionMask,
-    VecActions,
     VecCategoricalActionMask,
     VecContinuousActionMask,
     VecObs,
 )
-from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
+from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.interop.gymnasium.flat_spaces import (
     ActionConverter,
     feature_names,
     flatten_observations,
 )
-from entity_env.vec.reset_seeds import chosen_envs
-
-
-class GymnasiumEpisodeStats:
-    """Return, length, seed and index of the current episode of each environment."""
-
-    def __init__(self, num_envs: int) -> None:
-        self._rewards = np.zeros(num_envs, dtype=np.float64)
-        self._lengths = np.zeros(num_envs, dtype=np.int64)
-        self._numbers = np.full(num_envs, -1, dtype=np.int64)
-        self._seeds = np.zeros(num_envs, dtype=object)  # of any size
-
-    def begin(self, chosen: NDArray[np.bool_], seed: int | None) -> None:
-        """Starts episodes in the chosen environments; a seed starts a new run."""
-        self._rewards[chosen] = 0
-        self._lengths[chosen] = 0
-        self._numbers[chosen] += 1
-        if seed is not None:
-            self._numbers[chosen] = 0
-            self._seeds[chosen] = (seed + np.arange(len(chosen), dtype=object))[chosen]
-
-    def place(self, env_id: int, steps: int = 0) -> str:
-        """Episode and step of an environment, `steps` after the counted ones, for errors."""
-        return f"episode {self._numbers[env_id]}, step {self._lengths[env_id] + steps}"
-
-    def step(self, reward: NDArray[np.float32], chosen: NDArray[np.bool_]) -> None:
-        """Counts a step of the chosen environments."""
-        self._rewards += reward
-        self._lengths += chosen
-
-    def end(self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> list[Episode]:
-        """The episodes that ended in this step."""
-        return [
-            Episode(
-                reward=float(self._rewards[i]),
-                length=int(self._lengths[i]),
-                terminated=bool(terminated[i]),
-                truncated=bool(truncated[i]),
-                seed=int(self._seeds[i]),
-                number=int(self._numbers[i]),
-                env_id=i,
-            )
-            for i in np.flatnonzero(terminated | truncated).tolist()
-        ]
 
 
 class AllowedActions:
@@ -124,7 +78,7 @@ class AllowedActions:
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
 
 
-class GymnasiumVecEnv:
+class GymnasiumVecEnv(SyncVecEnv):
     """Wraps a `gymnasium.vector.VectorEnv` as a `VecEnvironment`, with one entity per environment.
 
     Observations of any space are flattened to the features of that entity, with choices one-hot.
@@ -167,19 +121,13 @@ class GymnasiumVecEnv:
         self._obs_space = ObsSpace(entities={entity: Entity(features)})
         self._converter = ActionConverter(env.single_action_space, action)
         self._entity = entity
-        self.autoreset: Literal["same_step", "disabled"] = autoreset
-        self.num_envs = self.num_rows = env.num_envs
-        self.num_agents = 1
-        self._env_id = np.arange(env.num_envs)
-        self._stats = GymnasiumEpisodeStats(env.num_envs)
+        super().__init__(env.num_envs, 1, autoreset)
+        self._stats = EpisodeStats(env.num_envs, seed_dtype=object)  # seeds of any size
         single = env.single_action_space
         num_choices = int(single.n) if isinstance(single, spaces.Discrete) else 0
         self._allowed = AllowedActions(env.num_envs, num_choices, str(env))
-        self._obs: VecObs | None = None
         self._is_waiting = np.zeros(env.num_envs, dtype=np.bool_)
-        """Environments that wait for a reset, without actors."""
-        self._sent: NDArray[Any] | None = None
-        self._is_closed = False
+        """Environments whose episode has ended and that the source has not reset yet."""
 
     def obs_space(self) -> ObsSpace:
         """The observation space."""
@@ -189,62 +137,41 @@ class GymnasiumVecEnv:
         """The action space."""
         return self._converter.spaces
 
-    def reset(self, seed: int | None = None) -> VecObs:
-        """Begins a new episode in every environment.
+    def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
+        before = self._obs
+        terminated, truncated = (np.zeros(self.num_envs, dtype=np.bool_) for _ in range(2))
+        if before is None or chosen is None:
+            chosen = np.ones(self.num_envs, dtype=np.bool_)
+            features = self._read_reset(*self._env.reset(seed=seed))
+        else:
+            terminated, truncated = before.terminated & ~chosen, before.truncated & ~chosen
+            features = before.features[self._entity].values
+            if chosen.any():
+                options = {"reset_mask": chosen.copy()}
+                features = self._read_reset(*self._env.reset(seed=seed, options=options))
+        self._begin(chosen, seed)
+        self._is_waiting = self._is_waiting & ~chosen
+        self._require_finite("observation", features, num_steps=0)
+        reward = np.zeros(self.num_envs, dtype=np.float32)
+        return self._make_obs(features, reward, terminated, truncated)
 
-        Args:
-            seed: environment i gets `seed + i`; None continues the run.
-
-        Raises:
-            ClosedError: after `close`.
-            UsageError: a seed that is not an integer, or negative.
-        """
-        self._require_open()
+    def _begin(self, chosen: NDArray[np.bool_], seed: int | None) -> None:
+        """Counts new episodes, of a new run if there is a seed."""
+        self._stats.begin(chosen)
         if seed is not None:
-            seed = checked_seed(seed)
-        self._sent = None
-        obs, info = self._env.reset(seed=seed)
-        self._stats.begin(np.ones(self.num_envs, dtype=np.bool_), seed)
+            self._stats.number[chosen] = 0
+            self._stats.seed[chosen] = (seed + np.arange(self.num_envs, dtype=object))[chosen]
+
+    def _read_reset(self, obs: object, info: Mapping[str, Any]) -> NDArray[np.float32]:
         self._allowed.read(info)
-        self._is_waiting = no = np.zeros(self.num_envs, dtype=np.bool_)
-        features = self._flat(obs)
-        self._require_finite("observation", features, steps=0)
-        return self._shown(features, self._no_reward(), no.copy(), no.copy())
+        return self._flat(obs)
 
-    def act(self, actions: VecActions) -> VecObs:
-        """Gives every environment its action and returns the next batch.
+    def _ended_envs(self) -> list[int]:
+        return np.flatnonzero(self._is_waiting).tolist()
 
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: before `reset`, or with autoreset disabled while an environment is over.
-            SchemaError: the actions do not match the action space, before anything is stepped; or a
-                reward or an observation is not finite.
-        """
-        self.send(actions)
-        return self.recv()
-
-    def send(self, actions: VecActions) -> None:
-        """The first half of `act`: checks and stores the actions."""
-        shown = self._require_shown()
-        if self._sent is not None:
-            raise ProtocolError("actions were sent already: call recv before the next send")
-        if self.autoreset == "disabled" and self._is_waiting.any():
-            raise ProtocolError(
-                f"the episodes of environments {np.flatnonzero(self._is_waiting)[:20].tolist()} "
-                "have ended: call reset_envs for them before act"
-            )
-        values = checked_vec_actions(
-            actions, shown.action_masks, self._converter.spaces, "env {}".format
-        )
-        self._sent = self._converter.batch(values, ~self._is_waiting)
-
-    def recv(self) -> VecObs:
-        """The second half of `act`: steps `env`."""
-        self._require_shown()
-        if self._sent is None:
-            raise ProtocolError("no actions were sent: call send before recv")
-        sent, self._sent = self._sent, None
-        obs, rewards, terminations, truncations, info = self._env.step(sent)
+    def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:
+        batch = self._converter.batch(actions, ~self._is_waiting)
+        obs, rewards, terminations, truncations, info = self._env.step(batch)
         self._allowed.read(info)
         waited = self._is_waiting
         reward = np.asarray(rewards, dtype=np.float32).copy()
@@ -254,74 +181,30 @@ class GymnasiumVecEnv:
         done = terminated | truncated
         features = self._flat(obs)
         self._require_finite("reward", reward[:, None])
-        self._stats.step(reward, ~waited)
-        self._stats.begin(waited, None)
+        self._stats.reward += reward
+        self._stats.length += ~waited
+        self._begin(waited, None)
         self._is_waiting = np.zeros_like(done)
         if not done.any():
-            self._require_finite("observation", features, steps=0)
-            return self._shown(features, reward, terminated, truncated)
+            self._require_finite("observation", features, num_steps=0)
+            return self._make_obs(features, reward, terminated, truncated)
         last, features = self._end(features, done, info)
-        self._require_finite("last observation", last, np.flatnonzero(done), steps=0)
-        shown = self._shown(features, reward, terminated, truncated)
-        shown.episodes = self._stats.end(terminated, truncated)
-        self._stats.begin(done & ~self._is_waiting, None)
-        self._require_finite("observation", features, steps=0)
+        self._require_finite("last observation", last, np.flatnonzero(done), num_steps=0)
+        shown = self._make_obs(features, reward, terminated, truncated)
+        shown.episodes = [
+            self._stats.episode(i, terminated[i], truncated[i])
+            for i in np.flatnonzero(done).tolist()
+        ]
+        self._begin(done & ~self._is_waiting, None)
+        self._require_finite("observation", features, num_steps=0)
         if self.autoreset == "same_step":
             shown.final = self._final(last, shown, np.flatnonzero(done))
         return shown
-
-    def reset_envs(
-        self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
-    ) -> VecObs:
-        """Begins a new episode in some environments; needs `autoreset="disabled"`.
-
-        Other environments return their last observation and flags again, with reward 0.
-
-        Args:
-            mask: `(num_envs,) bool`, True = reset.
-            seed: environment i gets `seed + i`; None continues the run.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: before `reset`, or with another autoreset mode.
-            SchemaError: a mask of another shape or dtype.
-            UsageError: a seed that is not an integer, or negative.
-        """
-        if self.autoreset != "disabled":
-            raise ProtocolError(
-                f'reset_envs needs autoreset="disabled", this has {self.autoreset!r}'
-            )
-        before = self._require_shown()
-        if self._sent is not None:
-            raise ProtocolError("actions were sent: call recv before reset_envs")
-        chosen = np.zeros(self.num_envs, dtype=np.bool_)
-        chosen[chosen_envs(mask, self.num_envs)] = True
-        if seed is not None:
-            seed = checked_seed(seed)
-        features = before.features[self._entity].values
-        if chosen.any():
-            obs, info = self._env.reset(seed=seed, options={"reset_mask": chosen.copy()})
-            self._allowed.read(info)
-            features = self._flat(obs)
-        self._stats.begin(chosen, seed)
-        self._is_waiting &= ~chosen
-        self._require_finite("observation", features, steps=0)
-        flags = before.terminated & ~chosen, before.truncated & ~chosen
-        return self._shown(features, self._no_reward(), *flags)
 
     def close(self) -> None:
         """Closes `env`; may be called twice."""
         self._is_closed = True
         self._env.close()
-
-    def __len__(self) -> int:
-        return self.num_rows
-
-    def __enter__(self) -> GymnasiumVecEnv:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _end(
         self, features: NDArray[np.float32], done: NDArray[np.bool_], info: Mapping[str, Any]
@@ -333,9 +216,7 @@ class GymnasiumVecEnv:
         if self._mode == AutoresetMode.NEXT_STEP or self.autoreset == "disabled":
             self._is_waiting = done
             return last, features
-        obs, info = self._env.reset(options={"reset_mask": done.copy()})
-        self._allowed.read(info)
-        return last, self._flat(obs)
+        return last, self._read_reset(*self._env.reset(options={"reset_mask": done.copy()}))
 
     def _final_obs(self, done: NDArray[np.bool_], info: Mapping[str, Any]) -> NDArray[np.float32]:
         """The last observations in the info of an `env` with SAME_STEP."""
@@ -361,9 +242,16 @@ class GymnasiumVecEnv:
         rows: NDArray[np.float32],
         env_ids: NDArray[np.int64] | None = None,
         *,
-        steps: int = 1,
+        num_steps: int = 1,
     ) -> None:
-        """Raises `SchemaError` for values of environments, all or some, that are not finite."""
+        """Raises a `SchemaError` for a number that is not finite.
+
+        Args:
+            what: name of the numbers.
+            rows: one row per environment.
+            env_ids: of the rows; None = all.
+            num_steps: steps that are not counted yet.
+        """
         is_finite = np.isfinite(rows)
         if is_finite.all():
             return
@@ -373,11 +261,11 @@ class GymnasiumVecEnv:
         if what != "reward":
             part = f"{self._obs_space.entities[self._entity].features[column]!r} of "
         raise SchemaError(
-            f"{self._env}: env {env_id}, {self._stats.place(env_id, steps)}: {part}the {what} "
+            f"{self._env}: env {env_id}, {self._stats.place(env_id, num_steps)}: {part}the {what} "
             f"must be finite, got {rows[row, column]}"
         )
 
-    def _shown(
+    def _make_obs(
         self,
         features: NDArray[np.float32],
         reward: NDArray[np.float32],
@@ -422,7 +310,7 @@ class GymnasiumVecEnv:
     def _masks(
         self, ready: NDArray[np.bool_], *, is_final: bool = False
     ) -> dict[ActionName, VecActionMask]:
-        """Action masks with an actor in each row that is ready."""
+        """Masks of the environments that are not over; last observations have no actors."""
         lengths, count = ready.astype(np.int64), int(ready.sum())
         if isinstance(self._env.single_action_space, spaces.Box):  # the actor is the entity
             actors = RaggedArray.unchecked(np.zeros(count, dtype=np.int64), lengths)
@@ -431,19 +319,6 @@ class GymnasiumVecEnv:
         allowed = None if is_final else self._allowed.of(ready)
         mask = None if allowed is None else RaggedArray.unchecked(allowed, lengths)
         return dict.fromkeys(self._converter.spaces, VecCategoricalActionMask(actors, mask))
-
-    def _no_reward(self) -> NDArray[np.float32]:
-        return np.zeros(self.num_envs, dtype=np.float32)
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("this GymnasiumVecEnv is closed: make a new one")
-
-    def _require_shown(self) -> VecObs:
-        self._require_open()
-        if self._obs is None:
-            raise ProtocolError("nothing is being played: call reset first")
-        return self._obs
 
 
 def _mode_of(env: AnyVectorEnv) -> AutoresetMode:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecEnvironment, VecObs
 from entity_env.episodes.vectorized import ResettableVec
 from entity_env.errors import ProtocolError, UsageError
@@ -23,7 +24,6 @@ from entity_env.interop.gymnasium.vector_base import (
     VectorEnvBase,
     with_finals,
 )
-from entity_env.vec.options import Autoreset
 
 MODES: Final[Mapping[Autoreset, AutoresetMode]] = {
     "same_step": AutoresetMode.SAME_STEP,

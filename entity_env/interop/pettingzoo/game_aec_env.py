@@ -22,7 +22,7 @@ from entity_env.interop.gymnasium.padded import (
 )
 from entity_env.interop.gymnasium.vector_env import start_of
 from entity_env.interop.pettingzoo.aec_base import Seen, TurnAECEnv
-from entity_env.vec.render import picture
+from entity_env.vec.backend import render_obs
 from entity_env.vec.vec_env import VecEnv
 
 
@@ -104,7 +104,7 @@ class GameAECEnv(TurnAECEnv):
         if self.render_mode is None:
             return None
         turn = self._require_seen().turn
-        return picture(self._obs, self._vec.obs_space(), 0 if turn is None else turn)
+        return render_obs(self._obs, self._vec.obs_space(), 0 if turn is None else turn)
 
     def close(self) -> None:
         """Ends the game; may be called twice."""

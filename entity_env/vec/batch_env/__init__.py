@@ -1,4 +1,4 @@
-"""Environments that keep all copies as arrays: `BatchEnv`, `ResetMask`, and as a `VecEnv`.
+"""Environments that keep all copies as arrays: `BatchEnv`, `ResetMask`, `BatchVecEnv`.
 
 Rules of particular games belong to `games`.
 """

@@ -1,4 +1,4 @@
-"""BatchInProcess: a batch environment stepped in this process, and shown without a copy."""
+"""Observations of a batch environment: as a `VecObs` without a copy, or in a worker's memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory
+from entity_env.core.episode import NO_EPISODES
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import (
@@ -22,6 +23,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecCategoricalActionMask,
@@ -29,30 +31,22 @@ from entity_env.core.vec_obs import (
     VecObs,
 )
 from entity_env.vec.batch_env.batch_env import BatchEnv
-from entity_env.vec.batch_env.stepper import BatchEnvSteps
-from entity_env.vec.episode_stats import NO_ENDINGS
-from entity_env.vec.options import Autoreset
+from entity_env.vec.batch_env.stepper import BatchEnvStepper
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep, StepMemory
 
-Ragged = RaggedArray[np.int64]
-
 
 class BatchInProcess:
-    """All environments of a batch as one group, in this process; stepped when waited for.
-
-    Args:
-        steps: steps them.
-    """
+    """Backend of a batch environment in this process: one group, stepped in `wait`."""
 
     num_agents: Final = 1
 
-    def __init__(self, steps: BatchEnvSteps) -> None:
+    def __init__(self, steps: BatchEnvStepper) -> None:
         self.steps = steps
         self.groups: Sequence[range] = [range(steps.num_envs)]
         self.num_steps = 0
         self.games_s = 0.0
-        self._show = _Show(steps)
+        self._view = _BatchView(steps)
         self._start: Callable[[], None] | None = None
 
     def obs_space(self) -> ObsSpace:
@@ -67,7 +61,7 @@ class BatchInProcess:
         self._start = partial(self.steps.begin, env_ids)
 
     def start_act(self, group: int, values: Mapping[ActionName, NDArray[Any]]) -> None:
-        actions = self.steps.actions_of(values[self.steps.action]).copy()  # as they are now
+        actions = self.steps.actions_of(values[self.steps.action]).copy()
         self._start = partial(self.steps.advance, actions)
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
@@ -78,12 +72,12 @@ class BatchInProcess:
             self.count(perf_counter() - begin)
         return list(groups)
 
-    def collect(self, groups: Sequence[int]) -> BatchStep:
-        return self._show.step()
+    def collect(self, groups: Sequence[int]) -> _BatchView:
+        return self._view
 
     def vec_obs(self, env_id: NDArray[np.int64], agent_id: NDArray[np.int64]) -> VecObs:
-        """The same as `collect().vec_obs(env_id, agent_id)`, in a third of the time."""
-        return self._show.vec_obs(env_id, agent_id)
+        """The same as `collect().vec_obs(env_id, agent_id)`."""
+        return self._view.vec_obs(env_id, agent_id)
 
     def count(self, games_s: float) -> None:
         """Counts a step, which took some seconds."""
@@ -91,13 +85,12 @@ class BatchInProcess:
         self.num_steps += 1
 
     def render(self, env_id: int) -> None:
-        """Batch environments do not draw themselves."""
+        """Batch environments have no `render`."""
 
     def statistics(self) -> list[WorkerStatistics]:
-        steps = self.steps
         return [
             WorkerStatistics(
-                num_envs=steps.num_envs,
+                num_envs=self.steps.num_envs,
                 num_steps=self.num_steps,
                 games_s=self.games_s,
                 packing_s=0.0,
@@ -111,15 +104,17 @@ class BatchInProcess:
         self.steps.close()
 
 
-class _Show:
-    """Shows what environments hold, by arrays that are made once."""
+class _BatchView:
+    """`CollectedStep` of a batch environment: views of its arrays, beside arrays made once."""
 
-    def __init__(self, steps: BatchEnvSteps) -> None:
+    lost: Final = NO_EPISODES
+
+    def __init__(self, steps: BatchEnvStepper) -> None:
         num_envs = steps.num_envs
         self._steps = steps
-        self._layout = FrameLayout(steps.obs_space(), steps.action_space())
         is_global = isinstance(steps.space, GlobalCategoricalActionSpace)
-        self._has_globals = GLOBAL_ENTITY in self._layout.entities
+        layout = FrameLayout(steps.obs_space(), steps.action_space())
+        self._has_globals = GLOBAL_ENTITY in layout.entities
         is_continuous = isinstance(steps.space, ContinuousActionSpace)
         self._mask_type = VecContinuousActionMask if is_continuous else VecCategoricalActionMask
         self._ones = np.ones(num_envs, np.int64)
@@ -131,8 +126,18 @@ class _Show:
         self._observations: NDArray[np.float32] | None = None
         self._features: dict[EntityName, RaggedArray[np.float32]] = {}
 
-    def vec_obs(self, env_id: NDArray[np.int64], agent_id: NDArray[np.int64]) -> VecObs:
-        """The batch as users know it."""
+    @property
+    def is_over(self) -> NDArray[np.bool_] | bool:
+        """`(num_envs,)`, or False if no environment is over."""
+        return False if self._steps.over is None else self._steps.over
+
+    def vec_obs(
+        self,
+        env_id: NDArray[np.int64],
+        agent_id: NDArray[np.int64],
+        lost: Sequence[VecObs] | None = None,
+    ) -> VecObs:
+        """The batch that users get."""
         steps = self._steps
         observations = steps.result.observations
         if observations is not self._observations or not steps.parts.are_views:
@@ -155,26 +160,11 @@ class _Show:
             agent_id,
             self._final(),
             {},
-            () if steps.ended is None else steps.ended.episodes(),
-        )
-
-    def step(self) -> BatchStep:
-        """The batch before it becomes one that users know."""
-        steps = self._steps
-        over = np.zeros(steps.num_envs, np.bool_) if steps.over is None else steps.over
-        final = steps.final
-        return BatchStep(
-            frame=self._frame(steps.result.observations, ~over, steps.legal),
-            reward=steps.reward,
-            terminated=steps.terminated,
-            truncated=steps.truncated,
-            is_over=over,
-            final=None if final is None else self._frame(final, np.zeros(len(final), np.bool_)),
-            ended=NO_ENDINGS if steps.ended is None else steps.ended.endings(),
+            () if steps.finished is None else steps.finished.episodes(),
         )
 
     def _ragged(self, rows: NDArray[np.float32]) -> dict[EntityName, RaggedArray[np.float32]]:
-        """The entities of each observation, then its global features and who acts for it."""
+        """The entities of each observation, and its global features."""
         parts, each = self._steps.parts, self._each[: len(rows)]
         features = {self._steps.entity: RaggedArray.unchecked(parts.entities(rows), each)}
         if self._has_globals:
@@ -195,54 +185,29 @@ class _Show:
         return {self._steps.action: VecCategoricalActionMask(acting, allowed)}
 
     def _final(self) -> VecObs | None:
-        """Last observations: nobody is asked for anything."""
-        rows, ended = self._steps.final, self._steps.ended
-        if rows is None or ended is None:
+        """Last observations, which have no actors."""
+        rows, finished = self._steps.final, self._steps.finished
+        if rows is None or finished is None:
             return None
-        nobody = self._zeros[: len(rows)]
+        zeros = self._zeros[: len(rows)]
         return VecObs(
             self._ragged(rows),
             {},
-            self._masks(nobody[:0], nobody),
-            ended.reward,
-            ended.flags[0],
-            ended.flags[1],
-            ended.env_ids,
-            nobody,
+            self._masks(zeros[:0], zeros),
+            finished.reward,
+            finished.flags[0],
+            finished.flags[1],
+            finished.env_ids,
+            zeros,
             None,
             {},
-            ended.episodes(),
+            finished.episodes(),
         )
 
-    def _frame(
-        self,
-        rows: NDArray[np.float32],
-        is_asked: NDArray[np.bool_],
-        legal: NDArray[np.bool_] | None = None,
-    ) -> Frame:
-        layout, action = self._layout, self._layout.actions[self._steps.action]
-        entities, parts = layout.entities[self._steps.entity], self._steps.parts
-        lengths = np.ones((layout.num_lengths, len(rows)), np.int64)
-        lengths[entities.row] = parts.num_entities
-        lengths[action.row] = is_asked
-        slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
-        slots[entities.values.index] = parts.entities(rows).reshape(-1)
-        if parts.num_globals:
-            shared = layout.entities[GLOBAL_ENTITY].values
-            slots[shared.index] = parts.globals(rows).reshape(-1)
-        if not isinstance(self._steps.space, GlobalCategoricalActionSpace):
-            slots[action.actors.index] = self._zeros[: int(np.count_nonzero(is_asked))]
-        if legal is not None:
-            slots[action.mask.index] = legal.reshape(-1)
-        return Frame(layout, lengths, slots)
 
-
-class BatchEnvShare(BatchEnvSteps):
-    """Steps environments as a `LocalBatch` does, and shows them as a `BatchStep`.
-
-    Args:
-        env, autoreset, first_env: as for `BatchEnvSteps`.
-    """
+class WorkerBatchEnv(BatchEnvStepper):
+    """Steps the environments of a worker, and writes a `BatchStep`, with the methods of a
+    `LocalBatch`; arguments as for `BatchEnvStepper`."""
 
     num_agents: Final = 1
     num_restarts: Final = 0
@@ -252,15 +217,15 @@ class BatchEnvShare(BatchEnvSteps):
         self.games_s = 0.0
         self.packing_s = 0.0
         self.current: MutableSequence[int] | memoryview = [0]
-        """As of a `LocalBatch`, where one environment is stepped after the other."""
+        """As of a `LocalBatch`; all environments are stepped together here."""
         self.layout = FrameLayout(env.obs_space(), env.action_space())
 
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
-        """`begin`, and what it led to in memory."""
+        """Begins episodes, and writes all rows."""
         return self._timed(partial(self.begin, env_ids), memory)
 
     def act(self, values: Mapping[ActionName, NDArray[Any]], memory: StepMemory) -> BatchStep:
-        """`advance` by one checked value for everyone who was asked, and what it led to."""
+        """Steps by one checked action per environment that is not over, and writes all rows."""
         actions = self.actions_of(values[self.action])
         return self._timed(partial(self.advance, actions), memory)
 
@@ -285,24 +250,24 @@ class BatchEnvShare(BatchEnvSteps):
             terminated=memory.terminated,
             truncated=memory.truncated,
             is_over=memory.is_over,
-            final=None if final is None else self._frame(final, _nobody(final), memory.final),
-            ended=NO_ENDINGS if self.ended is None else self.ended.endings(),
+            final=None if final is None else self._frame(final, False, memory.final),
+            ended=NO_EPISODES if self.finished is None else self.finished.as_arrays(),
         )
 
     def _frame(
         self,
         observations: NDArray[np.float32],
-        is_asked: NDArray[np.bool_],
+        has_actor: NDArray[np.bool_] | bool,
         memory: FrameMemory,
         legal: NDArray[np.bool_] | None = None,
     ) -> Frame:
-        """A row an observation, and who is asked for an action."""
+        """One row per observation."""
         layout, action, parts = self.layout, self.layout.actions[self.action], self.parts
         entities, num_rows = layout.entities[self.entity], len(observations)
         lengths = memory.lengths(layout, num_rows)
         lengths[: layout.num_types] = 1
         lengths[entities.row] = parts.num_entities
-        lengths[action.row] = is_asked
+        lengths[action.row] = has_actor
         slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
         rows = memory.allocate(entities.values, num_rows * parts.num_entities)
         rows[:] = parts.entities(observations).reshape(-1)
@@ -312,14 +277,10 @@ class BatchEnvShare(BatchEnvSteps):
             numbers = slots[shared.index] = memory.allocate(shared, num_rows)
             numbers[:] = parts.globals(observations).reshape(-1)
         if not isinstance(self.space, GlobalCategoricalActionSpace):
-            num_actors = int(np.count_nonzero(is_asked))
+            num_actors = int(np.count_nonzero(has_actor))
             actors = slots[action.actors.index] = memory.allocate(action.actors, num_actors)
             actors[:] = 0
         if legal is not None:
             allowed = slots[action.mask.index] = memory.allocate(action.mask, len(legal))
             allowed[:] = legal.reshape(-1)
         return Frame(layout, lengths, slots)
-
-
-def _nobody(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
-    return np.zeros(len(rows), np.bool_)

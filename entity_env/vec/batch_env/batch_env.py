@@ -1,4 +1,4 @@
-"""BatchEnv: one game, N copies of it as arrays, and episodes under the caller's control."""
+"""BatchEnv: N copies of a game as arrays, with episodes that the caller can reset."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from entity_env.vec.batch_env.reset_mask import MISFIT as MISFIT, ResetMask as R
 _new = object.__new__
 
 BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
-"""One action an environment: `(num_envs,)` integers, the index of a label, for a categorical
+"""One action per environment: `(num_envs,)` integers, the index of a label, for a categorical
 action; `(num_envs,)` floats for a continuous one with one label."""
 
 
 class StepResult:
-    """Shows what a step led to, or the present state of every environment.
+    """Observations, rewards and flags of every environment, after a step or at present.
 
-    All arrays are views of the environments' own, without a copy, and stay valid until the next
-    call that changes them: a step, `reset` or `reset_envs`. The same object may be returned every
-    time. What is written to them changes no episode, but is seen by whoever reads them next.
+    All arrays are views of the environments' own, and stay valid until the next call that changes
+    them: a step, `reset` or `reset_envs`. The same object may be returned every time. Writing to
+    them changes no episode, but every later reader sees it.
 
     Args:
-        observations: `(num_envs, obs_size)` float32, one row an environment.
+        observations: `(num_envs, obs_size)` float32, one row per environment.
         rewards: `(num_envs,)` float32, of the last step; 0 before the first.
-        terminals: `(num_envs,)` uint8, 1 = the episode has ended by its rules.
-        truncations: `(num_envs,)` uint8, 1 = the episode was cut; both may be 1.
+        terminals: `(num_envs,)` uint8, 1 = the episode has terminated.
+        truncations: `(num_envs,)` uint8, 1 = the episode was truncated; both may be 1.
     """
 
     __slots__ = ("num_envs", "obs_size", "observations", "rewards", "terminals", "truncations")
@@ -67,21 +67,21 @@ class StepResult:
         return row
 
     def is_terminal(self, env_id: int) -> bool:
-        """Whether the episode of one environment has ended by its rules."""
+        """Whether the episode of one environment has terminated."""
         return bool(self.terminals[self._checked(env_id)])
 
     def is_truncated(self, env_id: int) -> bool:
-        """Whether the episode of one environment was cut."""
+        """Whether the episode of one environment was truncated."""
         return bool(self.truncations[self._checked(env_id)])
 
     def is_done(self, env_id: int) -> bool:
-        """Whether the episode of one environment has ended, one way or the other."""
+        """Whether the episode of one environment has terminated or was truncated."""
         return self.is_terminal(env_id) or self.is_truncated(env_id)
 
     def to_reset_mask(self) -> ResetMask:
         """A mask of the environments whose episode has ended and that were not reset since.
 
-        The caller's own: it stays as it is when the environments go on.
+        A copy: it does not change with the environments.
         """
         return ResetMask.from_done_flags(self.terminals, self.truncations)
 
@@ -99,10 +99,7 @@ class PackedResult(StepResult):
     """A `StepResult` of environments that pack the bits of a mask while they step.
 
     Args:
-        observations: see `StepResult`, and so the next three.
-        rewards: so.
-        terminals: so.
-        truncations: so.
+        observations, rewards, terminals, truncations: as for `StepResult`.
         ended: `((num_envs + 63) // 64,)` uint64, the bits that a mask of `terminals` and
             `truncations` has; the environments keep them up to date, and `num_ended` with them.
     """
@@ -124,7 +121,7 @@ class PackedResult(StepResult):
 
     def to_reset_mask(self) -> ResetMask:
         """A mask of the environments whose episode has ended and that were not reset since."""
-        # What ResetMask.of_words does, without a call: that counts for a single environment.
+        # Inlined ResetMask.of_words: the call matters for a single environment.
         mask = _new(ResetMask)
         mask.num_envs = self.num_envs
         mask._count = count = self.num_ended
@@ -133,11 +130,11 @@ class PackedResult(StepResult):
 
 
 class BatchEnv(ABC):
-    """Keeps many copies of one game as arrays, and steps them together.
+    """Many copies of a game as arrays, stepped together.
 
-    Two ways to step. `step` resets what has ended, at once: short, but the flags and the last
-    observation of an episode are gone when it returns. With `step_no_reset` episodes are under the
-    caller's control: step, read, and reset the ones to be reset::
+    There are two ways to step. `step` resets ended environments at once, which is short, but the
+    flags and the last observation of an episode are gone when it returns. `step_no_reset` never
+    resets: step, read the result, then reset the environments in a mask::
 
         env.reset(seed=42)
         while learning:
@@ -148,24 +145,24 @@ class BatchEnv(ABC):
                 env.reset_envs(mask)
 
     Seeds: the first episode of environment i starts from `seed + i`, so that a batch of one with
-    that seed plays the same; every later episode from its own draws of a sequence that begins
-    there. What an environment does depends on its seed and its actions, and on nothing that the
-    others do. Seeds of two runs should differ by more than `num_envs`, or the runs share episodes.
+    that seed plays the same; every later episode from the next draws of a sequence that begins
+    there. An environment depends on its seed and its actions, and not on the other environments.
+    Seeds of two runs should differ by more than `num_envs`, or the runs share episodes.
 
-    Subclasses implement the abstract methods; those that can do without automatic resets also
+    Subclasses implement the abstract methods; those that need no automatic resets also
     `supports_no_reset`, `step_no_reset`, `step_no_reset_with_result` and `reset_envs`.
 
     Args:
         num_envs: how many copies, at least 1.
-        obs_size: numbers in an observation.
+        obs_size: size of an observation.
 
     Raises:
-        UsageError: a number of copies that makes no sense.
+        UsageError: a number of copies that is not valid.
 
     Attributes:
-        num_entities: entities in every observation, always as many; 1 unless a subclass says more.
-        is_always_finite: a subclass that never shows a number which is not finite says True, and
-            spares `BatchVecEnv` looking: a few microseconds a step.
+        num_entities: entities in every observation, a constant; 1 by default.
+        is_always_finite: True = observations and rewards are always finite, so that `BatchVecEnv`
+            does not check them, which saves a few microseconds per step.
     """
 
     num_envs: int
@@ -179,22 +176,22 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def obs_space(self) -> ObsSpace:
-        """What can be observed: one entity type, and global features if there are any.
+        """Space of the observations: one entity type, and global features if there are any.
 
-        An observation is the features of each of the `num_entities` in turn, then the global ones.
+        An observation has the features of each of the `num_entities` in turn, then the global ones.
         """
 
     @abstractmethod
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done: one action an environment."""
+        """Space of the only action, one per environment."""
 
     @property
     def legal_masks(self) -> NDArray[np.bool_] | None:
-        """What each environment allows: `(num_envs, num_choices)` bool, True = allowed.
+        """Choices of each environment: `(num_envs, num_choices)` bool, True = allowed.
 
-        None = everything, always; another array only for an action with labels, and then in every
-        state. A view, which is valid as long as the arrays of `StepResult`; whoever is to act has
-        a choice. A step refuses actions that are not allowed by a `SchemaError`.
+        None = all choices are always allowed; an array only for an action with labels, and then in
+        every state. A view, which is valid as long as the arrays of `StepResult`; an environment
+        that is not over allows at least one choice. A step raises a `SchemaError` for others.
         """
         return None
 
@@ -203,8 +200,8 @@ class BatchEnv(ABC):
         """Begins a new episode in every environment, whatever its state; clears rewards and flags.
 
         Args:
-            seed: environment i begins anew from `seed + i`; None goes on with the next episodes,
-                or draws a seed if there was none.
+            seed: environment i begins a new sequence from `seed + i`; None goes on with the next
+                episodes, or draws a seed if there was none.
 
         Raises:
             ClosedError: after `close`; so in all methods that follow.
@@ -215,11 +212,11 @@ class BatchEnv(ABC):
     def step(self, actions: BatchActions) -> None:
         """Steps every environment, and resets those whose episode ends.
 
-        Rewards are those of the step; of what was reset, the observation is the first one of the
-        next episode, and the flags are cleared, as by every reset.
+        Rewards are those of the step. A reset environment shows the first observation of its next
+        episode, and its flags are cleared, as by every reset.
 
         Args:
-            actions: one an environment; see `BatchActions`.
+            actions: one per environment; see `BatchActions`.
 
         Raises:
             ProtocolError: before `reset`, or when an environment that has ended was not reset.
@@ -236,20 +233,20 @@ class BatchEnv(ABC):
         """
 
     def supports_no_reset(self) -> bool:
-        """Whether episodes can be under the caller's control, by the three methods that follow."""
+        """Whether the three methods that follow are implemented."""
         return False
 
     def step_no_reset(self, actions: BatchActions) -> None:
-        """Steps every environment, and resets none: flags and last observations stay to be read.
+        """Steps every environment and resets none, so that flags and last observations stay.
 
         Those that have ended must be reset before the next step.
 
         Args:
-            actions: one an environment; see `BatchActions`.
+            actions: one per environment; see `BatchActions`.
 
         Raises:
             NotImplementedError: `supports_no_reset()` is False.
-            ProtocolError: before `reset`, or when an environment that has ended was not reset; it
+            ProtocolError: before `reset`, or when environments that have ended were not reset; it
                 names them.
             SchemaError: actions of another number, shape or dtype, or out of range. Nothing has
                 changed then.
@@ -257,19 +254,19 @@ class BatchEnv(ABC):
         raise self._no("step_no_reset")
 
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
-        """`step_no_reset`, and shows what it led to; see `StepResult`."""
+        """`step_no_reset`, and returns the result; see `StepResult`."""
         raise self._no("step_no_reset_with_result")
 
     def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
         """Begins a new episode in the chosen environments, and clears their flags.
 
-        Rewards stay, and so does everything of the others.
+        Rewards stay, and so do all arrays of the others.
 
         Args:
             mask: the environments to reset, ended or not.
-            seed: the chosen ones begin anew: environment i from `seed + i`, as `reset(seed)` does.
-                Leave it out in a loop, and they go on to their next episodes. Counting a seed up
-                instead repeats starts: environment i with seed s + 1 is i + 1 with seed s.
+            seed: the chosen ones begin new sequences: environment i from `seed + i`, as by
+                `reset(seed)`. Use None in a loop, to go on to the next episodes. Incrementing a
+                seed instead repeats starts: environment i with seed s + 1 is i + 1 with seed s.
 
         Raises:
             NotImplementedError: `supports_no_reset()` is False.
@@ -284,7 +281,7 @@ class BatchEnv(ABC):
 
         Raises:
             ProtocolError: before `reset`; so in the three methods that follow.
-            SchemaError: an array of another shape or dtype, or that cannot be written; so, too.
+            SchemaError: an array of another shape or dtype, or a read-only one; so, too.
         """
         self._write("observations", self.view().observations, out)
 
@@ -293,15 +290,15 @@ class BatchEnv(ABC):
         self._write("rewards", self.view().rewards, out)
 
     def write_terminals(self, out: NDArray[np.uint8]) -> None:
-        """Copies the flags to `out`, `(num_envs,)` uint8: 1 = ended by its rules."""
+        """Copies the flags to `out`, `(num_envs,)` uint8: 1 = terminated."""
         self._write("terminals", self.view().terminals, out)
 
     def write_truncations(self, out: NDArray[np.uint8]) -> None:
-        """Copies the flags to `out`, `(num_envs,)` uint8: 1 = was cut."""
+        """Copies the flags to `out`, `(num_envs,)` uint8: 1 = truncated."""
         self._write("truncations", self.view().truncations, out)
 
     def close(self) -> None:
-        """Releases what the environments hold; may be called twice."""
+        """Releases all resources; may be called twice."""
 
     def _write(self, name: str, values: NDArray[Any], out: NDArray[Any]) -> None:
         is_array = isinstance(out, np.ndarray)
@@ -312,7 +309,7 @@ class BatchEnv(ABC):
                 f"{values.dtype}, got {got}"
             )
         if not out.flags.writeable:
-            raise SchemaError(f"{type(self).__name__}.write_{name}: out cannot be written")
+            raise SchemaError(f"{type(self).__name__}.write_{name}: out is read-only")
         np.copyto(out, values)
 
     def _no(self, method: str) -> NotImplementedError:

@@ -18,24 +18,23 @@ _new = object.__new__
 _MOST_SHOWN = 8
 
 MISFIT: Final = -1
-"""What a kernel answers when it cannot take its arguments; it has changed nothing then."""
+"""Returned by a kernel that cannot read its arguments; nothing has changed then."""
 
 
 Flags: TypeAlias = NDArray[np.uint8] | NDArray[np.bool_]
-"""`(num_envs,)`, what is not 0 is set. Other types of one byte a flag are taken as well."""
+"""`(num_envs,)` flags, set where not 0. Other dtypes of one byte work as well."""
 
 
 class ResetMask:
-    """Chooses environments of a batch: 64 bits a chunk, environment i is bit `i % 64` of chunk
-    `i // 64`.
+    """Set of environments of a batch, as bits: environment i is bit `i % 64` of chunk `i // 64`.
 
-    A mask owns its bits: it stays as it is whatever the environments do.
+    A mask owns its bits: they do not change with the environments.
 
     Args:
         num_envs: how many environments there are, at least 1. None of them is set.
 
     Raises:
-        UsageError: a number that makes no sense.
+        UsageError: a number that is not valid.
     """
 
     __slots__ = ("_count", "_words", "num_envs")
@@ -46,7 +45,7 @@ class ResetMask:
     def __init__(self, num_envs: int) -> None:
         self.num_envs = checked_count("num_envs", num_envs)
         self._count = 0
-        # None as long as nothing is set: most steps of a small batch end no episode.
+        # None while nothing is set: most steps of a small batch end no episode.
         self._words: NDArray[np.uint64] | None = None
 
     @classmethod
@@ -56,7 +55,7 @@ class ResetMask:
 
     @classmethod
     def from_done_flags(cls, terminals: Flags, truncations: Flags) -> ResetMask:
-        """A mask of the environments whose episode has ended, one way or the other.
+        """A mask of the environments whose episode has terminated or was truncated.
 
         Args:
             terminals: see `Flags`.
@@ -83,7 +82,7 @@ class ResetMask:
 
     @classmethod
     def from_terminals(cls, terminals: Flags) -> ResetMask:
-        """A mask of the environments whose episode ended by its rules; `from_done_flags` of one."""
+        """A mask of the environments whose episode has terminated."""
         return cls.from_done_flags(terminals, terminals)
 
     @classmethod
@@ -100,18 +99,18 @@ class ResetMask:
     def chunks(self) -> NDArray[np.uint64]:
         """`((num_envs + 63) // 64,)` uint64: the bits, those past the last environment 0.
 
-        A view that cannot be written; it shows later changes once something has been set.
+        A read-only view; it shows later changes once an environment has been set.
         """
         view = self._own_words().view()
         view.flags.writeable = False
         return view
 
     def any(self) -> bool:
-        """Whether any environment is set; takes no longer for many."""
+        """Whether any environment is set, in constant time."""
         return self._count > 0
 
     def count(self) -> int:
-        """How many environments are set; takes no longer for many."""
+        """How many environments are set, in constant time."""
         return self._count
 
     def set(self, env_id: int) -> None:
@@ -126,7 +125,7 @@ class ResetMask:
         words[word] |= bit
 
     def clear(self, env_id: int) -> None:
-        """Takes one environment out.
+        """Clears one environment.
 
         Raises:
             UsageError: an index out of range.
@@ -146,10 +145,10 @@ class ResetMask:
         return self._words is not None and bool(self._words[word] & bit)
 
     def indices(self) -> NDArray[np.int64]:
-        """`(count,)` int64: the environments that are set, ascending; the caller's own.
+        """`(count,)` int64: the environments that are set, ascending; a copy.
 
-        Takes time by `count`, and a little by the number of chunks: for a batch of 4,096 with 5 %
-        set, building and listing take a fifth of what `np.flatnonzero` takes
+        The time depends on `count`, and a little on the number of chunks: for a batch of 4,096 with
+        5 % set, building and listing take a fifth of the time of `np.flatnonzero`
         (`benchmarks/batch.py`).
         """
         indices = _empty(self._count, _INT64)
@@ -162,18 +161,18 @@ class ResetMask:
         return iter(self.indices().tolist())
 
     def to_bool(self) -> NDArray[np.bool_]:
-        """`(num_envs,)` bool, True where set; the caller's own."""
+        """`(num_envs,)` bool, True where set; a copy."""
         mask = np.zeros(self.num_envs, np.bool_)
         mask[self.indices()] = True
         return mask
 
     def copy(self) -> ResetMask:
-        """A mask of its own with the same bits."""
+        """A mask with a copy of the bits."""
         return self.of_words(self.num_envs, self._own_words().copy(), self._count)
 
     @classmethod
     def of_words(cls, num_envs: int, words: NDArray[np.uint64] | None, count: int) -> ResetMask:
-        """A mask that takes over bits already packed, unchecked: for batch environments.
+        """A mask of bits that are packed already, unchecked: for batch environments.
 
         Args:
             num_envs: how many environments.
@@ -190,7 +189,7 @@ class ResetMask:
     def words(self) -> NDArray[np.uint64] | None:
         """The mask's own bits, laid out like `chunks`, or None when it never had any set.
 
-        For batch environments, which read them. Whoever writes them breaks `any` and `count`.
+        For batch environments, which only read them: writing would break `any` and `count`.
         """
         return self._words
 
@@ -236,18 +235,18 @@ def require_reset_mask(owner: str, mask: object, num_envs: int) -> None:
 
 
 def _of_any_flags(terminals: object, truncations: object) -> ResetMask:
-    """The slow way of `from_done_flags`: says what is wrong, or takes what kernels cannot read."""
+    """Slow path of `from_done_flags`: checks, and copies flags that kernels cannot read."""
     first, second = _flags("terminals", terminals), _flags("truncations", truncations)
     if len(first) != len(second):
         raise SchemaError(
-            f"terminals and truncations need one flag an environment each: got {len(first)} "
+            f"terminals and truncations need one flag per environment each: got {len(first)} "
             f"and {len(second)}"
         )
     return ResetMask.from_done_flags(first, second)
 
 
 def _flags(name: str, given: object, dtypes: str = "uint8 or bool") -> NDArray[np.uint8]:
-    """A copy of any such flags that every kernel can read."""
+    """A copy of flags that every kernel can read."""
     flags = np.asarray(given)
     if flags.dtype.name not in dtypes.split(" or ") or flags.ndim != 1 or not len(flags):
         raise SchemaError(
@@ -258,12 +257,12 @@ def _flags(name: str, given: object, dtypes: str = "uint8 or bool") -> NDArray[n
 
 
 class _Kernels:
-    """The loops of a mask: compiled where numba is installed, plain elsewhere.
+    """Loops of a mask: compiled where numba is installed, numpy elsewhere.
 
     `pack_flags(first, second, words)` sets bit i of `words` where flag i of either is not 0, and
-    counts them; or answers `MISFIT` or raises a TypeError when it cannot read them.
+    counts them; or returns `MISFIT` or raises a TypeError when it cannot read them.
     `list_bits(words, indices)` writes the indices of all bits that are set, ascending. Both are
-    found on first use, since numba takes a while to import.
+    loaded on first use, since numba takes a while to import.
     """
 
     __slots__ = ("list_bits", "pack_flags")

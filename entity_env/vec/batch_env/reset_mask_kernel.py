@@ -1,4 +1,4 @@
-"""The two loops of `ResetMask`, compiled: flags to bits, and bits to indices."""
+"""Numba kernels of `ResetMask`: flags to bits, and bits to indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BatchSource: what makes batch environments, and which of them a VecEnv can show."""
+"""BatchSource: factory of batch environments, and checks of their spaces, masks and seeds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.core.validation import checked_count
+from entity_env.core.vec_env_base import reset_runs
 from entity_env.errors import SchemaError, UsageError
 from entity_env.vec.batch_env.batch_env import BatchEnv
-from entity_env.vec.reset_seeds import new_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,45 +58,43 @@ class RowParts:
         return np.ascontiguousarray(rows[:, self.obs_size - self.num_globals :])
 
 
-Space: TypeAlias = CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
-"""What a batch environment can ask for."""
+BatchActionSpace: TypeAlias = (
+    CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
+)
+"""Action spaces that a batch environment can have."""
 
 
 @dataclass(frozen=True)
 class BatchSource:
-    """What makes batch environments: a class, or a function of a number of environments."""
+    """Factory of batch environments: a class, or a function of the number of environments."""
 
-    make: Callable[[int], BatchEnv]
+    factory: Callable[[int], BatchEnv]
 
-    def made(self, num_envs: int) -> BatchEnv:
-        """A batch of so many environments.
-
-        Raises:
-            SchemaError: what was made is no batch environment, or one of another size.
-        """
-        env: object = self.make(num_envs)
+    def make(self, num_envs: int) -> BatchEnv:
+        """Makes a batch; a `SchemaError` if it is no batch environment, or of another size."""
+        env: object = self.factory(num_envs)
         if not isinstance(env, BatchEnv) or env.num_envs != num_envs:
             got = f"one of {env.num_envs}" if isinstance(env, BatchEnv) else type(env).__name__
             raise SchemaError(
                 f"a BatchVecEnv needs a BatchEnv, or a function that takes a number of "
-                f"environments and returns one: {self.make!r} was asked for {num_envs} "
-                f"environments and returned {got}"
+                f"environments and returns one: {self.factory!r} was called with {num_envs} "
+                f"and returned {got}"
             )
         return env
 
 
-def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, Space]:
-    """The entity type, what observations consist of, the action and its space.
+def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
+    """Entity type, parts of the observations, action and action space of a batch environment.
 
     Raises:
-        SchemaError: one with other spaces.
-        UsageError: one whose episodes cannot be under the caller's control.
+        SchemaError: a `VecEnv` cannot have its spaces.
+        UsageError: it has no `step_no_reset`.
     """
     name = type(env).__name__
     if not env.supports_no_reset():
         raise UsageError(
             f"{name}: its supports_no_reset() is False, so the ends of its episodes cannot be "
-            "seen; implement step_no_reset_with_result and reset_envs"
+            "observed; implement step_no_reset_with_result and reset_envs"
         )
     observed, done = env.obs_space(), env.action_space()
     if len(observed.entities) != 1 or len(done) != 1:
@@ -129,12 +127,8 @@ def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, 
     return entity, parts, action, space
 
 
-def require_masks(env: BatchEnv, space: Space) -> None:
-    """Checks what a batch environment says is allowed.
-
-    Raises:
-        SchemaError: an array of another shape or dtype, or any for an action of numbers.
-    """
+def require_masks(env: BatchEnv, space: BatchActionSpace) -> None:
+    """Raises a `SchemaError` for `legal_masks` of another shape or dtype, or of numbers."""
     masks: object = env.legal_masks
     if masks is None:
         return
@@ -151,15 +145,11 @@ def require_masks(env: BatchEnv, space: Space) -> None:
 
 
 _NUM_SEEDS: Final = 2**63
-"""Episodes tell their seed in 64 bits with a sign."""
+"""An `Episode` has its seed as int64."""
 
 
 class SequenceSeeds(EpisodeSeeds):
-    """The seeds of one environment of a batch, which has one for a whole sequence of episodes.
-
-    Args:
-        seed: of the sequence, from its first episode on.
-    """
+    """Seeds of one environment of a batch, which has one seed for a whole sequence of episodes."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -168,33 +158,25 @@ class SequenceSeeds(EpisodeSeeds):
     def __getitem__(self, episode: int) -> int:
         """Seed of the sequence that begins with an episode: another one for every number.
 
-        Nobody can begin in the middle of a sequence. Who must go on elsewhere, after a process
-        died, begins a sequence of its own.
+        A sequence cannot begin in its middle: after a process died, a new sequence begins.
         """
         return self.seed if not episode else super().__getitem__(episode)
 
     def __reduce__(self) -> tuple[type[SequenceSeeds], tuple[int]]:
-        """Workers are sent one for each of their environments."""
+        """Without the block of seeds: workers get one for each of their environments."""
         return SequenceSeeds, (self.seed,)
 
 
 def sequence_runs(
     env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
 ) -> dict[int, Run]:
-    """The runs that environments of a batch begin; none where they go on with their sequence.
-
-    Args:
-        env_ids: the environments that are reset.
-        num_envs: how many there are.
-        seed: environment i begins the sequence `seed + i`; None = it goes on with its own.
-        starts: `(num_envs,)` integers: environment i begins the sequence `seed + starts[i]`.
+    """As `reset_runs`, but environment i begins the sequence `seed + i`, or `seed + starts[i]`.
 
     Raises:
-        SchemaError: starts of another shape or dtype, or negative.
-        UsageError: starts without a seed, or a seed that is no integer, negative or too large.
+        SchemaError, UsageError: as `reset_runs`, or for a seed that is too large.
     """
     env_ids = list(env_ids)
-    new_runs((), num_envs, seed, starts)  # refuses what makes no sense
+    reset_runs((), num_envs, seed, starts)  # raises for arguments that are not valid
     if seed is None:
         return {}
     offsets = np.arange(num_envs) if starts is None else np.asarray(starts)
@@ -203,11 +185,7 @@ def sequence_runs(
 
 
 def require_seed(seed: int, num_seeds: int) -> None:
-    """Checks a seed that is an integer, and those that follow it.
-
-    Raises:
-        UsageError: they are too large.
-    """
+    """Raises a `UsageError` if a seed, or one of the seeds that follow it, is too large."""
     if int(seed) + num_seeds > _NUM_SEEDS:
         raise UsageError(
             f"a seed must be at most 2**63 - {num_seeds}, for {num_seeds} sequences that begin at "

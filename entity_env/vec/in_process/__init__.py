@@ -1,4 +1,4 @@
-"""Environments stepped in this process: many games, or many `Environment`s.
+"""Games or `Environment`s stepped one after another in one process.
 
-A worker steps its share with the same classes; processes and shared memory are in `workers`.
+Workers use the same classes; processes and shared memory are in `workers`.
 """

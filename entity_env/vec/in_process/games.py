@@ -1,4 +1,4 @@
-"""GameBatch: many suspended games in this process, read straight from their own objects."""
+"""GameBatch: suspended games of this process, whose `Obs` are read directly."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
 from entity_env.authoring.obs import Obs, answer_to
 from entity_env.batching.obs_batcher import ObsBatcher
-from entity_env.core.episode import Episode
+from entity_env.core.episode import Episode, EpisodeCollector
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import SchemaError
-from entity_env.vec.episode_stats import Ended
 from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch, OnError
-from entity_env.vec.options import Autoreset
 from entity_env.vec.step import BatchStep, StepMemory
 
 
 class GameBatch(LocalBatch):
-    """Many copies of one game; args as for `VecEnv`."""
+    """Copies of one game; arguments as for `VecEnv`."""
 
     def __init__(
         self,
@@ -42,29 +41,29 @@ class GameBatch(LocalBatch):
         first_env: int = 0,
     ) -> None:
         num_agents = game.num_agents
-        ended: list[Ended] = []
+        finished = EpisodeCollector(first_env, num_agents)
         writer = ObsBatcher(game.schema, self._name_row)
-        final_writer = ObsBatcher(game.schema, self._where_of_end)
+        final_writer = ObsBatcher(game.schema, self._name_finished)
         super().__init__(
-            writer, final_writer, num_envs, num_agents, autoreset, on_error, first_env, ended
+            writer, final_writer, num_envs, num_agents, autoreset, on_error, first_env, finished
         )
         self._game = game
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
-        """Agents that wait for an answer, in the order of the rows of the last batch."""
+        """Agents that wait for an action, in the order of the rows of the last batch."""
         self._shown: list[Obs | None] = []
-        """What the rows show; it is read when all environments have been stepped."""
+        """Observation of every row, read after all environments have been stepped."""
         self._asked: list[tuple[ActionType[Any], ...]] = []
-        """The actions that they ask for."""
+        """Action types that every row asks for."""
         self._lengths: NDArray[np.int64] | None = None
-        """Of the last step; see `FrameLayout`."""
+        """Lengths of the last step; see `FrameLayout`."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
-        """Last observations that the last batch shows, unless the next episode begins at once."""
+        """Last observation of rows that are over, unless the next episode begins at once."""
         holds = autoreset != "same_step"
         row_of = partial(_row_of, first_env, num_agents)
-        on_end: OnEnd = partial(_keep, self._ended, self._last, row_of)
+        on_end: OnEnd = partial(_keep, self._finished, self._last, row_of)
         if not holds:
-            on_end = partial(_write, self._ended, final_writer, row_of)
+            on_end = partial(_write, self._finished, final_writer, row_of)
         self._hosts = [
             GameRunner(
                 game,
@@ -112,11 +111,11 @@ class GameBatch(LocalBatch):
         else:
             host.resume()
 
-    def _answer(self, values: Mapping[ActionName, list[Any]]) -> None:
+    def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
         self._last.clear()
         if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
             [(name, chosen)] = values.items()
-            if self._answer_all(name, chosen):
+            if self._set_all_actions(name, chosen):
                 return
         answers = {name: iter(chosen) for name, chosen in values.items()}
         for agent in self._waiting:
@@ -124,8 +123,8 @@ class GameBatch(LocalBatch):
             decoded = tuple(answer_to(kind, obs, answers[kind.name]) for kind in agent.kinds)
             agent.give(decoded[0] if len(decoded) == 1 else decoded)
 
-    def _answer_all(self, name: ActionName, chosen: list[Any]) -> bool:
-        """Answers agents that all wait for the one action of a game; false if its kind is rare."""
+    def _set_all_actions(self, name: ActionName, chosen: list[Any]) -> bool:
+        """Fast path, if all agents wait for the same categorical action; else returns False."""
         kind = self._waiting[0].kinds[0]
         if isinstance(kind, GlobalCategorical):
             choices = kind.choices
@@ -145,7 +144,7 @@ class GameBatch(LocalBatch):
         try:
             self._obs_writer.add_all(self._shown, self._asked)
         except Exception as error:
-            self._explain(self._obs_writer.num_rows // self.num_agents, error)
+            self._raise_with_place(self._obs_writer.num_rows // self.num_agents, error)
 
     def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
         step = super()._finish(begin, memory)
@@ -156,7 +155,7 @@ class GameBatch(LocalBatch):
         if self.num_agents > 1 or self.autoreset != "same_step":
             super()._act_from(first)
             return
-        # The same as the general way, for what nearly all games are, without its calls.
+        # The same as `_act_env` and `_collect` inlined, for games with one agent.
         hosts, current, rewards = self._hosts, self.current, self._rewards
         show, ask, wait = self._shown.append, self._asked.append, self._waiting.append
         for env_id in range(first, self.num_envs):
@@ -197,20 +196,20 @@ class GameBatch(LocalBatch):
             self._waiting.append(agent)
 
     def _collect_idle(self, env_id: int, agent: TrainAgent) -> None:
-        """Adds the row of an agent that waits for nothing: it is over, or not its turn."""
+        """Adds the row of an agent that waits for no action: it is over, or it is not its turn."""
         self._hosts[env_id].require_waiting()
         last = self._last.get(env_id * self.num_agents + agent.agent_id)
         self._rewards.append(0.0)
         self._shown.append(None if last is None else last[0])
         self._asked.append(())
 
-    def _shown_end(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
+    def _last_flags(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
         for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
             if row in self._last:
                 _, episode = self._last[row]
                 yield row, episode.terminated, episode.truncated
 
-    def _lose(self, env_id: int) -> Iterator[Episode]:
+    def _truncate_failed(self, env_id: int) -> Iterator[Episode]:
         host = self._hosts[env_id]
         for agent in host.agents:
             if agent.is_playing:
@@ -234,7 +233,7 @@ class GameBatch(LocalBatch):
     def _line(self, env_id: int) -> str:
         return line_of_frame(self._hosts[env_id].frame)
 
-    def _oddity(self, env_id: int) -> str:
+    def _score_error(self, env_id: int) -> str:
         shown: list[object] = [agent.obs for agent in self._hosts[env_id].agents]
         for obs in shown:
             if obs is None:
@@ -244,10 +243,6 @@ class GameBatch(LocalBatch):
             if not is_number(obs.score):
                 return must_be_number("score", obs.score)
         return ""
-
-    def _where_of_end(self, index: int) -> str:
-        row, _, episode = self._ended[index]
-        return self._name_end(row, episode.seed, episode.number, episode.length)
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:
@@ -259,20 +254,20 @@ def _row_of(first_env: int, num_agents: int, episode: Episode) -> int:
 
 
 def _write(
-    ended: list[Ended],
+    finished: EpisodeCollector,
     writer: ObsBatcher,
     row_of: Callable[[Episode], int],
     agent: TrainAgent,
     obs: Obs,
     episode: Episode,
 ) -> None:
-    """Writes a last observation at once: the game goes on to its next episode."""
-    ended.append(Ended(row_of(episode), _last_reward(agent, obs), episode))
+    """Writes a last observation at once, before the game begins its next episode."""
+    finished.add_episode(row_of(episode), _last_reward(agent, obs), episode)
     writer.add(obs, ())
 
 
 def _keep(
-    ended: list[Ended],
+    finished: EpisodeCollector,
     last: dict[int, tuple[Obs, Episode]],
     row_of: Callable[[Episode], int],
     agent: TrainAgent,
@@ -282,4 +277,4 @@ def _keep(
     """Keeps a last observation, which the row shows until the environment is reset."""
     row = row_of(episode)
     last[row] = obs.frozen(), episode
-    ended.append(Ended(row, _last_reward(agent, obs), episode))
+    finished.add_episode(row, _last_reward(agent, obs), episode)

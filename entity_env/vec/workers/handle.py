@@ -1,4 +1,4 @@
-"""Link: the parent's end of one worker process."""
+"""WorkerHandle: the parent's end of one worker process."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ import numpy as np
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.batching.frame import FrameLayout
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import EntityEnvError, WorkerError
-from entity_env.vec.backend import Values
+from entity_env.vec.backend import ActionValues
 from entity_env.vec.in_process.base import OnError
-from entity_env.vec.options import Autoreset
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep
-from entity_env.vec.workers.doorbell import Doorbell, Wake
 from entity_env.vec.workers.protocol import (
     HEADER_BYTES,
-    NOBODY,
+    NO_ENV,
     SAFE_PATH,
     Command,
     Failure,
@@ -43,8 +42,9 @@ from entity_env.vec.workers.protocol import (
 )
 from entity_env.vec.workers.shared_memory import SharedBlock, machine_error
 from entity_env.vec.workers.start import started
-from entity_env.vec.workers.step_buffers import Rows
+from entity_env.vec.workers.step_buffers import SharedRows
 from entity_env.vec.workers.step_codec import StepReader
+from entity_env.vec.workers.wakeup_event import Wake, WakeUpEvent
 
 _END_TIMEOUT_S: Final = 5.0
 _STACK_TIMEOUT_S: Final = 0.5
@@ -53,7 +53,7 @@ _FIRST_COMMAND_BYTES: Final = 1 << 12
 
 @dataclass(frozen=True)
 class Plan:
-    """What all workers of a VecEnv are started with."""
+    """Arguments that all workers of a `VecEnv` share."""
 
     context: BaseContext
     source: bytes
@@ -63,15 +63,15 @@ class Plan:
     on_error: OnError
 
 
-class Link:
-    """Starts a worker, tells it what to do, and reads what it shows.
+class WorkerHandle:
+    """Starts a worker, sends it commands, and reads its steps.
 
     Args:
-        plan: what all workers have in common.
-        index: number of the worker.
+        plan: arguments that all workers share.
+        index: of the worker.
         envs: its environments.
         header: common block of all workers.
-        parity: half of the common rows that shows their last step; the next one goes to the other.
+        parity: half of the shared rows that holds their last step; the next one goes to the other.
 
     Raises:
         WorkerError: the process cannot be started.
@@ -83,27 +83,27 @@ class Link:
         self.index = index
         self.envs = envs
         self.deadline: float | None = None
-        """When the command that is under way counts as hanging."""
+        """When the present command counts as hanging."""
         self.error: WorkerError | None = None
-        """Why the worker is of no use any more."""
+        """Why the worker cannot be used any more."""
         self.num_steps = 0
         self._parity = parity
         self._words = words_of(header, index)
         for word in range(len(self._words)):
             self._words[word] = 0
-        self._words[Word.CURRENT] = NOBODY
+        self._words[Word.CURRENT] = NO_ENV
         self._command: tuple[SharedBlock, int] | None = None
-        """Holds actions, or what else a command needs; and its number among those sent."""
+        """Block of actions or of a message to the worker, and its number among those sent."""
         self._num_sent = 0
-        """Blocks that were sent to the worker."""
+        """Number of blocks sent to the worker."""
         self._num_read = 0
-        """Rings whose answers were read. An answer whose reading was interrupted counts."""
+        """Commands whose results were read; an interrupted reading counts."""
         self._reader: StepReader | None = None
-        self._is_leaving = False
+        self._is_exiting = False
         self._is_released = False
         try:
             self._stacks = SentDescriptor(_temporary_file())
-            self.bell, theirs = Doorbell.pair(header, index * HEADER_BYTES)
+            self.event, theirs = WakeUpEvent.pair(header, index * HEADER_BYTES)
             self.connection, their_end = socket.socketpair()
             self._release = weakref.finalize(self, self.connection.close)
             weakref.finalize(self, their_end.close)
@@ -127,24 +127,24 @@ class Link:
             SAFE_PATH in os.environ,
         )
         self.process = started(plan.context, setup)
-        self.bell.watch(self.process.sentinel)
+        self.event.watch(self.process.sentinel)
         theirs.close()
         their_end.close()
         lifeline.close()
 
-    def greet(self, timeout_s: float | None) -> Ready:
+    def wait_until_ready(self, timeout_s: float | None) -> Ready:
         """Waits until the worker has made its environments.
 
         Raises:
-            WorkerError: it died of that, or takes longer than that.
-            EntityEnvError: what it failed of.
+            WorkerError: it died, or takes too long.
+            EntityEnvError: its error.
         """
         readable = wait([self.connection, self.process.sentinel], timeout_s)
         if not readable:
             self.end()
             raise WorkerError(
                 f"worker {self.index} has not made its environments within {timeout_s:g} s: if "
-                "they take that long, give more by start_timeout_s",
+                "they take that long, raise start_timeout_s",
                 worker=self.index,
             )
         try:
@@ -163,11 +163,13 @@ class Link:
             worker=self.index,
         )
 
-    def begin(self, layout: FrameLayout, rows: Rows, block: SharedBlock, num_agents: int) -> None:
-        """Hands over the block of all rows; the worker serves from now on.
+    def begin(
+        self, layout: FrameLayout, rows: SharedRows, block: SharedBlock, num_agents: int
+    ) -> None:
+        """Sends the block of all rows; the worker executes commands from now on.
 
         Raises:
-            WorkerError: it died of that, or lacks memory or file descriptors.
+            WorkerError: it died, or lacks memory or file descriptors.
         """
         try:
             self._num_sent += 1
@@ -183,16 +185,16 @@ class Link:
 
     @property
     def is_ready(self) -> bool:
-        """The worker serves. If not, it has ended, or its start was interrupted."""
+        """The worker executes commands; else it has ended, or its start was interrupted."""
         return self.error is None and self._reader is not None
 
     @property
     def is_busy(self) -> bool:
-        """A command is under way, or its answer has not been read."""
-        return self.error is None and self.bell.num_rings != self._num_read
+        """A command is being executed, or its result has not been read."""
+        return self.error is None and self.event.num_notifications != self._num_read
 
-    def act(self, values: Values, timeout_s: float | None) -> None:
-        """Has the worker perform its actions; that it is gone, only `read` tells."""
+    def act(self, values: ActionValues, timeout_s: float | None) -> None:
+        """Makes the worker step; only `read` raises if it is gone."""
         if self.error is not None:
             return
         arrays = [np.ascontiguousarray(a, _dtype(a)) for a in values.values()]
@@ -204,26 +206,26 @@ class Link:
             block.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
             offset += -(-array.nbytes // 8) * 8
         self.num_steps += 1
-        self._ring(Command.ACT, self._parity ^ 1, timeout_s)
+        self._notify(Command.ACT, self._parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
-        """Has the worker begin new episodes; that it is gone, only `read` tells."""
+        """Makes the worker begin new episodes; only `read` raises if it is gone."""
         self._order(Command.RESET, reset, self._parity ^ 1, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> None:
-        """Has the worker draw one of its environments; `drawn` has the picture."""
+        """Makes the worker render one of its environments; `read_image` has the result."""
         self._order(Command.RENDER, env_id, self._parity, timeout_s)
 
-    def drawn(self) -> Any:  # noqa: ANN401 - an array, or None
-        """What `render` led to.
+    def read_image(self) -> Any:  # noqa: ANN401 - an array, or None
+        """Result of `render`.
 
         Raises:
             WorkerError: the worker is gone, or hangs.
-            NotImplementedError: the environment cannot be drawn.
+            NotImplementedError: the environment has no `render`.
         """
         if self.error is not None:
             raise self.error
-        self._num_read = self.bell.num_rings
+        self._num_read = self.event.num_notifications
         try:
             message = self._message()
         except (EOFError, OSError) as error:
@@ -235,21 +237,21 @@ class Link:
         return message
 
     def read(self) -> BatchStep | EntityEnvError:
-        """What the worker shows, or what it failed of; it is idle again.
+        """The worker's step, or its error; it is idle again.
 
-        After an interrupt in here the worker is idle as well, and may be reset: it sends again
-        what has got lost.
+        After an interrupt in here the worker is idle, too, and may be reset: it sends again what
+        was not received.
         """
         if self.error is not None:
             return self.error
         words, parity = self._words, self._words[Word.PARITY]
-        self._num_read = self.bell.num_rings
+        self._num_read = self.event.num_notifications
         try:
             if words[Word.MESSAGE_BLOCK]:
                 message = self._message()
                 if isinstance(message, Failure):
                     return message.error()
-                return WorkerError("the worker has drawn, and not stepped", worker=self.index)
+                return WorkerError("the worker has rendered, and not stepped", worker=self.index)
             if self._reader is None:
                 return WorkerError("the worker has not begun", worker=self.index)
             if number := words[Word.ARENA_BLOCK]:
@@ -262,17 +264,17 @@ class Link:
         self._parity = parity
         return step
 
-    def _message(self) -> Any:  # noqa: ANN401 - what the worker has pickled
-        """The message that the worker has told of."""
+    def _message(self) -> Any:  # noqa: ANN401 - any pickled object
+        """The message of the last result."""
         return self._next_message(self._words[Word.MESSAGE_BLOCK])
 
-    def _next_message(self, number: int = 0) -> Any:  # noqa: ANN401 - what the worker has pickled
+    def _next_message(self, number: int = 0) -> Any:  # noqa: ANN401 - any pickled object
         return message_in(SharedBlock.receive(self.connection, number))
 
     def _order(
         self, command: Command, message: object, parity: int, timeout_s: float | None
     ) -> None:
-        """Rings for a command that takes a message."""
+        """Sends a command that has a message."""
         if self.error is not None:
             return
         data = pickle.dumps(message)
@@ -281,10 +283,10 @@ class Link:
             return
         block.buffer[: len(data)] = data
         self._words[Word.COMMAND_BYTES] = len(data)
-        self._ring(command, parity, timeout_s)
+        self._notify(command, parity, timeout_s)
 
     def _room(self, num_bytes: int) -> SharedBlock | None:
-        """The block of commands, of at least this size; None when the worker is gone."""
+        """The block for commands, of at least this size; None when the worker is gone."""
         if self._command is not None and self._command[0].num_bytes >= num_bytes:
             return self._command[0]
         self._num_sent += 1
@@ -301,32 +303,32 @@ class Link:
 
     @property
     def parity(self) -> int:
-        """Which half of the common rows the step is in that was read last."""
+        """Half of the shared rows that holds the step that was read last."""
         return self._parity
 
     def died(self) -> WorkerError:
-        """Ends a worker that has died by itself, and says so."""
+        """Ends a worker whose process died; returns its error."""
         self.process.join(_END_TIMEOUT_S)
         code = self.process.exitcode
         how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
-        return self._fail(f"worker {self.index}, which runs {self._whom()}, died ({how})")
+        return self._fail(f"worker {self.index}, which runs {self._env_names()}, died ({how})")
 
     def hangs(self, timeout_s: float) -> WorkerError:
-        """Ends a worker that does not answer, and says where it hangs."""
+        """Kills a worker that does not finish in time; returns an error with its stack."""
         stack = self._stack()
-        message = f"worker {self.index}, which runs {self._whom()}, hangs: no answer for"
+        message = f"worker {self.index}, which runs {self._env_names()}, hangs: no answer for"
         return self._fail(f"{message} {timeout_s:g} s", stack)
 
     def _fail(self, message: str, stack: str = "") -> WorkerError:
         current = self._words[Word.CURRENT]
-        env_id = None if current == NOBODY else self.envs.start + current
+        env_id = None if current == NO_ENV else self.envs.start + current
         if env_id is not None:
             message = f"{message}, while it stepped env {env_id}"
         self.error = WorkerError(message, env_id=env_id, worker=self.index, game_traceback=stack)
         self.end()
         return self.error
 
-    def _whom(self) -> str:
+    def _env_names(self) -> str:
         first, last = self.envs.start, self.envs.stop - 1
         return f"env {first}" if first == last else f"env {first} to {last}"
 
@@ -343,45 +345,45 @@ class Link:
             num_bytes=0 if self._reader is None else self._reader.num_bytes,
         )
 
-    def ask_to_leave(self, until: float) -> None:
-        """Has the worker unwind its games and leave, as soon as it has done what it does.
+    def request_exit(self, until: float) -> None:
+        """Makes the worker close its games and exit, after its present command.
 
         Args:
-            until: when it is given up at the latest, by `monotonic`.
+            until: deadline of the present command, by `monotonic`.
         """
-        if self.error is not None or self._is_leaving:
+        if self.error is not None or self._is_exiting:
             return
         if self._reader is None:
-            self._release()  # the worker waits for what `begin` says
-            self._is_leaving = True
+            self._release()  # the worker waits for `begin`
+            self._is_exiting = True
             return
         if self.is_busy and self._words[Word.COMMAND] == Command.CLOSE:
-            self._is_leaving = True  # asked already, by a call that was interrupted
+            self._is_exiting = True  # sent already, by a call that was interrupted
             return
         if self.is_busy:
             if self.deadline is not None:
                 until = min(until, self.deadline)
-            if self.bell.wait(max(until - monotonic(), 0.0)) is not Wake.RUNG:
+            if self.event.wait(max(until - monotonic(), 0.0)) is not Wake.NOTIFIED:
                 return
-            self.read()  # what it says must not be taken for the answer to what follows
+            self.read()  # this result must not be taken for that of the next command
             if self._is_released:
                 return
-        self._ring(Command.CLOSE, self._parity, None)
-        self._is_leaving = True
+        self._notify(Command.CLOSE, self._parity, None)
+        self._is_exiting = True
 
     def close(self, until: float) -> EntityEnvError | None:
-        """Waits until the worker has left, and ends it if it does not; may be called twice.
+        """Waits until the worker has exited, and kills it if it does not; may be called twice.
 
         Args:
             until: how long to wait, by `monotonic`.
 
         Returns:
-            What went wrong while it unwound its games.
+            The error that closing its games raised.
         """
         failure: EntityEnvError | None = None
-        if self.error is None and self._is_leaving:
+        if self.error is None and self._is_exiting:
             if self._reader is not None and (
-                self.bell.wait(max(until - monotonic(), 0.0)) is Wake.RUNG
+                self.event.wait(max(until - monotonic(), 0.0)) is Wake.NOTIFIED
                 and self._words[Word.MESSAGE_BLOCK]
             ):
                 with contextlib.suppress(EOFError, OSError):
@@ -391,16 +393,18 @@ class Link:
         return failure
 
     def end(self) -> None:
-        """Ends the process whatever it does, and lets go of all that belongs to it; the memory of
-        its last step stays mapped as long as somebody looks at it. May be called twice."""
+        """Kills the process, and releases its resources; may be called twice.
+
+        The memory of its last step stays mapped as long as there are views of it.
+        """
         if self.error is None:
             self.error = WorkerError(f"worker {self.index} was ended", worker=self.index)
         if self._is_released:
             return
         if self.process.is_alive():
             self.process.kill()
-            self.process.join(_END_TIMEOUT_S)  # a fork server without SIGCHLD never tells
-        self.bell.close()
+            self.process.join(_END_TIMEOUT_S)  # without SIGCHLD a fork server never reports it
+        self.event.close()
         self._release()
         self._lifeline.close()
         self._stacks.close()
@@ -409,19 +413,19 @@ class Link:
         if self._command is not None:
             self._command[0].close()
         self._is_released = True
-        with contextlib.suppress(ValueError):  # killed, and nobody has told
+        with contextlib.suppress(ValueError):  # killed, and not reported yet
             self.process.close()
 
-    def _ring(self, command: Command, parity: int, timeout_s: float | None) -> None:
+    def _notify(self, command: Command, parity: int, timeout_s: float | None) -> None:
         words = self._words
         words[Word.COMMAND] = command
         words[Word.PARITY] = parity
         words[Word.COMMAND_BLOCK] = 0 if self._command is None else self._command[1]
         self.deadline = None if timeout_s is None else monotonic() + timeout_s
-        self.bell.ring()
+        self.event.notify()
 
     def _stack(self) -> str:
-        """Where the worker is, in its own words; empty where there are no such signals."""
+        """Stack of the worker; empty where there is no SIGUSR1."""
         if not hasattr(signal, "SIGUSR1") or self.process.pid is None:
             return ""
         number = self._stacks.number
@@ -437,8 +441,8 @@ class Link:
         return os.pread(number, size, 0).decode(errors="replace").rstrip()
 
 
-def split(num_envs: int, num_workers: int) -> list[range]:
-    """Shares of environments that differ by one at most."""
+def split_evenly(num_envs: int, num_workers: int) -> list[range]:
+    """Ranges of environments whose sizes differ by one at most."""
     edges = [num_envs * i // num_workers for i in range(num_workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(edges)]
 

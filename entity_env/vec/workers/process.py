@@ -1,4 +1,4 @@
-"""What runs in a worker process: its share of the environments, at the parent's command."""
+"""Main function of a worker process, which steps its environments by commands of the parent."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
-from entity_env.vec.backend import Batch, act_on, make_batch, render_env
+from entity_env.vec.backend import ProcessBatch, act_on, make_process_batch, render_env
 from entity_env.vec.step import BatchStep
-from entity_env.vec.workers.doorbell import Wake
 from entity_env.vec.workers.protocol import (
-    NOBODY,
+    NO_ENV,
     SAFE_PATH,
     Command,
     Failure,
@@ -36,29 +35,30 @@ from entity_env.vec.workers.protocol import (
     words_of,
 )
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import Rows
+from entity_env.vec.workers.step_buffers import SharedRows
 from entity_env.vec.workers.step_codec import StepWriter
+from entity_env.vec.workers.wakeup_event import Wake
 
 _NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
-_LOOK_S: Final = 1.0
-"""How often a worker looks whether its parent lives, where nothing tells it."""
+_POLL_S: Final = 1.0
+"""How often a worker checks whether its parent lives, where nothing notifies it."""
 _GRACE_S: Final = 1.0
-"""How long a worker whose parent is gone may take to unwind its games."""
+"""How long a worker whose parent is gone may take to close its games."""
 
 
 def run_worker(setup: Setup) -> None:
-    """Steps environments until the parent closes, or is gone."""
+    """Steps environments until the parent closes it or is gone."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _leave_to_parent)
+            signal.signal(getattr(signal, name), _ignore_signal)
     if not setup.keeps_safe_path:
         os.environ.pop(SAFE_PATH, None)
-    _leave_with_parent(setup)
-    _tell_stacks(setup)
+    _exit_with_parent(setup)
+    _register_stack_signal(setup)
     sender = _Sender(setup.connection)
     try:
-        batch = make_batch(
-            pickle.loads(setup.source),  # noqa: S301 - what the parent has just pickled
+        batch = make_process_batch(
+            pickle.loads(setup.source),  # noqa: S301 - pickled by the parent
             len(setup.envs),
             setup.autoreset,
             setup.transport,
@@ -71,14 +71,14 @@ def run_worker(setup: Setup) -> None:
     try:
         worker = _started(setup, batch, sender)
         if worker is not None:
-            with contextlib.suppress(ConnectionError):  # the parent is gone: nobody is to be told
+            with contextlib.suppress(ConnectionError):  # the parent is gone
                 worker.serve()
     finally:
         batch.close()
 
 
-def _started(setup: Setup, batch: Batch, sender: _Sender) -> _Worker | None:
-    """Whoever serves; None when that fails, or the parent has changed its mind."""
+def _started(setup: Setup, batch: ProcessBatch, sender: _Sender) -> _Worker | None:
+    """The worker; None when it cannot be made, or the parent is closing already."""
     try:
         worker = _Worker(setup, batch, sender)
         sender.send_message(None)
@@ -91,13 +91,13 @@ def _started(setup: Setup, batch: Batch, sender: _Sender) -> _Worker | None:
 
 
 class _Sender:
-    """Sends blocks to the parent, and messages in blocks, numbered in turn."""
+    """Sends blocks and pickled messages to the parent, numbered in turn."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._num_sent = 0
         self._messages: list[SharedBlock] = []
-        """Kept until the next command, so that the parent has taken them by then."""
+        """Kept open until the next command, when the parent has received them."""
 
     def send(self, block: SharedBlock) -> int:
         """Sends memory; returns its number."""
@@ -110,7 +110,7 @@ class _Sender:
         data = pickle.dumps(message)
         try:
             block = SharedBlock.create(len(data))
-        except WorkerError:  # no memory is left: what it says of that is not long
+        except WorkerError:  # no memory is left, but this message is short
             self._num_sent += 1
             SharedBlock.send_copy(data, self._connection, self._num_sent)
             return self._num_sent
@@ -119,15 +119,15 @@ class _Sender:
         return self.send(block)
 
     def clear(self) -> None:
-        """Lets go of the messages."""
+        """Closes the messages."""
         while self._messages:
             self._messages.pop().close()
 
 
 class _Worker:
-    """Serves one parent."""
+    """Executes the commands of the parent."""
 
-    def __init__(self, setup: Setup, batch: Batch, sender: _Sender) -> None:
+    def __init__(self, setup: Setup, batch: ProcessBatch, sender: _Sender) -> None:
         self._setup = setup
         self._batch = batch
         self._sender = sender
@@ -140,11 +140,11 @@ class _Worker:
         self._writer = self._start()
 
     def serve(self) -> None:
-        """Does what the parent rings for."""
-        bell, words = self._setup.bell, self._words
+        """Executes commands until `CLOSE`, or until the parent is gone."""
+        event, words = self._setup.event, self._words
         while True:
             begin = perf_counter_ns()
-            if bell.wait() is not Wake.RUNG:
+            if event.wait() is not Wake.NOTIFIED:
                 return
             words[Word.WAITING_NS] += perf_counter_ns() - begin
             words[Word.MESSAGE_BLOCK] = 0
@@ -152,31 +152,33 @@ class _Worker:
             command = words[Word.COMMAND]
             if command == Command.CLOSE:
                 self._close()
-                bell.ring()
+                event.notify()
                 return
             try:
-                self._obey(command)
+                self._execute(command)
             except BaseException as error:
-                # `sys.exit` of a game, say: a batch of environments explains exceptions, but not it
+                # A `LocalBatch` adds the place to an `Exception`, but not to a `SystemExit`.
                 env_id = self._setup.envs.start + words[Word.CURRENT]
-                is_explained = isinstance(error, Exception) and command != Command.RENDER
-                self._say(Failure.of(error, self._setup.index, None if is_explained else env_id))
+                has_place = isinstance(error, Exception) and command != Command.RENDER
+                self._send_result(
+                    Failure.of(error, self._setup.index, None if has_place else env_id)
+                )
                 self._note_numbers(range(len(self._setup.envs)))
-            words[Word.CURRENT] = NOBODY
-            bell.ring()
+            words[Word.CURRENT] = NO_ENV
+            event.notify()
 
     def _start(self) -> StepWriter:
-        """Tells the parent what it deals with, and takes the block of all rows from it."""
+        """Sends the spaces to the parent, and receives the block of all rows."""
         batch, num_agents = self._batch, self._batch.num_agents
         self._sender.send_message(Ready(batch.obs_space(), batch.action_space(), num_agents))
         layout = FrameLayout(batch.obs_space(), batch.action_space())
         block = SharedBlock.receive(self._setup.connection, timeout_s=None)
         num_envs, mine = self._setup.num_envs, self._setup.envs
-        rows = Rows(block, layout, num_envs * num_agents, num_envs)
+        rows = SharedRows(block, layout, num_envs * num_agents, num_envs)
         self._numbers = rows.numbers[mine.start * num_agents : mine.stop * num_agents]
         return StepWriter(layout, rows, mine, num_agents)
 
-    def _obey(self, command: int) -> None:
+    def _execute(self, command: int) -> None:
         words = self._words
         if command == Command.ACT:
             values = self._read_actions()
@@ -188,15 +190,15 @@ class _Worker:
             self._step(lambda memory: self._batch.reset(reset.env_ids, memory))
             self._note_numbers(reset.env_ids)
         elif command == Command.RENDER:
-            drawn: int = self._read_message()
-            words[Word.CURRENT] = drawn
+            rendered: int = self._read_message()
+            words[Word.CURRENT] = rendered
             try:
-                self._say(render_env(self._batch, drawn))
+                self._send_result(render_env(self._batch, rendered))
             except NotImplementedError as error:
-                self._say(error)
+                self._send_result(error)
 
     def _step(self, take: Callable[[Any], BatchStep]) -> None:
-        """Has the environments take a step, and leaves it in the arena."""
+        """Steps the environments, and completes the step in the arena."""
         words, batch = self._words, self._batch
         parity = words[Word.PARITY]
         self._writer.begin(parity)
@@ -216,14 +218,14 @@ class _Worker:
             arena.number = words[Word.ARENA_BLOCK] = self._sender.send(arena.block)
 
     def _note_numbers(self, env_ids: Iterable[int]) -> None:
-        """Writes down for the parent which episodes some environments play, or play next."""
+        """Writes the numbers of the current, or next, episodes of environments for the parent."""
         num_agents = self._batch.num_agents
         for env_id in env_ids:
             first = env_id * num_agents
             self._numbers[first : first + num_agents] = self._batch.numbers(env_id)
 
-    def _read_message(self) -> Any:  # noqa: ANN401 - what the command needs
-        """What the parent has pickled into the command block."""
+    def _read_message(self) -> Any:  # noqa: ANN401 - any message
+        """The message in the command block."""
         buffer = self._command_block().buffer
         return pickle.loads(buffer[: self._words[Word.COMMAND_BYTES]])  # noqa: S301 - the parent's
 
@@ -254,40 +256,39 @@ class _Worker:
                 offset += 8 * count
         return values
 
-    def _say(self, message: object) -> None:
+    def _send_result(self, message: object) -> None:
         self._words[Word.MESSAGE_BLOCK] = self._sender.send_message(message)
 
     def _close(self) -> None:
         try:
             self._batch.close()
         except BaseException as error:
-            self._say(Failure.of(error, self._setup.index))
+            self._send_result(Failure.of(error, self._setup.index))
         self._writer.close()
 
 
-def _leave_to_parent(number: int, frame: FrameType | None) -> None:
-    """Does nothing: the parent gets the signal as well, saves, and closes its workers.
+def _ignore_signal(number: int, frame: FrameType | None) -> None:
+    """Signal handler that does nothing: the parent gets the signal, too, and closes its workers.
 
     Not `SIG_IGN`, which every program that a game starts would inherit.
     """
 
 
-def _leave_with_parent(setup: Setup) -> None:
-    """Ends this process soon after its parent, also while a game hangs.
+def _exit_with_parent(setup: Setup) -> None:
+    """Starts a thread that ends this process soon after its parent, also while a game hangs.
 
-    The lifeline stays open as long as a process lives that the parent has forked, so the parent
-    itself is watched as well.
+    The lifeline stays open while a fork of the parent lives, so the parent is watched, too.
     """
     handles: list[Any] = [setup.lifeline]
     with contextlib.suppress(AttributeError, OSError):  # Linux 5.3 or newer
         handles.append(os.pidfd_open(setup.parent))
-        setup.bell.watch(handles[-1])
-    look_s = _LOOK_S if len(handles) == 1 else None
+        setup.event.watch(handles[-1])
+    poll_s = _POLL_S if len(handles) == 1 else None
 
     def watch() -> None:
-        while not wait(handles, look_s) and _is_alive(setup.parent):
+        while not wait(handles, poll_s) and _is_alive(setup.parent):
             pass
-        # A worker that waits for its parent sees that it is gone, and unwinds its games by itself.
+        # A worker that waits for its parent sees that it is gone, and closes its games by itself.
         threading.Event().wait(_GRACE_S)
         os._exit(1)
 
@@ -295,7 +296,7 @@ def _leave_with_parent(setup: Setup) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether there is such a process; where that cannot be asked, yes."""
+    """Whether a process exists; True where the system cannot say."""
     if os.name == "nt":
         return True
     try:
@@ -307,7 +308,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _tell_stacks(setup: Setup) -> None:
-    """Writes the stack of whatever runs when the parent asks, by a signal."""
+def _register_stack_signal(setup: Setup) -> None:
+    """Makes SIGUSR1 write the stack of this process to a file of the parent."""
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, file=setup.stacks.number, all_threads=False)

@@ -1,4 +1,4 @@
-"""What a parent and its worker say to each other, beside the steps themselves."""
+"""Commands and messages between a parent and its workers, other than steps."""
 
 from __future__ import annotations
 
@@ -23,60 +23,60 @@ from entity_env.authoring.game_traceback import (
 from entity_env.core.files import Descriptor
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.in_process.base import OnError
-from entity_env.vec.options import Autoreset
-from entity_env.vec.workers.doorbell import NUM_BYTES as BELL_BYTES, Doorbell
 from entity_env.vec.workers.shared_memory import SharedBlock
+from entity_env.vec.workers.wakeup_event import NUM_BYTES as EVENT_BYTES, WakeUpEvent
 
-HEADER_BYTES: Final = BELL_BYTES + 128
-"""Of each worker in the common block: its doorbell, and the words below."""
+HEADER_BYTES: Final = EVENT_BYTES + 128
+"""Size of a worker's part of the common block: its wake-up event, and the words below."""
 
 
-NOBODY: Final = -1
+NO_ENV: Final = -1
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 """Environment variable that keeps the current folder out of `sys.path`."""
 _COUNTERS: Final = ("seed", "episode", "step")
 
 
 class Command(IntEnum):
-    """What the parent wants when it rings."""
+    """Commands of the parent."""
 
     ACT = 1
-    """Perform the actions that lie in the command block."""
+    """Step by the actions in the command block."""
     RESET = 2
-    """Begin new episodes, as a pickled `Reset` in the command block says."""
+    """Begin new episodes, by a pickled `Reset` in the command block."""
     RENDER = 3
-    """Draw the environment whose index is pickled in the command block."""
+    """Render the environment whose index is pickled in the command block."""
     CLOSE = 4
-    """End all games and leave."""
+    """Close all games and exit."""
 
 
 class Word(IntEnum):
-    """Where a number lies among the words behind a doorbell, in eights of bytes.
+    """Indices of the 8-byte words after a wake-up event.
 
     Blocks are sent through the connection, and numbered in the order in which they are sent. A word
-    names the block that is meant, so that one whose command or step was interrupted is passed over.
+    has the number of the block to use, so that blocks of interrupted commands are skipped.
     """
 
     COMMAND = 0
     PARITY = 1
-    """Which of the two arenas the step goes to."""
+    """Arena of the step, 0 or 1."""
     COMMAND_BLOCK = 2
-    """Number of the block that holds actions and messages to the worker; 0 = none yet."""
+    """Number of the block with actions or a message to the worker; 0 = none yet."""
     COMMAND_BYTES = 3
     """Length of the message in it."""
     MESSAGE_BLOCK = 4
-    """0: a step lies in the arena. Else the number of a block with a message to the parent."""
+    """0: the result is a step in the arena. Else the number of a block with a message."""
     ARENA_BLOCK = 5
     """Number of the new arena that was sent with this step; 0 = none."""
     KNOWN_ARENA_0 = 6
     KNOWN_ARENA_1 = 7
-    """The arenas that the parent has; the worker sends its own again if it is another."""
+    """Numbers of the arenas that the parent has; if others, the worker sends its own again."""
     KNOWN_NAMES = 8
-    """How many names of metrics the parent has."""
+    """Number of metric names that the parent has."""
     CURRENT = 9
-    """Index in the worker of the environment that is being stepped; `NOBODY` while it waits."""
+    """Index in the worker of the environment that is being stepped; `NO_ENV` while it waits."""
     GAMES_NS = 10
     PACKING_NS = 11
     WAITING_NS = 12
@@ -84,7 +84,7 @@ class Word(IntEnum):
 
 
 class SentDescriptor(Descriptor):
-    """A file descriptor that can be an argument of a process that is being started."""
+    """File descriptor that can be an argument of a process that is being started."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _received, (reduction.DupFd(self.number),)
@@ -96,19 +96,19 @@ def _received(carrier: Any) -> SentDescriptor:  # noqa: ANN401 - multiprocessing
 
 @dataclass
 class Setup:
-    """What a worker is started with.
+    """Arguments of a worker process.
 
     Args:
         index: number of the worker.
-        source: what to run, pickled by cloudpickle.
-        envs: which environments are its own.
-        num_envs: how many there are in all.
+        source: source of the `VecEnv`, pickled by cloudpickle.
+        envs: its environments.
+        num_envs: number of environments of all workers.
         header: common block of all workers; its own part begins at `index * HEADER_BYTES`.
-        bell: its end of the doorbell.
-        connection: to the parent, for blocks of shared memory; messages lie in some of them.
-        lifeline: readable when the parent is gone, and all that it has forked.
+        event: its end of the wake-up event.
+        connection: to the parent, for blocks of shared memory; messages are sent in blocks.
+        lifeline: readable when the parent and all its forks are gone.
         parent: process id of the parent.
-        stacks: where a signal writes the stack of a game that hangs.
+        stacks: file that SIGUSR1 writes the stack of a hanging game to.
         keeps_safe_path: the parent's environment has `SAFE_PATH`, which is otherwise set only
             while workers start.
     """
@@ -121,7 +121,7 @@ class Setup:
     transport: Transport
     on_error: OnError
     header: SharedBlock
-    bell: Doorbell
+    event: WakeUpEvent
     connection: socket.socket
     lifeline: Connection[Any, Any]
     parent: int
@@ -131,7 +131,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker has made its environments."""
+    """Message of a worker that has made its environments."""
 
     obs_space: ObsSpace
     action_space: Mapping[ActionName, ActionSpace]
@@ -140,11 +140,11 @@ class Ready:
 
 @dataclass(frozen=True)
 class Reset:
-    """Which environments begin new episodes, by index in the worker.
+    """Environments that begin new episodes, by index in the worker.
 
     Args:
-        env_ids: those.
-        runs: those that are new, by the index of their environment.
+        env_ids: their indices.
+        runs: new runs, by index.
     """
 
     env_ids: Sequence[int]
@@ -153,12 +153,12 @@ class Reset:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception, in a form that any process can read.
+    """Exception in a form that every process can unpickle.
 
     Args:
         kind: name of a class of `entity_env.errors`, or "" for any other.
         message: its text.
-        notes: what was added to it.
+        notes: its `__notes__`.
         place: attributes of a `WorkerError`.
     """
 
@@ -169,12 +169,12 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, worker: int, env_id: int | None = None) -> Failure:
-        """The failure that an exception of a worker means.
+        """Converts an exception of a worker.
 
         Args:
-            error: what was raised.
-            worker: where.
-            env_id: what was being stepped, if that is known.
+            error: the exception.
+            worker: index of the worker.
+            env_id: the environment that was being stepped, if that is known.
         """
         notes = notes_of(error)
         if isinstance(error, WorkerError):
@@ -191,7 +191,7 @@ class Failure:
         return cls("", f"{type(error).__name__}: {shortened(text_of(error))}", notes, place)
 
     def error(self) -> EntityEnvError:
-        """The exception, as the parent raises it."""
+        """The exception that the parent raises."""
         if self.kind in ("", "WorkerError"):
             error: EntityEnvError = WorkerError(self.message, **self.place)
         else:
@@ -203,26 +203,26 @@ class Failure:
         return error
 
 
-def message_in(block: SharedBlock) -> Any:  # noqa: ANN401 - whatever was pickled
-    """The message in a block, which is closed."""
+def message_in(block: SharedBlock) -> Any:  # noqa: ANN401 - any pickled object
+    """Reads the message in a block, and closes the block."""
     data = bytes(block.buffer)
     block.close()
-    return pickle.loads(data)  # noqa: S301 - of a process of our own
+    return pickle.loads(data)  # noqa: S301 - pickled by a worker
 
 
 def words_of(header: SharedBlock, index: int) -> memoryview:
     """The words of one worker."""
-    first = index * HEADER_BYTES + BELL_BYTES
-    return header.buffer[first : first + HEADER_BYTES - BELL_BYTES].cast("q")
+    first = index * HEADER_BYTES + EVENT_BYTES
+    return header.buffer[first : first + HEADER_BYTES - EVENT_BYTES].cast("q")
 
 
 def pickled(source: object) -> bytes:
-    """What to run, by value where it lives in `__main__`.
+    """Pickles the source of a `VecEnv`, by value where it is defined in `__main__`.
 
     Raises:
         WorkerError: it holds something that cannot be sent to another process.
     """
-    import cloudpickle  # not before workers are wanted: it takes 10 ms
+    import cloudpickle  # takes 10 ms
 
     try:
         data: bytes = cloudpickle.dumps(source)

@@ -1,13 +1,13 @@
-"""SharedBlock: memory that several processes see.
+"""SharedBlock: memory that several processes share.
 
-Where the memory comes from, the first that there is:
+The memory comes from the first of these that the system has:
 
-- `memfd_create` (Linux): no name that could be left behind, and no bound by /dev/shm.
-- `SharedMemory` (macOS, other POSIX): its name is removed before anybody uses it and its pages are
-  reserved, because where /dev/shm is too small the first write would kill the process with SIGBUS.
+- `memfd_create` (Linux): has no name that could be left behind, and is not limited by /dev/shm.
+- `SharedMemory` (macOS, other POSIX): its name is removed at once and its pages are reserved,
+  because where /dev/shm is too small the first write would kill the process with SIGBUS.
 - a named mapping (Windows): gone with the last process that has it open.
 
-On POSIX a block is nothing but a file descriptor, so a killed process leaves nothing behind.
+On POSIX a block is only a file descriptor, so a killed process leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ _Handle: TypeAlias = int | str
 
 
 class _DupFd(Protocol):
-    """What carries a file descriptor to a process that is being started."""
+    """Transfers a file descriptor to a process that is being started."""
 
     def detach(self) -> int:
         """The descriptor, in the other process."""
 
 
 _MESSAGE: Final = struct.Struct("<qq64s")
-"""Number, size and on Windows the name of a block that is sent."""
+"""Number, size and, on Windows, name of a block."""
 _NO_HANDLE: Final = -1
-"""Of memory of this process alone."""
+"""Handle of private memory."""
 _RECEIVE_TIMEOUT_S: Final = 5.0
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _SHM_FOLDER: Final = "/dev/shm"
 
 
 class SharedBlock:
-    """Memory that this process shares with those it hands the block to; zero at first.
+    """Memory that this process shares with those that it sends the block to; zero at first.
 
     A block reaches a process in one of two ways: as an argument of a `multiprocessing.Process` that
     is started with spawn or forkserver, or later with `send` and `receive`. Each process closes its
-    own; the memory is freed with the last of them. Views outlive `close`: they keep the memory
-    mapped in their own process.
+    copy; the memory is freed with the last one. Views stay valid after `close`: they keep the
+    memory mapped in their process.
 
     Attributes:
         num_bytes: its size.
@@ -67,7 +67,7 @@ class SharedBlock:
     def __init__(self, handle: _Handle, num_bytes: int) -> None:
         self.num_bytes = num_bytes
         self._handle = handle
-        # Owned by this object alone, so that views decide when the memory is unmapped.
+        # No other reference, so that the last view unmaps the memory.
         self._memory: mmap.mmap | None = None
         is_file = isinstance(handle, int) and handle != _NO_HANDLE
         release: Callable[..., object] = os.close if is_file else _do_nothing
@@ -84,7 +84,7 @@ class SharedBlock:
 
         Raises:
             ValueError: `num_bytes` is not positive.
-            WorkerError: the machine lacks memory or file descriptors; says how to mend it.
+            WorkerError: the machine lacks memory or file descriptors.
         """
         if num_bytes <= 0:
             raise ValueError(f"num_bytes must be positive, got {num_bytes}")
@@ -109,7 +109,7 @@ class SharedBlock:
         return memoryview(self._mapped())
 
     def array(self, offset: int, count: int, dtype: type[Scalar]) -> NDArray[Scalar]:
-        """Elements of the memory, as a writable array of shape (count,); nothing is copied.
+        """Writable array `(count,)` of the memory, a view.
 
         Args:
             offset: in bytes, from the beginning of the block; a multiple of the element's size.
@@ -131,14 +131,14 @@ class SharedBlock:
         return np.frombuffer(memory, dtype, count, offset)
 
     def send(self, end: socket.socket, number: int = 0) -> None:
-        """Hands the block to the process at the other end of a socket, which calls `receive`.
+        """Sends the block to the process at the other end of a socket, which calls `receive`.
 
-        Keep the block open until the other process has received it. An exception leaves the block
-        either sent or not sent, never half of it: it is one system call.
+        Keep the block open until the other process has received it. It is sent by one system call:
+        after an exception it is sent or not, never half of it.
 
         Args:
-            end: of a socket pair, through which nothing else is sent.
-            number: tells blocks apart; each is larger than those of the blocks sent before.
+            end: of a socket pair that is used for blocks alone.
+            number: larger than those of the blocks sent before.
 
         Raises:
             OSError: the other process is gone.
@@ -154,12 +154,12 @@ class SharedBlock:
     def receive(
         cls, end: socket.socket, number: int = 0, timeout_s: float | None = _RECEIVE_TIMEOUT_S
     ) -> SharedBlock:
-        """Waits for a block that the process at the other end hands over with `send`.
+        """Waits for a block that the process at the other end sends.
 
-        Blocks with a smaller number are closed: what they were sent for was interrupted.
+        Blocks with a smaller number are of interrupted commands, and closed.
 
         Raises:
-            EOFError, OSError: the other process is gone, or sends nothing for so long.
+            EOFError, OSError: the other process is gone, or sends nothing in time.
             WorkerError: this process lacks memory or file descriptors.
         """
         while True:
@@ -175,9 +175,9 @@ class SharedBlock:
 
     @staticmethod
     def send_copy(data: bytes, end: socket.socket, number: int) -> None:
-        """Sends what fits into a socket to somebody who calls `receive`, without shared memory.
+        """Sends data through the socket, without shared memory, to a process that calls `receive`.
 
-        For when there is none left; unlike `send`, an exception may leave half of it sent.
+        For short messages when no memory is left; an exception may leave half of it sent.
 
         Raises:
             OSError: the other process is gone.
@@ -185,7 +185,7 @@ class SharedBlock:
         end.sendall(_MESSAGE.pack(number, -len(data), b"") + data)
 
     def close(self) -> None:
-        """Lets go of the memory in this process; may be called twice."""
+        """Releases the memory in this process; may be called twice."""
         self._memory = None
         self._release()
 
@@ -219,7 +219,7 @@ def _received(end: socket.socket) -> tuple[int, int, _Handle]:
         return number, num_bytes, _NO_HANDLE
     if name := name.rstrip(b"\0"):
         return number, num_bytes, name.decode()
-    if not descriptors:  # it came, but there was no room for it
+    if not descriptors:  # it was sent, but this process has no descriptor left
         full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         raise machine_error("receive shared memory", full)
     return number, num_bytes, descriptors[0]
@@ -236,11 +236,11 @@ def _exactly(end: socket.socket, num_bytes: int) -> bytes:
 
 
 def machine_error(what: str, error: OSError) -> WorkerError:
-    """Says what the machine could not do for the workers, and how to mend it.
+    """Error of the machine that workers need, with a remedy.
 
     Args:
-        what: what was tried, as in "cannot …".
-        error: why it failed.
+        what: what failed, to follow "cannot".
+        error: the cause.
     """
     reason = error.strerror or str(error)
     if error.filename is not None:
@@ -279,12 +279,12 @@ def _mebibytes(num_bytes: int) -> str:
 
 
 def _attach(carrier: str | _DupFd, num_bytes: int) -> SharedBlock:
-    """The other half of pickling."""
+    """Unpickles a block."""
     return SharedBlock(carrier if isinstance(carrier, str) else carrier.detach(), num_bytes)
 
 
 def _do_nothing(_: object) -> None:
-    """Releases a name: Windows does that; and memory without one goes by itself."""
+    """Releases a name or private memory, which the system does by itself."""
 
 
 def _map(handle: _Handle, num_bytes: int) -> mmap.mmap:
@@ -296,11 +296,11 @@ def _map(handle: _Handle, num_bytes: int) -> mmap.mmap:
 def _map_name(name: str, num_bytes: int) -> mmap.mmap:
     if sys.platform == "win32":
         return mmap.mmap(-1, num_bytes, tagname=name)
-    raise NotImplementedError("mappings have names on Windows alone")
+    raise NotImplementedError("mappings have names only on Windows")
 
 
 def _new_memfd(num_bytes: int) -> int:
-    """A file without a name, in memory."""
+    """File in memory, without a name."""
     try:
         fd = os.memfd_create("entity_env")
     except OSError as error:
@@ -316,10 +316,10 @@ def _new_memfd(num_bytes: int) -> int:
 
 
 def _new_shm(num_bytes: int) -> int:
-    """A segment of shared memory whose pages are reserved and whose name is gone already.
+    """Segment of shared memory with reserved pages, whose name is removed at once.
 
-    Because the name is gone, nobody attaches by name, and multiprocessing's resource tracker, which
-    would remove it under others or warn of a leak, has nothing to track.
+    Without a name multiprocessing's resource tracker, which would remove it while others use it or
+    warn of a leak, has nothing to track.
     """
     segment = SharedMemory(create=True, size=num_bytes)
     try:
@@ -337,14 +337,14 @@ def _new_shm(num_bytes: int) -> int:
 
 
 def _new_name(num_bytes: int) -> str:
-    """A name for a mapping that nobody else uses; Windows makes the mapping on first use."""
+    """Unique name of a mapping, which Windows makes on first use."""
     return f"entity_env-{os.getpid()}-{os.urandom(8).hex()}"
 
 
-def _first_there_is() -> Callable[[int], _Handle]:
+def _choose_new_handle() -> Callable[[int], _Handle]:
     if sys.platform == "win32":
         return _new_name
     return _new_memfd if hasattr(os, "memfd_create") else _new_shm
 
 
-_new_handle = _first_there_is()
+_new_handle = _choose_new_handle()

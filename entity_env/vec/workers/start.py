@@ -22,19 +22,19 @@ from entity_env.vec.workers.protocol import SAFE_PATH, Setup
 from entity_env.vec.workers.shared_memory import machine_error
 
 _NUM_START_FILES: Final = 16
-"""More file descriptors than it takes to start a process."""
+"""More file descriptors than starting a process takes."""
 
 
 def start_context(method: str | None) -> BaseContext:
-    """How workers are started: forkserver where there is one, else spawn.
+    """Context of a start method; None = forkserver where it exists, else spawn.
 
     Raises:
-        ValueError: another method.
+        ValueError: an unknown method.
         UsageError: this process is a worker itself.
     """
     if multiprocessing.current_process().daemon:
         raise UsageError(
-            "a worker process cannot have workers of its own: a module that makes a VecEnv with "
+            "a worker process cannot have workers itself: a module that makes a VecEnv with "
             'workers when it is imported must do so under `if __name__ == "__main__":`, and an '
             "environment that holds one needs num_workers=0"
         )
@@ -45,11 +45,7 @@ def start_context(method: str | None) -> BaseContext:
 
 
 def started(context: BaseContext, setup: Setup) -> BaseProcess:
-    """A new process that serves.
-
-    Raises:
-        WorkerError: the machine lacks memory, processes or file descriptors.
-    """
+    """Starts a worker process; a `WorkerError` if the machine lacks memory or descriptors."""
     process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
         target=run_worker, args=(setup,), name=f"entity_env worker {setup.index}", daemon=True
     )
@@ -67,7 +63,7 @@ _started: Final[WeakSet[BaseProcess]] = WeakSet()
 
 
 def _disown() -> None:
-    """In a fork of this process, whose multiprocessing would end the workers at its exit."""
+    """Makes a fork of this process forget the workers, which it would end at its exit."""
     getattr(multiprocessing.process, "_children", set()).difference_update(_started)
 
 
@@ -76,9 +72,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _require_files() -> None:
-    """Fails as starting a process would, but before the fork server has been spoken to.
+    """Raises the `OSError` of starting a process before anything is sent to the fork server.
 
-    That one dies of a client that runs out of file descriptors in the middle of a sentence.
+    The fork server dies when its client runs out of file descriptors in the middle of a request.
     """
     pipes: list[tuple[int, int]] = []
     try:
@@ -91,10 +87,10 @@ def _require_files() -> None:
 
 @contextlib.contextmanager
 def _safe_path() -> Iterator[None]:
-    """Keeps the current folder out of `sys.path` until a new interpreter is given that of this one.
+    """Keeps the current folder out of `sys.path` while a new interpreter starts.
 
-    The fork server would import a json.py there in place of Python's own. A worker takes the
-    variable back.
+    The fork server would import a json.py there in place of Python's. A worker removes the
+    variable.
     """
     if SAFE_PATH in os.environ:
         yield
@@ -108,7 +104,7 @@ def _safe_path() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _child_signal() -> Iterator[None]:
-    """Lets SIGCHLD through: a fork server that inherits it blocked never tells of a dead worker."""
+    """Unblocks SIGCHLD: a fork server that inherits it blocked never reports a dead worker."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -121,10 +117,10 @@ def _child_signal() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hides the script that runs from multiprocessing.
+    """Hides the running script from multiprocessing.
 
-    It would run it once more in every worker, which fails without `if __name__ == "__main__"`.
-    What workers run comes to them by cloudpickle, that of the script included.
+    It would run the script again in every worker, which fails without `if __name__ == "__main__"`.
+    Cloudpickle sends the source to workers, also one that the script defines.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")

@@ -1,4 +1,4 @@
-"""Arenas: the shared memory that a worker writes its steps into."""
+"""Shared memory of steps: rows of fixed size of all workers, and an arena per worker and step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from entity_env.batching.frame import FrameLayout, FrameMemory, Slot
 from entity_env.vec.workers.shared_memory import SharedBlock
 
 ABSENT: Final = -1
-"""Count of an array that a step does not have."""
+"""Count of an array that is missing in a step."""
 NUM_EXTRAS: Final = 6
-"""Entries of the directory behind the slots of rows and of last observations; see `wire`."""
+"""Entries of the directory after the slots of rows and of last observations; see `step_codec`."""
 FINAL_LENGTHS: Final = 0
 """The first of those."""
 
@@ -21,9 +21,11 @@ _ALIGN: Final = 64
 _FIRST_BYTES: Final = 1 << 16
 
 
-class Rows:
-    """What every row of all workers has one of, in one block: lengths, reward and flags, twice; and
-    the number of the episode that the row plays, or plays next, as its worker said last.
+class SharedRows:
+    """Arrays with one element per row, of all workers in one block.
+
+    Lengths, reward and flags of two steps, used in turn; and the numbers of the current, or next,
+    episodes.
 
     Args:
         block: shared by the parent and all workers.
@@ -62,7 +64,7 @@ class Rows:
 
 
 class Arena:
-    """Memory of one step of one worker: arrays one after another, behind their directory.
+    """Memory of one step of one worker: a directory, then the arrays.
 
     Args:
         layout: of the batch.
@@ -72,22 +74,22 @@ class Arena:
         self.num_entries = 2 * len(layout.slots) + NUM_EXTRAS
         self.block = SharedBlock.create(_FIRST_BYTES + _aligned(16 * self.num_entries))
         self.number = 0
-        """Of this block among those that were sent; 0 = it has not been."""
+        """Number of this block among those that were sent; 0 = not sent yet."""
         self._words = self.block.buffer.cast("q")
         self._used = 0
         self._outgrown: list[tuple[memoryview, int]] = []
-        """Blocks of this step that were too small, and how much of them was in use."""
+        """Blocks of this step that were too small, and the bytes used in each."""
 
     def clear(self) -> None:
         """Begins a new step."""
-        self._outgrown.clear()  # a step that failed was never sealed
+        self._outgrown.clear()  # not empty after a step that failed
         self._used = _aligned(16 * self.num_entries)
         words = self._words
         for i in range(1, 2 * self.num_entries, 2):
             words[i] = ABSENT
 
     def allocate(self, entry: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """`(count,)` of a dtype, to be filled before `seal`."""
+        """Array `(count,)` that the caller fills before `seal`."""
         offset = self._used
         end = offset + count * dtype.itemsize
         if end > self.block.num_bytes:
@@ -98,11 +100,11 @@ class Arena:
         return np.frombuffer(self.block.buffer, dtype, count, offset)
 
     def put(self, entry: int, array: NDArray[Any]) -> None:
-        """Copies an array of any shape."""
+        """Copies an array of any shape into the arena."""
         self.allocate(entry, array.size, array.dtype)[:] = array.reshape(-1)
 
     def seal(self) -> None:
-        """Completes the step: collects what was written into blocks that turned out too small."""
+        """Completes the step: copies the arrays of blocks that were too small."""
         start = _aligned(16 * self.num_entries)
         for outgrown, end in self._outgrown:
             self.block.buffer[start:end] = outgrown[start:end]
@@ -121,7 +123,7 @@ class Arena:
 
 
 class RowMemory:
-    """`FrameMemory` of the rows of a step: lengths in the common block, the rest in the arena."""
+    """`FrameMemory` of the rows of a step: lengths in `SharedRows`, the rest in the arena."""
 
     def __init__(self, arena: Arena, lengths: NDArray[np.int64]) -> None:
         self._arena = arena
@@ -135,7 +137,7 @@ class RowMemory:
 
 
 class FinalMemory:
-    """`FrameMemory` of last observations: all of it in the arena."""
+    """`FrameMemory` of last observations, in the arena."""
 
     def __init__(self, arena: Arena, layout: FrameLayout) -> None:
         self._arena = arena
@@ -153,14 +155,14 @@ class FinalMemory:
         return self._arena.allocate(entry, num_rows * slot.width, slot.dtype)
 
 
-class Share:
-    """`StepMemory` of one worker: its share of the rows of all, and one of its arenas."""
+class WorkerMemory:
+    """`StepMemory` of one worker: its part of `SharedRows`, and one of its arenas."""
 
     def __init__(
         self,
         arena: Arena,
         layout: FrameLayout,
-        rows: Rows,
+        rows: SharedRows,
         parity: int,
         envs: range,
         num_agents: int,

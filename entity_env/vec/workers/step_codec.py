@@ -1,9 +1,8 @@
-"""How a worker hands a step to its parent: arrays in shared memory, and a directory of them.
+"""Writes and reads a step in shared memory: arrays, and a directory of them; nothing is pickled.
 
-Nothing is pickled. What only one side knows, new memory and names of metrics, is sent until the
-other side says that it has it, because a parent can be interrupted while it receives. A worker has
-two arenas and uses them in turns, so that what it showed last stays whole while it writes the next
-step, and also when it dies in the middle of that.
+New memory and new names of metrics are sent until the parent confirms them, because the parent can
+be interrupted while it receives. A worker uses two arenas in turn, so that its last step stays
+valid while it writes the next one, and also when it dies meanwhile.
 """
 
 from __future__ import annotations
@@ -17,55 +16,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameLayout
+from entity_env.core.episode import NO_EPISODES, NUM_INTS, NUM_METRICS, ROW, FinishedEpisodes
 from entity_env.core.vec_obs import Metric
-from entity_env.vec.episode_stats import NO_ENDINGS, NUM_INTS, NUM_METRICS, ROW, Endings
 from entity_env.vec.step import BatchStep
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import FINAL_LENGTHS, NUM_EXTRAS, Arena, Rows, Share
+from entity_env.vec.workers.step_buffers import (
+    FINAL_LENGTHS,
+    NUM_EXTRAS,
+    Arena,
+    SharedRows,
+    WorkerMemory,
+)
 
-# After the slots of the rows and those of last observations, the directory lists:
+# Entries of the directory after the slots of rows and of last observations:
 _ENDED_INTS: Final = 1
-"""How many of them were lost, which come last; then the integers of `Endings`."""
+"""How many episodes were lost, which come last; then `FinishedEpisodes.ints`."""
 _ENDED_FLOATS: Final = 2
 _EPISODE_METRICS: Final = 3
 _BATCH_METRICS: Final = 4
 _NAMES: Final = 5
-"""JSON: how many names the parent knows, and those behind them."""
+"""JSON: number of names that the parent has, and the names after them."""
 
 _INT: Final = np.dtype(np.int64)
 
 
 class StepWriter:
-    """The worker's side: two arenas, and the names of metrics by their numbers.
+    """Worker's side: writes steps to two arenas, and numbers the names of metrics.
 
     Args:
         layout: of the batch.
         rows: of all workers.
         envs: of this worker.
-        num_agents: rows an environment.
+        num_agents: rows of an environment.
     """
 
-    def __init__(self, layout: FrameLayout, rows: Rows, envs: range, num_agents: int) -> None:
+    def __init__(self, layout: FrameLayout, rows: SharedRows, envs: range, num_agents: int) -> None:
         self._extras = 2 * len(layout.slots)
         self._first_row = envs.start * num_agents
         self._arenas = [Arena(layout), Arena(layout)]
         self._names: dict[str, int] = {}
         self.memory = [
-            Share(arena, layout, rows, parity, envs, num_agents)
+            WorkerMemory(arena, layout, rows, parity, envs, num_agents)
             for parity, arena in enumerate(self._arenas)
         ]
 
     def begin(self, parity: int) -> None:
-        """Begins to write a step."""
+        """Begins a step."""
         self._arenas[parity].clear()
 
     def end(self, parity: int, step: BatchStep, num_known: int = 0) -> None:
-        """Completes a step by what is no array.
+        """Completes a step by finished episodes, metrics and their names.
 
         Args:
             parity: of the step.
-            step: what was written.
-            num_known: how many names of metrics the parent has.
+            step: was written to `memory[parity]`.
+            num_known: number of metric names that the parent has.
         """
         ended, metrics, arena = step.ended + step.lost, step.metrics, self._arenas[parity]
         if len(ended):
@@ -79,28 +84,23 @@ class StepWriter:
         arena.seal()
 
     def unknown_arena(self, parity: int, known: int) -> Arena | None:
-        """The arena of a step if the parent has not got its memory.
-
-        Args:
-            parity: of the step.
-            known: number of the block that the parent has.
-        """
+        """The arena of a step if the parent does not have its block, but block `known`."""
         arena = self._arenas[parity]
         return None if arena.number and arena.number == known else arena
 
     def close(self) -> None:
-        """Lets go of the memory."""
+        """Closes the memory."""
         for arena in self._arenas:
             arena.block.close()
 
-    def _put_ended(self, arena: Arena, ended: Endings, num_lost: int) -> None:
+    def _put_ended(self, arena: Arena, ended: FinishedEpisodes, num_lost: int) -> None:
         ints = arena.allocate(self._extras + _ENDED_INTS, ended.ints.size + 1, _INT)
         ints[0] = num_lost
-        told = ints[1:].reshape(-1, NUM_INTS)
-        told[:] = ended.ints
-        told[:, ROW] += self._first_row
+        rows = ints[1:].reshape(NUM_INTS, -1)
+        rows[:] = ended.ints
+        rows[ROW] += self._first_row
         arena.put(self._extras + _ENDED_FLOATS, ended.floats)
-        if ended.ints[:, NUM_METRICS].any():
+        if ended.ints[NUM_METRICS].any():
             metrics = [(self._id(k), x) for one in ended.episodes for k, x in one.metrics.items()]
             arena.put(self._extras + _EPISODE_METRICS, np.array(metrics, dtype=np.float64))
 
@@ -109,19 +109,12 @@ class StepWriter:
 
 
 class StepReader:
-    """The parent's side of one worker.
+    """Parent's side: reads the steps of one worker; arguments as for `StepWriter`."""
 
-    Args:
-        layout: of the batch.
-        rows: of all workers.
-        envs: of the worker.
-        num_agents: rows an environment.
-    """
-
-    def __init__(self, layout: FrameLayout, rows: Rows, envs: range, num_agents: int) -> None:
+    def __init__(self, layout: FrameLayout, rows: SharedRows, envs: range, num_agents: int) -> None:
         self._layout = layout
         mine = slice(envs.start * num_agents, envs.stop * num_agents)
-        self._shares = [
+        self._views = [
             (
                 rows.lengths[parity][:, mine],
                 rows.reward[parity][mine],
@@ -136,18 +129,13 @@ class StepReader:
         self._names: list[str] = []
 
     def receive(self, parity: int, connection: socket.socket, number: int = 0) -> None:
-        """Takes over a new arena, in place of the one before.
-
-        Raises:
-            EOFError, OSError: the worker is gone.
-            WorkerError: this process lacks memory or file descriptors.
-        """
+        """Receives a new arena; raises as `SharedBlock.receive`."""
         old, self._blocks[parity] = self._blocks[parity], SharedBlock.receive(connection, number)
         if old is not None:
             old.close()
 
     def read(self, parity: int) -> BatchStep:
-        """The step of one arena, as views."""
+        """The step in one arena, as views."""
         block = self._blocks[parity]
         if block is None:
             raise ValueError("the arena has not been received")
@@ -157,7 +145,7 @@ class StepReader:
         count = 2 * (extras + NUM_EXTRAS)
         words = np.frombuffer(buffer, np.int64, count).tolist()
         ended, lost = self._ended(buffer, words, extras)
-        lengths, reward, terminated, truncated, is_over = self._shares[parity]
+        lengths, reward, terminated, truncated, is_over = self._views[parity]
         return BatchStep(
             frame=Frame(layout, lengths, self._slots(buffer, words, 0)),
             reward=reward,
@@ -171,7 +159,7 @@ class StepReader:
         )
 
     def close(self) -> None:
-        """Lets go of the memory."""
+        """Closes the memory."""
         for block in self._blocks:
             if block is not None:
                 block.close()
@@ -179,7 +167,7 @@ class StepReader:
 
     @property
     def num_names(self) -> int:
-        """How many names of metrics it has."""
+        """Number of metric names that it has."""
         return len(self._names)
 
     @property
@@ -207,26 +195,25 @@ class StepReader:
 
     def _ended(
         self, buffer: memoryview, words: Sequence[int], extras: int
-    ) -> tuple[Endings, Endings]:
-        """The episodes that ended, and those that were lost."""
+    ) -> tuple[FinishedEpisodes, FinishedEpisodes]:
+        """The episodes that ended, and those of failures."""
         self._learn_names(buffer, words, extras)
         ints = _array(buffer, words, extras + _ENDED_INTS, np.int64)
         floats = _array(buffer, words, extras + _ENDED_FLOATS, np.float64)
         if ints is None or floats is None:
-            return NO_ENDINGS, NO_ENDINGS
+            return NO_EPISODES, NO_EPISODES
         values = _array(buffer, words, extras + _EPISODE_METRICS, np.float64)
+        num_lost = int(ints[0])
         metrics = np.zeros((0, 2)) if values is None else values.reshape(-1, 2).copy()
-        # Copies: episodes are made when somebody looks, and that may be after the next steps.
-        told, reals = ints[1:].reshape(-1, NUM_INTS).copy(), floats.reshape(-1, 2).copy()
-        first = len(told) - int(ints[0])
-        split = int(told[:first, NUM_METRICS].sum())
+        # Copies: episodes are made on first access, perhaps after the next steps.
+        ints, floats = ints[1:].reshape(NUM_INTS, -1).copy(), floats.reshape(2, -1).copy()
+        first = ints.shape[1] - num_lost
+        split = int(ints[NUM_METRICS, :first].sum())
+        read = FinishedEpisodes.from_arrays
+        more = self._names, self._num_agents
         return (
-            Endings.read(
-                told[:first], reals[:first], metrics[:split], self._names, self._num_agents
-            ),
-            Endings.read(
-                told[first:], reals[first:], metrics[split:], self._names, self._num_agents
-            ),
+            read(ints[:, :first], floats[:, :first], metrics[:split], *more),
+            read(ints[:, first:], floats[:, first:], metrics[split:], *more),
         )
 
     def _metrics(self, buffer: memoryview, words: Sequence[int], extras: int) -> dict[str, Metric]:

@@ -134,5 +134,5 @@ def test_writes_refuse_what_does_not_fit(method: str, out: NDArray[np.generic]) 
 def test_writes_refuse_what_cannot_be_written() -> None:
     out = np.zeros(3, np.float32)
     out.flags.writeable = False
-    with pytest.raises(SchemaError, match="out cannot be written"):
+    with pytest.raises(SchemaError, match="out is read-only"):
         Counters(3).write_rewards(out)

@@ -1,4 +1,4 @@
-"""Books and RowParts: episodes counted all at once, and rows split into entities and globals."""
+"""BatchEpisodeStats counts the episodes of a batch; RowParts splits rows of observations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from entity_env.core.episode import Episode
+from entity_env.core.episode import LAST_REWARD, Episode
 from entity_env.vec.batch_env.batch_env import StepResult
 from entity_env.vec.batch_env.source import RowParts, sequence_runs
-from entity_env.vec.batch_env.stepper import Books, Ended
-from entity_env.vec.episode_stats import EARNED
+from entity_env.vec.batch_env.stepper import BatchEpisodeStats, FinishedRows
 from tests.helpers.strategies import FEW, FLOATS, float_rows
 
 HAS_NUMBA = find_spec("numba") is not None
@@ -31,7 +30,7 @@ HOW = pytest.mark.parametrize(
 
 @dataclass
 class Model:
-    """One environment's book, kept by hand."""
+    """Episode statistics of one environment."""
 
     seed: int = 0
     number: int = -1
@@ -98,15 +97,15 @@ def write(result: StepResult, step: Step) -> None:
 @HOW
 @FEW
 @given(plays(), st.booleans())
-def test_books_are_those_kept_by_hand(
+def test_episodes_are_those_counted_one_by_one(
     is_compiled: bool, has_gaps: bool, play: tuple[int, list[Step]], goes_on: bool
 ) -> None:
     """Every episode that ended is looked at in the very end, when new runs have begun since."""
     num_envs, steps = play
-    books, models = Books(num_envs, is_compiled), [Model() for _ in range(num_envs)]
+    stats, models = BatchEpisodeStats(num_envs, is_compiled), [Model() for _ in range(num_envs)]
     result, reward = result_of(num_envs, has_gaps)
-    kept: list[tuple[Ended, list[Episode]]] = []
-    begin(books, models, list(range(num_envs)), seed=7, is_late=False)
+    kept: list[tuple[FinishedRows, list[Episode]]] = []
+    begin(stats, models, list(range(num_envs)), seed=7, is_late=False)
     for step in steps:
         write(result, step)
         wanted: list[Episode] = []
@@ -115,9 +114,9 @@ def test_books_are_those_kept_by_hand(
             if any(flags):
                 wanted.append(model.end(env_id, *flags))
         mask = result.to_reset_mask()
-        ended = books.count(result, reward, mask, goes_on=goes_on)
+        ended = stats.step(result, reward, mask, goes_on=goes_on)
         assert (ended is not None) is bool(wanted)
-        assert [*zip(books.terminated, books.truncated, strict=True)] == step.flags
+        assert [*zip(stats.terminated, stats.truncated, strict=True)] == step.flags
         over = mask.indices().tolist()
         if ended is not None:
             assert ended.reward.tolist() == [step.rewards[i] for i in over]
@@ -126,21 +125,26 @@ def test_books_are_those_kept_by_hand(
             for env_id in over:
                 models[env_id].begin()
         elif over:
-            begin(books, models, over, step.new_run, is_late=step.is_late)
+            begin(stats, models, over, step.new_run, is_late=step.is_late)
             if step.is_late:  # the step in which they begin is none of theirs
-                pause(books, models, result, reward, over)
+                pause(stats, models, result, reward, over)
     for ended, wanted in kept:
         assert list(ended.episodes()) == wanted
-        assert list(ended.endings().episodes) == wanted
-        assert ended.endings().floats[:, EARNED].tolist() == ended.reward.tolist()
+        assert list(ended.as_arrays().episodes) == wanted
+        assert ended.as_arrays().floats[LAST_REWARD].tolist() == ended.reward.tolist()
 
 
 def begin(
-    books: Books, models: list[Model], env_ids: list[int], seed: int | None, *, is_late: bool
+    stats: BatchEpisodeStats,
+    models: list[Model],
+    env_ids: list[int],
+    seed: int | None,
+    *,
+    is_late: bool,
 ) -> None:
     """Begins episodes as a batch does, of new runs if there is a seed."""
-    books.open(np.array(env_ids, np.int64), is_late=is_late)
-    books.begin_runs(sequence_runs(env_ids, len(models), seed, None))
+    stats.begin(np.array(env_ids, np.int64), is_late=is_late)
+    stats.begin_runs(sequence_runs(env_ids, len(models), seed, None))
     for env_id in env_ids:
         model = models[env_id]
         model.begin()
@@ -149,7 +153,7 @@ def begin(
 
 
 def pause(
-    books: Books,
+    stats: BatchEpisodeStats,
     models: list[Model],
     result: StepResult,
     reward: NDArray[np.float32],
@@ -158,34 +162,34 @@ def pause(
     """A step that earns nobody anything, of which those that begin in it know nothing."""
     num_envs = len(models)
     write(result, Step([0.0] * num_envs, [(False, False)] * num_envs, None, is_late=False))
-    assert books.count(result, reward, result.to_reset_mask(), goes_on=False) is None
+    assert stats.step(result, reward, result.to_reset_mask(), goes_on=False) is None
     for env_id in set(range(num_envs)) - set(beginners):
         models[env_id].step(0.0)
 
 
 @HOW
-def test_books_take_other_arrays_in_the_middle(is_compiled: bool, has_gaps: bool) -> None:
+def test_it_takes_other_arrays_in_the_middle(is_compiled: bool, has_gaps: bool) -> None:
     """A kernel is chosen for arrays: others, with gaps or without, are counted as well."""
-    books = Books(2, is_compiled)
-    books.open(np.arange(2))
+    stats = BatchEpisodeStats(2, is_compiled)
+    stats.begin(np.arange(2))
     for number, gaps in enumerate((has_gaps, not has_gaps, has_gaps), 1):
         result, reward = result_of(2, gaps)
         flags = [(number == 3, False), (False, False)]
         write(result, Step([1.0, 10.0], flags, None, is_late=False))
-        ended = books.count(result, reward, result.to_reset_mask(), goes_on=True)
+        ended = stats.step(result, reward, result.to_reset_mask(), goes_on=True)
     assert ended is not None
     assert list(ended.episodes()) == [Episode(3.0, 3, True, False, 0, 0, 0)]
 
 
 def test_flags_can_be_taken_over_without_a_step() -> None:
-    books = Books(3, is_compiled=False)
+    stats = BatchEpisodeStats(3, is_compiled=False)
     result, reward = result_of(3, has_gaps=False)
-    books.open(np.arange(3))
+    stats.begin(np.arange(3))
     write(result, Step([0, 0, 0], [(True, False), (False, True), (False, False)], None, False))
-    books.copy_flags(result)
-    assert books.terminated.tolist() == [True, False, False]
-    assert books.truncated.tolist() == [False, True, False]
-    ended = books.count(result, reward, result.to_reset_mask(), goes_on=False)
+    stats.copy_flags(result)
+    assert stats.terminated.tolist() == [True, False, False]
+    assert stats.truncated.tolist() == [False, True, False]
+    ended = stats.step(result, reward, result.to_reset_mask(), goes_on=False)
     assert ended is not None
     assert [episode.length for episode in ended.episodes()] == [1, 1]  # that was no step
 

@@ -33,7 +33,7 @@ from entity_env.games.azul import AzulBatch
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.vec import Autoreset
 from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask, StepResult
-from entity_env.vec.batch_env.stepper import BatchEnvSteps
+from entity_env.vec.batch_env.stepper import BatchEnvStepper
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import (
     Asked,
@@ -649,8 +649,8 @@ class TestSources:
                 "Walker has 2 features times 3 entities and 2 global ones, but ",
             ),
             (Leaderless, SchemaError, "'Walk' must be global, .* which of 3 entities acts"),
-            (lambda _: Corridor(5), SchemaError, "asked for 2 environments and returned one of 5"),
-            (lambda _: "corridor", SchemaError, "asked for 2 environments and returned str"),
+            (lambda _: Corridor(5), SchemaError, "called with 2 and returned one of 5"),
+            (lambda _: "corridor", SchemaError, "called with 2 and returned str"),
         ],
     )
     @pytest.mark.parametrize("num_workers", [0, 1])
@@ -725,9 +725,9 @@ def test_compiled_books_are_the_plain_ones(num_envs: int, seed: int, mode: Autor
     pytest.importorskip("numba")
     rng = np.random.default_rng(seed)
 
-    def steps(is_compiled: bool) -> BatchEnvSteps:
+    def steps(is_compiled: bool) -> BatchEnvStepper:
         env = Pendulum(num_envs, max_episode_steps=4, backend="numpy")
-        made = BatchEnvSteps(env, mode, is_compiled)
+        made = BatchEnvStepper(env, mode, is_compiled)
         env.reset(seed)
         made.begin(range(num_envs))
         return made
@@ -739,17 +739,23 @@ def test_compiled_books_are_the_plain_ones(num_envs: int, seed: int, mode: Autor
             if mode == "disabled" and each.over is not None:
                 each.begin(np.flatnonzero(each.over).tolist())
             each.advance(torques)
-        assert books(compiled) == books(plain)
+        assert state_of(compiled) == state_of(plain)
 
 
-def books(steps: BatchEnvSteps) -> object:
-    ended = steps.ended
-    told = None
-    if ended is not None:
-        told = [list(ended.episodes()), ended.env_ids.tolist(), ended.reward.tolist()]
-        told += [ended.flags.tolist()]
+def state_of(steps: BatchEnvStepper) -> object:
+    finished = steps.finished
+    episodes = None
+    if finished is not None:
+        episodes = [list(finished.episodes()), finished.env_ids.tolist()]
+        episodes += [finished.reward.tolist(), finished.flags.tolist()]
     over = None if steps.over is None else steps.over.tolist()
-    return told, over, steps.terminated.tolist(), steps.truncated.tolist(), steps.reward.tolist()
+    return (
+        episodes,
+        over,
+        steps.terminated.tolist(),
+        steps.truncated.tolist(),
+        steps.reward.tolist(),
+    )
 
 
 def test_a_mask_of_everything_and_nothing() -> None:

@@ -128,7 +128,7 @@ def test_a_sandbox_without_memfd_gets_shared_memory(monkeypatch: pytest.MonkeyPa
 
 def test_a_system_without_memfd_uses_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    assert shared_block._first_there_is() is shared_block._new_shm
+    assert shared_block._choose_new_handle() is shared_block._new_shm
 
 
 def test_says_that_dev_shm_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,11 @@ from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout, LocalMemory, concat_frames
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.errors import ClosedError
-from entity_env.vec.episode_stats import Ended, Endings
 from entity_env.vec.step import BatchStep, LocalStepMemory, StepMemory
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import Rows
+from entity_env.vec.workers.step_buffers import SharedRows
 from entity_env.vec.workers.step_codec import StepReader, StepWriter
-from tests.helpers.batches import assert_same
+from tests.helpers.batches import assert_same, finished_of
 from tests.helpers.strategies import FEW, FLOATS, SCHEMA, Scene, scenes, untyped
 
 INTS64 = st.integers(-(2**62), 2**62)
@@ -64,8 +63,8 @@ class Told:
             truncated=memory.truncated,
             is_over=memory.is_over,
             final=gathered(self.finals, ask=False).write(memory.final) if self.finals else None,
-            ended=Endings.of([Ended(*one) for one in self.ended]),
-            lost=Endings.of([Ended(*one) for one in self.lost]),
+            ended=finished_of(self.ended),
+            lost=finished_of(self.lost),
             metrics=dict(self.metrics),
         )
 
@@ -88,8 +87,8 @@ def pair(
     layout: FrameLayout, envs: range = range(2, 5), num_envs: int = 7
 ) -> Iterator[tuple[StepWriter, StepReader]]:
     """Both sides of the wire, in this process."""
-    block = SharedBlock.create(Rows.num_bytes(layout, num_envs, num_envs))
-    rows = Rows(block, layout, num_envs, num_envs)
+    block = SharedBlock.create(SharedRows.num_bytes(layout, num_envs, num_envs))
+    rows = SharedRows(block, layout, num_envs, num_envs)
     writer = StepWriter(layout, rows, envs, 1)
     reader = StepReader(layout, rows, envs, 1)
     try:
@@ -125,7 +124,7 @@ def assert_same_step(step: BatchStep, expected: BatchStep, first_row: int) -> No
         assert_array_equal(getattr(step, name), getattr(expected, name), err_msg=name)
     for ended, wanted in ((step.ended, expected.ended), (step.lost, expected.lost)):
         assert_array_equal(ended.rows, wanted.rows + first_row)
-        assert_array_equal(ended.ints[:, 1:], wanted.ints[:, 1:])
+        assert_array_equal(ended.ints[1:], wanted.ints[1:])
         assert_array_equal(ended.floats, wanted.floats)
         for row, one, other in zip(ended.rows, ended.episodes, wanted.episodes, strict=True):
             for name in ("reward", "length", "terminated", "truncated", "seed", "number"):

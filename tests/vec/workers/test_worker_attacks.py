@@ -21,8 +21,8 @@ from entity_env.authoring import game_traceback
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import VecEnv
 from entity_env.vec.workers import (
-    handle as link,
-    pool as workers,
+    handle,
+    pool,
     shared_memory as shared_block,
     step_codec as wire,
 )
@@ -180,15 +180,15 @@ def play_growing(agent: Agent, *, seed: int) -> None:
 
 growing = dots_game(play_growing)
 MOMENTS: Mapping[str, tuple[type[Any], str]] = {
-    "ring": (link.Link, "_ring"),
-    "room": (link.Link, "_room"),
-    "read": (link.Link, "read"),
+    "ring": (handle.WorkerHandle, "_notify"),
+    "room": (handle.WorkerHandle, "_room"),
+    "read": (handle.WorkerHandle, "read"),
     "reader": (wire.StepReader, "read"),
     "learn": (wire.StepReader, "_learn_names"),
-    "count": (workers.Workers, "_count"),
-    "side": (workers.Workers, "_side_by_side"),
-    "wait": (workers.Workers, "_wait"),
-    "reset": (workers.Workers, "start_reset"),
+    "count": (pool.WorkerPool, "_count"),
+    "side": (pool.WorkerPool, "_join"),
+    "wait": (pool.WorkerPool, "_wait"),
+    "reset": (pool.WorkerPool, "start_reset"),
 }
 
 
@@ -272,7 +272,7 @@ class TestInterrupts:
             with pytest.raises(WorkerError, match="died"):
                 vec.act(stay(2))
             with pytest.MonkeyPatch.context() as monkeypatch:
-                interrupt_once(monkeypatch, link.Link, moment, before=before)
+                interrupt_once(monkeypatch, handle.WorkerHandle, moment, before=before)
                 with pytest.raises(KeyboardInterrupt):
                     vec.reset()
             assert_plays_right(vec)
@@ -413,7 +413,7 @@ class TestForks:
                     os.close(1)
                     os.close(2)
                     signal.pause()
-                print(vec._backend._links[0].process.pid, pid, flush=True)
+                print(vec._backend._workers[0].process.pid, pid, flush=True)
                 os.kill(os.getpid(), signal.SIGKILL)
         """
         with script(tmp_path, text) as process:
@@ -439,13 +439,13 @@ hanging = dots_game(play_hanging)
 
 class TestClosing:
     def test_all_workers_share_one_deadline(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(workers, "_LEAVE_TIMEOUT_S", 0.2)
-        until: dict[str, list[float]] = {"ask_to_leave": [], "close": []}
+        monkeypatch.setattr(pool, "_EXIT_TIMEOUT_S", 0.2)
+        until: dict[str, list[float]] = {"request_exit": [], "close": []}
         for name, seen in until.items():
-            real: Callable[..., Any] = getattr(link.Link, name)
+            real: Callable[..., Any] = getattr(handle.WorkerHandle, name)
 
             def recorded(
-                self: link.Link,
+                self: handle.WorkerHandle,
                 until: float,
                 seen: list[float] = seen,
                 real: Callable[..., Any] = real,
@@ -453,7 +453,7 @@ class TestClosing:
                 seen.append(until)
                 return real(self, until)
 
-            monkeypatch.setattr(link.Link, name, recorded)
+            monkeypatch.setattr(handle.WorkerHandle, name, recorded)
         vec = VecEnv(hanging, 3, 3)
         vec.reset()
         vec.send(stay(3))
@@ -482,7 +482,7 @@ class TestClosing:
         thread.start()
         entered.wait()
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(workers, "_LEAVE_TIMEOUT_S", 0.5)
+            monkeypatch.setattr(pool, "_EXIT_TIMEOUT_S", 0.5)
             vec.close()
         thread.join(30)
         assert [type(error) for error in raised] == [ClosedError]
@@ -505,13 +505,13 @@ class TestClosing:
         assert out == "closed\n", error
 
     def test_again_after_an_interrupted_one(self) -> None:
-        for name in ("ask_to_leave", "close", "end"):
+        for name in ("request_exit", "close", "end"):
             for before in (True, False):
                 vec = VecEnv(count, 2, 2)
                 vec.reset()
                 pids = pid_of(0), pid_of(1)
                 with pytest.MonkeyPatch.context() as monkeypatch:
-                    interrupt_once(monkeypatch, link.Link, name, before=before)
+                    interrupt_once(monkeypatch, handle.WorkerHandle, name, before=before)
                     with pytest.raises(KeyboardInterrupt):
                         vec.close()
                 vec.close()
@@ -573,7 +573,7 @@ class SlowLamp(Lamp):
 
 
 def test_the_time_to_start_can_be_given() -> None:
-    with pytest.raises(WorkerError, match=r"within 0\.3 s: if they take that long, give more by"):
+    with pytest.raises(WorkerError, match=r"within 0\.3 s: if they take that long, raise"):
         VecEnv(SlowLamp, 1, 1, start_timeout_s=0.3)
 
 

@@ -892,7 +892,7 @@ def test_a_module_that_starts_workers_when_it_is_imported(tmp_path: Path) -> Non
     main = "import sys; sys.path.insert(0, '.'); import mine"
     with script(tmp_path, main) as process:
         _, errors = process.communicate("forkserver\n", timeout=30.0)
-    assert "UsageError: a worker process cannot have workers of its own: a module that" in errors
+    assert "UsageError: a worker process cannot have workers itself: a module that" in errors
 
 
 def test_every_fault_is_a_function_of_one_agent() -> None:

@@ -1,34 +1,33 @@
-"""Doorbell: how a parent and its workers wait for each other.
+"""WakeUpEvent: how a parent and its workers wait for each other, like a futex for two sides.
 
-The parent rings, the worker does what it is asked for and rings back. Each side has a counter in
-shared memory that it alone writes; the worker is asked while they differ, and has answered when
-they are equal. A waiter looks at the other's counter a bounded number of times and gives the
-processor away in between (`sched_yield`), because that is ten times faster than anything that
-blocks. Then it goes to sleep in the kernel, on a socket, until the other side sends a byte or is
-gone.
+The parent notifies, the worker executes the command and notifies back. Each side has a counter in
+shared memory that only it writes; the worker has work to do while the counters differ, and has
+finished when they are equal. A waiter reads the other side's counter a bounded number of times and
+yields the processor in between (`sched_yield`), which is ten times faster than anything that
+blocks. Then it sleeps in the kernel, on a socket, until the other side sends a byte or is gone.
 
-Why no ring is ever lost. The waiter says in shared memory that it sleeps, and looks at the counter
-once more before it does; the ringer counts, and then looks whether the other one sleeps:
+Why no notification is lost: the waiter says in shared memory that it sleeps, and reads the counter
+once more before it does; the notifier counts, and then reads whether the other side sleeps:
 
-    waiter                         ringer
+    waiter                         notifier
     asleep = 1                     counter += 1
     fence                          fence
     counter changed? go on         asleep? send a byte
     sleep until a byte comes
 
 On x86-64 only one thing can go wrong: a read may overtake an earlier write of the same processor to
-another place, so that both read old values, and the waiter sleeps on while the ringer sends
+another address, so that both read old values, and the waiter sleeps on while the notifier sends
 nothing. The fences rule that out: no read or write passes a locked instruction (Intel SDM, volume
-3, "Loads and Stores Are Not Reordered with Locked Instructions"), and taking and giving back a lock
-is made of those; Python has no fence of its own. So, of the two reads, the later one sees what the
-other side wrote. Writes are seen in the order in which they were made, so who sees the counter sees
-all that was written before it; and an aligned word is written as a whole. Should a lock ever be
-built otherwise, a ring would be late but not lost: the first sleep is short, and when it ends no
-write of before is still under way.
+3, "Loads and Stores Are Not Reordered with Locked Instructions"), and acquiring and releasing a
+lock is made of those; Python has no fence. So, of the two reads, the later one sees the other
+side's write. Writes are seen in the order in which they were made, so that a side that sees the
+counter sees all that was written before it; and an aligned word is written as a whole. Should a
+lock ever be built otherwise, a notification would be late but not lost: the first sleep is short,
+and when it ends all earlier writes are visible.
 
 Other processors reorder more, and Windows has no `sched_yield`. There, on the "kernel" path, each
-ring sends its number through the socket, and a waiter believes nothing else: the kernel orders what
-was written before a send against what is read after the receipt.
+notification sends its number through the socket, and a waiter reads nothing else: the kernel orders
+what was written before a send against what is read after the receipt.
 """
 
 from __future__ import annotations
@@ -52,27 +51,27 @@ from entity_env.vec.workers.shared_memory import SharedBlock, machine_error
 class Wake(Enum):
     """Why a wait ended."""
 
-    RUNG = "rung"
+    NOTIFIED = "notified"
     TIMED_OUT = "timed out"
     PEER_GONE = "peer gone"
-    """The other side has closed its end, or its process has died, and had not rung before."""
+    """The other side has closed its end, or its process has died, without notifying before."""
 
 
 Path: TypeAlias = Literal["spin", "kernel"]
-"""Look at shared memory for a moment before sleeping, or always go through the kernel."""
+"""Poll shared memory for a moment before sleeping, or always go through the kernel."""
 
 NUM_SPINS: Final = 1000
-"""Looks before going to sleep: some 0.4 ms where a processor is free."""
+"""Reads before going to sleep: some 0.4 ms where a processor is free."""
 NUM_BYTES: Final = 128
-"""What a doorbell takes of a block: a cache line a side."""
+"""Size of a wake-up event in a block: a cache line per side."""
 
 _LINE: Final = 64
 _PARENT: Final = 0
 _WORKER: Final = _LINE // 8
 _ASLEEP: Final = 1
-"""Where the words are, in eights of bytes: counter, then whether its owner sleeps."""
+"""Indices of 8-byte words: the counter, then whether its owner sleeps."""
 _SPINS_A_ROUND: Final = 50
-"""Looks at shared memory between two looks at the clock."""
+"""Reads of shared memory between two reads of the clock."""
 _FIRST_SLEEP_S: Final[float] = 0.01
 _LONGEST_SLEEP_S: Final = 1e6  # the system cannot count further
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -80,37 +79,38 @@ _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 _yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
-_RUNG: Final = Wake.RUNG
+_NOTIFIED: Final = Wake.NOTIFIED
 
 
 def default_path() -> Path:
-    """The faster path of those that are right on this machine."""
+    """The fastest path that is correct on this machine."""
     is_ordered = platform.machine().lower() in ("x86_64", "amd64") and sys.maxsize > 2**32
     return "spin" if is_ordered and hasattr(os, "sched_yield") else "kernel"
 
 
 class _Words(Protocol):
-    """Shared memory in eights of bytes."""
+    """Shared memory as 8-byte words."""
 
     def __getitem__(self, index: int, /) -> int: ...
     def __setitem__(self, index: int, value: int, /) -> None: ...
 
 
 class _ClosedWords:
-    """What a closed doorbell has in place of memory, so that an open one need not ask."""
+    """Memory of a closed wake-up event, so that an open one needs no check."""
 
     def __getitem__(self, *_: object) -> NoReturn:
-        raise ClosedError("the doorbell is closed")
+        raise ClosedError("the wake-up event is closed")
 
     __setitem__: Callable[..., NoReturn] = __getitem__
 
 
-class Doorbell:
-    """One end of a doorbell: the parent's, or the worker's.
+class WakeUpEvent:
+    """One end of a wake-up event: the parent's, or the worker's.
 
-    They take turns: after `ring` one end waits until the other has rung back; to ring twice in
-    between does no more. All that an end knows is in shared memory, so a wait that is interrupted
-    (Ctrl-C) may be repeated, and after an interrupted `ring` tells `num_rings` whether it rang.
+    They take turns: after `notify` one end waits until the other has notified back; a second
+    `notify` in between has no effect. All state is in shared memory, so a wait that is interrupted
+    (Ctrl-C) may be repeated, and after an interrupted `notify` `num_notifications` shows whether it
+    has notified.
 
     An end belongs to one thread at a time. The worker's reaches it as an argument of its process,
     which is started with spawn or forkserver. The parent then closes its own copy of that end, or
@@ -123,20 +123,20 @@ class Doorbell:
         self._arguments = (block, offset, end, is_parent, num_spins)
         self._words: _Words = block.buffer[offset : offset + NUM_BYTES].cast("q")
         self._mine, self._theirs = (_PARENT, _WORKER) if is_parent else (_WORKER, _PARENT)
-        # The parent's counter goes one ahead of the other, the worker's catches up with it.
+        # The parent's counter goes one ahead of the worker's, which then catches up.
         self._lead = int(is_parent)
         self._distance = 1 - self._lead
         num_rounds, rest = divmod(num_spins, _SPINS_A_ROUND)
         self._rounds = (_SPINS_A_ROUND,) * num_rounds + (rest,) * (rest > 0)
-        """Spins, in rounds after each of which the clock is looked at; none on the kernel path."""
+        """Reads in rounds, with a read of the clock after each; none on the kernel path."""
         lock = threading.Lock()
         self._take, self._give_back = lock.acquire, lock.release
         end.setblocking(False)
         self._socket = end
         self._handles: tuple[int, ...] = (end.fileno(),)
-        """What becomes readable when the other side is gone; its socket comes first."""
+        """Descriptors that are readable when the other side is gone; its socket comes first."""
         self._heard = bytearray(1)
-        """The last byte that came: a receipt writes it in place, so that none is lost between."""
+        """The last byte received, written in place, so that an interrupt loses none."""
         self._release = weakref.finalize(self, end.close)
 
     @classmethod
@@ -147,14 +147,14 @@ class Doorbell:
         *,
         path: Path | None = None,
         num_spins: int = NUM_SPINS,
-    ) -> tuple[Doorbell, Doorbell]:
-        """A new doorbell: the parent's end and the worker's.
+    ) -> tuple[WakeUpEvent, WakeUpEvent]:
+        """A new wake-up event: the parent's end and the worker's.
 
         Args:
-            block: where the two see each other's counters.
-            offset: the first of `NUM_BYTES` bytes that nobody else uses; a multiple of 64.
-            path: `default_path()` unless told.
-            num_spins: looks before going to sleep, on the "spin" path; at least 1.
+            block: holds the counters of both sides.
+            offset: the first of `NUM_BYTES` bytes for this event alone; a multiple of 64.
+            path: None = `default_path()`.
+            num_spins: reads before going to sleep, on the "spin" path; at least 1.
 
         Raises:
             ValueError: the place is not aligned, or not inside the block; no spins; a path that is
@@ -163,7 +163,7 @@ class Doorbell:
         """
         if offset < 0 or offset % _LINE or offset + NUM_BYTES > block.num_bytes:
             raise ValueError(
-                f"a doorbell takes {NUM_BYTES} bytes from a multiple of {_LINE} on, within "
+                f"a wake-up event takes {NUM_BYTES} bytes from a multiple of {_LINE} on, within "
                 f"{block.num_bytes} bytes; got byte {offset}"
             )
         if num_spins < 1:
@@ -174,11 +174,11 @@ class Doorbell:
         words = block.buffer[offset : offset + NUM_BYTES].cast("q")
         for side in (_PARENT, _WORKER):
             words[side] = 0
-            words[side + _ASLEEP] = path == "kernel"  # for ever: every ring sends a byte
+            words[side + _ASLEEP] = path == "kernel"  # always: every notification sends a byte
         try:
             ends = socket.socketpair()
         except OSError as error:
-            raise machine_error("make a doorbell for a worker", error) from error
+            raise machine_error("make a wake-up event for a worker", error) from error
         spins = num_spins if path == "spin" else 0
         return cls(block, offset, ends[0], True, spins), cls(block, offset, ends[1], False, spins)
 
@@ -188,13 +188,13 @@ class Doorbell:
         return isinstance(self._words, _ClosedWords)
 
     @property
-    def num_rings(self) -> int:
-        """How often this end has rung."""
+    def num_notifications(self) -> int:
+        """How often this end has notified."""
         return self._words[self._mine]
 
     @property
-    def is_rung(self) -> bool:
-        """The other end has rung, and this one not since; a parent that never rang is answered.
+    def is_notified(self) -> bool:
+        """The other end has notified, and this one not since; also before the parent's first call.
 
         On the "kernel" path as of the last wait.
         """
@@ -204,17 +204,17 @@ class Doorbell:
         return self._heard[0] == goal & 255
 
     def watch(self, sentinel: int) -> None:
-        """Takes the other side for gone also when `sentinel` becomes readable.
+        """Counts the other side as gone also when `sentinel` becomes readable.
 
         Otherwise a worker is not seen to die while a process that its game has forked lives on. A
         parent gives what `os.pidfd_open(process.pid)` returns, or else `process.sentinel`, and
-        keeps it open as long as the doorbell. Windows needs no sentinel, and ignores it.
+        keeps it open as long as the wake-up event. Windows needs no sentinel, and ignores it.
         """
         if sys.platform != "win32":
             self._handles = (*self._handles, sentinel)
 
-    def ring(self) -> None:
-        """Rings, and wakes the other side if it sleeps; that it is gone, only a wait tells.
+    def notify(self) -> None:
+        """Notifies the other side, and wakes it if it sleeps; only a wait shows that it is gone.
 
         Raises:
             ClosedError: after `close`.
@@ -223,7 +223,7 @@ class Doorbell:
         count = words[self._theirs] + self._lead
         try:
             words[self._mine] = count
-            self._take(False)  # the fence, without the price of a call
+            self._take(False)  # the fence, without the cost of a call
             self._give_back()
             if words[self._theirs + _ASLEEP]:
                 self._wake()
@@ -232,7 +232,7 @@ class Doorbell:
             raise
 
     def wait(self, timeout_s: float | None = None) -> Wake:
-        """Waits until the other end has rung.
+        """Waits until the other end has notified.
 
         Args:
             timeout_s: how long at most, in seconds; without limit when None.
@@ -241,14 +241,14 @@ class Doorbell:
             ClosedError: after `close`.
         """
         deadline = None if timeout_s is None else monotonic() + timeout_s
-        if _is_rung_within_spins(self, deadline):
-            return _RUNG
+        if _is_notified_within_spins(self, deadline):
+            return _NOTIFIED
         return _sleep((self,), (self,), deadline)
 
     def is_peer_gone(self) -> bool:
         """The other side has closed its end, or its process has died; asks the kernel."""
         self._words[self._mine]
-        return any(self._tells_the_end(handle) for handle in _readable(self._handles, 0.0))
+        return any(self._shows_end(handle) for handle in _readable(self._handles, 0.0))
 
     def close(self) -> None:
         """Closes this end, so that the other side takes it for gone; may be called twice."""
@@ -256,14 +256,14 @@ class Doorbell:
         self._handles = ()
         self._release()
 
-    def __reduce__(self) -> tuple[type[Doorbell], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type[WakeUpEvent], tuple[object, ...]]:
         self._words[self._mine]
         return type(self), self._arguments
 
     def _fence(self) -> None:
-        """Lets no read or write pass, on x86-64.
+        """Memory fence on x86-64.
 
-        Not a `with`: should an exception leave the lock taken, this gives it back and never hangs.
+        Not a `with`: if an exception leaves the lock taken, this releases it and never hangs.
         """
         self._take(False)
         self._give_back()
@@ -272,21 +272,21 @@ class Doorbell:
         try:
             self._socket.send(bytes((self._words[self._mine] & 255,)), _NO_SIGNAL)
         except BlockingIOError:
-            pass  # full of bytes that wake it as well
+            pass  # the socket is full of bytes that wake it as well
         except ConnectionError:
-            pass  # gone: waiting tells
+            pass  # gone: the next wait returns that
 
     def _set_asleep(self, is_asleep: bool) -> None:
         if self._rounds:
             self._words[self._mine + _ASLEEP] = is_asleep
 
-    def _tells_the_end(self, handle: int) -> bool:
-        """Whether a readable handle says that the other side is gone; takes in what it sent."""
-        is_over = self._receive()  # also when the sentinel is readable: it may have rung before
+    def _shows_end(self, handle: int) -> bool:
+        """Whether a readable handle means that the other side is gone; reads its bytes first."""
+        is_over = self._receive()  # also when the sentinel is readable: it may have notified before
         return is_over or handle != self._handles[0]
 
     def _receive(self) -> bool:
-        """Reads all bytes that have come; whether the other end of the socket is closed."""
+        """Reads all bytes; returns whether the other end of the socket is closed."""
         try:
             while self._socket.recv_into(self._heard):
                 pass
@@ -297,53 +297,51 @@ class Doorbell:
         return True
 
 
-def wait_any(bells: Sequence[Doorbell], timeout_s: float | None = None) -> Wake:
-    """Waits until at least one of several doorbells is rung; `is_rung` tells which.
+def wait_any(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> Wake:
+    """Waits until at least one of several events is notified; `is_notified` tells which.
 
-    They must be of one path. `PEER_GONE` means that one of them never will be rung, and
-    `is_peer_gone()` tells which; others may be rung all the same. While one of them is rung,
-    nobody looks whether the others still live.
+    They must be of one path. `PEER_GONE` means that one of them never will be notified, and
+    `is_peer_gone()` tells which; others may be notified. While one is notified, the others are not
+    checked for their peers.
 
     Raises:
-        ValueError: no bells.
+        ValueError: no events.
         ClosedError: one of them is closed.
     """
-    if not bells:
-        raise ValueError("wait_any needs at least one doorbell, or it would wait for ever")
+    if not events:
+        raise ValueError("wait_any needs at least one wake-up event, or it would never return")
     deadline = None if timeout_s is None else monotonic() + timeout_s
-    looks = [
-        (bell._words, bell._theirs, bell._words[bell._mine] + bell._distance) for bell in bells
-    ]
-    for num_looks in bells[0]._rounds:
-        for _ in range(num_looks):
-            for words, theirs, goal in looks:
+    goals = [(e._words, e._theirs, e._words[e._mine] + e._distance) for e in events]
+    for num_reads in events[0]._rounds:
+        for _ in range(num_reads):
+            for words, theirs, goal in goals:
                 if words[theirs] == goal:
-                    return _RUNG
+                    return _NOTIFIED
             _yield()
         if deadline is not None and monotonic() >= deadline:
             break
-    return _sleep(bells, bells, deadline)
+    return _sleep(events, events, deadline)
 
 
-def wait_all(bells: Sequence[Doorbell], timeout_s: float | None = None) -> Wake:
-    """Waits until all of several doorbells are rung, which none are at once; else as `wait_any`."""
+def wait_all(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> Wake:
+    """Waits until all of several events are notified; else as `wait_any`."""
     deadline = None if timeout_s is None else monotonic() + timeout_s
-    for i, bell in enumerate(bells):
-        words = bell._words  # a first look without the price of a call
-        is_rung = bell._rounds and words[bell._theirs] == words[bell._mine] + bell._distance
-        if not is_rung and not _is_rung_within_spins(bell, deadline):
-            # Asleep on one, so that only that one wakes us; but all to come are seen to die.
-            wake = _sleep((bell,), bells[i:], deadline)
-            if wake is not _RUNG:
+    for i, event in enumerate(events):
+        words = event._words  # a first read without the cost of a call
+        is_notified = event._rounds and words[event._theirs] == words[event._mine] + event._distance
+        if not is_notified and not _is_notified_within_spins(event, deadline):
+            # Sleeps on one, so that only that one wakes this; but all that follow are watched.
+            wake = _sleep((event,), events[i:], deadline)
+            if wake is not _NOTIFIED:
                 return wake
-    return _RUNG
+    return _NOTIFIED
 
 
-def _is_rung_within_spins(bell: Doorbell, deadline: float | None) -> bool:
-    words, theirs = bell._words, bell._theirs
-    goal = words[bell._mine] + bell._distance
-    for num_looks in bell._rounds:
-        for _ in range(num_looks):
+def _is_notified_within_spins(event: WakeUpEvent, deadline: float | None) -> bool:
+    words, theirs = event._words, event._theirs
+    goal = words[event._mine] + event._distance
+    for num_reads in event._rounds:
+        for _ in range(num_reads):
             if words[theirs] == goal:
                 return True
             _yield()
@@ -352,36 +350,38 @@ def _is_rung_within_spins(bell: Doorbell, deadline: float | None) -> bool:
     return False
 
 
-def _sleep(bells: Sequence[Doorbell], watched: Iterable[Doorbell], deadline: float | None) -> Wake:
-    """Sleeps until one of `bells` is rung, or the other side of one of `watched` is gone."""
-    owners = {handle: bell for bell in watched for handle in bell._handles}
+def _sleep(
+    events: Sequence[WakeUpEvent], watched: Iterable[WakeUpEvent], deadline: float | None
+) -> Wake:
+    """Sleeps until one of `events` is notified, or the peer of one of `watched` is gone."""
+    owners = {handle: event for event in watched for handle in event._handles}
     longest_s = _FIRST_SLEEP_S
     is_lost = is_late = False
     try:
-        for bell in bells:
-            bell._set_asleep(True)
-        bells[0]._fence()
-        while not any(bell.is_rung for bell in bells):
+        for event in events:
+            event._set_asleep(True)
+        events[0]._fence()
+        while not any(event.is_notified for event in events):
             if is_lost:
                 return Wake.PEER_GONE
             if is_late:
                 return Wake.TIMED_OUT
             left_s = _LONGEST_SLEEP_S if deadline is None else max(0.0, deadline - monotonic())
             handles = _readable(owners, min(left_s, longest_s))
-            gone = {owners[handle] for handle in handles if owners[handle]._tells_the_end(handle)}
-            is_lost = not all(bell.is_rung for bell in gone)
+            gone = {owners[handle] for handle in handles if owners[handle]._shows_end(handle)}
+            is_lost = not all(event.is_notified for event in gone)
             is_late = not handles and left_s <= 0.0
-            # Those that have rung and then gone would be readable for ever.
-            owners = {handle: bell for handle, bell in owners.items() if bell not in gone}
+            # Those that notified and then went would be readable always.
+            owners = {handle: event for handle, event in owners.items() if event not in gone}
             longest_s = _LONGEST_SLEEP_S
-        return _RUNG
+        return _NOTIFIED
     finally:
-        for bell in bells:
-            bell._set_asleep(False)
+        for event in events:
+            event._set_asleep(False)
 
 
 def _readable(handles: Iterable[int], timeout_s: float) -> list[int]:
-    """Those handles that can be read, or whose other end is closed; sleeps for `timeout_s`."""
+    """Handles that can be read or whose other end is closed, after at most `timeout_s`."""
     if not hasattr(select, "poll"):  # Windows, where they are sockets, all of them
         return select.select(list(handles), (), (), timeout_s)[0]
     poller = select.poll()
