@@ -110,7 +110,13 @@ def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds
 def play_by_id(
     agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0
 ) -> None:
-    """Azul with moves chosen by id, among 300 with a mask; arguments as for `play`."""
+    """Azul with moves chosen by id, among 300 with a mask.
+
+    Args:
+        agents, seed: as for `play`.
+        num_players: 2 to 4.
+        max_rounds: rounds after which an episode is cut; 0 = never.
+    """
     _play(agents, seed, num_players, max_rounds, ask_for_id)
 
 

@@ -193,7 +193,7 @@ def test_a_position_can_be_read_from_what_is_seen(state: GameState, player: int)
 
 @pytest.mark.parametrize("player", [2, -1, 0.0, True])
 def test_a_player_that_is_not_there(player: int) -> None:
-    with pytest.raises(UsageError, match="player must be an integer from 0 to 1, got"):
+    with pytest.raises(UsageError, match="player must be an integer from 0 to 1: got"):
         FEATURES.encode(new_game(2), player)
 
 

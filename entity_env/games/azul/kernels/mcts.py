@@ -52,6 +52,7 @@ from entity_env.games.azul.players.mcts import (
 _ROOM: Final = 246
 """Bound on the legal moves of a position: 41 groups, 6 destinations each."""
 
+Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
@@ -67,14 +68,24 @@ class CompiledSearch:
 
     def run(self, num_visits: int) -> None:
         """Makes more visits."""
-        word, num_moves = _run(num_visits, self._rounds, self._root, self._word, self._tree)
+        word, num_moves = _run(num_visits, self._rounds, self._root, self._word, *self._tree)
         self._word = np.uint64(word)
         self.num_moves += int(num_moves)
 
 
 @compiled()
 def _run(
-    num_visits: int, rounds: int, root: PackedState, word: np.uint64, tree: Tree
+    num_visits: int,
+    rounds: int,
+    root: PackedState,
+    word: np.uint64,
+    num_nodes: NDArray[np.int64],
+    first_child: Ints,
+    num_children: Ints,
+    actions: Ints,
+    visits: Ints,
+    totals: Floats,
+    priors: Floats,
 ) -> tuple[np.uint64, int]:
     """`PlainSearch.run`; returns the state of the draws, and the number of moves made."""
     words, worths = np.zeros(NUM_WORDS, np.int64), np.zeros(30, np.int64)
@@ -86,17 +97,20 @@ def _run(
         node = depth = 0
         is_empty = False
         while not is_empty:
-            if tree.num_children[node] == 0:
-                if node and tree.visits[node] == 0:
+            if num_children[node] == 0:
+                if node and visits[node] == 0:
                     break
-                if not _expand(words, worths, node, tree):
+                first = num_nodes[0]
+                count = _expand(words, worths, first, actions, priors)
+                if count == 0:
                     break
-            node = _choose(node, tree)
+                first_child[node], num_children[node] = first, count
+                num_nodes[0] = first + count
+            node = _choose(first_child[node], num_children[node], visits, totals, priors)
             path[depth], movers[depth] = node, words[CURRENT]
             depth += 1
-            action_id = tree.actions[node]
-            source = action_id // 30
-            is_empty = take_packed(words, source, action_id - 30 * source)
+            source = actions[node] // 30
+            is_empty = take_packed(words, source, actions[node] - 30 * source)
             if not is_empty:
                 pass_turn(words)
         num_moves += depth
@@ -110,10 +124,10 @@ def _run(
             num_moves += _play_round(words, worths)
             end_round(words)
         _write_outcome(words, values)
-        tree.visits[0] += 1
+        visits[0] += 1
         for i in range(depth):
-            tree.visits[path[i]] += 1
-            tree.totals[path[i]] += values[movers[i]]
+            visits[path[i]] += 1
+            totals[path[i]] += values[movers[i]]
     return word, num_moves
 
 
@@ -130,15 +144,14 @@ def _play_round(words: PackedState, worths: Worths) -> int:
 
 
 @compiled()
-def _expand(words: PackedState, worths: Worths, node: int, tree: Tree) -> bool:
-    """Adds the children of a node; returns False if the tree is full."""
-    first, actions, priors = tree.num_nodes[0], tree.actions, tree.priors
+def _expand(words: PackedState, worths: Worths, first: int, actions: Ints, priors: Floats) -> int:
+    """Writes the children of a node; returns their number, 0 if the tree is full."""
     fits = fits_of(words)
     count = 0
     for source in range(10):
         count += bits_of(fits & colour_fields(words[SOURCES + source]))
     if first + count > len(actions):
-        return False
+        return 0
     write_worths(words, GREEDY, worths)
     values = np.zeros(_ROOM, np.int64)
     i = 0
@@ -159,16 +172,12 @@ def _expand(words: PackedState, worths: Worths, node: int, tree: Tree) -> bool:
         total += priors[first + i]
     for i in range(count):
         priors[first + i] /= total
-    tree.first_child[node], tree.num_children[node] = first, count
-    tree.num_nodes[0] = first + count
-    return True
+    return count
 
 
 @compiled(inline=True)
-def _choose(node: int, tree: Tree) -> int:
+def _choose(first: int, count: int, visits: Ints, totals: Floats, priors: Floats) -> int:
     """The child to visit."""
-    first, count = int(tree.first_child[node]), int(tree.num_children[node])
-    visits, totals, priors = tree.visits, tree.totals, tree.priors
     seen, total = 0, 0.0
     for child in range(first, first + count):
         seen += visits[child]
