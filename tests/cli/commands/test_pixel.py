@@ -299,7 +299,7 @@ class TestCommands:
             (["play", "pixel:grid", "--set", ZERO], NO_STEPS),
             (["play", "pixel:maze", "--set", "max_episode_steps=-3"], "got -3"),
             (["train", "pixel:catch", "--set", ZERO], NO_STEPS),
-            (["play", "pixel", "--rom", "ROM", "--set", "frames=0"], "frames: .* got 0"),
+            (["play", "pixel", "--rom", "ROM", "--set", "frames=0"], "frames must be .* got 0"),
             (["play", "pixel", "--rom", "ROM", "--set", "device=tpu"], "'cpu' or 'cuda', got"),
             (["play", "pixel:grid", "--set", "device=tpu"], "device: torch cannot use 'tpu': "),
         ],

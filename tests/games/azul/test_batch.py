@@ -298,7 +298,7 @@ def test_calls_in_the_wrong_order() -> None:
         with pytest.raises(ProtocolError, match="call reset first"):
             call()
     azul.reset()
-    with pytest.raises(UsageError, match="env_id must be from 0 to 1: got 2"):
+    with pytest.raises(UsageError, match="env_id must be an integer from 0 to 1: got 2"):
         azul.state(2)
     with pytest.raises(SchemaError, match="ResetMask of 2 environments, got one of 3"):
         azul.reset_envs(ResetMask(3))
@@ -321,7 +321,7 @@ def test_settings_that_cannot_be() -> None:
         AzulBatch(1, max_rounds=0)
     with pytest.raises(UsageError, match="num_envs"):
         AzulBatch(0)
-    with pytest.raises(UsageError, match="backend of AzulBatch"):
+    with pytest.raises(UsageError, match="AzulBatch: backend"):
         AzulBatch(1, backend="numpy")  # type: ignore[arg-type]
 
 

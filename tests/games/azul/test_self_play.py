@@ -399,7 +399,7 @@ def test_it_refuses_in_words() -> None:
     tables.reset()
     with pytest.raises(ProtocolError, match="call send before recv"):
         tables.recv()
-    with pytest.raises(UsageError, match="env_id must be from 0 to 1"):
+    with pytest.raises(UsageError, match="env_id must be an integer from 0 to 1"):
         tables.state(2)
     tables.send(picks)
     with pytest.raises(ProtocolError, match="call recv before"):

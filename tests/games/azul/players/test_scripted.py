@@ -182,10 +182,10 @@ def test_the_first_limit_counts() -> None:
         ({"seconds": True}, "seconds must be above 0"),
         ({"seconds": float("nan")}, "seconds must be above 0"),
         ({"seconds": float("inf")}, "seconds must be above 0 and finite"),
-        ({"rollouts": 0}, "rollouts must be 1 or more"),
-        ({"rollouts": 1.5}, "rollouts must be 1 or more"),
+        ({"rollouts": 0}, "rollouts must be an integer, 1 or more"),
+        ({"rollouts": 1.5}, "rollouts must be an integer, 1 or more"),
         ({"rounds": -1}, "rounds must be an integer, 0 or more"),
-        ({"backend": "c"}, "backend of MCTSAgent"),
+        ({"backend": "c"}, "MCTSAgent: backend"),
     ],
 )
 def test_settings_that_cannot_be(arguments: dict[str, Any], message: str) -> None:

@@ -216,7 +216,7 @@ def test_a_path_is_no_cartridge() -> None:
         ({"hold_frames": 25}, "expected 1 to 24, all frames, got 25"),
         ({"shrink": 3}, "expected 1 or 2, got 3"),
         ({"num_workers": -1}, "num_workers"),
-        ({"num_workers": 0}, "num_workers: .* got 0"),
+        ({"num_workers": 0}, "num_workers must be .* got 0"),
         ({"shrink": True}, "expected 1 or 2, got True"),
         ({"timeout": 0}, "timeout: expected seconds above 0, got 0"),
         ({"timeout": float("nan")}, "timeout: .* got nan"),

@@ -266,7 +266,7 @@ BAD_CALLS: dict[str, tuple[Callable[[XoChipWorld], object], str]] = {
         "slot must be an integer from 0 to 2: got 3",
     ),
     "no such machine": (lambda w: w.snapshot(-1, 0), "env must be an integer from 0 to 5: got -1"),
-    "no number of a machine": (lambda w: w.snapshot(True, 0), "env: expected .* got True"),
+    "no number of a machine": (lambda w: w.snapshot(True, 0), "env must be .* got True"),
 }
 
 
