@@ -11,12 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
 
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.rogue_net.torch_net.attention import is_compiled
 from entity_env.agents.rogue_net.torch_net.net import Evaluation
-from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 
 
 class Before(NamedTuple):
@@ -40,58 +38,6 @@ def ppo_loss(
         config: settings.
         ent_coef: reward for entropy, in nats a decision.
     """
-    if is_compiled(len(mb_inds), new.values.device):
-        figures = torch.empty(5)
-        given = new.logprobs, new.entropy, new.values
-        how = (old, mb_inds, config, ent_coef, figures)
-        loss: Tensor = _Loss.apply(*given, *how)  # type: ignore[no-untyped-call]
-        return loss, figures
-    return _plain_loss(new, old, mb_inds, config, ent_coef)
-
-
-class _Loss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: FunctionCtx,
-        logprobs: Tensor,
-        entropy: Tensor,
-        values: Tensor,
-        old: Before,
-        mb_inds: NDArray[np.int64],
-        config: PPOConfig,
-        ent_coef: float,
-        figures: Tensor,
-    ) -> Tensor:
-        # Here and not above: numba takes a while to import, and may not be installed.
-        from entity_env.agents.ppo.kernels import ppo_loss as write
-
-        by_logprobs, by_values = torch.empty_like(logprobs), torch.empty_like(values)
-        write(
-            (as_array(logprobs), as_array(entropy), as_array(values)),
-            old,
-            mb_inds,
-            np.float32(config.clip_coef),
-            (config.norm_adv, config.clip_vloss),
-            (as_array(by_logprobs), as_array(by_values)),
-            as_array(figures),
-        )
-        ctx.by = by_logprobs, by_values, config.vf_coef, ent_coef  # type: ignore[attr-defined]
-        policy, value, surprise = figures[:3].tolist()
-        return torch.tensor(policy - ent_coef * surprise + config.vf_coef * value)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, by_loss: Tensor) -> tuple[Tensor | None, ...]:
-        by_logprobs, by_values, vf_coef, ent_coef = ctx.by  # type: ignore[attr-defined]
-        slope = float(by_loss)
-        by_entropy = torch.full_like(by_logprobs, -slope * ent_coef / len(by_logprobs))
-        by = by_logprobs * slope, by_entropy, by_values * (slope * vf_coef)
-        return *by, None, None, None, None, None
-
-
-def _plain_loss(
-    new: Evaluation, old: Before, mb_inds: NDArray[np.int64], config: PPOConfig, ent_coef: float
-) -> tuple[Tensor, Tensor]:
     picked = (as_tensor(each[mb_inds], new.values.device) for each in old)
     old_logprobs, old_values, advantages, returns = picked
     logratio = new.logprobs - old_logprobs

@@ -16,7 +16,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     GaussianDistribution,
     log_softmax,
 )
-from entity_env.agents.rogue_net.torch_net.pooling import Ends, Pairs
+from entity_env.agents.rogue_net.torch_net.pooling import Ends
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import (
     ActionName,
@@ -25,10 +25,6 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.errors import SchemaError
-
-MANY = 8
-"""Actors that share their actees: with more of them it is quicker to make keys."""
-
 
 class CategoricalHead(nn.Module):
     """Scores every label for each actor."""
@@ -59,12 +55,6 @@ class SelectEntityHead(nn.Module):
         if actees is None or not len(choices.packed):
             return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))
         queries = self.query_proj(x.pick(choices.packed)) * self.scale
-        if x.is_compiled and actees.num_pairs <= MANY * len(actees.packed):
-            # Actors ask for what keys would be made of, so that no key is made.
-            offsets = actees.mask.actees.offsets
-            pairs = Pairs(choices.rows, actees.packed, offsets, actees.max_actees)
-            key = self.key_proj
-            return _categorical(x.compare(queries @ key.weight, key.bias, pairs), choices)
         return _categorical(self._compare(x, queries, actees), choices)
 
     def _compare(self, x: Ends, queries: Tensor, actees: Actees) -> Tensor:
