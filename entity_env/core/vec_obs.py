@@ -104,7 +104,16 @@ def metric_problem(name: object, value: object) -> str:
 
 
 @dataclass(slots=True)
-class VecObs:
+class EntityBatch:
+    """The part of a `VecObs` that a network reads."""
+
+    features: Mapping[EntityName, RaggedArray[np.float32]]
+    visible: Mapping[EntityName, RaggedArray[np.bool_]]
+    action_masks: Mapping[ActionName, VecActionMask]
+
+
+@dataclass(slots=True)
+class VecObs(EntityBatch):
     """A batch of observations, one row each agent of each environment.
 
     Row `r` is agent `agent_id[r]` of environment `env_id[r]`. A row of an agent that is not asked

@@ -19,7 +19,7 @@ from entity_env.agents.rogue_net import (
     RogueNet,
     RogueNetConfig,
 )
-from entity_env.agents.rogue_net.torch_net.distributions import tempered
+from entity_env.agents.rogue_net.torch_net.distributions import at_temperature
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.weights import expected_tensors
 from entity_env.core.ragged import RaggedArray
@@ -132,7 +132,7 @@ def test_a_temperature_flattens_or_sharpens() -> None:
     net, batch = fixture.net(), batch_of(fixture, fixture.cases())
     plain = net.distributions(batch)[0]
     for temperature in (0.001, 0.5, 1.0, 3.0, 1e6):
-        warm = tempered(plain, temperature)
+        warm = at_temperature(plain, temperature)
         for name, each in plain.items():
             logprobs = _logprobs(each).detach()
             allowed = logprobs > -1e29

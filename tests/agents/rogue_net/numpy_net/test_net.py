@@ -37,7 +37,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 )
 from entity_env.agents.rogue_net.numpy_net.functions import gelu, log_softmax
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
-from entity_env.agents.rogue_net.torch_net.distributions import tempered as torch_tempered
+from entity_env.agents.rogue_net.torch_net.distributions import at_temperature as torch_tempered
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.core.observation import (
