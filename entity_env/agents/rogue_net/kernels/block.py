@@ -134,6 +134,45 @@ def gelu_with_slope(x: Floats, out: Floats) -> None:
         numbers[i] = _gelu_slope(value)
 
 
+# Loops instead of `out[:] = row`: numba's assignments of slices made a block 10 % slower.
+@vectorized
+def transposed(weight: Floats) -> Floats:
+    """The transposed matrix, contiguous."""
+    num_rows, width = weight.shape
+    out = np.empty((width, num_rows), dtype=np.float32)
+    for r in range(num_rows):
+        for c in range(width):
+            out[c, r] = weight[r, c]
+    return out
+
+
+@vectorized
+def set_zero(out: Floats) -> None:
+    """`out = 0`."""
+    num_rows, width = out.shape
+    for r in range(num_rows):
+        for c in range(width):
+            out[r, c] = ZERO
+
+
+@vectorized
+def copy_rows(out: Floats, x: Floats) -> None:
+    """`out = x`."""
+    num_rows, width = out.shape
+    for r in range(num_rows):
+        for c in range(width):
+            out[r, c] = x[r, c]
+
+
+@vectorized
+def broadcast_row(out: Floats, row: Floats) -> None:
+    """`out = row`, for every row."""
+    num_rows, width = out.shape
+    for r in range(num_rows):
+        for c in range(width):
+            out[r, c] = row[c]
+
+
 @vectorized
 def broadcast_sum(out: Floats, x: Floats, row: Floats) -> None:
     """`out = x + row`."""
@@ -183,13 +222,15 @@ def to_qkv(
     weight = np.empty((width, 3 * width), np.float32)
     bias = np.empty(3 * width, np.float32)
     for i in range(3):
-        bias[i * width : (i + 1) * width] = biases[i]
-        weight[:, i * width : (i + 1) * width] = weights[i].T
+        for c in range(width):
+            bias[i * width + c] = biases[i][c]
+            for k in range(width):
+                weight[k, i * width + c] = weights[i][c, k]
     for at in range(0, num_entities, rows):
         end = min(at + rows, num_entities)
         own = normal[: end - at]
         layer_norm(x[at:end], norm[0], norm[1], own, stats)
-        qkv[at:end] = bias
+        broadcast_row(qkv[at:end], bias)
         add_product(own, weight, qkv[at:end])
 
 
@@ -218,15 +259,14 @@ def to_out(
     width, inner = x.shape[1], len(biases[1])
     normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
     hidden = np.empty((rows, inner), np.float32)
-    project, rise = np.ascontiguousarray(weights[0].T), np.ascontiguousarray(weights[1].T)
-    fall = np.ascontiguousarray(weights[2].T)
+    project, rise, fall = transposed(weights[0]), transposed(weights[1]), transposed(weights[2])
     for at in range(0, len(x), rows):
         end = min(at + rows, len(x))
         size = end - at
         broadcast_sum(y[at:end], x[at:end], biases[0])
         add_product(mixed[at:end], project, y[at:end])
         layer_norm(y[at:end], norm[0], norm[1], normal[:size], stats)
-        hidden[:size] = biases[1]
+        broadcast_row(hidden[:size], biases[1])
         add_product(normal[:size], rise, hidden[:size])
         apply_gelu(hidden[:size])
         broadcast_sum(out[at:end], y[at:end], biases[2])
@@ -263,28 +303,28 @@ def to_out_backward(
     normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     stats = np.empty((rows, 2), np.float32)
     slope, hidden = np.empty((rows, inner), np.float32), np.empty((rows, inner), np.float32)
-    rise = np.ascontiguousarray(weights[1].T)
+    rise = transposed(weights[1])
     for at in range(0, len(by_out), rows):
         end = min(at + rows, len(by_out))
         size = end - at
         part, y, own = by_x[at:end], given[1][at:end], normal[:size]
-        part[:] = by_out[at:end]
+        copy_rows(part, by_out[at:end])
         rising, risen, back = slope[:size], hidden[:size], by_normal[:size]
         layer_norm(y, norm[0], norm[1], own, stats)
-        rising[:] = rise_bias
+        broadcast_row(rising, rise_bias)
         add_product(own, rise, rising)
         gelu_with_slope(rising, risen)
         add_outer(part, risen, by_weights[2])
         add_columns(part, by_biases[2])
-        risen[:] = ZERO
+        set_zero(risen)
         add_product(part, weights[2], risen)
         multiply_columns(risen, rising, rising, by_biases[1])
         add_outer(rising, own, by_weights[1])
-        back[:] = ZERO
+        set_zero(back)
         add_product(rising, weights[1], back)
         layer_norm_backward(back, y, norm[0], stats, part, (*by_norm, by_biases[0]))
         add_outer(part, given[0][at:end], by_weights[0])
-        by_mixed[at:end] = ZERO
+        set_zero(by_mixed[at:end])
         add_product(part, weights[0], by_mixed[at:end])
 
 
@@ -316,6 +356,6 @@ def to_qkv_backward(
         layer_norm(x[at:end], norm[0], norm[1], own, stats)
         add_outer(part, own, by_weight)
         add_columns(part, by_bias)
-        back[:] = ZERO
+        set_zero(back)
         add_product(part, weight, back)
         layer_norm_backward(back, x[at:end], norm[0], stats, by_x[at:end], (*by_norm, total))

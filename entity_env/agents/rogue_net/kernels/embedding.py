@@ -10,7 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from entity_env.agents.rogue_net.kernels.block import add_columns, layer_norm, layer_norm_backward
+from entity_env.agents.rogue_net.kernels.block import (
+    add_columns,
+    broadcast_row,
+    layer_norm,
+    layer_norm_backward,
+    set_zero,
+    transposed,
+)
 from entity_env.agents.rogue_net.kernels.matmul import add_outer, add_product
 from entity_env.agents.rogue_net.kernels.simd import ZERO, Floats, vectorized
 
@@ -48,11 +55,11 @@ def embed_rows(
             elif value < -_CLIP:
                 value = -_CLIP
             inputs[r, k] = value
-    weight = np.ascontiguousarray(linear[0].T)
+    weight = transposed(linear[0])
     for at in range(0, num_rows, _SLICE):
         end = min(at + _SLICE, num_rows)
         part = hidden[at:end]
-        part[:] = linear[1]
+        broadcast_row(part, linear[1])
         add_product(inputs[at:end], weight, part)
         for r in range(end - at):
             for c in range(part.shape[1]):
@@ -76,7 +83,7 @@ def embed_rows_backward(
     for at in range(0, num_rows, _SLICE):
         end = min(at + _SLICE, num_rows)
         given, part = hidden[at:end], by_hidden[: end - at]
-        part[:] = ZERO
+        set_zero(part)
         sums = (by_norm[0], by_norm[1], total)
         layer_norm_backward(gradient[at:end], given, norm_weight, stats[at:end], part, sums)
         for r in range(end - at):
