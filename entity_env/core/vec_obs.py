@@ -104,8 +104,17 @@ def metric_problem(name: object, value: object) -> str:
 
 
 @dataclass(slots=True)
-class VecObs:
-    """A batch of observations, one row per agent of each environment.
+class EntityBatch:
+    """The part of a `VecObs` that a network reads."""
+
+    features: Mapping[EntityName, RaggedArray[np.float32]]
+    visible: Mapping[EntityName, RaggedArray[np.bool_]]
+    action_masks: Mapping[ActionName, VecActionMask]
+
+
+@dataclass(slots=True)
+class VecObs(EntityBatch):
+    """A batch of observations, one row each agent of each environment.
 
     Row `r` is agent `agent_id[r]` of environment `env_id[r]`. The row of an agent without a
     pending action has no entities and no actors. Arrays are views that stay valid until the next

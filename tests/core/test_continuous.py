@@ -21,7 +21,8 @@ from entity_env.agents.load import load_agent
 from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.ppo.rollout import Collector
-from entity_env.agents.ppo.update import Batch, make_batch, minibatch_loss
+from entity_env.agents.ppo.rollout_buffer import Rollout
+from entity_env.agents.ppo.update import minibatch_loss
 from entity_env.agents.rogue_net import (
     GaussianDistribution,
     NeuralAgent,
@@ -274,10 +275,10 @@ def test_gradients_through_the_network_are_those_of_torch_s_normal() -> None:
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-5)
 
 
-def _rollout(net: RogueNet) -> Batch:
+def _rollout(net: RogueNet) -> Rollout:
     vec = VecTargets(8)
-    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0))
-    return make_batch(collector.collect(3, lambda _: None), CONFIG)
+    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0), CONFIG)
+    return collector.collect(3, lambda _: None)
 
 
 def test_what_was_drawn_is_learnt_from_and_what_is_clipped_is_performed() -> None:
@@ -286,7 +287,7 @@ def test_what_was_drawn_is_learnt_from_and_what_is_clipped_is_performed() -> Non
     with torch.no_grad():
         dict(net.named_parameters())["action_heads.aim.log_std"].fill_(1.5)
     batch = _rollout(net)
-    drawn = batch.decisions.samples["aim"]
+    drawn = batch.samples["aim"]
     assert (np.abs(drawn.values) > 1).mean() > 0.5
     # Rows without actors decide nothing: they are not stored.
     assert drawn.lengths.min() == 1
@@ -299,14 +300,13 @@ def test_what_was_drawn_is_learnt_from_and_what_is_clipped_is_performed() -> Non
 def test_stored_decisions_come_back_in_any_order() -> None:
     net = RogueNet(VecTargets().obs_space(), VecTargets().action_space(), SMALL)
     batch = _rollout(net)
-    whole = batch.decisions
     picked = np.array([5, 0, 5, 2])
-    stored = whole.gather(picked)
-    expected = np.concatenate([whole.samples["aim"][i] for i in picked])
+    stored = batch.minibatch(picked)
+    expected = np.concatenate([batch.samples["aim"][i] for i in picked])
     np.testing.assert_array_equal(stored.samples["aim"], expected)
     mask = stored.obs.action_masks["aim"]
     assert isinstance(mask, VecContinuousActionMask)
-    assert mask.actors.lengths.tolist() == [len(whole.samples["aim"][i]) for i in picked]
+    assert mask.actors.lengths.tolist() == [len(batch.samples["aim"][i]) for i in picked]
     logprobs = net.evaluate(stored.obs, stored.samples).logprobs.detach().numpy()
     np.testing.assert_allclose(logprobs, batch.logprobs[picked], rtol=1e-5, atol=1e-5)
 

@@ -21,8 +21,8 @@ from ragged_buffer import RaggedBufferF32, RaggedBufferI64
 from torch import Tensor
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.rollout_buffer import FrozenDecisions
-from entity_env.agents.ppo.update import Batch, minibatch_loss
+from entity_env.agents.ppo.rollout_buffer import Rollout
+from entity_env.agents.ppo.update import minibatch_loss
 from entity_env.agents.rogue_net import ObsBatch, RogueNet, RogueNetConfig, write_enn_checkpoint
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.ragged import RaggedArray
@@ -85,7 +85,7 @@ def drawn(kind: Callable[[], Any], spread: float) -> RogueNet:
     return net
 
 
-def decided(net: RogueNet, batch: ObsBatch) -> Batch:
+def decided(net: RogueNet, batch: ObsBatch) -> Rollout:
     """Decisions of the network, with outcomes and an earlier policy that are made up."""
     rng = np.random.default_rng(0)
     decisions = net.act(batch, generator=torch.Generator().manual_seed(0))
@@ -98,8 +98,9 @@ def decided(net: RogueNet, batch: ObsBatch) -> Batch:
         name: RaggedArray(values, batch.action_masks[name].actors.lengths)
         for name, values in decisions.samples.items()
     }
-    return Batch(
-        decisions=FrozenDecisions(batch, samples),
+    return Rollout(
+        obs=batch,
+        samples=samples,
         b_inds=np.arange(count),
         logprobs=around(decisions.logprobs, 0.15),
         values=around(decisions.values, 0.15),
@@ -108,10 +109,10 @@ def decided(net: RogueNet, batch: ObsBatch) -> Batch:
     )
 
 
-def loss_of_theirs(real: Any, shown: list[Any], played: Batch, config: PPOConfig) -> Tensor:  # noqa: ANN401 - rogue-net ships no types
+def loss_of_theirs(real: Any, shown: list[Any], played: Rollout, config: PPOConfig) -> Tensor:  # noqa: ANN401 - rogue-net ships no types
     """What enn-trainer's loop puts together from its functions."""
     batch, tracer = batch_obs(shown, real.obs_space, real.action_space), Tracer(False)
-    ((name, samples),) = played.decisions.samples.items()
+    ((name, samples),) = played.samples.items()
     old = RaggedBufferF32.from_flattened(played.logprobs.reshape(-1, 1), samples.lengths)
     taken = RaggedBufferI64.from_flattened(samples.values.reshape(-1, 1), samples.lengths)
     _, logprobs, entropy, _, auxiliary, _ = real.get_action_and_auxiliary(

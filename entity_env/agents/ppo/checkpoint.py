@@ -1,4 +1,4 @@
-"""What a training run writes down so that another can go on from there."""
+"""Checkpoints of training runs, and the lock of their folder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if sys.platform != "win32":  # there two runs in one folder are not kept apart
     import fcntl
 
 LOCK: Final = ".entity_env.lock"
-"""File in the folder of a run while it is being trained, which says who does."""
+"""File in the folder of a run during training; it names the process."""
 _MOST: Final = 2**63 - 1
 _log: Final = logging.getLogger(__name__)
 _held: Final[dict[str, int]] = {}
-"""Folders that runs of a process have, for the system tells only processes apart."""
+"""Folders of runs of this process: locks of the system only separate processes."""
 
 GENERATOR = "generator"
 """Name of the random state among the optimizer's tensors; parameters have dots in their names."""
@@ -45,7 +45,7 @@ GENERATOR = "generator"
 
 @dataclass(slots=True)
 class Learner:
-    """All that changes while training, apart from the environments.
+    """State of training, apart from the environments.
 
     Args:
         net: the network.
@@ -70,12 +70,12 @@ class Learner:
 
 @contextmanager
 def run_folder(out: Path | None) -> Iterator[None]:
-    """Has the folder of a run for itself, with a place for its checkpoint; None = no folder.
+    """Locks the folder of a run, and prepares its checkpoint folder; None = no folder.
 
     Raises:
         CheckpointError: the checkpoint there is damaged.
-        UsageError: another run is going on there, a checkpoint cannot be written, or the files of
-            somebody else are in its place.
+        UsageError: another run is training there, a checkpoint cannot be written, or other files
+            are in its place.
     """
     if out is None:
         yield
@@ -94,11 +94,7 @@ def run_folder(out: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock that ends with this process, whatever becomes of its children.
-
-    Raises:
-        UsageError: another process holds it, or it cannot be written.
-    """
+    """Holds a lock that ends with this process, not with its children."""
     if sys.platform == "win32":
         yield
         return
@@ -129,7 +125,7 @@ def _open_locked(path: Path) -> TextIO:
             raise
         if is_there:
             return file
-        file.close()  # whoever had the lock has just removed the file
+        file.close()  # the last holder of the lock has just removed the file
 
 
 def _take_lock(file: TextIO, out: Path) -> None:
@@ -139,8 +135,8 @@ def _take_lock(file: TextIO, out: Path) -> None:
         file.seek(0)
         who = "another process"
         with suppress(ValueError, TypeError, KeyError):
-            told = json.loads(file.read(1000))
-            who = f"process {told['pid']} on {told['host']}, since {told['since']}"
+            holder = json.loads(file.read(1000))
+            who = f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
         raise UsageError(
             f"a run is already training in {out}: {who}; wait for its end, or choose another folder"
         ) from None

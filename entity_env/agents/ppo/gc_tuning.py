@@ -1,4 +1,4 @@
-"""Memory while training: what is freed is kept warm, what stays is not looked at again."""
+"""Process-wide memory settings for training: glibc's malloc and the garbage collector."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ _KEPT: Final = 2**30
 
 
 @cache
-def keep_freed_memory() -> None:
-    """Lets the C library keep up to a GiB that was freed, instead of giving it back each time.
+def tune_malloc() -> None:
+    """Lets glibc keep up to 1 GiB of freed memory; does nothing with other C libraries.
 
-    Every operation on a batch makes a tensor of some MiB and frees one. By default glibc hands
-    such blocks back to the system, which clears every page anew: that took more than half of a
-    forward pass over 6,000 entities. It holds for the whole process, for as long as it lives, and
-    for glibc alone; elsewhere nothing happens.
+    Every operation on a batch allocates and frees tensors of some MiB. By default glibc returns
+    such blocks to the system, which clears every page of the next one: that took more than half of
+    a forward pass over 6,000 entities. Applies to the whole process until it ends.
     """
     if sys.platform != "linux":
         return
@@ -37,23 +36,22 @@ def keep_freed_memory() -> None:
 
 
 @contextmanager
-def settled() -> Iterator[Callable[[], None]]:
-    """Gives a function that takes all objects there are for long-lived, until the block ends.
+def freeze_gc() -> Iterator[Callable[[], None]]:
+    """A function that calls `gc.freeze`, undone at the end of the block.
 
-    The garbage collector passes such objects over. Thousands of environments and compiled functions
-    are hundreds of thousands of objects, which the many small ones that come and go with every
-    step have it search again and again: that was a quarter of the time of learning games of one
-    step. It holds for the whole process; whoever has frozen objects already is not interfered with.
+    Thousands of environments and compiled functions are hundreds of thousands of objects, which the
+    garbage collector scans again and again: a quarter of the training time of games of one step.
+    Does nothing in a process that has frozen objects already.
     """
     is_ours = not gc.get_freeze_count()
 
-    def settle() -> None:
+    def freeze() -> None:
         if is_ours:
             gc.collect()
             gc.freeze()
 
     try:
-        yield settle
+        yield freeze
     finally:
         if is_ours:
             gc.unfreeze()

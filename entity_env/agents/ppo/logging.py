@@ -1,14 +1,14 @@
-"""How a training run goes, for whoever watches it."""
+"""Progress of a training run: figures, curves and episode means."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Means over the minibatches of one update; NaN where nothing was learnt from.
+    """Means over the minibatches of one update; NaN if there were none.
 
     Args:
-        policy_loss: the clipped objective, to be made small.
+        policy_loss: the negative clipped objective.
         value_loss: half the squared error of the value.
-        entropy: nats a decision.
+        entropy: nats per decision.
         approx_kl: divergence of the new policy from the rollout's, (r - 1) - log r,
             http://joschu.net/blog/kl-approx.html.
-        clip_fraction: share of decisions whose gradient was cut.
+        clip_fraction: share of decisions with a clipped ratio.
         explained_variance: 1 - Var(return - value) / Var(return) before the update.
     """
 
@@ -43,20 +43,20 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class TrainProgress:
-    """Where a training run stands after an update.
+    """Figures of a training run after an update.
 
     Args:
-        step: decisions so far, those before a resume included.
+        step: decisions so far, including those before a resume.
         total: decisions at the end.
         update: rollouts learnt from so far.
-        steps_per_s: decisions a second, over the last updates.
+        steps_per_s: decisions per second, over the last updates.
         mean_reward: mean episode reward over the last episodes; NaN before the first has ended.
         mean_length: mean number of actions of the same episodes.
         num_episodes: episodes that ended so far.
         losses: of the last update.
         learning_rate, ent_coef: as annealed for the last update.
-        elapsed_s: seconds so far, those before a resume included.
-        eta_s: seconds left at the present speed.
+        elapsed_s: seconds so far, including those before a resume.
+        eta_s: seconds left at that speed.
         metrics: means of the games' named numbers in the last rollout.
     """
 
@@ -75,15 +75,18 @@ class TrainProgress:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric]], None]
+
+
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a training run left.
+    """Result of a training run.
 
     Args:
         net: the trained network.
-        progress: where the run stood at its end.
-        is_interrupted: Ctrl-C ended it before its time.
-        checkpoint: the folder that was written last; None without `out`.
+        progress: figures at the end.
+        is_interrupted: a signal ended the run early.
+        checkpoint: the folder of the last checkpoint; None without `out`.
     """
 
     net: RogueNet
@@ -92,69 +95,57 @@ class TrainResult:
     checkpoint: Path | None = None
 
 
-class CurveWriter:
-    """Writes one point a curve and update.
-
-    Args:
-        folder: where the event files go; None writes nothing.
+@contextmanager
+def curve_writer(folder: Path | None) -> Iterator[WriteCurves]:
+    """A function that writes a point of every finite curve to TensorBoard files in a folder.
 
     Raises:
         MissingExtraError: tensorboard is not installed.
         UsageError: the folder cannot be written.
     """
+    if folder is None:
+        yield lambda progress, metrics: None
+        return
+    try:
+        # Here and not above: it takes a second to import.
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise MissingExtraError("tensorboard", "train", "writing curves") from error
+    try:
+        writer = SummaryWriter(str(folder))
+    except OSError as error:
+        raise UsageError(f"cannot write curves to {folder}: {error}") from error
 
-    def __init__(self, folder: Path | None) -> None:
-        self._writer = None
-        if folder is not None:
-            try:
-                # Here and not above: it takes a second to import.
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise MissingExtraError("tensorboard", "train", "writing curves") from error
-            try:
-                self._writer = SummaryWriter(str(folder))
-            except OSError as error:
-                raise UsageError(f"cannot write curves to {folder}: {error}") from error
-
-    def __enter__(self) -> CurveWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def write(self, progress: TrainProgress, metrics: Mapping[str, Metric]) -> None:
-        """Writes a point of every curve at `progress.step`; what is NaN is left out."""
-        if self._writer is None:
-            return
-        points = {
-            "charts/steps_per_s": progress.steps_per_s,
-            "charts/learning_rate": progress.learning_rate,
-            "charts/ent_coef": progress.ent_coef,
-            "episode/mean_reward": progress.mean_reward,
-            "episode/mean_length": progress.mean_length,
-            "episode/count": float(progress.num_episodes),
-            **{f"losses/{name}": value for name, value in asdict(progress.losses).items()},
-            **{f"metrics/{name}.mean": metric.mean for name, metric in metrics.items()},
-            **{f"metrics/{name}.min": metric.min for name, metric in metrics.items()},
-            **{f"metrics/{name}.max": metric.max for name, metric in metrics.items()},
-        }
-        for name, value in points.items():
+    def write(progress: TrainProgress, metrics: Mapping[str, Metric]) -> None:
+        for name, value in _curve_points(progress, metrics).items():
             if math.isfinite(value):
-                self._writer.add_scalar(name, value, progress.step)
+                writer.add_scalar(name, value, progress.step)
+
+    try:
+        yield write
+    finally:
+        writer.close()
+
+
+def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    return {
+        "charts/steps_per_s": progress.steps_per_s,
+        "charts/learning_rate": progress.learning_rate,
+        "charts/ent_coef": progress.ent_coef,
+        "episode/mean_reward": progress.mean_reward,
+        "episode/mean_length": progress.mean_length,
+        "episode/count": float(progress.num_episodes),
+        **{f"losses/{name}": value for name, value in asdict(progress.losses).items()},
+        **{
+            f"metrics/{name}.{part}": getattr(metric, part)
+            for part in ("mean", "min", "max")
+            for name, metric in metrics.items()
+        },
+    }
 
 
 class EpisodeMeter:
-    """Counts episodes and the games' metrics.
-
-    Args:
-        window: episodes that the means go over.
-    """
+    """Means over the last `window` episodes, and metrics of the games over a rollout."""
 
     def __init__(self, window: int) -> None:
         self._rewards: deque[float] = deque(maxlen=window)
@@ -163,7 +154,7 @@ class EpisodeMeter:
         self.metrics: dict[str, Metric] = {}
 
     def add(self, obs: VecObs) -> None:
-        """Counts the episodes that ended with this batch, and its metrics."""
+        """Counts the finished episodes and the metrics of a batch."""
         for episode in obs.episodes:
             self._rewards.append(episode.reward)
             self._lengths.append(episode.length)
@@ -178,15 +169,15 @@ class EpisodeMeter:
             total.max = max(total.max, metric.max)
 
     def start_rollout(self) -> None:
-        """Forgets the metrics of the rollout before; the episodes stay."""
+        """Resets the metrics, not the episodes."""
         self.metrics = {}
 
     @property
     def mean_reward(self) -> float:
-        """Mean reward of the last episodes; NaN when there are none."""
+        """Mean reward of the last episodes; NaN if there are none."""
         return float(np.mean(self._rewards)) if self._rewards else float("nan")
 
     @property
     def mean_length(self) -> float:
-        """Mean number of actions of the last episodes; NaN when there are none."""
+        """Mean number of actions of the last episodes; NaN if there are none."""
         return float(np.mean(self._lengths)) if self._lengths else float("nan")

@@ -1,65 +1,54 @@
-"""Plays every environment for some steps and keeps what it needs to learn from them."""
+"""Collects rollouts: plays every environment for some steps and computes advantages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo.gae import Trajectories
-from entity_env.agents.ppo.rollout_buffer import DecisionStorage, EntityStorage, FrozenDecisions
-from entity_env.agents.rogue_net.torch_net.net import Decisions, RogueNet
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.gae import Trajectories, compute_advantages
+from entity_env.agents.ppo.rollout_buffer import EntityBuffer, Rollout, RolloutBuffer
+from entity_env.agents.rogue_net.torch_net.net import PolicyOutput, RogueNet
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
 from entity_env.core.spaces import CategoricalActionSpace, GlobalCategoricalActionSpace
 from entity_env.core.vec_obs import VecEnvironment, VecObs, find_not_finite
 from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """What a rollout saw and did; arrays are valid until the next `collect`.
-
-    Args:
-        decisions: what was observed and done, a decision each.
-        steps, rows: `(num_decisions,)` int64, when and by whom: indices into `trajectories`.
-        logprobs: `(num_decisions,)` float32, log-probability of what was done.
-        trajectories: values, rewards and ends of every step and row.
-    """
-
-    decisions: FrozenDecisions
-    steps: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    logprobs: NDArray[np.float32]
-    trajectories: Trajectories
-
-
 class Collector:
-    """Collects rollouts, each going on where the last one stopped.
+    """Collects rollouts, each from where the last one stopped.
 
     Args:
-        vec: the environments; they reset themselves in the step in which they end.
-        net: decides.
-        generator: where draws come from.
-        next_obs: the observations that `vec` gave last, of new episodes.
+        vec: the environments, with autoreset "same_step".
+        net: the policy.
+        generator: source of its draws.
+        next_obs: the last observations of `vec`, of new episodes.
+        config: the settings.
 
     Raises:
         SchemaError: an observation that is not finite.
     """
 
     def __init__(
-        self, vec: VecEnvironment, net: RogueNet, generator: torch.Generator, next_obs: VecObs
+        self,
+        vec: VecEnvironment,
+        net: RogueNet,
+        generator: torch.Generator,
+        next_obs: VecObs,
+        config: PPOConfig,
     ) -> None:
         self._vec = vec
         self._net = net
         self._generator = generator
+        self._config = config
         self.next_obs = next_obs
         self._clock = _EpisodeClock(len(next_obs))
         _require_finite_obs(next_obs, net, lambda row: self._clock.place(row, []))
         kinds = (CategoricalActionSpace, GlobalCategoricalActionSpace)
-        self._storage = DecisionStorage(
+        self._buffer = RolloutBuffer(
             {
                 name: len(space) if isinstance(space, kinds) else 0
                 for name, space in net.action_space.items()
@@ -71,53 +60,55 @@ class Collector:
 
         Args:
             num_steps: steps of each environment.
-            after_step: is given every new batch; what it raises ends the rollout.
+            after_step: called with every new batch; an exception ends the rollout.
 
         Raises:
-            ProtocolError: no row was asked for anything, or an episode was cut without its last
-                observation.
+            ProtocolError: no agent was asked for an action, or an episode was truncated without
+                its final observation.
             SchemaError: a reward or an observation that is not finite.
-            TrainingDivergedError: the network gives numbers that are not finite.
+            TrainingDivergedError: outputs of the network that are not finite, or returns beyond
+                float32.
         """
-        what = Trajectories.empty(num_steps, len(self.next_obs))
-        logprobs = np.zeros_like(what.rewards)
+        trajectories = Trajectories.empty(num_steps, len(self.next_obs))
+        logprobs = np.zeros_like(trajectories.rewards)
         finals = _FinalObservations()
-        self._storage.clear()
+        self._buffer.clear()
         policy = fastest_policy(self._net)
         for t in range(num_steps):
             next_obs = self.next_obs
-            decisions = policy.act(next_obs, generator=self._generator)
-            require_finite_decisions(decisions)
+            output = policy.act(next_obs, generator=self._generator)
+            require_finite_output(output)
             is_ready = next_obs.is_ready
             rows = None if is_ready.all() else np.flatnonzero(is_ready)
-            self._vec.send(decisions.actions)
-            # While the games go on: what they showed stays valid until `recv`.
-            self._storage.add(next_obs, decisions.samples, rows)
-            what.is_ready[t] = is_ready
-            what.values[t] = decisions.values
-            logprobs[t] = decisions.logprobs
+            self._vec.send(output.actions)
+            # While the environments step: observations stay valid until `recv`.
+            self._buffer.add(next_obs, output.samples, rows)
+            trajectories.is_ready[t] = is_ready
+            trajectories.values[t] = output.values
+            logprobs[t] = output.logprobs
 
             self.next_obs = next_obs = self._vec.recv()
-            what.rewards[t] = next_obs.reward
-            what.terminated[t] = next_obs.terminated
-            what.truncated[t] = next_obs.truncated
-            self._require_finite(what, t)
+            trajectories.rewards[t] = next_obs.reward
+            trajectories.terminated[t] = next_obs.terminated
+            trajectories.truncated[t] = next_obs.truncated
+            self._require_finite(trajectories, t)
             finals.add(next_obs, t)
             after_step(next_obs)
-        what.is_ready[-1] = self.next_obs.is_ready
-        if not (what.terminated[-1] | what.truncated[-1]).all():  # else nobody looks at it
-            what.values[-1] = self._net.values(self.next_obs)
-        finals.fill(what.final_values, self._net)
-        self._clock.advance(what.terminated | what.truncated)
-        return self._finish(what, logprobs)
+        trajectories.is_ready[-1] = self.next_obs.is_ready
+        done = trajectories.terminated | trajectories.truncated
+        if not done[-1].all():  # else it is not used
+            trajectories.values[-1] = self._net.values(self.next_obs)
+        finals.fill(trajectories.final_values, self._net)
+        self._clock.advance(done)
+        return self._finish(trajectories, logprobs)
 
-    def _require_finite(self, what: Trajectories, t: int) -> None:
-        """Checks what came of step `t`, whatever stepped the environments."""
+    def _require_finite(self, trajectories: Trajectories, t: int) -> None:
+        """Checks rewards and observations of step `t`, of any kind of environments."""
         obs = self.next_obs
 
         def place(row: int, *, is_next: bool = False) -> str:
-            done = list(what.terminated[: t + is_next] | what.truncated[: t + is_next])
-            return self._clock.place(row, done, 1 - is_next)
+            done = trajectories.terminated | trajectories.truncated
+            return self._clock.place(row, list(done[: t + is_next]), 1 - is_next)
 
         if not np.isfinite(obs.reward).all():
             row = int(np.flatnonzero(~np.isfinite(obs.reward))[0])
@@ -130,49 +121,59 @@ class Collector:
             final = obs.final
             _require_finite_obs(final, self._net, lambda row: place(int(_rows_of(final, obs)[row])))
 
-    def _finish(self, what: Trajectories, logprobs: NDArray[np.float32]) -> Rollout:
-        steps, rows = np.nonzero(what.is_ready[:-1])
-        if not len(steps):
+    def _finish(self, trajectories: Trajectories, logprobs: NDArray[np.float32]) -> Rollout:
+        decided = np.nonzero(trajectories.is_ready[:-1])
+        if not len(decided[0]):
             raise ProtocolError(
-                f"no agent was asked for an action in {len(what.rewards)} steps of "
-                f"{what.rewards.shape[1]} rows: there is nothing to learn from"
+                f"no agent was asked for an action in {len(trajectories.rewards)} steps of "
+                f"{trajectories.rewards.shape[1]} rows: there is nothing to learn from"
             )
-        return Rollout(self._storage.freeze(), steps, rows, logprobs[steps, rows], what)
+        values, config = trajectories.values[decided], self._config
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            advantages, is_known = compute_advantages(trajectories, config.gamma, config.gae_lambda)
+            returns = advantages[decided] + values
+        if not np.isfinite(returns).all():
+            largest = float(np.abs(trajectories.rewards).max())
+            raise TrainingDivergedError(
+                f"the returns are beyond float32: a reward of this rollout was {largest:.3g} or -"
+                f"{largest:.3g}"
+            )
+        return Rollout(
+            obs=self._buffer.obs,
+            samples=self._buffer.samples,
+            b_inds=np.flatnonzero(is_known[decided]),
+            logprobs=logprobs[decided],
+            values=values,
+            advantages=advantages[decided],
+            returns=returns,
+        )
 
 
 class _EpisodeClock:
-    """Number of the episode, and its steps, of every row at the start of a rollout.
-
-    Args:
-        num_rows: how many rows.
-    """
+    """Episode number and step of every row at the start of a rollout."""
 
     def __init__(self, num_rows: int) -> None:
         self._episodes = np.zeros(num_rows, np.int64)
         self._steps = np.zeros(num_rows, np.int64)
 
     def advance(self, done: NDArray[np.bool_]) -> None:
-        """Goes on by a rollout; `done` is `(num_steps, num_rows)`."""
+        """Counts a rollout; `done` is `(num_steps, num_rows)`."""
         since = done[::-1].argmax(axis=0)
         self._steps = np.where(done.any(axis=0), since, self._steps + len(done))
         self._episodes += done.sum(axis=0)
 
     def place(self, row: int, done: Sequence[NDArray[np.bool_]], steps: int = 0) -> str:
-        """Episode and step of a row, some steps after those that `done` tells of."""
+        """Episode and step of a row, `steps` after those of `done`."""
         ends = [t for t, each in enumerate(done) if each[row]]
         steps += len(done) - 1 - ends[-1] if ends else int(self._steps[row]) + len(done)
         return f"episode {self._episodes[row] + len(ends)}, step {steps}"
 
 
-def require_finite_decisions(decisions: Decisions) -> None:
-    """Checks that a network still computes.
-
-    Raises:
-        TrainingDivergedError: its values or probabilities are not finite.
-    """
-    for what, numbers in (("values", decisions.values), ("probabilities", decisions.logprobs)):
+def require_finite_output(output: PolicyOutput) -> None:
+    """Raises `TrainingDivergedError` if values or probabilities are not finite."""
+    for name, numbers in (("values", output.values), ("probabilities", output.logprobs)):
         if not np.isfinite(numbers).all():
-            raise TrainingDivergedError(f"the {what} that the network gives are not finite")
+            raise TrainingDivergedError(f"the {name} that the network gives are not finite")
 
 
 def _require_finite_obs(obs: VecObs, net: RogueNet, place: Callable[[int], str]) -> None:
@@ -194,10 +195,10 @@ def _row_name(obs: VecObs, row: int) -> str:
 
 
 class _FinalObservations:
-    """The last observations of episodes that were cut, to be valued all at once."""
+    """Final observations of truncated episodes, to be valued all at once."""
 
     def __init__(self) -> None:
-        self._entities = EntityStorage()
+        self._entities = EntityBuffer()
         self._steps: list[NDArray[np.int64]] = []
         self._rows: list[NDArray[np.int64]] = []
 
@@ -207,7 +208,7 @@ class _FinalObservations:
             return
         if obs.final is None:
             raise ProtocolError(
-                "an episode was truncated, but its last observation did not come: "
+                "an episode was truncated, but its final observation is missing: "
                 'train on environments with autoreset="same_step"'
             )
         rows = _rows_of(obs.final, obs)
@@ -225,7 +226,7 @@ class _FinalObservations:
     def fill(self, final_values: NDArray[np.float32], net: RogueNet) -> None:
         if self._rows:
             place = np.concatenate(self._steps), np.concatenate(self._rows)
-            final_values[place] = net.values(self._entities.freeze())
+            final_values[place] = net.values(self._entities.batch({}))
 
 
 def _rows_of(part: VecObs, whole: VecObs) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The observations and actions of a rollout, flat, so that any minibatch is a few gathers."""
+"""Observations and samples of a rollout in flat arrays, from which any minibatch is gathered."""
 
 from __future__ import annotations
 
@@ -6,29 +6,88 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.batch_layout import ObsBatch
 from entity_env.agents.rogue_net.torch_net.net import Samples
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionName, EntityName
 from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import (
+    EntityBatch,
     VecActionMask,
     VecCategoricalActionMask,
     VecContinuousActionMask,
-    VecObs,
     VecSelectEntityActionMask,
 )
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+RaggedSamples: TypeAlias = RaggedArray[np.int64 | np.float32]
 
 
-class GrowingArray(Generic[Scalar]):
-    """Collects rows; shape and dtype of a row are those of the first that comes."""
+@dataclass(frozen=True, slots=True)
+class Minibatch:
+    """Decisions of a rollout, as copies; arrays of figures are `(num_decisions,)` float32.
+
+    Args:
+        obs: observations, a row for each decision.
+        samples: per action one value an actor, as `RogueNet.evaluate` takes them.
+        logprobs, values: of the policy of the rollout.
+        advantages, returns: targets of policy and value.
+    """
+
+    obs: EntityBatch
+    samples: Mapping[ActionName, NDArray[np.int64 | np.float32]]
+    logprobs: NDArray[np.float32]
+    values: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """All decisions of a rollout; arrays of figures as in `Minibatch`.
+
+    Observations and samples are views, valid until the next `Collector.collect`.
+
+    Args:
+        b_inds: `(num_learnable,)` int64, decisions with a known outcome.
+    """
+
+    obs: EntityBatch
+    samples: Mapping[ActionName, RaggedSamples]
+    b_inds: NDArray[np.int64]
+    logprobs: NDArray[np.float32]
+    values: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.logprobs)
+
+    def minibatch(self, mb_inds: NDArray[np.int64]) -> Minibatch:
+        """The decisions of that index, in that order."""
+        obs = EntityBatch(
+            features={name: _take(each, mb_inds) for name, each in self.obs.features.items()},
+            visible={name: _take(each, mb_inds) for name, each in self.obs.visible.items()},
+            action_masks={
+                name: _take_mask(mask, mb_inds) for name, mask in self.obs.action_masks.items()
+            },
+        )
+        return Minibatch(
+            obs,
+            {name: _take(each, mb_inds).values for name, each in self.samples.items()},
+            self.logprobs[mb_inds],
+            self.values[mb_inds],
+            self.advantages[mb_inds],
+            self.returns[mb_inds],
+        )
+
+
+class DynamicArray(Generic[Scalar]):
+    """An array that rows are appended to; the first rows fix shape and dtype."""
 
     def __init__(self) -> None:
         self._rows: NDArray[Scalar] | None = None
@@ -47,31 +106,32 @@ class GrowingArray(Generic[Scalar]):
         self._count = count
 
     def clear(self) -> None:
-        """Forgets the rows, not the memory."""
+        """Removes all rows; their memory is reused."""
         self._count = 0
 
     @property
     def rows(self) -> NDArray[Scalar]:
         """A view of all rows, valid until the next `extend` or `clear`."""
         if self._rows is None:
-            raise ValueError("no rows came yet, so their shape is not known")
+            raise ValueError("no rows were added yet, so their shape is not known")
         return self._rows[: self._count]
 
 
-class GrowingRagged(Generic[Scalar]):
-    """Collects sequences of rows."""
+class DynamicRaggedArray(Generic[Scalar]):
+    """A `RaggedArray` that sequences are appended to."""
 
     def __init__(self) -> None:
-        self._values = GrowingArray[Scalar]()
-        self._lengths = GrowingArray[np.int64]()
+        self._values = DynamicArray[Scalar]()
+        self._lengths = DynamicArray[np.int64]()
 
-    def extend(self, sequences: RaggedArray[Scalar]) -> None:
-        """Copies sequences to the end."""
-        self._values.extend(sequences.values)
-        self._lengths.extend(sequences.lengths)
+    def extend(self, sequences: RaggedArray[Scalar], rows: NDArray[np.int64] | None = None) -> None:
+        """Copies the sequences of that index, or all, to the end."""
+        chosen = sequences if rows is None else sequences[rows]
+        self._values.extend(chosen.values)
+        self._lengths.extend(chosen.lengths)
 
     def clear(self) -> None:
-        """Forgets the sequences, not the memory."""
+        """Removes all sequences; their memory is reused."""
         self._values.clear()
         self._lengths.clear()
 
@@ -81,66 +141,58 @@ class GrowingRagged(Generic[Scalar]):
         return RaggedArray(self._values.rows, self._lengths.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """Decisions by index: what `RogueNet.evaluate` takes."""
-
-    obs: ObsBatch
-    samples: dict[ActionName, NDArray[np.int64 | np.float32]]
-
-
-class EntityStorage:
-    """Keeps the entities of rows: features, and what was hidden."""
+class EntityBuffer:
+    """Entities of observations: features and visibility."""
 
     def __init__(self) -> None:
-        self._features: dict[EntityName, GrowingRagged[np.float32]] = defaultdict(GrowingRagged)
-        self._visible: dict[EntityName, GrowingRagged[np.bool_]] = defaultdict(GrowingRagged)
+        self._features: dict[EntityName, DynamicRaggedArray[np.float32]]
+        self._features = defaultdict(DynamicRaggedArray)
+        self._visible: dict[EntityName, DynamicRaggedArray[np.bool_]]
+        self._visible = defaultdict(DynamicRaggedArray)
         self._hiding: set[EntityName] = set()
 
     def clear(self) -> None:
-        """Forgets all rows."""
+        """Removes all rows."""
         for name, features in self._features.items():
             features.clear()
             self._visible[name].clear()
         self._hiding.clear()
 
-    def add(self, obs: VecObs, rows: NDArray[np.int64] | None) -> None:
+    def add(self, obs: EntityBatch, rows: NDArray[np.int64] | None) -> None:
         """Copies the rows of that index, or all."""
         for name, features in obs.features.items():
-            self._features[name].extend(_select(features, rows))
+            self._features[name].extend(features, rows)
             visible = obs.visible.get(name)
             if visible is None:
                 everything = np.ones(len(features.values), dtype=np.bool_)
                 visible = RaggedArray(everything, features.lengths)
             else:
                 self._hiding.add(name)
-            self._visible[name].extend(_select(visible, rows))
+            self._visible[name].extend(visible, rows)
 
-    def freeze(self) -> ObsBatch:
-        """All rows so far, as views that are valid until the next `add` or `clear`."""
-        return ObsBatch(
+    def batch(self, action_masks: Mapping[ActionName, VecActionMask]) -> EntityBatch:
+        """All rows, as views that are valid until the next `add` or `clear`."""
+        return EntityBatch(
             features={name: each.ragged for name, each in self._features.items()},
             visible={name: self._visible[name].ragged for name in sorted(self._hiding)},
-            action_masks={},
+            action_masks=action_masks,
         )
 
 
-class _ActionStorage:
-    """Keeps who acted how, for one action."""
+class _ActionBuffer:
+    """Actors, actees, masks and samples of one action."""
 
     def __init__(self) -> None:
-        self._actors = GrowingRagged[np.int64]()
-        self._actees = GrowingRagged[np.int64]()
-        self._allowed = GrowingRagged[np.bool_]()
-        self._samples = GrowingRagged[np.int64 | np.float32]()
+        self._actors = DynamicRaggedArray[np.int64]()
+        self._actees = DynamicRaggedArray[np.int64]()
+        self._allowed = DynamicRaggedArray[np.bool_]()
+        self._samples = DynamicRaggedArray[np.int64 | np.float32]()
         self._kind: type[VecActionMask] = VecCategoricalActionMask
         self._is_masked = False
 
     def clear(self) -> None:
-        self._actors.clear()
-        self._actees.clear()
-        self._allowed.clear()
-        self._samples.clear()
+        for each in (self._actors, self._actees, self._allowed, self._samples):
+            each.clear()
         self._is_masked = False
 
     def add(
@@ -151,35 +203,28 @@ class _ActionStorage:
         rows: NDArray[np.int64] | None,
     ) -> None:
         self._kind = type(mask)
-        self._actors.extend(_select(mask.actors, rows))
-        drawn: RaggedArray[np.int64 | np.float32] = RaggedArray(samples, mask.actors.lengths)
-        self._samples.extend(_select(drawn, rows))
-        if not isinstance(mask, VecContinuousActionMask):
-            self._add_allowed(mask, num_choices, rows)
-
-    def _add_allowed(
-        self,
-        mask: VecCategoricalActionMask | VecSelectEntityActionMask,
-        num_choices: int,
-        rows: NDArray[np.int64] | None,
-    ) -> None:
-        allowed = mask.mask
+        self._actors.extend(mask.actors, rows)
+        self._samples.extend(RaggedArray(samples, mask.actors.lengths), rows)
+        if isinstance(mask, VecContinuousActionMask):
+            return
+        lengths = mask.actors.lengths
+        shape: tuple[int, ...] = (len(mask.actors.values), num_choices)
         if isinstance(mask, VecSelectEntityActionMask):
-            self._actees.extend(_select(mask.actees, rows))
-            lengths = mask.actors.lengths * mask.actees.lengths
-            shape: tuple[int, ...] = (int(lengths.sum()),)
-        else:
-            lengths = mask.actors.lengths
-            shape = (len(mask.actors.values), num_choices)
-        self._is_masked |= allowed is not None
+            self._actees.extend(mask.actees, rows)
+            lengths = lengths * mask.actees.lengths
+            shape = (int(lengths.sum()),)
+        self._is_masked |= mask.mask is not None
+        allowed = mask.mask
         if allowed is None:
             allowed = RaggedArray(np.ones(shape, dtype=np.bool_), lengths)
-        self._allowed.extend(_select(allowed, rows))
+        self._allowed.extend(allowed, rows)
 
-    def freeze(self) -> tuple[VecActionMask, RaggedArray[np.int64 | np.float32]]:
-        return self._freeze_mask(), self._samples.ragged
+    @property
+    def samples(self) -> RaggedSamples:
+        return self._samples.ragged
 
-    def _freeze_mask(self) -> VecActionMask:
+    @property
+    def mask(self) -> VecActionMask:
         actors = self._actors.ragged
         if self._kind is VecContinuousActionMask:
             return VecContinuousActionMask(actors)
@@ -189,67 +234,47 @@ class _ActionStorage:
         return VecCategoricalActionMask(actors, allowed)
 
 
-class DecisionStorage:
-    """Keeps decisions of a rollout, one after another, and gives any of them back.
+class RolloutBuffer:
+    """Observations and samples of a rollout, decision after decision.
 
     Args:
-        num_choices: number of labels to choose from for each action; 0 for select and continuous
-            actions.
+        num_choices: number of labels of each action; 0 for select and continuous actions.
     """
 
     def __init__(self, num_choices: Mapping[ActionName, int]) -> None:
         self._num_choices = dict(num_choices)
-        self._entities = EntityStorage()
-        self._actions = {name: _ActionStorage() for name in num_choices}
+        self._entities = EntityBuffer()
+        self._actions = {name: _ActionBuffer() for name in num_choices}
 
     def clear(self) -> None:
-        """Forgets all decisions; their memory is used again."""
+        """Removes all decisions; their memory is reused."""
         self._entities.clear()
         for each in self._actions.values():
             each.clear()
 
     def add(
         self,
-        obs: VecObs,
+        obs: EntityBatch,
         samples: Mapping[ActionName, Samples],
         rows: NDArray[np.int64] | None,
     ) -> None:
-        """Copies the decisions of some rows, or of all; `samples` as in `Decisions`."""
+        """Copies the decisions of some rows, or of all; `samples` as in `PolicyOutput`."""
         self._entities.add(obs, rows)
-        for name, storage in self._actions.items():
-            storage.add(obs.action_masks[name], samples[name], self._num_choices[name], rows)
+        for name, buffer in self._actions.items():
+            buffer.add(obs.action_masks[name], samples[name], self._num_choices[name], rows)
 
-    def freeze(self) -> FrozenDecisions:
-        """All decisions so far, as views that are valid until the next `add` or `clear`."""
-        frozen = {name: storage.freeze() for name, storage in self._actions.items()}
-        entities = self._entities.freeze()
-        masks = {name: mask for name, (mask, _) in frozen.items()}
-        samples = {name: drawn for name, (_, drawn) in frozen.items()}
-        return FrozenDecisions(ObsBatch(entities.features, entities.visible, masks), samples)
+    @property
+    def obs(self) -> EntityBatch:
+        """All observations, as views that are valid until the next `add` or `clear`."""
+        return self._entities.batch({name: each.mask for name, each in self._actions.items()})
 
-
-@dataclass(frozen=True, slots=True)
-class FrozenDecisions:
-    """All decisions of a rollout."""
-
-    obs: ObsBatch
-    samples: Mapping[ActionName, RaggedArray[np.int64 | np.float32]]
-
-    def gather(self, mb_inds: NDArray[np.int64]) -> StoredBatch:
-        """The decisions of that index, in that order, as copies."""
-        obs = ObsBatch(
-            features={name: _take(each, mb_inds) for name, each in self.obs.features.items()},
-            visible={name: _take(each, mb_inds) for name, each in self.obs.visible.items()},
-            action_masks={
-                name: _gather_mask(mask, mb_inds) for name, mask in self.obs.action_masks.items()
-            },
-        )
-        return StoredBatch(
-            obs, {name: _take(a, mb_inds).values for name, a in self.samples.items()}
-        )
+    @property
+    def samples(self) -> dict[ActionName, RaggedSamples]:
+        """All samples, as views like `obs`."""
+        return {name: each.samples for name, each in self._actions.items()}
 
 
-def _gather_mask(mask: VecActionMask, mb_inds: NDArray[np.int64]) -> VecActionMask:
+def _take_mask(mask: VecActionMask, mb_inds: NDArray[np.int64]) -> VecActionMask:
     actors = _take(mask.actors, mb_inds)
     if isinstance(mask, VecContinuousActionMask):
         return VecContinuousActionMask(actors)
@@ -260,19 +285,15 @@ def _gather_mask(mask: VecActionMask, mb_inds: NDArray[np.int64]) -> VecActionMa
 
 
 def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:
-    """Copies of the sequences of that index, in that order; there must be all of them."""
+    """Copies of the sequences of that index, in that order; the index is not checked."""
     if not has_numba():
         return sequences[index]
     # Here and not above: numba takes a while to import, and may not be installed.
-    from entity_env.agents.ppo.kernels import take_sequences
+    from entity_env.agents.rogue_net.kernels.layout import take_sequences
 
     lengths, values = sequences.lengths[index], sequences.values
     width = math.prod(values.shape[1:])
     taken = np.empty((int(lengths.sum()), *values.shape[1:]), dtype=values.dtype)
-    flat, out = values.reshape(len(values), width), taken.reshape(len(taken), width)
-    take_sequences(flat, sequences.offsets, index, out)
+    source, out = values.reshape(len(values), width), taken.reshape(len(taken), width)
+    take_sequences(source, sequences.offsets, index, out)
     return RaggedArray.unchecked(taken, lengths)
-
-
-def _select(sequences: RaggedArray[Scalar], rows: NDArray[np.int64] | None) -> RaggedArray[Scalar]:
-    return sequences if rows is None else sequences[rows]

@@ -1,4 +1,4 @@
-"""Signals that end a program, held back to where stopping leaves everything whole."""
+"""SIGINT, SIGTERM and SIGHUP, deferred to where training can stop with a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 _HELD: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-"""Ctrl-C; what schedulers and services send; what a terminal that is gone sends."""
+"""Sent by Ctrl-C, by schedulers and services, and by a closed terminal."""
 
 
 class StoppedBySignal(SystemExit):
-    """SIGTERM or SIGHUP ended a training run, after a checkpoint: the program is to end.
+    """SIGTERM or SIGHUP ended a training run, after a checkpoint.
 
     Args:
         signum: number of the signal; the exit code is 128 more, as a shell reports it.
-        result: what the run left.
+        result: result of the run.
     """
 
     def __init__(self, signum: int, result: TrainResult) -> None:
@@ -31,15 +31,15 @@ class StoppedBySignal(SystemExit):
 
 
 class HeldInterrupt:
-    """While open, holds the first signal back until `check`; a second Ctrl-C strikes at once.
+    """Context that defers the first signal until `check`; a second Ctrl-C raises at once.
 
-    A SIGTERM or SIGHUP that was ignored before, as by `nohup`, stays so. Outside the main thread,
-    where Python delivers no signals, this does nothing.
+    Signals that were ignored before, as by `nohup`, stay ignored. Outside the main thread, where
+    Python handles no signals, this does nothing.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        """The signal that came first."""
+        """The first signal."""
         self._is_pending = False
         self._previous: dict[int, signal._HANDLER] = {}
 
@@ -65,31 +65,21 @@ class HeldInterrupt:
             signal.signal(signum, previous)
 
     def check(self) -> None:
-        """Raises for a signal that came meanwhile, once.
-
-        Raises:
-            KeyboardInterrupt: one came.
-        """
+        """Raises `KeyboardInterrupt` for a deferred signal, once."""
         if self._is_pending:
             self._is_pending = False
             raise KeyboardInterrupt
 
     @property
     def ends_program(self) -> bool:
-        """SIGTERM or SIGHUP came, not Ctrl-C."""
+        """Whether the signal was SIGTERM or SIGHUP, not Ctrl-C."""
         return self.signum is not None and self.signum != signal.SIGINT
 
     def deliver(self, result: TrainResult, cause: BaseException | None) -> None:
-        """Ends the program if it is to end, when everything is saved and this is closed.
+        """Passes SIGTERM or SIGHUP on, after everything is saved and the context is closed.
 
-        Whoever handled the signal before gets it; who did not asked for the end of the process.
-
-        Args:
-            result: what the run left.
-            cause: what went wrong since the signal came.
-
-        Raises:
-            StoppedBySignal: SIGTERM or SIGHUP came, and nobody else handles it.
+        Calls the handler that the program had set, or raises `StoppedBySignal` from `cause`, the
+        error since the signal, if it had none.
         """
         if self.signum is None or not self.ends_program:
             return

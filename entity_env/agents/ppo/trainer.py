@@ -1,4 +1,4 @@
-"""Proximal policy optimization, to be read from top to bottom."""
+"""Proximal policy optimization (PPO): the training loop."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ import torch
 
 from entity_env.agents.ppo.checkpoint import Learner, load_learner, run_folder, save_learner
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.gc_tuning import keep_freed_memory, settled
+from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
 from entity_env.agents.ppo.logging import (
-    CurveWriter,
     EpisodeMeter,
     Losses,
     TrainProgress,
     TrainResult,
+    curve_writer,
 )
-from entity_env.agents.ppo.rollout import Collector, require_finite_decisions
+from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.update import learn, make_batch
-from entity_env.agents.rogue_net.batch_layout import Batch
+from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.core.space_json import differences
-from entity_env.core.vec_obs import VecEnvironment, VecObs
+from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError
 
 
@@ -49,31 +48,31 @@ def train(
 
     Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
     ends it at once. After SIGTERM or SIGHUP the program goes on only if it handles that signal:
-    its handler is called then. What else ends a run, an error of a game or of `on_update`, does so
-    after a checkpoint, too. An exception is a network that is no longer finite: it is never saved.
+    its handler is called then. Errors of a game or of `on_update` end the run after a checkpoint,
+    too. A network that is no longer finite is never saved.
 
     Args:
-        vec: the environments, resetting themselves in the step in which they end (`VecEnv` with
-            autoreset "same_step"). They are reset here, and closed by whoever made them.
+        vec: the environments, with autoreset "same_step". They are reset here; the caller closes
+            them.
         config: the settings.
-        out: folder for the checkpoint (`out/checkpoint`) and the curves; None writes nothing. One
-            run at a time can have it. Files in it that are not of a run stay as they are.
-        resume: True goes on from the checkpoint in `out`, a path from that checkpoint. Network,
-            optimizer, random states and counters go on where they were. Environments cannot be
-            saved: they begin new episodes, with seeds that were not used before.
-        on_update: is called after every update; what it raises ends the run.
+        out: folder for the checkpoint (`out/checkpoint`) and the curves; None writes nothing. Only
+            one run at a time can use it. Other files in it stay as they are.
+        resume: True continues from the checkpoint in `out`, a path from that checkpoint. Network,
+            optimizer, random states and counters are restored. Environments cannot be saved: they
+            start new episodes, with seeds that were not used before.
+        on_update: called after every update; an exception ends the run.
 
     Raises:
-        CheckpointError: there is nothing to resume from, or it is of another game or size.
-        ProtocolError: environments that no trainer can learn from.
+        CheckpointError: no checkpoint to resume from, or one of another game or size.
+        ProtocolError: environments without actions, or without final observations.
         SchemaError: a reward or an observation that is not finite.
-        StoppedBySignal: SIGTERM or SIGHUP, and no handler of the program's own; a `SystemExit`.
+        StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
         TrainingDivergedError: a loss, a gradient or the network is no longer finite.
         UsageError: `resume=True` without `out`, another run is training there, or a checkpoint
             cannot be written there without touching other files.
     """
     config = config or PPOConfig()
-    keep_freed_memory()
+    tune_malloc()
     with _threads(config.num_threads):
         return _train(vec, config, out, resume, on_update)
 
@@ -91,15 +90,15 @@ def _train(
         run = _Run(vec, config, Path(out) if out is not None else None)
         if resume_path is not None:
             run.resume(resume_path)
-        with CurveWriter(run.curves) as writer, settled() as settle:
+        with curve_writer(run.curves) as write_curves, freeze_gc() as freeze:
             try:
                 try:
                     collector, begun = run.begin(), run.learner.update
                     while run.learner.step < config.total_steps:
                         progress = run.update(collector, interrupt.check)
                         if progress.update == begun + 1:
-                            settle()  # what is made or loaded only once has been by now
-                        writer.write(progress, run.meter.metrics)
+                            freeze()  # after one update everything long-lived exists
+                        write_curves(progress, run.meter.metrics)
                         if on_update is not None:
                             on_update(progress)
                         run.save_if_due(collector)
@@ -124,13 +123,7 @@ def _train(
 
 
 class _Run:
-    """One call of `train`.
-
-    Args:
-        vec: the environments.
-        config: the settings.
-        out: folder of the run, or None.
-    """
+    """State of one call of `train`."""
 
     def __init__(self, vec: VecEnvironment, config: PPOConfig, out: Path | None) -> None:
         self.vec = vec
@@ -147,7 +140,7 @@ class _Run:
         self._recent: deque[tuple[float, int]] = deque(maxlen=20)
 
     def resume(self, path: Path) -> None:
-        """Goes on from a checkpoint."""
+        """Loads a checkpoint."""
         checkpoint, net = load_checkpoint(path), self.learner.net
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
@@ -168,14 +161,14 @@ class _Run:
             sequence = np.random.SeedSequence((seed, learner.update))
             seed = int(sequence.generate_state(1, np.uint32)[0])
         next_obs = self.vec.reset(seed=seed)
-        collector = Collector(self.vec, learner.net, learner.generator, next_obs)
+        collector = Collector(self.vec, learner.net, learner.generator, next_obs, self.config)
         if not learner.net.has_statistics:
             self._count(next_obs)
         self._recent.append((time.monotonic(), learner.step))
         return collector
 
     def update(self, collector: Collector, check: Callable[[], None]) -> TrainProgress:
-        """Plays one rollout and learns from it."""
+        """Collects one rollout and learns from it."""
 
         def after_step(obs: VecObs) -> None:
             self.meter.add(obs)
@@ -190,13 +183,12 @@ class _Run:
 
         self.meter.start_rollout()
         rollout = collector.collect(min(config.num_steps, steps_left), after_step)
-        batch = make_batch(rollout, config)
-        losses = learn(learner.net, learner.optimizer, batch, config, ent_coef, learner.rng)
-        # Only now, so that the policy which learnt is the one that played. The first rollout was
-        # normalized by its first observations alone, which would be counted twice: start anew.
-        self._count(rollout.decisions.obs, restart=learner.update == 0)
+        losses = learn(learner.net, learner.optimizer, rollout, config, ent_coef, learner.rng)
+        # After learning, so that the policy which learns is the one that played. The first rollout
+        # was normalized by its first observations, which must not be counted twice: restart.
+        self._count(rollout.obs, restart=learner.update == 0)
 
-        learner.step += len(rollout.steps)
+        learner.step += len(rollout)
         learner.update += 1
         self.progress = self._progress(losses, learning_rate, ent_coef)
         return self.progress
@@ -208,12 +200,8 @@ class _Run:
             self.save()
 
     def require_sound(self, collector: Collector) -> None:
-        """Checks that the network still decides something, before it replaces one that did.
-
-        Raises:
-            TrainingDivergedError: it does not.
-        """
-        require_finite_decisions(self.learner.net.act(collector.next_obs, greedy=True))
+        """Raises `TrainingDivergedError` if outputs of the network are not finite."""
+        require_finite_output(self.learner.net.act(collector.next_obs, greedy=True))
 
     def save(self) -> None:
         """Writes a checkpoint."""
@@ -222,7 +210,7 @@ class _Run:
         self._saved, self._saved_update = time.monotonic(), self.learner.update
 
     def save_after(self, error: BaseException) -> None:
-        """Writes a checkpoint of what was learnt since the last one, before an error ends all."""
+        """Writes a checkpoint after an error, if there was an update since the last one."""
         if self.learner.update == self._saved_update:
             return
         try:
@@ -231,7 +219,7 @@ class _Run:
             error.add_note(f"what was learnt since the last checkpoint is lost: {failure}")
 
     def explained(self, error: TrainingDivergedError) -> TrainingDivergedError:
-        """The error, and what is left of the run."""
+        """The error, with the run's last checkpoint and advice."""
         kept = "; nothing was saved"
         if self.folder is not None and self._saved_update:
             kept = f"; {self.folder} has update {self._saved_update}"
@@ -241,12 +229,8 @@ class _Run:
             "or rewards and observations of smaller size, about 1"
         )
 
-    def _count(self, batch: Batch, *, restart: bool = False) -> None:
-        """Counts observations into the statistics that normalize them.
-
-        Raises:
-            TrainingDivergedError: they are too large for these.
-        """
+    def _count(self, batch: EntityBatch, *, restart: bool = False) -> None:
+        """Counts observations into the statistics that normalize them."""
         net = self.learner.net
         net.update_statistics(batch, restart=restart)
         if bad := not_finite(dict(net.named_buffers())):
@@ -295,7 +279,7 @@ def new_learner(vec: VecEnvironment, config: PPOConfig) -> Learner:
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Lets torch compute with that many threads, and as before afterwards."""
+    """Sets the number of torch's threads, and restores it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

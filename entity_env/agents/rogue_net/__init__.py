@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from entity_env.agents.rogue_net.torch_net.net import (
         Decisions as Decisions,
         Evaluation as Evaluation,
+        PolicyOutput as PolicyOutput,
         RogueNet as RogueNet,
     )
 
@@ -51,6 +52,7 @@ _LATE = {
     "Decisions": "torch_net.net",
     "Evaluation": "torch_net.net",
     "GaussianDistribution": "torch_net.distributions",
+    "PolicyOutput": "torch_net.net",
     "NeuralAgent": "torch_net.agent",
     "RogueNet": "torch_net.net",
     "load_checkpoint": "torch_net.checkpoint",

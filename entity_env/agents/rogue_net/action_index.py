@@ -51,11 +51,6 @@ class Actees:
         return int(self.mask.actees.lengths.max(initial=0))
 
     @cached_property
-    def num_pairs(self) -> int:
-        """Actors times actees, summed over observations."""
-        return int(np.dot(self.mask.actors.lengths, self.mask.actees.lengths))
-
-    @cached_property
     def slots(self) -> Int:
         """`(num_actees,)` index of each actee in `num_rows * max_actees` slots."""
         return _slots(self.mask.actees, self.max_actees)

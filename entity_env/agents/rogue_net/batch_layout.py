@@ -7,7 +7,7 @@ them observation after observation: by their places, or, for batched matrix prod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -16,23 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.spaces import ActionName, EntityName
-from entity_env.core.vec_obs import VecActionMask, VecObs
+from entity_env.core.spaces import EntityName
+from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import SchemaError
 
 Int: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class ObsBatch:
-    """The fields of a `VecObs` that a network reads."""
-
-    features: Mapping[EntityName, RaggedArray[np.float32]]
-    visible: Mapping[EntityName, RaggedArray[np.bool_]]
-    action_masks: Mapping[ActionName, VecActionMask]
-
-
-Batch: TypeAlias = ObsBatch | VecObs
+Batch: TypeAlias = EntityBatch
+ObsBatch: TypeAlias = EntityBatch
 
 
 @dataclass(frozen=True)

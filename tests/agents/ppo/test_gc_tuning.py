@@ -6,17 +6,17 @@ import sys
 
 import pytest
 
-from entity_env.agents.ppo.gc_tuning import keep_freed_memory, settled
+from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> None:
-    keep_freed_memory.cache_clear()
+    tune_malloc.cache_clear()
 
 
 def test_may_be_asked_for_twice() -> None:
-    keep_freed_memory()
-    keep_freed_memory()
+    tune_malloc()
+    tune_malloc()
 
 
 def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,28 +25,28 @@ def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ctypes, "CDLL", fail)
     monkeypatch.setattr(sys, "platform", "darwin")
-    keep_freed_memory()
+    tune_malloc()
 
 
 def test_a_library_without_the_setting_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     monkeypatch.setattr(sys, "platform", "linux")
-    keep_freed_memory()
+    tune_malloc()
 
 
 def test_what_there_is_counts_as_long_lived_until_the_end() -> None:
     assert not gc.get_freeze_count()
-    with settled() as settle:
+    with freeze_gc() as freeze:
         assert not gc.get_freeze_count()
-        settle()
+        freeze()
         assert gc.get_freeze_count()
     assert not gc.get_freeze_count()
 
 
 def test_it_ends_with_an_error_too() -> None:
     def fail() -> None:
-        with settled() as settle:
-            settle()
+        with freeze_gc() as freeze:
+            freeze()
             raise ValueError("enough")
 
     with pytest.raises(ValueError, match="enough"):
@@ -58,8 +58,8 @@ def test_what_others_have_frozen_stays_so() -> None:
     gc.freeze()
     try:
         count = gc.get_freeze_count()
-        with settled() as settle:
-            settle()
+        with freeze_gc() as freeze:
+            freeze()
         assert gc.get_freeze_count() >= count - 10  # some of them may have been freed
     finally:
         gc.unfreeze()

@@ -21,10 +21,10 @@ from entity_env.agents.ppo.checkpoint import Learner, load_learner, save_learner
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.logging import EpisodeMeter
 from entity_env.agents.ppo.rollout_buffer import (
-    DecisionStorage,
-    FrozenDecisions,
-    GrowingArray,
-    GrowingRagged,
+    DynamicArray,
+    DynamicRaggedArray,
+    Rollout,
+    RolloutBuffer,
 )
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
@@ -88,7 +88,7 @@ def test_settings_are_json_through_and_through() -> None:
 
 @given(st.lists(st.integers(0, 40), max_size=8), st.integers(0, 3))
 def test_an_array_grows_like_a_list(sizes: list[int], width: int) -> None:
-    array, everything = GrowingArray[np.float32](), np.zeros((0, width), np.float32)
+    array, everything = DynamicArray[np.float32](), np.zeros((0, width), np.float32)
     for i, size in enumerate(sizes):
         part = np.full((size, width), i, np.float32)
         array.extend(part)
@@ -99,7 +99,7 @@ def test_an_array_grows_like_a_list(sizes: list[int], width: int) -> None:
 
 
 def test_an_array_of_known_size_needs_no_new_memory() -> None:
-    array, sequences = GrowingArray[np.int64](), GrowingRagged[np.int64]()
+    array, sequences = DynamicArray[np.int64](), DynamicRaggedArray[np.int64]()
     array.extend(np.arange(100))
     sequences.extend(RaggedArray(np.arange(100), [40, 60]))
     first, second = array.rows, sequences.ragged.values
@@ -167,8 +167,13 @@ def facts(obs: VecObs, samples: dict[str, NDArray[Any]], row: int) -> dict[str, 
     return said
 
 
-def gathered(frozen: FrozenDecisions, mb_inds: NDArray[np.int64]) -> list[dict[str, Any]]:
-    stored = frozen.gather(mb_inds)
+def gathered(buffer: RolloutBuffer, mb_inds: NDArray[np.int64]) -> list[dict[str, Any]]:
+    size = max(mb_inds, default=-1) + 1
+    figures = np.arange(size, dtype=np.float32)
+    rollout = Rollout(buffer.obs, buffer.samples, mb_inds, *(figures + i for i in range(4)))
+    stored = rollout.minibatch(mb_inds)
+    got = stored.logprobs, stored.values, stored.advantages, stored.returns
+    assert [each.tolist() for each in got] == [(mb_inds + i).tolist() for i in range(4)]
     nothing = np.zeros(len(mb_inds), np.float32)
     obs = plain_obs(stored.obs.features, stored.obs.action_masks, nothing, nothing > 0)
     obs.visible.update(stored.obs.visible)
@@ -187,20 +192,20 @@ def test_every_stored_decision_comes_back_in_any_order(
     has_it = is_compiled and has_numba()
     monkeypatch.setattr(storage_module, "has_numba", lambda: has_it)
     rng = np.random.default_rng(seed)
-    storage = DecisionStorage({"go": 3, "pick": 0, "push": 0})
+    buffer = RolloutBuffer({"go": 3, "pick": 0, "push": 0})
     for _ in range(2):  # the second time in memory that was used before
-        storage.clear()
+        buffer.clear()
         expected: list[dict[str, Any]] = []
         for num_rows in sizes:
             obs, samples = random_obs(rng, num_rows)
             rows = None if rng.random() < 0.3 else np.flatnonzero(rng.random(num_rows) < 0.6)
             chosen = range(num_rows) if rows is None else rows.tolist()
             expected += [facts(obs, samples, row) for row in chosen]
-            storage.add(obs, samples, rows)
+            buffer.add(obs, samples, rows)
             spoil(obs)
         for _ in range(2):
             mb_inds = rng.permutation(len(expected))[: rng.integers(0, len(expected) + 1)]
-            assert gathered(storage.freeze(), mb_inds) == [expected[i] for i in mb_inds]
+            assert gathered(buffer, mb_inds) == [expected[i] for i in mb_inds]
 
 
 def ended(rewards: list[float], **metrics: Metric) -> VecObs:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.rollout import Collector
-from entity_env.agents.ppo.rollout_buffer import GrowingArray, GrowingRagged
-from entity_env.agents.ppo.update import Batch, learn, make_batch, minibatch_loss
+from entity_env.agents.ppo.rollout_buffer import DynamicArray, DynamicRaggedArray, Rollout
+from entity_env.agents.ppo.update import learn, minibatch_loss
 from entity_env.agents.rogue_net import RogueNet
 from entity_env.agents.rogue_net.batch_layout import Batch as NetBatch
-from entity_env.agents.rogue_net.torch_net.net import Decisions
+from entity_env.agents.rogue_net.torch_net.net import PolicyOutput
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionSpace, CategoricalActionSpace, Entity, ObsSpace
 from entity_env.core.vec_obs import VecActions, VecCategoricalActionMask, VecEnvironment, VecObs
@@ -91,23 +91,23 @@ class WorthNet:
 
     device = torch.device("meta")  # nowhere that compiled code could decide
 
-    def act(self, batch: NetBatch, *, generator: torch.Generator | None = None) -> Decisions:
+    def act(self, batch: NetBatch, *, generator: torch.Generator | None = None) -> PolicyOutput:
         """Always the first label."""
         actors = batch.action_masks["go"].actors
         logprobs = -np.arange(len(actors), dtype=np.float32)
         actions = {"go": np.zeros(len(actors.values), np.int64)}
-        return Decisions(actions, actions, logprobs, np.zeros_like(logprobs), self.values(batch))
+        return PolicyOutput(actions, actions, logprobs, np.zeros_like(logprobs), self.values(batch))
 
     def values(self, batch: NetBatch) -> NDArray[np.float32]:
         """The worth, 0 for nothing."""
         return np.array([t.sum() for t in batch.features["Thing"]], np.float32)
 
 
-def collect(num_steps: int, *batches: VecObs) -> Batch:
+def collect(num_steps: int, *batches: VecObs) -> Rollout:
     script = Script(*batches)
     net = cast("RogueNet", WorthNet())
-    collector = Collector(script, net, torch.Generator(), script.reset())
-    return make_batch(collector.collect(num_steps, lambda _: None), CONFIG)
+    collector = Collector(script, net, torch.Generator(), script.reset(), CONFIG)
+    return collector.collect(num_steps, lambda _: None)
 
 
 def test_a_cut_episode_is_worth_its_final_observation() -> None:
@@ -169,12 +169,12 @@ def test_an_unfinished_decision_is_not_learnt_from() -> None:
 
 def test_decisions_survive_that_their_batch_is_spoilt() -> None:
     batch = collect(2, seen([1.0, None]), seen([2.0, 3.0]), seen([0.0, 0.0]))
-    stored = batch.decisions.gather(np.array([2, 0]))
+    stored = batch.minibatch(np.array([2, 0]))
     np.testing.assert_array_equal(stored.obs.features["Thing"].values[:, 0], [3, 1])
     assert stored.samples["go"].tolist() == [0, 0]
 
 
-def test_what_cannot_be_learnt_from_is_told() -> None:
+def test_what_cannot_be_learnt_from_is_refused() -> None:
     with pytest.raises(ProtocolError, match="no agent was asked for an action in 2 steps"):
         collect(2, seen([None]), seen([None]), seen([None]))
     with pytest.raises(ProtocolError, match='autoreset="same_step"'):
@@ -191,7 +191,7 @@ def test_visible_and_masks_that_come_and_go() -> None:
     actors = second.action_masks["go"].actors
     allowed = RaggedArray(np.array([[True, False], [True, True]]), [1, 1])
     second.action_masks["go"] = VecCategoricalActionMask(actors, allowed)
-    stored = collect(2, first, second, last).decisions.gather(np.arange(4))
+    stored = collect(2, first, second, last).minibatch(np.arange(4))
     assert stored.obs.visible["Thing"].values.tolist() == [True, True, True, False]
     mask = stored.obs.action_masks["go"]
     assert isinstance(mask, VecCategoricalActionMask)
@@ -199,18 +199,18 @@ def test_visible_and_masks_that_come_and_go() -> None:
     assert mask.mask.values.tolist() == [[True, True], [True, True], [True, False], [True, True]]
 
 
-def _real_batch(vec: VecEnvironment) -> tuple[RogueNet, Batch]:
+def _real_batch(vec: VecEnvironment) -> tuple[RogueNet, Rollout]:
     net = RogueNet(vec.obs_space(), vec.action_space())
-    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0))
-    return net, make_batch(collector.collect(2, lambda _: None), CONFIG)
+    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0), CONFIG)
+    return net, collector.collect(2, lambda _: None)
 
 
 def test_a_batch_of_nothing_changes_nothing() -> None:
     # One step of three games that go on: whoever was asked waits afterwards.
     vec = VecTurns(3)
     net = RogueNet(vec.obs_space(), vec.action_space())
-    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=1))
-    batch = make_batch(collector.collect(1, lambda _: None), CONFIG)
+    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=1), CONFIG)
+    batch = collector.collect(1, lambda _: None)
     assert batch.b_inds.size == 0
     before = [p.clone() for p in net.parameters()]
     optimizer = torch.optim.Adam(net.parameters())
@@ -222,17 +222,11 @@ def test_a_batch_of_nothing_changes_nothing() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_minibatch_without_actors_is_finite(count: int) -> None:
-    batches = [seen([1.0] * 3, waiting=[1, 1, 0]) for _ in range(3)]
-    script = Script(*batches)
     net = RogueNet(OBS, ACTIONS)
-    collector = Collector(script, net, torch.Generator(), script.reset())
-    real = make_batch(collector.collect(2, lambda _: None), CONFIG)
     obs = seen([1.0] * max(count, 1), waiting=[1] * max(count, 1))
-    nobody = Batch(
-        decisions=type(real.decisions)(
-            obs=type(real.decisions.obs)(obs.features, obs.visible, obs.action_masks),
-            samples={"go": RaggedArray(np.zeros(0, np.int64), np.zeros(max(count, 1), np.int64))},
-        ),
+    rollout = Rollout(
+        obs=obs,
+        samples={"go": RaggedArray(np.zeros(0, np.int64), np.zeros(max(count, 1), np.int64))},
         b_inds=np.arange(count),
         logprobs=np.zeros(max(count, 1), np.float32),
         values=np.zeros(max(count, 1), np.float32),
@@ -240,7 +234,7 @@ def test_a_minibatch_without_actors_is_finite(count: int) -> None:
         returns=np.ones(max(count, 1), np.float32),
     )
     losses = learn(
-        net, torch.optim.Adam(net.parameters()), nobody, CONFIG, 0.1, np.random.default_rng(0)
+        net, torch.optim.Adam(net.parameters()), rollout, CONFIG, 0.1, np.random.default_rng(0)
     )
     assert np.isfinite(losses.policy_loss) == (count > 0)
     assert all(torch.isfinite(p).all() for p in net.parameters())
@@ -253,16 +247,16 @@ def test_the_policy_that_learns_is_the_one_that_played() -> None:
     assert float(figures[4]) == 0
 
 
-def test_growing_arrays_keep_what_came_and_their_memory() -> None:
-    array = GrowingArray[np.int64]()
-    with pytest.raises(ValueError, match="no rows came"):
+def test_dynamic_arrays_keep_rows_and_memory() -> None:
+    array = DynamicArray[np.int64]()
+    with pytest.raises(ValueError, match="no rows were added"):
         array.rows  # noqa: B018  # reading is the test
     for part in (np.arange(3), np.arange(0), np.arange(50)):
         array.extend(part)
     np.testing.assert_array_equal(array.rows, [*range(3), *range(50)])
     array.clear()
     assert len(array.rows) == 0
-    sequences = GrowingRagged[np.float32]()
+    sequences = DynamicRaggedArray[np.float32]()
     for _ in range(2):
         sequences.extend(RaggedArray(np.ones((3, 2), np.float32), [1, 0, 2]))
     assert sequences.ragged.lengths.tolist() == [1, 0, 2, 1, 0, 2]

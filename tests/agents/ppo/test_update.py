@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.logging import Losses
-from entity_env.agents.ppo.rollout_buffer import FrozenDecisions
-from entity_env.agents.ppo.update import Batch, learn, minibatch_loss
+from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
+from entity_env.agents.ppo.update import learn, minibatch_loss, ppo_loss
 from entity_env.agents.rogue_net import ObsBatch, RogueNet
 from entity_env.agents.rogue_net.torch_net.net import Evaluation
 from entity_env.core.ragged import RaggedArray
@@ -50,17 +50,18 @@ def table_net(rng: np.random.Generator, count: int) -> TableNet:
     return TableNet(rng.normal(size=count), rng.normal(size=count), rng.random(count))
 
 
-def batch_near(
+def rollout_near(
     net: TableNet, rng: np.random.Generator, spread: float, b_inds: NDArray[np.int64] | None = None
-) -> Batch:
+) -> Rollout:
     """What a policy that differs from the network's by about `spread` did."""
     count = len(net.logprobs)
     names: NDArray[np.int64 | np.float32] = np.arange(count)
     samples = RaggedArray(names, np.ones(count, np.int64))
     old_logprobs = net.logprobs.detach().numpy() + rng.normal(size=count) * spread
     old_values = net.values.detach().numpy() + rng.normal(size=count) * spread
-    return Batch(
-        decisions=FrozenDecisions(ObsBatch({}, {}, {}), {"go": samples}),
+    return Rollout(
+        obs=ObsBatch({}, {}, {}),
+        samples={"go": samples},
         b_inds=np.arange(count) if b_inds is None else b_inds,
         logprobs=old_logprobs.astype(np.float32),
         values=old_values.astype(np.float32),
@@ -73,27 +74,27 @@ class Reference:
     """Loss, figures and gradients of some decisions, a decision at a time."""
 
     def __init__(
-        self, net: TableNet, batch: Batch, inds: list[int], config: PPOConfig, ent_coef: float
+        self, net: TableNet, rollout: Rollout, inds: list[int], config: PPOConfig, ent_coef: float
     ) -> None:
         count, clip = len(inds), config.clip_coef
         self.gradients: dict[str, Doubles] = {
             name: np.zeros(len(parameter)) for name, parameter in net.named_parameters()
         }
-        weights = batch.advantages[inds].astype(np.float64)
+        weights = rollout.advantages[inds].astype(np.float64)
         if config.norm_adv and count > 1:
             weights = (weights - weights.mean()) / (weights.std(ddof=1) + 1e-8)
         policy, value, entropy, kl, clipped = np.zeros(5)
         now = {name: parameter.tolist() for name, parameter in net.named_parameters()}
         for i, weight in zip(inds, weights.tolist(), strict=True):
-            log_ratio = now["logprobs"][i] - float(batch.logprobs[i])
+            log_ratio = now["logprobs"][i] - float(rollout.logprobs[i])
             ratio = np.exp(log_ratio)
             bounded = min(max(ratio, 1 - clip), 1 + clip)
             policy -= min(ratio * weight, bounded * weight)
             is_free = ratio * weight <= bounded * weight
             self.gradients["logprobs"][i] -= weight * ratio / count if is_free else 0.0
 
-            new, old = now["values"][i], float(batch.values[i])
-            target = float(batch.returns[i])
+            new, old = now["values"][i], float(rollout.values[i])
+            target = float(rollout.returns[i])
             near = old + min(max(new - old, -clip), clip)
             errors = (new - target) ** 2, (near - target) ** 2
             cut = config.clip_vloss and errors[1] > errors[0]
@@ -135,13 +136,13 @@ def test_loss_and_gradients_equal_the_formulas(
 ) -> None:
     rng = np.random.default_rng(seed)
     net = table_net(rng, count)
-    batch = batch_near(net, rng, spread)
+    rollout = rollout_near(net, rng, spread)
     config = PPOConfig(
         clip_coef=clip_coef, norm_adv=switches[0], clip_vloss=switches[1], vf_coef=coefs[0]
     )
     inds = rng.permutation(count)[: int(rng.integers(1, count + 1))]
-    loss, figures = minibatch_loss(net.as_net(), batch, inds, config, coefs[1])
-    expected = Reference(net, batch, inds.tolist(), config, coefs[1])
+    loss, figures = minibatch_loss(net.as_net(), rollout, inds, config, coefs[1])
+    expected = Reference(net, rollout, inds.tolist(), config, coefs[1])
     assert float(loss.detach()) == pytest.approx(expected.loss, rel=1e-3, abs=1e-3)
     np.testing.assert_allclose(figures, expected.figures, rtol=1e-3, atol=1e-3)
     assert not figures.requires_grad
@@ -168,10 +169,10 @@ def test_what_moved_far_enough_moves_no_further(
     advantage: float, log_ratio: float, moves: bool
 ) -> None:
     net = TableNet(np.array([log_ratio]), np.zeros(1), np.zeros(1))
-    batch = batch_near(net, np.random.default_rng(0), 0.0)
-    batch.logprobs[:] = 0.0
-    batch.advantages[:] = advantage
-    loss, _ = minibatch_loss(net.as_net(), batch, batch.b_inds, PPOConfig(vf_coef=0.0), 0.0)
+    rollout = rollout_near(net, np.random.default_rng(0), 0.0)
+    rollout.logprobs[:] = 0.0
+    rollout.advantages[:] = advantage
+    loss, _ = minibatch_loss(net.as_net(), rollout, rollout.b_inds, PPOConfig(vf_coef=0.0), 0.0)
     (gradient,) = torch.autograd.grad(loss, [net.logprobs])
     assert bool(gradient) is moves
     if moves:  # a step against the gradient makes what was good more probable
@@ -182,11 +183,11 @@ def test_what_moved_far_enough_moves_no_further(
 def test_a_long_gradient_is_followed_as_far_as_allowed(max_grad_norm: float) -> None:
     rng = np.random.default_rng(3)
     net = table_net(rng, 9)
-    batch = batch_near(net, rng, 0.4)
+    rollout = rollout_near(net, rng, 0.4)
     config = PPOConfig(update_epochs=1, max_grad_norm=max_grad_norm)
-    expected = Reference(net, batch, list(range(9)), config, 0.1)
+    expected = Reference(net, rollout, list(range(9)), config, 0.1)
     before = {name: each.detach().clone() for name, each in net.named_parameters()}
-    learn(net.as_net(), torch.optim.SGD(net.parameters(), lr=1.0), batch, config, 0.1, rng)
+    learn(net.as_net(), torch.optim.SGD(net.parameters(), lr=1.0), rollout, config, 0.1, rng)
     scale = min(1.0, max_grad_norm / expected.norm)
     assert (scale < 1) == (max_grad_norm < 1)
     for name, parameter in net.named_parameters():
@@ -213,7 +214,7 @@ def test_an_epoch_is_every_known_decision_once(
     net = table_net(rng, 40)
     known = np.sort(rng.choice(40, count, replace=False))
     config = PPOConfig(minibatch_size=minibatch_size, update_epochs=update_epochs)
-    learn(net.as_net(), frozen(net), batch_near(net, rng, 0.1, known), config, 0.0, rng)
+    learn(net.as_net(), frozen(net), rollout_near(net, rng, 0.1, known), config, 0.0, rng)
     num_minibatches = max(1, round(count / minibatch_size))
     assert len(net.seen) == update_epochs * num_minibatches
     sizes = {len(inds) for inds in net.seen}
@@ -227,25 +228,25 @@ def test_epochs_are_shuffled_by_the_generator_that_is_given() -> None:
     orders = []
     for seed in (1, 1, 2):
         net = table_net(np.random.default_rng(0), 20)
-        batch = batch_near(net, np.random.default_rng(0), 0.1)
-        learn(net.as_net(), frozen(net), batch, PPOConfig(), 0.0, np.random.default_rng(seed))
+        rollout = rollout_near(net, np.random.default_rng(0), 0.1)
+        learn(net.as_net(), frozen(net), rollout, PPOConfig(), 0.0, np.random.default_rng(seed))
         orders.append(net.seen)
     assert orders[0] == orders[1] != orders[2]
     assert orders[0][0] != orders[0][1]
 
 
-def losses_of(net: TableNet, batch: Batch, config: PPOConfig) -> Losses:
-    return learn(net.as_net(), frozen(net), batch, config, 0.1, np.random.default_rng(0))
+def losses_of(net: TableNet, rollout: Rollout, config: PPOConfig) -> Losses:
+    return learn(net.as_net(), frozen(net), rollout, config, 0.1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("minibatch_size", [1, 4, 100])
 def test_reported_figures_are_means_over_minibatches(minibatch_size: int) -> None:
     rng = np.random.default_rng(5)
     net = table_net(rng, 10)
-    batch = batch_near(net, rng, 0.5)
+    rollout = rollout_near(net, rng, 0.5)
     config = PPOConfig(minibatch_size=minibatch_size, update_epochs=2)
-    losses = losses_of(net, batch, config)
-    parts = [Reference(net, batch, inds, config, 0.1).figures for inds in net.seen]
+    losses = losses_of(net, rollout, config)
+    parts = [Reference(net, rollout, inds, config, 0.1).figures for inds in net.seen]
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
     got = [getattr(losses, name) for name in names]
     np.testing.assert_allclose(got, np.mean(parts, axis=0), rtol=1e-3, atol=1e-4)
@@ -254,12 +255,12 @@ def test_reported_figures_are_means_over_minibatches(minibatch_size: int) -> Non
 def test_divergence_ends_an_update_after_the_epoch_in_which_it_was_seen() -> None:
     rng = np.random.default_rng(6)
     net = table_net(rng, 8)
-    batch = batch_near(net, rng, 0.5)
-    kl = losses_of(net, batch, PPOConfig(update_epochs=5)).approx_kl
+    rollout = rollout_near(net, rng, 0.5)
+    kl = losses_of(net, rollout, PPOConfig(update_epochs=5)).approx_kl
     for target_kl, num_epochs in ((None, 5), (100 * kl, 5), (0.0, 1)):
         net.seen.clear()
         config = PPOConfig(update_epochs=5, minibatch_size=4, target_kl=target_kl)
-        losses_of(net, batch, config)
+        losses_of(net, rollout, config)
         assert len(net.seen) == 2 * num_epochs
 
 
@@ -276,21 +277,52 @@ def test_divergence_ends_an_update_after_the_epoch_in_which_it_was_seen() -> Non
 def test_explained_variance(values: list[float], returns: list[float], expected: float) -> None:
     rng = np.random.default_rng(0)
     net = table_net(rng, 4)
-    batch = batch_near(net, rng, 0.1, np.array([0, 1, 3]))
-    batch.values[batch.b_inds], batch.returns[batch.b_inds] = values, returns
-    batch.returns[2] = 1e6  # its outcome is not known: it counts for nothing
-    got = losses_of(net, batch, PPOConfig()).explained_variance
+    rollout = rollout_near(net, rng, 0.1, np.array([0, 1, 3]))
+    rollout.values[rollout.b_inds], rollout.returns[rollout.b_inds] = values, returns
+    rollout.returns[2] = 1e6  # its outcome is not known: it counts for nothing
+    got = losses_of(net, rollout, PPOConfig()).explained_variance
     assert got == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
 def test_decisions_that_are_not_known_get_no_gradient() -> None:
     rng = np.random.default_rng(8)
     net = table_net(rng, 6)
-    batch = batch_near(net, rng, 0.3, np.array([1, 4]))
+    rollout = rollout_near(net, rng, 0.3, np.array([1, 4]))
     before: list[Tensor] = [each.detach().clone() for each in net.parameters()]
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-    learn(net.as_net(), optimizer, batch, PPOConfig(), 0.1, rng)
+    learn(net.as_net(), optimizer, rollout, PPOConfig(), 0.1, rng)
     others = [0, 2, 3, 5]
     for parameter, old in zip(net.parameters(), before, strict=True):
         assert torch.equal(parameter.detach()[others], old[others])
     assert not torch.equal(net.values.detach()[[1, 4]], before[1][[1, 4]])
+
+
+def one_decision(value: float, count: int) -> tuple[Evaluation, Minibatch]:
+    """Decisions with probability 1 and value 0 before, advantage 1 and return 5."""
+    new = [torch.zeros(count), torch.zeros(count), torch.full((count,), value)]
+    one, zero = np.ones(count, dtype=np.float32), np.zeros(count, dtype=np.float32)
+    old = Minibatch(ObsBatch({}, {}, {}), {}, zero, zero, one, 5 * one)
+    return Evaluation(*(each.requires_grad_() for each in new)), old
+
+
+@pytest.mark.parametrize("at", [-0.2, 0.2])
+def test_the_bound_itself_is_not_clipped(at: float) -> None:
+    """Where the step of the value is the bound to the last bit, both terms are the same."""
+    config = PPOConfig(norm_adv=False, clip_vloss=True, clip_coef=0.2)
+    new, old = one_decision(at, 1)
+    loss, figures = ppo_loss(new, old, config, 0.1)
+    by_logprob, by_value = torch.autograd.grad(3 * loss, (new.logprobs, new.values))
+    assert float(by_logprob) == -3.0
+    assert float(by_value) == pytest.approx(3 * config.vf_coef * (at - 5))
+    assert figures[4] == 0
+
+
+def test_a_log_probability_of_nan_makes_the_loss_nan() -> None:
+    new, old = one_decision(0.0, 3)
+    with torch.no_grad():
+        new.logprobs[1] = torch.nan
+    loss, figures = ppo_loss(new, old, PPOConfig(), 0.1)
+    assert loss.isnan()
+    assert figures[0].isnan()
+    (gradient,) = torch.autograd.grad(loss, new.logprobs)
+    assert gradient.isnan().tolist() == [False, True, False]

@@ -20,8 +20,8 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
 from entity_env.agents.rogue_net.torch_net.distributions import (
     CategoricalDistribution,
     GaussianDistribution,
-    choose,
-    tempered,
+    at_temperature,
+    sample_actions,
 )
 
 Float = NDArray[np.float32]
@@ -90,7 +90,7 @@ def test_temperatures_multiply(puzzle: tuple[Float, Bool], first: float, second:
     np.testing.assert_allclose(twice.probs, ours.at_temperature(first * second).probs, atol=1e-5)
     one, two = (
         theirs.at_temperature(first).at_temperature(second),
-        tempered({"a": theirs}, first * second)["a"],
+        at_temperature({"a": theirs}, first * second)["a"],
     )
     assert isinstance(two, CategoricalDistribution)
     torch.testing.assert_close(one.logprobs.exp(), two.logprobs.exp(), rtol=0, atol=1e-5)
@@ -196,7 +196,8 @@ def test_draws_of_real_numbers_have_their_mean_and_deviation() -> None:
     theirs = GaussianDistribution(
         *(torch.from_numpy(a) for a in (ours.rows, ours.mean, ours.log_std, low, high))
     )
-    drawn = choose({"x": theirs}, greedy=False, generator=torch.Generator().manual_seed(1))["x"]
+    generator = torch.Generator().manual_seed(1)
+    drawn = sample_actions({"x": theirs}, greedy=False, generator=generator)["x"]
     half, middle = (high - low) / 2, (high + low) / 2
     for samples in (
         (ours.choose(False, np.random.default_rng(1)) - middle) / half,

@@ -19,7 +19,7 @@ from entity_env.agents.rogue_net import (
     RogueNet,
     RogueNetConfig,
 )
-from entity_env.agents.rogue_net.torch_net.distributions import tempered
+from entity_env.agents.rogue_net.torch_net.distributions import at_temperature
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.weights import expected_tensors
 from entity_env.core.ragged import RaggedArray
@@ -132,7 +132,7 @@ def test_a_temperature_flattens_or_sharpens() -> None:
     net, batch = fixture.net(), batch_of(fixture, fixture.cases())
     plain = net.distributions(batch)[0]
     for temperature in (0.001, 0.5, 1.0, 3.0, 1e6):
-        warm = tempered(plain, temperature)
+        warm = at_temperature(plain, temperature)
         for name, each in plain.items():
             logprobs = _logprobs(each).detach()
             allowed = logprobs > -1e29
@@ -278,9 +278,8 @@ def test_gradients_equal_those_of_plain_indexing(monkeypatch: pytest.MonkeyPatch
         return [p.grad.clone() for p in net.parameters() if p.grad is not None]
 
     fast = gradients()
-    module = "entity_env.agents.rogue_net.torch_net.transformer"
-    monkeypatch.setattr(f"{module}.to_slots", lambda x, _, source: x.index_select(0, source))
-    monkeypatch.setattr(f"{module}.from_slots", lambda x, slots: x.index_select(0, slots))
+    module = "entity_env.agents.rogue_net.torch_net.attention"
+    monkeypatch.setattr(f"{module}.pad", lambda x, _, source: x.index_select(0, source))
     for ours, plain in zip(fast, gradients(), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""Compiled loops of the network, on the CPU: attention, blocks, embeddings, choices.
+"""Numba kernels of the network, on the CPU: attention, block, embedding, rollout policy.
 
 Only numba code belongs here; `torch_net` and `ppo` call it where numba is installed.
 """

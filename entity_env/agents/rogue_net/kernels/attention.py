@@ -1,9 +1,8 @@
-"""Attention within each observation, compiled: entities stay packed, nothing is padded or moved.
+"""Attention within each observation, forward and backward; entities stay packed.
 
-It imports numba: whoever needs it imports it when asked for.
-A batched product of matrices of five rows spends its time on everything but the product: here all
-of attention, softmax included, is one loop over observations. A register holds what eight queries
-make of one key, so that softmax sums from register to register and never inside of one.
+Imports numba. A batched product of matrices of five rows spends its time on everything but the
+product: here all of attention, softmax included, is one loop over observations. A vector register
+holds the logits of 8 queries and one key, so that softmax sums from register to register.
 """
 
 from __future__ import annotations
@@ -15,49 +14,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.kernels.attention_matmul import (
-    fetch_rows,
-    fetch_rows_to_write,
     mix_rows,
     multiply_rows,
+    prefetch_rows,
+    prefetch_rows_to_write,
 )
 from entity_env.agents.rogue_net.kernels.attention_short import (
     FEW,
     limit_few,
     mix_few,
-    soften_few,
-    soften_few_backward,
+    softmax_few,
+    softmax_few_backward,
 )
 from entity_env.agents.rogue_net.kernels.simd import (
+    LANES,
+    ONE,
+    Floats,
+    Ints,
     Untyped,
+    advance,
     inlined,
     load,
-    past,
     pointer,
     store,
+    vectorized,
     zeros,
 )
-from entity_env.agents.rogue_net.kernels.softmax import (
-    LANES as LANES,
-    ONE as ONE,
-    ZERO as ZERO,
-    Floats as Floats,
-    Ints as Ints,
-    compiled as compiled,
-    exponential as exponential,
-    hide,
-    soften,
-    soften_backward,
-)
+from entity_env.agents.rogue_net.kernels.softmax import mask_hidden, softmax, softmax_backward
 
 # Steps from one weight to the next.
 _ONE, _ROW, _NONE = 1, LANES, 0
 
 
 class _Observation(NamedTuple):
-    """Of which entities `length` there are, and where they begin in flat matrices.
+    """The `length` entities of an observation, and where each begins in flat matrices.
 
-    The next `num_later` entities belong to later observations. `places` tells of matrices of
-    queries, keys and values, `outs` of those of `width`, by all heads of `d_head`.
+    The next `num_later` entities belong to later observations. `places` are indices into matrices
+    of queries, keys and values, `outs` into those of `width` columns, all heads of `d_head`.
     """
 
     entities: Untyped
@@ -71,7 +64,7 @@ class _Observation(NamedTuple):
 
 @inlined
 def _fours(length: int) -> int:
-    """The length, rounded up to fours."""
+    """The length, rounded up to a multiple of 4."""
     return (length + 3) // 4 * 4
 
 
@@ -79,7 +72,7 @@ def _fours(length: int) -> int:
 def _find(
     order: Ints, start: int, length: int, places: Ints, outs: Ints, width: int, d_head: int
 ) -> _Observation:
-    """Finds where the entities begin; what is too many in the lists is the last."""
+    """Writes where the entities begin; the lists are padded with the last one."""
     for i in range(length):
         out = order[start + i] * width
         places[i], outs[i] = 3 * out, out
@@ -101,21 +94,21 @@ def _attend(
     shares: Untyped,
     out: Untyped,
 ) -> None:
-    """One head of `_forward`; what the next observation needs is fetched meanwhile."""
+    """One head of `_forward`; prefetches the next observation."""
     width, size, length, places = here.width, here.d_head, here.length, here.places
-    keys, values = past(numbers, width), past(numbers, 2 * width)
-    num_rows, later = _fours(length), past(here.entities, length)
-    fetch_rows(numbers, later, here.num_later, 3 * width, size)
+    keys, values = advance(numbers, width), advance(numbers, 2 * width)
+    num_rows, later = _fours(length), advance(here.entities, length)
+    prefetch_rows(numbers, later, here.num_later, 3 * width, size)
     multiply_rows(numbers, places, keys, places, room, size, scale, shares, length, num_rows)
-    fetch_rows(keys, later, here.num_later, 3 * width, size)
+    prefetch_rows(keys, later, here.num_later, 3 * width, size)
     for i in range(0, length, 8):
-        block = past(shares, i * num_rows)
+        block = advance(shares, i * num_rows)
         if len(visible) > 0:
-            hide(block, here.entities, i, length, visible, limits)
-        soften(block, length, num_rows)
-    fetch_rows(values, later, here.num_later, 3 * width, size)
+            mask_hidden(block, here.entities, i, length, visible, limits)
+        softmax(block, length, num_rows)
+    prefetch_rows(values, later, here.num_later, 3 * width, size)
     for i in range(0, length, 8):
-        block, to = past(shares, i * num_rows), past(here.outs, i)
+        block, to = advance(shares, i * num_rows), advance(here.outs, i)
         rows = min(8, length - i)
         mix_rows(block, _ONE, _ROW, _NONE, values, places, length, out, to, rows, size)
 
@@ -131,29 +124,29 @@ def _unmix(
     given: Untyped,
     moved: Untyped,
 ) -> None:
-    """One head of `_backward`; what the next observation needs is fetched meanwhile."""
+    """One head of `_backward`; prefetches the next observation."""
     width, size, length = here.width, here.d_head, here.length
     places, outs = here.places, here.outs
-    keys, values = past(numbers, width), past(numbers, 2 * width)
-    by_key, by_value = past(moved, width), past(moved, 2 * width)
-    num_rows, later, num_later = _fours(length), past(here.entities, length), here.num_later
-    fetch_rows(given, later, num_later, width, size)
-    fetch_rows(numbers, later, num_later, 3 * width, size)
+    keys, values = advance(numbers, width), advance(numbers, 2 * width)
+    by_key, by_value = advance(moved, width), advance(moved, 2 * width)
+    num_rows, later, num_later = _fours(length), advance(here.entities, length), here.num_later
+    prefetch_rows(given, later, num_later, width, size)
+    prefetch_rows(numbers, later, num_later, 3 * width, size)
     multiply_rows(given, outs, values, places, room, size, ONE, slopes, length, num_rows)
-    fetch_rows_to_write(moved, later, num_later, 3 * width, size)
+    prefetch_rows_to_write(moved, later, num_later, 3 * width, size)
     for i in range(0, length, 8):
         at = i * num_rows
-        soften_backward(past(slopes, at), past(shares, at), scale, length, num_rows)
-    fetch_rows(keys, later, num_later, 3 * width, size)
+        softmax_backward(advance(slopes, at), advance(shares, at), scale, length, num_rows)
+    prefetch_rows(keys, later, num_later, 3 * width, size)
     for i in range(0, length, 8):
-        block, to = past(slopes, i * num_rows), past(places, i)
+        block, to = advance(slopes, i * num_rows), advance(places, i)
         rows = min(8, length - i)
         mix_rows(block, _ONE, _ROW, _NONE, keys, places, length, moved, to, rows, size)
-    fetch_rows(values, later, num_later, 3 * width, size)
-    fetch_rows_to_write(by_key, later, num_later, 3 * width, size)
+    prefetch_rows(values, later, num_later, 3 * width, size)
+    prefetch_rows_to_write(by_key, later, num_later, 3 * width, size)
     skip = 8 * num_rows - 8
     mix_rows(slopes, _ROW, _ONE, skip, numbers, places, length, by_key, places, length, size)
-    fetch_rows_to_write(by_value, later, num_later, 3 * width, size)
+    prefetch_rows_to_write(by_value, later, num_later, 3 * width, size)
     mix_rows(shares, _ROW, _ONE, skip, given, outs, length, by_value, places, length, size)
 
 
@@ -167,9 +160,9 @@ def _attend_few(
     shares: Untyped,
     out: Untyped,
 ) -> None:
-    """One head of `_forward` for up to four entities."""
-    keys, values = past(numbers, here.width), past(numbers, 2 * here.width)
-    soften_few(numbers, keys, here.places, here.length, here.d_head, scale, limits, real, shares)
+    """One head of `_forward`, for up to four entities."""
+    keys, values = advance(numbers, here.width), advance(numbers, 2 * here.width)
+    softmax_few(numbers, keys, here.places, here.length, here.d_head, scale, limits, real, shares)
     mix_few(shares, FEW, 1, values, here.places, out, here.outs, here.d_head)
 
 
@@ -183,16 +176,16 @@ def _unmix_few(
     given: Untyped,
     moved: Untyped,
 ) -> None:
-    """One head of `_backward` for up to four entities."""
+    """One head of `_backward`, for up to four entities."""
     width, size, places, outs = here.width, here.d_head, here.places, here.outs
-    keys, values = past(numbers, width), past(numbers, 2 * width)
-    soften_few_backward(given, outs, values, places, here.length, size, scale, shares, slopes)
+    keys, values = advance(numbers, width), advance(numbers, 2 * width)
+    softmax_few_backward(given, outs, values, places, here.length, size, scale, shares, slopes)
     mix_few(slopes, FEW, 1, keys, places, moved, places, size)
-    mix_few(slopes, 1, FEW, numbers, places, past(moved, width), places, size)
-    mix_few(shares, 1, FEW, given, outs, past(moved, 2 * width), places, size)
+    mix_few(slopes, 1, FEW, numbers, places, advance(moved, width), places, size)
+    mix_few(shares, 1, FEW, given, outs, advance(moved, 2 * width), places, size)
 
 
-@compiled
+@vectorized
 def _forward(
     qkv: Floats,
     order: Ints,
@@ -232,7 +225,7 @@ def _forward(
             at += (length + 7) // 8 * 8 * _fours(length)
 
 
-@compiled
+@vectorized
 def _backward(
     qkv: Floats,
     order: Ints,
@@ -272,16 +265,16 @@ def _backward(
 
 
 def kernels() -> tuple[Callable[..., None], Callable[..., None]]:
-    """Attention and its gradient.
+    """Forward and backward of attention.
 
     All arrays are flat, of float32 and int64, and as long as they must be: nothing is checked.
-    Heads are of a multiple of eight numbers; `scale` is what products with keys are multiplied by.
-    The shares of one head of one observation are kept in blocks for every eight queries, of as many
-    rows of eight as there are keys, rounded up to fours; nothing of a single entity is used.
+    `d_head` is a multiple of 8; `scale` is the factor of the logits. The shares of one head of one
+    observation lie in blocks of 8 queries, with a vector for each key, rounded up to a multiple of
+    4; those of a single entity are not written.
 
     forward(qkv, order, offsets, visible, n_head, scale, mixed, shares, max_length)
         Reads `(num_entities, 3 * n_head * d_head)` queries, keys and values, and the fields of
-        `Packed`; writes `(num_entities, n_head * d_head)` mixed values and the shares.
+        `PackedAttention`; writes `(num_entities, n_head * d_head)` mixed values and the shares.
     backward(qkv, order, offsets, n_head, scale, shares, gradient, moved, max_length)
         Reads the gradient of the mixed values; writes that of `qkv` to `moved`.
     """

@@ -1,28 +1,27 @@
-"""Products of small matrices whose rows lie anywhere, for compiled attention.
+"""Products of small matrices whose rows lie anywhere in memory, for attention.
 
-It imports numba: whoever needs it imports it when asked for. Matrices are pointers as in
-`attention_lanes_compiled`; where the rows of one begin is told by a list of places, which counts
-float32 from the pointer on. Rows are taken four at a time: lists are as long, and say again where
-the last row is, which is written last.
+Imports numba. A matrix is a pointer and a list of places: the index of the first number of each
+row. Rows are taken four at a time: lists are padded with the place of the last row, which is
+written last.
 """
 
 from __future__ import annotations
 
 from entity_env.agents.rogue_net.kernels.simd import (
     Untyped,
-    eight,
-    fetch,
-    fetch_to_write,
+    advance,
     fma,
     get,
     inlined,
     load,
+    load_splat,
     multiply,
     part,
-    past,
-    spread,
+    prefetch,
+    prefetch_to_write,
+    splat,
     store,
-    turn,
+    transpose,
     zeros,
 )
 
@@ -37,16 +36,16 @@ def _with_eight(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """Writes the products of every row with eight others, which are turned."""
-    factor = eight(scale)
+    """Writes the products of every row with 8 others, which are transposed."""
+    factor = splat(scale)
     for j in range(0, num_rows, 4):
-        p, q = past(source, get(places, j)), past(source, get(places, j + 1))
-        r, s = past(source, get(places, j + 2)), past(source, get(places, j + 3))
+        p, q = advance(source, get(places, j)), advance(source, get(places, j + 1))
+        r, s = advance(source, get(places, j + 2)), advance(source, get(places, j + 3))
         a = b = c = d = zeros()
         for k in range(width):
             row = load(turned, 8 * k)
-            a, b = fma(spread(p, k), row, a), fma(spread(q, k), row, b)
-            c, d = fma(spread(r, k), row, c), fma(spread(s, k), row, d)
+            a, b = fma(load_splat(p, k), row, a), fma(load_splat(q, k), row, b)
+            c, d = fma(load_splat(r, k), row, c), fma(load_splat(s, k), row, d)
         store(out, 8 * j, multiply(a, factor))
         store(out, 8 * j + 8, multiply(b, factor))
         store(out, 8 * j + 16, multiply(c, factor))
@@ -63,22 +62,22 @@ def _with_sixteen(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """As `_with_eight` twice: each number is read once for both."""
-    factor = eight(scale)
-    others, later = past(turned, 8 * width), past(out, 8 * num_rows)
+    """As `_with_eight` for 16 others: each number is read once for both halves."""
+    factor = splat(scale)
+    others, later = advance(turned, 8 * width), advance(out, 8 * num_rows)
     for j in range(0, num_rows, 4):
-        p, q = past(source, get(places, j)), past(source, get(places, j + 1))
-        r, s = past(source, get(places, j + 2)), past(source, get(places, j + 3))
+        p, q = advance(source, get(places, j)), advance(source, get(places, j + 1))
+        r, s = advance(source, get(places, j + 2)), advance(source, get(places, j + 3))
         a = b = c = d = e = f = g = h = zeros()
         for k in range(width):
             row, more = load(turned, 8 * k), load(others, 8 * k)
-            number = spread(p, k)
+            number = load_splat(p, k)
             a, e = fma(number, row, a), fma(number, more, e)
-            number = spread(q, k)
+            number = load_splat(q, k)
             b, f = fma(number, row, b), fma(number, more, f)
-            number = spread(r, k)
+            number = load_splat(r, k)
             c, g = fma(number, row, c), fma(number, more, g)
-            number = spread(s, k)
+            number = load_splat(s, k)
             d, h = fma(number, row, d), fma(number, more, h)
         store(out, 8 * j, multiply(a, factor))
         store(out, 8 * j + 8, multiply(b, factor))
@@ -105,17 +104,17 @@ def multiply_rows(
 ) -> None:
     """Writes the scaled products of each of `length` queries with each of as many rows.
 
-    `out` gets a block for every eight queries, of `num_rows` (`length` rounded up to fours) times
-    eight lanes; lanes and rows that are too many tell of nothing. `turned` is room for 16 queries.
+    `out` gets a block for every 8 queries, of `num_rows` (`length` rounded up to fours) times 8
+    lanes; padded lanes and rows have no meaning. `turned` is room for 16 queries.
     """
     for i in range(0, length, 16):
-        block = past(out, i * num_rows)
+        block = advance(out, i * num_rows)
         for c in range(0, width, 8):
-            turn(past(queries, c), past(query_places, i), past(turned, 8 * c))
+            transpose(advance(queries, c), advance(query_places, i), advance(turned, 8 * c))
         if i + 8 < length:
-            others = past(turned, 8 * width)
+            others = advance(turned, 8 * width)
             for c in range(0, width, 8):
-                turn(past(queries, c), past(query_places, i + 8), past(others, 8 * c))
+                transpose(advance(queries, c), advance(query_places, i + 8), advance(others, 8 * c))
             _with_sixteen(source, places, turned, width, scale, block, num_rows)
         else:
             _with_eight(source, places, turned, width, scale, block, num_rows)
@@ -135,7 +134,7 @@ def mix_rows(
     num_rows: int,
     width: int,
 ) -> None:
-    """Writes rows that are each a sum of `length` rows of the source, by weights.
+    """Writes rows that are each a weighted sum of `length` rows of the source.
 
     The weight of row k in sum i lies at `i * across + k * along + k // 8 * skip`.
     """
@@ -143,20 +142,20 @@ def mix_rows(
         p, q = get(out_places, i), get(out_places, i + 1)
         r, s = get(out_places, i + 2), get(out_places, i + 3)
         for first in range(0, width, 16):
-            here, there = past(source, first), past(out, first)
+            here, there = advance(source, first), advance(out, first)
             a = b = c = d = e = f = g = h = zeros()
             if first + 8 < width:
                 for k in range(length):
                     place = get(places, k)
                     row, more = load(here, place), load(here, place + 8)
-                    weight = past(weights, i * across + k * along + (k >> 3) * skip)
-                    number = spread(weight, 0)
+                    weight = advance(weights, i * across + k * along + (k >> 3) * skip)
+                    number = load_splat(weight, 0)
                     a, e = fma(number, row, a), fma(number, more, e)
-                    number = spread(weight, across)
+                    number = load_splat(weight, across)
                     b, f = fma(number, row, b), fma(number, more, f)
-                    number = spread(weight, 2 * across)
+                    number = load_splat(weight, 2 * across)
                     c, g = fma(number, row, c), fma(number, more, g)
-                    number = spread(weight, 3 * across)
+                    number = load_splat(weight, 3 * across)
                     d, h = fma(number, row, d), fma(number, more, h)
                 store(there, s + 8, h)
                 store(there, r + 8, g)
@@ -165,10 +164,13 @@ def mix_rows(
             else:
                 for k in range(length):
                     row = load(here, get(places, k))
-                    weight = past(weights, i * across + k * along + (k >> 3) * skip)
-                    a, b = fma(spread(weight, 0), row, a), fma(spread(weight, across), row, b)
-                    c = fma(spread(weight, 2 * across), row, c)
-                    d = fma(spread(weight, 3 * across), row, d)
+                    weight = advance(weights, i * across + k * along + (k >> 3) * skip)
+                    a, b = (
+                        fma(load_splat(weight, 0), row, a),
+                        fma(load_splat(weight, across), row, b),
+                    )
+                    c = fma(load_splat(weight, 2 * across), row, c)
+                    d = fma(load_splat(weight, 3 * across), row, d)
             store(there, s, d)
             store(there, r, c)
             store(there, q, b)
@@ -176,20 +178,20 @@ def mix_rows(
 
 
 @part
-def fetch_rows(source: Untyped, order: Untyped, num_rows: int, width: int, size: int) -> None:
-    """Asks memory for `size` numbers of some rows of `width` that are read soon."""
+def prefetch_rows(source: Untyped, order: Untyped, num_rows: int, width: int, size: int) -> None:
+    """Prefetches `size` numbers of some rows of `width`, to read."""
     for i in range(num_rows):
         start = get(order, i) * width
         for c in range(0, size, 16):
-            fetch(source, start + c)
+            prefetch(source, start + c)
 
 
 @part
-def fetch_rows_to_write(
+def prefetch_rows_to_write(
     source: Untyped, order: Untyped, num_rows: int, width: int, size: int
 ) -> None:
-    """Asks memory for `size` numbers of some rows of `width` that are written soon."""
+    """Prefetches `size` numbers of some rows of `width`, to write."""
     for i in range(num_rows):
         start = get(order, i) * width
         for c in range(0, size, 16):
-            fetch_to_write(source, start + c)
+            prefetch_to_write(source, start + c)

@@ -1,8 +1,8 @@
-"""What a block of a transformer does between its products, compiled, with its gradient.
+"""A block of a transformer without its attention, forward and backward.
 
-Whoever needs it imports it when asked for: it imports numba. All arrays are contiguous float32
-matrices and vectors that fit each other: nothing is checked. Each function reads its matrices once,
-row by row, where torch would make several operations and as many matrices of them.
+Imports numba. All arrays are contiguous float32 matrices and vectors that fit each other: nothing
+is checked. Weights are those of torch's layers: `(num_outputs, num_inputs)`. A slice of the
+entities is taken through all steps at a time, so that what lies between stays in the cache.
 """
 
 from __future__ import annotations
@@ -11,87 +11,59 @@ from typing import Final
 
 import numpy as np
 
-from entity_env.agents.rogue_net.kernels.attention import (
-    ONE,
-    ZERO,
-    Floats,
-    compiled,
-)
+from entity_env.agents.rogue_net.kernels.matmul import add_outer, add_product
+from entity_env.agents.rogue_net.kernels.simd import ONE, ZERO, Floats, vectorized
 
 Columns = tuple[Floats, Floats, Floats]
 """Three vectors, a number for each column of a matrix."""
 
 
-def _row(*numbers: float) -> tuple[np.float32, ...]:
+def _float32s(*numbers: float) -> tuple[np.float32, ...]:
     return tuple(map(np.float32, numbers))
 
 
 _HALF: Final = np.float32(0.5)
 _EPS: Final = np.float32(1e-5)
-"""Added to the variance, as torch does where it is told nothing else."""
-# Fractions of polynomials in the square of x, so far fitted by least squares with weights that
-# even out the largest error: x * _P / _Q is the share of a normal distribution that lies between 0
-# and x, x * _R / _S how fast x times the share below x rises, less a half. In float32 the share is
-# off by at most 2e-7, the slope by 4e-7. Beyond their ends both stay what they are there.
-_SHARE_END: Final = np.float32(5.2)
-_P: Final = _row(
-    0.39894226108843883,
-    0.03254353299285516,
-    0.004608583518394535,
-    0.0001568512989532325,
-    6.407830541357241e-06,
-    2.473201751628255e-08,
+"""Added to the variance: torch's default."""
+# Rational approximations in the square of x, fitted by least squares with weights that even out
+# the largest error: x * _P / _Q is the normal distribution function at x less 1/2, x * _R / _S the
+# derivative of GELU at x less 1/2. Errors in float32 are at most 2e-7 and 4e-7. Beyond their ends
+# both are constant.
+_CDF_END: Final = np.float32(5.2)
+_P: Final = _float32s(
+    0.39894226, 0.032543533, 0.0046085836, 0.0001568513, 6.4078304e-06, 2.4732017e-08
 )
-_Q: Final = _row(
-    1.0,
-    0.24824088268976308,
-    0.027926107276662237,
-    0.001817144632131288,
-    7.049285858783431e-05,
-    1.2588901432456091e-06,
-)
+_Q: Final = _float32s(1.0, 0.24824089, 0.027926108, 0.0018171447, 7.049286e-05, 1.2588902e-06)
 _SLOPE_END: Final = np.float32(6.0)
-_R: Final = _row(
-    0.7978847439888055,
-    -0.030767531396349555,
-    0.014210826035160953,
-    2.3741654461865807e-05,
-    3.584928210729909e-05,
-    1.909728451564895e-07,
+_R: Final = _float32s(
+    0.79788476, -0.030767532, 0.014210826, 2.3741655e-05, 3.5849283e-05, 1.9097284e-07
 )
-_S: Final = _row(
-    1.0,
-    0.2947765180479285,
-    0.04105572774697678,
-    0.003528265992653023,
-    0.0001933393886780935,
-    8.889861735790543e-06,
-)
+_S: Final = _float32s(1.0, 0.29477653, 0.041055728, 0.003528266, 0.0001933394, 8.889861e-06)
 
 
-@compiled
+@vectorized
 def _polynomial(u: np.float32, factors: tuple[np.float32, ...]) -> np.float32:
     a, b, c, d, e, f = factors
     return a + u * (b + u * (c + u * (d + u * (e + u * f))))
 
 
-@compiled
-def _share(x: np.float32) -> np.float32:
-    """How much of a normal distribution lies below `x`."""
-    near = min(max(x, -_SHARE_END), _SHARE_END)
-    share = _HALF + near * _polynomial(near * near, _P) / _polynomial(near * near, _Q)
-    return share if x > -_SHARE_END else ZERO  # exactly: it is multiplied by any x
+@vectorized
+def _normal_cdf(x: np.float32) -> np.float32:
+    """The normal distribution function at `x`."""
+    near = min(max(x, -_CDF_END), _CDF_END)
+    cdf = _HALF + near * _polynomial(near * near, _P) / _polynomial(near * near, _Q)
+    return cdf if x > -_CDF_END else ZERO  # exactly: it is multiplied by any x
 
 
-@compiled
-def _slope(x: np.float32) -> np.float32:
-    """How fast `x` times `_share(x)` rises."""
+@vectorized
+def _gelu_slope(x: np.float32) -> np.float32:
+    """The derivative of GELU at `x`."""
     x = min(max(x, -_SLOPE_END), _SLOPE_END)
     return _HALF + x * _polynomial(x * x, _R) / _polynomial(x * x, _S)
 
 
-@compiled
-def normalize(x: Floats, weight: Floats, bias: Floats, out: Floats, stats: Floats) -> None:
+@vectorized
+def layer_norm(x: Floats, weight: Floats, bias: Floats, out: Floats, stats: Floats) -> None:
     """Layer norm of each row of `x`; `stats` `(rows, 2)` gets mean and inverse deviation."""
     num_rows, width = x.shape
     share = ONE / np.float32(width)
@@ -109,13 +81,13 @@ def normalize(x: Floats, weight: Floats, bias: Floats, out: Floats, stats: Float
             out[r, c] = (x[r, c] - mean) * scale * weight[c] + bias[c]
 
 
-@compiled
-def normalize_backward(
+@vectorized
+def layer_norm_backward(
     gradient: Floats, x: Floats, weight: Floats, stats: Floats, out: Floats, sums: Columns
 ) -> None:
-    """Adds the gradient of `x` to `out`, and to the first two of `sums` those of weight and bias.
+    """Adds the gradient of `x` to `out`, and those of weight and bias to the first two of `sums`.
 
-    To the third the column sums of `out` are added.
+    The column sums of `out` are added to the third.
     """
     num_rows, width = x.shape
     share = ONE / np.float32(width)
@@ -144,26 +116,27 @@ def normalize_backward(
         sums[2][c] += total[c]
 
 
-@compiled
-def gelu(x: Floats) -> None:
-    """Turns `x` into its exact GELU."""
+@vectorized
+def apply_gelu(x: Floats) -> None:
+    """Exact GELU, in place."""
     numbers = x.reshape(x.size)  # one long loop takes two thirds of the time of many short ones
     for i in range(len(numbers)):
-        numbers[i] *= _share(numbers[i])
+        numbers[i] *= _normal_cdf(numbers[i])
 
 
-@compiled
-def gelu_and_slope(x: Floats, out: Floats) -> None:
-    """Writes the exact GELU of `x` to `out`, and its slope over `x`."""
+@vectorized
+def gelu_with_slope(x: Floats, out: Floats) -> None:
+    """Writes the exact GELU of `x` to `out`, and its derivative over `x`."""
     numbers, values = x.reshape(x.size), out.reshape(x.size)
     for i in range(len(numbers)):
         value = numbers[i]
-        values[i] = value * _share(value)
-        numbers[i] = _slope(value)
+        values[i] = value * _normal_cdf(value)
+        numbers[i] = _gelu_slope(value)
 
 
-@compiled
-def turned(weight: Floats) -> Floats:
+# Loops instead of `out[:] = row`: numba's assignments of slices made a block 10 % slower.
+@vectorized
+def transposed(weight: Floats) -> Floats:
     """The transposed matrix, contiguous."""
     num_rows, width = weight.shape
     out = np.empty((width, num_rows), dtype=np.float32)
@@ -173,45 +146,45 @@ def turned(weight: Floats) -> Floats:
     return out
 
 
-@compiled
-def clear(out: Floats) -> None:
-    """Writes zeros."""
+@vectorized
+def set_zero(out: Floats) -> None:
+    """`out = 0`."""
     num_rows, width = out.shape
     for r in range(num_rows):
         for c in range(width):
             out[r, c] = ZERO
 
 
-@compiled
-def copy(out: Floats, x: Floats) -> None:
-    """Writes `x` to `out`."""
+@vectorized
+def copy_rows(out: Floats, x: Floats) -> None:
+    """`out = x`."""
     num_rows, width = out.shape
     for r in range(num_rows):
         for c in range(width):
             out[r, c] = x[r, c]
 
 
-@compiled
-def fill(out: Floats, row: Floats) -> None:
-    """Writes the same numbers to every row."""
+@vectorized
+def broadcast_row(out: Floats, row: Floats) -> None:
+    """`out = row`, for every row."""
     num_rows, width = out.shape
     for r in range(num_rows):
         for c in range(width):
             out[r, c] = row[c]
 
 
-@compiled
-def fill_sum(out: Floats, x: Floats, row: Floats) -> None:
-    """Writes `x` to `out`, with the same numbers added to every row."""
+@vectorized
+def broadcast_sum(out: Floats, x: Floats, row: Floats) -> None:
+    """`out = x + row`."""
     num_rows, width = out.shape
     for r in range(num_rows):
         for c in range(width):
             out[r, c] = x[r, c] + row[c]
 
 
-@compiled
+@vectorized
 def add_columns(a: Floats, sums: Floats) -> None:
-    """Adds the column sums of a matrix to `sums`."""
+    """`sums += a.sum(axis=0)`."""
     num_rows, width = a.shape
     total = np.zeros(width, dtype=np.float32)
     for r in range(num_rows):
@@ -221,11 +194,168 @@ def add_columns(a: Floats, sums: Floats) -> None:
         sums[c] += total[c]
 
 
-@compiled
-def multiply(a: Floats, b: Floats, out: Floats, sums: Floats) -> None:
-    """Writes the products of two matrices, number by number; adds their column sums to `sums`."""
+@vectorized
+def multiply_columns(a: Floats, b: Floats, out: Floats, sums: Floats) -> None:
+    """`out = a * b` and `sums += out.sum(axis=0)`."""
     num_rows, width = a.shape
     for r in range(num_rows):
         for c in range(width):
             out[r, c] = a[r, c] * b[r, c]
     add_columns(out, sums)
+
+
+@vectorized
+def to_qkv(
+    x: Floats,
+    norm: tuple[Floats, Floats],
+    weights: tuple[Floats, Floats, Floats],
+    biases: tuple[Floats, Floats, Floats],
+    qkv: Floats,
+    rows: int,
+) -> None:
+    """Layer norm, then query, key and value: `x` to `qkv`, `(num_entities, 3 * d_model)`.
+
+    `norm` is weight and bias of the layer norm; `rows` entities are taken at a time.
+    """
+    num_entities, width = x.shape
+    normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
+    weight = np.empty((width, 3 * width), np.float32)
+    bias = np.empty(3 * width, np.float32)
+    for i in range(3):
+        for c in range(width):
+            bias[i * width + c] = biases[i][c]
+            for k in range(width):
+                weight[k, i * width + c] = weights[i][c, k]
+    for at in range(0, num_entities, rows):
+        end = min(at + rows, num_entities)
+        own = normal[: end - at]
+        layer_norm(x[at:end], norm[0], norm[1], own, stats)
+        broadcast_row(qkv[at:end], bias)
+        add_product(own, weight, qkv[at:end])
+
+
+@vectorized
+def to_out(
+    x: Floats,
+    mixed: Floats,
+    norm: tuple[Floats, Floats],
+    weights: tuple[Floats, Floats, Floats],
+    biases: tuple[Floats, Floats, Floats],
+    y: Floats,
+    out: Floats,
+    rows: int,
+) -> None:
+    """From the output of attention to the output of the block; matrices `(num_entities, d_model)`.
+
+    Args:
+        x: input of the block.
+        mixed: output of attention.
+        norm: weight and bias of the layer norm before the MLP.
+        weights, biases: of the projection and of the two layers of the MLP.
+        y: written: the sum of input and attention, to which the MLP is added.
+        out: written: output of the block.
+        rows: entities taken at a time.
+    """
+    width, inner = x.shape[1], len(biases[1])
+    normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
+    hidden = np.empty((rows, inner), np.float32)
+    project, rise, fall = transposed(weights[0]), transposed(weights[1]), transposed(weights[2])
+    for at in range(0, len(x), rows):
+        end = min(at + rows, len(x))
+        size = end - at
+        broadcast_sum(y[at:end], x[at:end], biases[0])
+        add_product(mixed[at:end], project, y[at:end])
+        layer_norm(y[at:end], norm[0], norm[1], normal[:size], stats)
+        broadcast_row(hidden[:size], biases[1])
+        add_product(normal[:size], rise, hidden[:size])
+        apply_gelu(hidden[:size])
+        broadcast_sum(out[at:end], y[at:end], biases[2])
+        add_product(hidden[:size], fall, out[at:end])
+
+
+@vectorized
+def to_out_backward(
+    by_out: Floats,
+    given: tuple[Floats, Floats],
+    norm: tuple[Floats, Floats],
+    weights: tuple[Floats, Floats, Floats],
+    rise_bias: Floats,
+    by_norm: tuple[Floats, Floats],
+    by_weights: tuple[Floats, Floats, Floats],
+    by_biases: tuple[Floats, Floats, Floats],
+    by_mixed: Floats,
+    by_x: Floats,
+    rows: int,
+) -> None:
+    """Backward of `to_out`; activations are recomputed, which is faster than to read them.
+
+    Args:
+        by_out: gradient of `out`.
+        given: `mixed` and `y`.
+        norm, weights: as for `to_out`.
+        rise_bias: of the first layer of the MLP.
+        by_norm, by_weights, by_biases: gradients, which are added to.
+        by_mixed: written: gradient of `mixed`.
+        by_x: written: gradient of `x` but for the part through attention.
+        rows: entities taken at a time.
+    """
+    width, inner = by_out.shape[1], len(rise_bias)
+    normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+    stats = np.empty((rows, 2), np.float32)
+    slope, hidden = np.empty((rows, inner), np.float32), np.empty((rows, inner), np.float32)
+    rise = transposed(weights[1])
+    for at in range(0, len(by_out), rows):
+        end = min(at + rows, len(by_out))
+        size = end - at
+        part, y, own = by_x[at:end], given[1][at:end], normal[:size]
+        copy_rows(part, by_out[at:end])
+        rising, risen, back = slope[:size], hidden[:size], by_normal[:size]
+        layer_norm(y, norm[0], norm[1], own, stats)
+        broadcast_row(rising, rise_bias)
+        add_product(own, rise, rising)
+        gelu_with_slope(rising, risen)
+        add_outer(part, risen, by_weights[2])
+        add_columns(part, by_biases[2])
+        set_zero(risen)
+        add_product(part, weights[2], risen)
+        multiply_columns(risen, rising, rising, by_biases[1])
+        add_outer(rising, own, by_weights[1])
+        set_zero(back)
+        add_product(rising, weights[1], back)
+        layer_norm_backward(back, y, norm[0], stats, part, (*by_norm, by_biases[0]))
+        add_outer(part, given[0][at:end], by_weights[0])
+        set_zero(by_mixed[at:end])
+        add_product(part, weights[0], by_mixed[at:end])
+
+
+@vectorized
+def to_qkv_backward(
+    by_qkv: Floats,
+    x: Floats,
+    norm: tuple[Floats, Floats],
+    weights: tuple[Floats, Floats, Floats],
+    by_norm: tuple[Floats, Floats],
+    by_weight: Floats,
+    by_bias: Floats,
+    by_x: Floats,
+    rows: int,
+) -> None:
+    """Backward of `to_qkv`: adds to all gradients but `by_qkv`, which is given.
+
+    `by_weight` `(3 * d_model, d_model)` and `by_bias` are of query, key and value together.
+    """
+    width = x.shape[1]
+    weight = np.empty((3 * width, width), np.float32)
+    for i in range(3):
+        weight[i * width : (i + 1) * width] = weights[i]
+    normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+    stats, total = np.empty((rows, 2), np.float32), np.zeros(width, np.float32)
+    for at in range(0, len(x), rows):
+        end = min(at + rows, len(x))
+        part, own, back = by_qkv[at:end], normal[: end - at], by_normal[: end - at]
+        layer_norm(x[at:end], norm[0], norm[1], own, stats)
+        add_outer(part, own, by_weight)
+        add_columns(part, by_bias)
+        set_zero(back)
+        add_product(part, weight, back)
+        layer_norm_backward(back, x[at:end], norm[0], stats, by_x[at:end], (*by_norm, total))

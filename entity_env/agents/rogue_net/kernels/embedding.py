@@ -1,7 +1,7 @@
-"""The embedding of the entities of one type, compiled, with its gradient.
+"""The embedding of the entities of one type, forward and backward.
 
-It imports numba: whoever needs it imports it when asked for. All arrays are contiguous float32
-matrices and vectors that fit each other: nothing is checked.
+Imports numba. All arrays are contiguous float32 matrices and vectors that fit each other: nothing
+is checked.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from typing import Final
 
 import numpy as np
 
-from entity_env.agents.rogue_net.kernels.attention import ZERO, Floats, compiled
 from entity_env.agents.rogue_net.kernels.block import (
     add_columns,
-    clear,
-    fill,
-    normalize,
-    normalize_backward,
-    turned,
+    broadcast_row,
+    layer_norm,
+    layer_norm_backward,
+    set_zero,
+    transposed,
 )
 from entity_env.agents.rogue_net.kernels.matmul import add_outer, add_product
+from entity_env.agents.rogue_net.kernels.simd import ZERO, Floats, vectorized
 
 _CLIP: Final = np.float32(5.0)
 _SLICE: Final = 96
-"""Entities that are taken through all steps at once, so that they stay in the cache."""
+"""Entities taken through all steps at a time, so that they stay in the cache."""
 
 
-@compiled
-def embed(
+@vectorized
+def embed_rows(
     features: Floats,
     scale: tuple[Floats, Floats],
     linear: tuple[Floats, Floats],
@@ -41,9 +41,9 @@ def embed(
         features: `(num_entities, num_features)`.
         scale: mean and deviation of each feature.
         linear, norm: weight and bias.
-        kept: gets the normalized features, `(num_entities, d_model)` what ReLU gave, and
-            `(num_entities, 2)` mean and inverse deviation of each row of that.
-        out: `(num_entities, d_model)`.
+        kept: written, for the backward pass: normalized features, `(num_entities, d_model)` output
+            of ReLU, and `(num_entities, 2)` mean and inverse deviation of each row of that.
+        out: written: `(num_entities, d_model)`.
     """
     inputs, hidden, stats = kept
     num_rows, num_features = features.shape
@@ -55,20 +55,20 @@ def embed(
             elif value < -_CLIP:
                 value = -_CLIP
             inputs[r, k] = value
-    weight = turned(linear[0])
+    weight = transposed(linear[0])
     for at in range(0, num_rows, _SLICE):
         end = min(at + _SLICE, num_rows)
         part = hidden[at:end]
-        fill(part, linear[1])
+        broadcast_row(part, linear[1])
         add_product(inputs[at:end], weight, part)
         for r in range(end - at):
             for c in range(part.shape[1]):
                 part[r, c] = ZERO if part[r, c] < ZERO else part[r, c]
-        normalize(part, norm[0], norm[1], out[at:end], stats[at:end])
+        layer_norm(part, norm[0], norm[1], out[at:end], stats[at:end])
 
 
-@compiled
-def embed_backward(
+@vectorized
+def embed_rows_backward(
     gradient: Floats,
     kept: tuple[Floats, Floats, Floats],
     norm_weight: Floats,
@@ -83,9 +83,9 @@ def embed_backward(
     for at in range(0, num_rows, _SLICE):
         end = min(at + _SLICE, num_rows)
         given, part = hidden[at:end], by_hidden[: end - at]
-        clear(part)
+        set_zero(part)
         sums = (by_norm[0], by_norm[1], total)
-        normalize_backward(gradient[at:end], given, norm_weight, stats[at:end], part, sums)
+        layer_norm_backward(gradient[at:end], given, norm_weight, stats[at:end], part, sums)
         for r in range(end - at):
             for c in range(width):
                 part[r, c] = part[r, c] if given[r, c] > ZERO else ZERO

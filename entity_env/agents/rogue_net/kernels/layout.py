@@ -1,6 +1,6 @@
-"""Lays out a batch, compiled: one pass over its entities.
+"""Compiled loops over ragged rows: the layout of a batch, and copies of chosen rows.
 
-Whoever needs it imports it when asked for: it imports numba.
+Imports numba.
 """
 
 from __future__ import annotations
@@ -8,19 +8,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.kernels.attention import compiled
-
-Int = NDArray[np.int64]
+from entity_env.agents.rogue_net.kernels.simd import Ints, vectorized
 
 
-@compiled
-def place_all(counts: Int, offsets: Int, rows: Int, places: Int, order: Int) -> None:
+@vectorized
+def place_all(counts: Ints, offsets: Ints, rows: Ints, places: Ints, order: Ints) -> None:
     """Writes the fields of a `Layout` of those names.
 
     Args:
-        counts: `(num_types, num_rows)` int64, entities of each type in each observation.
-        offsets: `(num_rows + 1,)` int64.
-        rows, places, order: `(num_entities,)` int64.
+        counts: `(num_types, num_rows)`, entities of each type in each observation.
+        offsets: `(num_rows + 1,)`.
+        rows, places, order: `(num_entities,)`.
     """
     num_types, num_rows = counts.shape
     offsets[0] = 0
@@ -39,3 +37,24 @@ def place_all(counts: Int, offsets: Int, rows: Int, places: Int, order: Int) -> 
                 order[place[r]] = packed
                 place[r] += 1
                 packed += 1
+
+
+@vectorized
+def take_sequences(
+    values: NDArray[np.generic], offsets: Ints, index: Ints, out: NDArray[np.generic]
+) -> None:
+    """Copies sequences one after another; nothing is checked.
+
+    Args:
+        values: `(num_values, width)`.
+        offsets: `(num_sequences + 1,)` where each sequence begins.
+        index: `(num_taken,)` sequences.
+        out: `(num_values_taken, width)`, written.
+    """
+    width = values.shape[1]
+    at = 0
+    for i in index:
+        for j in range(offsets[i], offsets[i + 1]):
+            for c in range(width):
+                out[at, c] = values[j, c]
+            at += 1

@@ -1,9 +1,8 @@
-"""Products of matrices, compiled: for those of small networks, inside other compiled code.
+"""Matrix products for small networks, inside other compiled code.
 
-Whoever needs it imports it when asked for: it imports numba.
-A library for products wants large matrices, which leave the cache between one product and the
-next. These take some hundred rows at a time, with what comes before and after them in the same
-cache. All matrices are contiguous float32 that fit each other: nothing is checked.
+Imports numba. A BLAS library wants large matrices, which leave the cache between two products.
+These take some hundred rows at a time and keep inputs and outputs in the cache. All matrices are
+contiguous float32 that fit each other: nothing is checked.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from entity_env.agents.rogue_net.kernels.attention import Floats, compiled
+from entity_env.agents.rogue_net.kernels.simd import Floats, vectorized
 
 _LANES: Final = 8
 """Numbers of a vector."""
 _ROWS: Final = 4
-"""Rows of a tile; with two vectors a row its sums and factors just fit the registers."""
+"""Rows of a tile; with two vectors a row, its sums and factors just fit the registers."""
 
 
 _VECTOR: Final = ir.VectorType(ir.FloatType(), _LANES)
@@ -29,7 +28,7 @@ _INDEX: Final = ir.IntType(64)
 
 
 def _vector_at(builder: Any, place: Any, number: int) -> Any:  # noqa: ANN401 - numba's, untyped
-    """Where a vector lies, so many after a place."""
+    """The address of a vector, `number` vectors after a place."""
     moved = builder.gep(place, [_INDEX(number * _LANES)])
     return builder.bitcast(moved, _VECTOR.as_pointer())
 
@@ -57,9 +56,9 @@ def _make_tile(
 ) -> Any:  # noqa: ANN401
     """`_tile(a, i, (row, step), b, j, depth, out, o, rows, vectors)`: adds a tile of a product.
 
-    Matrices are given with the index, over all their numbers, where they begin. To `out`, in
-    `rows` rows, as many vectors, it adds the sum over `k` below the depth of column `k` of `a`
-    times row `k` of `b`; in `a` rows and columns are `row` and `step` numbers apart.
+    Each matrix comes with the flat index where the tile begins. Adds to `rows` rows of `vectors`
+    vectors of `out` the sum over `k < depth` of column `k` of `a` times row `k` of `b`; rows and
+    columns of `a` are `row` and `step` numbers apart.
     """
     make: Any = arrayobj.make_array
     room: Any = cgutils.alloca_once
@@ -102,11 +101,11 @@ def _make_tile(
 _tile: Any = intrinsic(prefer_literal=True)(_make_tile)
 
 
-@compiled
+@vectorized
 def _add_tiles(a: Floats, strides: tuple[int, int], b: Floats, depth: int, out: Floats) -> None:
-    """Adds a product to `out`, but for the columns that fill no vector.
+    """Adds a product to `out`, but for the last columns that fill no vector.
 
-    `strides` are those of a row and a column of the left factor, which begins where `a` does.
+    `strides` are those of a row and a column of the left factor.
     """
     num_rows, width = out.shape
     last = width - width % _LANES
@@ -126,7 +125,7 @@ def _add_tiles(a: Floats, strides: tuple[int, int], b: Floats, depth: int, out: 
                 _tile(a, left * strides[0], strides, b, c + _LANES, depth, out, at + _LANES, 1, 1)
 
 
-@compiled
+@vectorized
 def add_product(a: Floats, b: Floats, out: Floats) -> None:
     """Adds `a @ b` to `out`: `(n, depth)`, `(depth, width)`, `(n, width)`."""
     num_rows, width = out.shape
@@ -138,7 +137,7 @@ def add_product(a: Floats, b: Floats, out: Floats) -> None:
                 out[r, c] += a[r, k] * b[k, c]
 
 
-@compiled
+@vectorized
 def add_outer(a: Floats, b: Floats, out: Floats) -> None:
     """Adds `a.T @ b` to `out`: `(depth, n)`, `(depth, width)`, `(n, width)`."""
     num_rows, width = out.shape

@@ -1,7 +1,6 @@
-"""Choosing for a whole batch, compiled.
+"""Heads of the network while it plays: logits, draws and values of a whole batch.
 
-Whoever needs it imports it when asked for: it imports numba. All arrays are contiguous and fit each
-other: nothing is checked.
+Imports numba. All arrays are contiguous and fit each other: nothing is checked.
 """
 
 from __future__ import annotations
@@ -11,20 +10,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.kernels.attention import ZERO, Floats, Ints, compiled
-from entity_env.agents.rogue_net.kernels.categorical import log_softmax, weigh
+from entity_env.agents.rogue_net.kernels.simd import ZERO, Floats, Ints, vectorized
 
+_FORBIDDEN: Final = np.float32(-1e30)
+"""Logit of a choice that is not allowed, as in `torch_net.distributions`."""
+_NEVER: Final = np.float32(-87.0)
+"""Logarithm of what is taken for probability 0."""
 _SHORTEST: Final = np.float32(1e-30)
 """Of a race: a draw can be 0, and 0 / 0 would win every one."""
 
 
-@compiled
+@vectorized
 def label_logits(x: Floats, packed: Ints, weight: Floats, bias: Floats, logits: Floats) -> None:
-    """Writes what a linear layer gives for some entities.
+    """Writes the output of a linear layer for some entities.
 
     Args:
         x: `(num_entities, d_model)`.
-        packed: `(num_actors,)` which of them.
+        packed: `(num_actors,)` index of each actor.
         weight, bias: `(num_labels, d_model)` and `(num_labels,)`.
         logits: `(num_actors, num_labels)`.
     """
@@ -39,8 +41,36 @@ def label_logits(x: Floats, packed: Ints, weight: Floats, bias: Floats, logits: 
             logits[a, j] = logit
 
 
-@compiled
-def choose(
+@vectorized
+def actee_logits(
+    x: Floats, queries: Floats, rows: Ints, packed: Ints, offsets: Ints, logits: Floats
+) -> None:
+    """Writes the dot product of every actor's query with every entity that it may select.
+
+    Args:
+        x: `(num_entities, d_model)`.
+        queries: `(num_actors, d_model)`.
+        rows: `(num_actors,)` observation of each actor.
+        packed: `(num_actees,)` index of each actee.
+        offsets: `(num_rows + 1,)` where the actees of each observation begin.
+        logits: `(num_actors, max_actees)`; 0 where the observation has fewer actees.
+    """
+    num_actors, width = queries.shape
+    for a in range(num_actors):
+        start = offsets[rows[a]]
+        length = offsets[rows[a] + 1] - start
+        for j in range(length):
+            e = packed[start + j]
+            logit = ZERO
+            for c in range(width):
+                logit += x[e, c] * queries[a, c]
+            logits[a, j] = logit
+        for j in range(length, logits.shape[1]):
+            logits[a, j] = ZERO
+
+
+@vectorized
+def draw_categorical(
     logits: Floats,
     allowed: NDArray[np.bool_],
     race: Floats,
@@ -49,37 +79,46 @@ def choose(
     logprobs: Floats,
     entropy: Floats,
 ) -> None:
-    """Draws a choice for every actor.
+    """Draws a choice of every actor.
 
     Args:
         logits: `(num_actors, num_choices)`; is overwritten.
-        allowed: the same shape; without rows, all choices are.
+        allowed: the same shape; without rows, all choices are allowed.
         race: the same shape, exponential draws: the smallest `draw / probability` wins.
-        rows: `(num_actors,)` the observation of each actor.
+        rows: `(num_actors,)` observation of each actor.
         samples: `(num_actors,)`, written.
-        logprobs, entropy: `(num_rows,)`, to which those of its actors are added.
+        logprobs, entropy: `(num_rows,)`, to which those of each actor are added.
     """
     num_actors, num_choices = logits.shape
-    log_softmax(logits, allowed, logits)
     for a in range(num_actors):
-        best, most = 0, np.float32(-1.0)
+        top = np.float32(-np.inf)
         for j in range(num_choices):
-            score = np.exp(logits[a, j]) / max(race[a, j], _SHORTEST)
+            if len(allowed) > 0 and not allowed[a, j]:
+                logits[a, j] = _FORBIDDEN
+            top = max(top, logits[a, j])
+        total = ZERO
+        for j in range(num_choices):
+            total += np.exp(logits[a, j] - top)
+        shift = np.log(total)
+        best, most, own_entropy = 0, np.float32(-1.0), ZERO
+        for j in range(num_choices):
+            logprob = logits[a, j] - top - shift
+            prob = np.exp(logprob)
+            own_entropy -= ZERO if logprob < _NEVER else prob * logprob
+            logits[a, j] = logprob
+            score = prob / max(race[a, j], _SHORTEST)
             if score > most:
                 best, most = j, score
         samples[a] = best
-    own, spread = np.empty(num_actors, np.float32), np.empty(num_actors, np.float32)
-    weigh(logits, samples, own, spread)
-    for a in range(num_actors):
-        logprobs[rows[a]] += own[a]
-        entropy[rows[a]] += spread[a]
+        logprobs[rows[a]] += logits[a, best]
+        entropy[rows[a]] += own_entropy
 
 
-@compiled
+@vectorized
 def mean_values(
     x: Floats, order: Ints, offsets: Ints, weight: Floats, bias: Floats, values: Floats
 ) -> None:
-    """Writes what a linear layer gives for the mean of the entities of each observation.
+    """Writes the output of a linear layer for the mean entity of each observation.
 
     Args:
         x: `(num_entities, d_model)`.

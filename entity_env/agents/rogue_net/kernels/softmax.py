@@ -1,54 +1,45 @@
-"""Exponentials and the softmax of attention, compiled, with its gradient.
+"""The softmax of attention, and its gradient, on SIMD vectors.
 
-It imports numba: whoever needs it imports it when asked for. Pointers and rows are those of
-`attention_lanes_compiled`. What eight queries make of one key is a row, of each key after another:
-softmax sums from row to row and never inside of one.
+Imports numba. Logits of 8 queries are one vector for each key, key after key: softmax sums from
+vector to vector and never inside of one.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.kernels.simd import (
-    Function,
+    ONE,
+    ZERO,
     Untyped,
-    above,
     add,
-    alike,
     divide,
-    eight,
     fma,
     get,
     half,
     inlined,
-    largest,
     load,
-    load_two,
+    load_16,
+    maximum,
+    minimum,
     multiply,
     part,
     pointer,
-    raised,
-    smallest,
+    scale_by_power,
+    splat,
+    splat_like,
     store,
     subtract,
     twice,
+    zero_below,
     zeros,
 )
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-
-LANES: Final = 8
-"""Numbers that are summed side by side."""
-ONE: Final = np.float32(1.0)
-ZERO: Final = np.float32(0.0)
 HIDDEN: Final = np.float32(-1e9)
 """Logit of what an entity must not attend to."""
-_INFINITY: Final = np.float32(np.inf)
+INFINITY: Final = np.float32(np.inf)
 # exp(x) = 2**n * p(x - n log 2) with n = round(x / log 2); log 2 in two parts, so that nothing is
 # lost, and p as in Moshier, "Methods and Programs for Mathematical Functions" (1989).
 _LOG2_E: Final = np.float32(1.44269504)
@@ -60,111 +51,73 @@ _P2: Final = np.float32(8.3334519073e-3)
 _P3: Final = np.float32(4.1665795894e-2)
 _P4: Final = np.float32(1.6666665459e-1)
 _P5: Final = np.float32(5.0000001201e-1)
-_HALF: Final = np.float32(0.5)
-_SMALLEST: Final = np.float32(-87.0)
-"""Below it, exp is no normal float32 any more."""
-_EXPONENT: Final = np.int32(127)
-_SHIFT: Final = np.int32(23)
 _LOWEST: Final = np.float32(-86.0)
-"""Shares below its exponential are 0: products with them would soon be slow, no normal float32."""
+"""Shares below its exponential are 0: products with subnormal numbers are slow."""
 _TO_INTEGER: Final = np.float32(1.5 * 2**23)
 """Added to a float32, it leaves the nearest integer in the low bits."""
 
 
-def compiled(function: Function) -> Function:
-    """The function as machine code, which is kept on disk where there is room for it."""
-    compile_it: Any = njit
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        # Sums in any order, as vectors need them; infinities and NaN keep their meaning.
-        "fastmath": {"reassoc", "contract", "nsz"},
-    }
-    try:
-        return cast(Function, compile_it(**options, cache=True)(function))
-    except RuntimeError:  # nowhere to keep it: a read-only installation, and no home either
-        return cast(Function, compile_it(**options)(function))
-
-
-@compiled
-def exponential(row: Floats, power: NDArray[np.int32], length: int) -> None:
-    """Turns the first numbers of a row, none above 0, into their exponentials.
-
-    `power` is room for as many.
-    """
-    for j in range(length):
-        x = max(row[j], _SMALLEST)
-        n = np.floor(x * _LOG2_E + _HALF)
-        power[j] = (np.int32(n) + _EXPONENT) << _SHIFT
-        x = x - n * _LN2_HIGH - n * _LN2_LOW
-        p = ((((_P0 * x + _P1) * x + _P2) * x + _P3) * x + _P4) * x + _P5
-        row[j] = p * x * x + x + ONE
-    factor = power.view(np.float32)
-    for j in range(length):
-        row[j] *= factor[j]
-
-
 @inlined
 def exp_row(given: Untyped) -> Untyped:
-    """The exponentials of a row, none above 0; 0 of what is below -86."""
-    x = largest(alike(_LOWEST, given), given)
-    power = fma(x, alike(_LOG2_E, x), alike(_TO_INTEGER, x))
-    n = subtract(power, alike(_TO_INTEGER, x))
-    x = fma(n, alike(-_LN2_LOW, x), fma(n, alike(-_LN2_HIGH, x), x))
+    """Exponentials of a vector of numbers up to 0; 0 for those below -86."""
+    x = maximum(splat_like(_LOWEST, given), given)
+    power = fma(x, splat_like(_LOG2_E, x), splat_like(_TO_INTEGER, x))
+    n = subtract(power, splat_like(_TO_INTEGER, x))
+    x = fma(n, splat_like(-_LN2_LOW, x), fma(n, splat_like(-_LN2_HIGH, x), x))
     square = multiply(x, x)
-    a = fma(alike(_P0, x), x, alike(_P1, x))
-    b = fma(alike(_P2, x), x, alike(_P3, x))
-    c = fma(alike(_P4, x), x, alike(_P5, x))
+    a = fma(splat_like(_P0, x), x, splat_like(_P1, x))
+    b = fma(splat_like(_P2, x), x, splat_like(_P3, x))
+    c = fma(splat_like(_P4, x), x, splat_like(_P5, x))
     p = fma(fma(a, square, b), square, c)
-    exponential = raised(add(fma(p, square, x), alike(ONE, x)), power)
-    return above(exponential, alike(_LOWEST, x), given)
+    exponential = scale_by_power(add(fma(p, square, x), splat_like(ONE, x)), power)
+    return zero_below(exponential, splat_like(_LOWEST, x), given)
 
 
 @part
-def soften(block: Untyped, length: int, num_rows: int) -> None:
-    """Turns the logits that eight queries make of `length` keys into shares."""
+def softmax(block: Untyped, length: int, num_rows: int) -> None:
+    """Softmax, in place: logits of 8 queries and `length` keys."""
     for j in range(length, num_rows):
-        store(block, 8 * j, eight(-_INFINITY))
-    top = load_two(block, 0)
+        store(block, 8 * j, splat(-INFINITY))
+    top = load_16(block, 0)
     for j in range(16, 8 * num_rows, 16):
-        top = largest(top, load_two(block, j))
-    top = twice(largest(half(top, 0), half(top, 1)))
-    total = alike(ZERO, top)
+        top = maximum(top, load_16(block, j))
+    top = twice(maximum(half(top, 0), half(top, 1)))
+    total = splat_like(ZERO, top)
     for j in range(0, 8 * num_rows, 16):
-        row = exp_row(subtract(load_two(block, j), top))
+        row = exp_row(subtract(load_16(block, j), top))
         store(block, j, row)
         total = add(total, row)
-    factor = twice(divide(eight(ONE), add(half(total, 0), half(total, 1))))
+    factor = twice(divide(splat(ONE), add(half(total, 0), half(total, 1))))
     for j in range(0, 8 * num_rows, 16):
-        store(block, j, multiply(load_two(block, j), factor))
+        store(block, j, multiply(load_16(block, j), factor))
 
 
 @part
-def soften_backward(
+def softmax_backward(
     block: Untyped, shares: Untyped, scale: np.float32, length: int, num_rows: int
 ) -> None:
-    """Turns gradients of shares into those of products; they lie as in `soften`."""
+    """Turns the gradient of the shares into that of the logits, in place."""
     for j in range(length, num_rows):
         store(block, 8 * j, zeros())
     total = twice(zeros())
     for j in range(0, 8 * num_rows, 16):
-        total = fma(load_two(block, j), load_two(shares, j), total)
+        total = fma(load_16(block, j), load_16(shares, j), total)
     total = twice(add(half(total, 0), half(total, 1)))
-    factor = alike(scale, total)
+    factor = splat_like(scale, total)
     for j in range(0, 8 * num_rows, 16):
-        slope = multiply(subtract(load_two(block, j), total), load_two(shares, j))
+        slope = multiply(subtract(load_16(block, j), total), load_16(shares, j))
         store(block, j, multiply(slope, factor))
 
 
 @part
-def hide(
+def mask_hidden(
     block: Untyped, entities: Untyped, first: int, length: int, visible: Untyped, limits: Untyped
 ) -> None:
-    """Bounds the logits of hidden entities for the visible among eight queries."""
+    """Bounds the logits of hidden entities for those of 8 queries that are visible."""
     for k in range(8):
         query = get(entities, min(first + k, length - 1))
-        limits[k] = HIDDEN if visible[query] else _INFINITY
+        limits[k] = HIDDEN if visible[query] else INFINITY
     limit = load(pointer(limits, 0), 0)
     for j in range(length):
         if not visible[get(entities, j)]:
-            store(block, 8 * j, smallest(limit, load(block, 8 * j)))
+            store(block, 8 * j, minimum(limit, load(block, 8 * j)))

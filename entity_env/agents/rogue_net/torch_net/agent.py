@@ -1,4 +1,4 @@
-"""NeuralAgent: a trained network that plays, computed by torch."""
+"""NeuralAgent: plays a trained network with torch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from entity_env.agents.rogue_net.neural_agent import Choosing, Samples, TrainedA
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint
 from entity_env.agents.rogue_net.torch_net.distributions import (
     CategoricalDistribution,
-    choose,
-    tempered,
+    at_temperature,
+    sample_actions,
 )
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.batching.observation_batcher import ObservationBatcher
@@ -25,23 +25,23 @@ from entity_env.core.vec_obs import VecActions, VecObs
 
 
 class NeuralAgent(TrainedAgent):
-    """Plays as a trained network decides; its choices tell the probabilities of all others.
+    """Agent that plays a trained network; its choices carry the probabilities of all others.
 
-    The network is only read, never changed, so several agents can share one.
+    The network is never changed, so several agents can share one.
 
     Args:
         net: the network.
-        greedy: take what is most probable, of real numbers the mean; otherwise draw, as in
+        greedy: take the most probable action, of real numbers the mean; otherwise draw, as in
             training.
         temperature: how evenly it draws, see `Choosing`; 1 = as in training.
-        seed: the same seed and game make the same draws; None = a fresh one.
-        adapt: plays also in a game that shows more than the network was trained for; see
+        seed: the same seed and game make the same draws; None = a random one.
+        adapt: play also in a game that shows more than the network was trained for, see
             `TrainedAgent`.
 
     Raises:
         UsageError: a temperature that is not above 0.
-        CheckpointError: on the first decision, when the game declared another schema than the
-            network was trained for, see `TrainedAgent`.
+        CheckpointError: on the first decision, if the game declared another schema than the network
+            was trained for, see `TrainedAgent`.
     """
 
     def __init__(
@@ -83,8 +83,10 @@ class NeuralAgent(TrainedAgent):
     ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
         distributions, _ = self.net.distributions(self._batch(observation))
         if self.choosing.temperature != 1.0:
-            distributions = tempered(distributions, self.choosing.temperature)
-        chosen = choose(distributions, greedy=self.choosing.greedy, generator=self._generator)
+            distributions = at_temperature(distributions, self.choosing.temperature)
+        chosen = sample_actions(
+            distributions, greedy=self.choosing.greedy, generator=self._generator
+        )
         return (
             {
                 name: each.actions(chosen[name]).cpu().numpy()

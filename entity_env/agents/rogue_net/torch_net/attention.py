@@ -1,42 +1,46 @@
-"""Attention over packed entities, compiled where numba is installed.
+"""Attention among the entities of each observation, in two implementations.
 
-Batched products of torch need every observation padded to the longest one, moved there and back;
-of the time of a training step on MultiSnake they took half.
+Numba kernels work on packed entities; batched products of torch need every observation padded to
+the longest one, which took half of the time of a training step on MultiSnake. Padding is left for
+GPUs, for few entities, without numba, and for relative positions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
 from entity_env.agents.rogue_net.batch_layout import Layout
-from entity_env.agents.rogue_net.torch_net.tensors import as_array
-from entity_env.core.validation import has_numba
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.torch_net.relpos import RelposTables
+from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor, linear, use_kernels
 
 LARGEST_HEAD = 64
-"""Larger heads are left to batched products, which are good at them."""
-FEW = 32
-"""So many entities are left to torch alone."""
+"""Larger heads are left to batched products, which are fast for them."""
+HIDDEN = -1e9
+"""Added to the logit of an entity that must not be attended to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """A `Layout` for attention that moves no entity.
+class PackedLayout:
+    """A `Layout` for the attention kernel, which moves no entity.
 
     Args:
         order: `(num_entities,)` int64, the packed entity in each place.
-        offsets: `(num_rows + 1,)` int64, where the places of each observation begin.
+        offsets: `(num_rows + 1,)` int64, the first place of each observation.
         visible: `(num_entities,)` bool, of each packed entity; empty = all are.
         n_head: heads.
-        num_shares: numbers that are kept of how much entities attend to each other.
+        num_shares: size of the buffer of attention weights.
         max_length: entities of the largest observation.
     """
 
@@ -48,7 +52,7 @@ class Packed:
     max_length: int
 
     @classmethod
-    def of(cls, layout: Layout, n_head: int) -> Packed:
+    def of(cls, layout: Layout, n_head: int) -> PackedLayout:
         """Of all entities of a layout."""
         visible = np.empty(0, dtype=np.bool_) if layout.visible is None else layout.visible
         eights, fours = (-(-layout.lengths // size) * size for size in (8, 4))
@@ -56,90 +60,146 @@ class Packed:
         return cls(layout.order, layout.offsets, visible, n_head, num_shares, layout.max_length)
 
 
-def is_compiled(num_entities: int, device: torch.device) -> bool:
-    """Whether compiled code takes care of so many entities: on a CPU, where numba is installed.
+@dataclass(frozen=True, slots=True)
+class PaddedLayout:
+    """A `Layout` as tensors, for attention by batched products.
 
-    Not of the few of a single observation: to play a game, nobody should wait for numba to load.
+    Args:
+        slots: `(num_entities,)` int64 slot of each packed entity.
+        source: `(num_padded * max_length,)` int64 packed entity of each slot.
+        num_padded, max_length: shape of the slots.
+        bias: `(num_padded * n_head, max_length, max_length)` float32, key before query: 0 or
+            `HIDDEN`; None = nothing is hidden.
+        relpos: keys and values of relative positions.
     """
-    return num_entities > FEW and device.type == "cpu" and has_numba()
+
+    slots: Tensor
+    source: Tensor
+    num_padded: int
+    max_length: int
+    bias: Tensor | None
+    relpos: RelposTables | None = None
+
+    @classmethod
+    def of(
+        cls, layout: Layout, n_head: int, device: torch.device, relpos: RelposTables | None = None
+    ) -> PaddedLayout:
+        """Of all entities of a layout."""
+        bias: Tensor | None = None
+        if layout.hidden is not None:
+            shape = (layout.num_padded, n_head, layout.max_length, layout.max_length)
+            hidden = as_tensor(layout.hidden, device).unsqueeze(1)
+            zeros = torch.zeros((), device=device)
+            bias = zeros.masked_fill(hidden, HIDDEN).expand(shape).flatten(0, 1).contiguous()
+        slots, source = as_tensor(layout.slots, device), as_tensor(layout.source, device)
+        return cls(slots, source, layout.num_padded, layout.max_length, bias, relpos)
 
 
-def attend(qkv: Tensor, packed: Packed) -> Tensor:
-    """Lets every entity attend to those of its observation.
+AttentionLayout: TypeAlias = PaddedLayout | PackedLayout
+
+
+def attention_layout(
+    layout: Layout,
+    config: RogueNetConfig,
+    device: torch.device,
+    relpos: RelposTables | None = None,
+) -> AttentionLayout:
+    """The layout that attention needs, once for all blocks."""
+    if relpos is None and config.d_head <= LARGEST_HEAD and use_kernels(len(layout.order), device):
+        return PackedLayout.of(layout, config.n_head)
+    return PaddedLayout.of(layout, config.n_head, device, relpos)
+
+
+class Attention(nn.Module):
+    """Multi-head attention of every entity to the entities of its observation."""
+
+    def __init__(self, config: RogueNetConfig) -> None:
+        super().__init__()
+        self.key = nn.Linear(config.d_model, config.d_model)
+        self.query = nn.Linear(config.d_model, config.d_model)
+        self.value = nn.Linear(config.d_model, config.d_model)
+        self.proj = nn.Linear(config.d_model, config.d_model)
+        self.n_head = config.n_head
+
+    def forward(self, x: Tensor, layout: AttentionLayout) -> Tensor:
+        """`(num_entities, d_model)` to the same, packed."""
+        parts = (self.query, self.key, self.value)
+        weight = torch.cat([part.weight for part in parts])
+        bias = torch.cat([part.bias for part in parts])
+        qkv = functional.linear(x, weight, bias)
+        if isinstance(layout, PackedLayout):
+            return linear(self.proj, attend(qkv, layout))
+        return linear(self.proj, self._attend_padded(x, qkv, layout))
+
+    def _attend_padded(self, x: Tensor, qkv: Tensor, layout: PaddedLayout) -> Tensor:
+        qkv = pad(qkv, layout.slots, layout.source)
+        shape = (layout.num_padded, layout.max_length, 3, self.n_head, -1)
+        # (3, num_padded * n_head, max_length, d_head), as the batched products need it
+        q, k, v = qkv.view(shape).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous().unbind()
+        if layout.relpos is None:
+            y = _padded_attention(q, k, v, layout.bias)
+        else:
+            padded = pad(x, layout.slots, layout.source)
+            y = layout.relpos.mix(q, k, v, layout.bias, padded, self.n_head)
+        y = y.view(layout.num_padded, self.n_head, layout.max_length, -1).transpose(1, 2)
+        y = y.reshape(layout.num_padded * layout.max_length, -1)
+        return y.index_select(0, layout.slots)
+
+
+def _padded_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    # Keys before queries, and the softmax over keys along dimension 1: over a short last
+    # dimension torch's CPU softmax is not vectorized and took as long as both products.
+    scale = 1.0 / math.sqrt(q.shape[-1])
+    if bias is None:
+        logits = torch.bmm(k, q.transpose(1, 2)) * scale
+    else:
+        logits = torch.baddbmm(bias, k, q.transpose(1, 2), alpha=scale)
+    return torch.bmm(torch.softmax(logits, dim=1).transpose(1, 2), v)
+
+
+def pad(packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:
+    """`(num_entities, width)` to `(num_slots, width)`; empty slots hold some entity's values.
+
+    Nothing may depend on an empty slot: it passes no gradient on.
+    """
+    padded: Tensor = _Pad.apply(packed, slots, source)  # type: ignore[no-untyped-call]
+    return padded
+
+
+class _Pad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:
+        ctx.save_for_backward(slots)
+        return packed.index_select(0, source)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (slots,) = ctx.saved_tensors  # type: ignore[attr-defined]  # set by save_for_backward
+        return gradient.index_select(0, slots), None, None
+
+
+def attend(qkv: Tensor, packed: PackedLayout) -> Tensor:
+    """Attention by the numba kernel.
 
     Args:
         qkv: `(num_entities, 3 * d_model)` float32, query, key and value of each packed entity.
-        packed: where they belong.
+        packed: which entities belong to one observation.
 
     Returns:
         `(num_entities, d_model)`: values, mixed head by head.
     """
     if not torch.is_grad_enabled():
-        return mix(qkv.contiguous(), packed)[0]
+        return attention_forward(qkv.contiguous(), packed)[0]
     mixed: Tensor = _Attend.apply(qkv, packed)  # type: ignore[no-untyped-call]
     return mixed
 
 
-def mix(qkv: Tensor, packed: Packed) -> tuple[Tensor, NDArray[np.float32]]:
-    """The mixed values, and what `unmix` needs of the share of every entity in every other."""
-    forward, _ = _kernels()
-    d_head = qkv.shape[1] // 3 // packed.n_head
-    wide = _widened(qkv, d_head)
-    mixed = wide.new_empty(len(wide), wide.shape[1] // 3)
-    shares = np.empty(packed.num_shares, dtype=np.float32)
-    forward(
-        flat(wide),
-        packed.order,
-        packed.offsets,
-        packed.visible,
-        packed.n_head,
-        np.float32(d_head**-0.5),
-        flat(mixed),
-        shares,
-        packed.max_length,
-    )
-    return _narrowed(mixed, d_head), shares
-
-
-def unmix(qkv: Tensor, gradient: Tensor, shares: NDArray[np.float32], packed: Packed) -> Tensor:
-    """The gradient of `qkv`, by that of the mixed values and what `mix` told."""
-    _, backward = _kernels()
-    d_head = qkv.shape[1] // 3 // packed.n_head
-    wide = _widened(qkv, d_head)
-    moved = torch.empty_like(wide)
-    backward(
-        flat(wide),
-        packed.order,
-        packed.offsets,
-        packed.n_head,
-        np.float32(d_head**-0.5),
-        shares,
-        flat(_widened(gradient, d_head)),
-        flat(moved),
-        packed.max_length,
-    )
-    return _narrowed(moved, d_head)
-
-
-def _widened(x: Tensor, d_head: int) -> Tensor:
-    """Every head with zeros up to a multiple of eight numbers."""
-    if d_head % 8 == 0:
-        return x
-    return functional.pad(x.view(len(x), -1, d_head), (0, -d_head % 8)).flatten(1)
-
-
-def _narrowed(x: Tensor, d_head: int) -> Tensor:
-    """Every head without those zeros."""
-    if d_head % 8 == 0:
-        return x
-    return x.view(len(x), -1, d_head + -d_head % 8)[:, :, :d_head].flatten(1)
-
-
 class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, qkv: Tensor, packed: Packed) -> Tensor:
+    def forward(ctx: FunctionCtx, qkv: Tensor, packed: PackedLayout) -> Tensor:
         qkv = qkv.contiguous()
-        mixed, shares = mix(qkv, packed)
+        mixed, shares = attention_forward(qkv, packed)
         ctx.save_for_backward(qkv)
         ctx.packed, ctx.shares = packed, shares  # type: ignore[attr-defined]  # takes attributes
         return mixed
@@ -148,13 +208,70 @@ class _Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         (qkv,) = ctx.saved_tensors  # type: ignore[attr-defined]  # set by save_for_backward
-        packed: Packed = ctx.packed  # type: ignore[attr-defined]  # set in forward
+        packed: PackedLayout = ctx.packed  # type: ignore[attr-defined]  # set in forward
         shares = ctx.shares  # type: ignore[attr-defined]  # set in forward
-        return unmix(qkv, gradient.contiguous(), shares, packed), None
+        return attention_backward(qkv, gradient.contiguous(), shares, packed), None
 
 
-def flat(tensor: Tensor) -> NDArray[np.float32]:
-    """The numbers of a contiguous tensor, one after another, in its own memory."""
+def attention_forward(qkv: Tensor, packed: PackedLayout) -> tuple[Tensor, NDArray[np.float32]]:
+    """The mixed values, and the attention weights that `attention_backward` needs."""
+    forward, _ = _kernels()
+    d_head = qkv.shape[1] // 3 // packed.n_head
+    wide = _widened(qkv, d_head)
+    mixed = wide.new_empty(len(wide), wide.shape[1] // 3)
+    shares = np.empty(packed.num_shares, dtype=np.float32)
+    forward(
+        _flat(wide),
+        packed.order,
+        packed.offsets,
+        packed.visible,
+        packed.n_head,
+        np.float32(d_head**-0.5),
+        _flat(mixed),
+        shares,
+        packed.max_length,
+    )
+    return _narrowed(mixed, d_head), shares
+
+
+def attention_backward(
+    qkv: Tensor, gradient: Tensor, shares: NDArray[np.float32], packed: PackedLayout
+) -> Tensor:
+    """The gradient of `qkv`, from that of the mixed values."""
+    _, backward = _kernels()
+    d_head = qkv.shape[1] // 3 // packed.n_head
+    wide = _widened(qkv, d_head)
+    by_qkv = torch.empty_like(wide)
+    backward(
+        _flat(wide),
+        packed.order,
+        packed.offsets,
+        packed.n_head,
+        np.float32(d_head**-0.5),
+        shares,
+        _flat(_widened(gradient, d_head)),
+        _flat(by_qkv),
+        packed.max_length,
+    )
+    return _narrowed(by_qkv, d_head)
+
+
+def _widened(x: Tensor, d_head: int) -> Tensor:
+    """Every head padded with zeros to a multiple of 8 numbers."""
+    if d_head % 8 == 0:
+        return x
+    return functional.pad(x.view(len(x), -1, d_head), (0, -d_head % 8)).flatten(1)
+
+
+def _narrowed(x: Tensor, d_head: int) -> Tensor:
+    """Every head without that padding."""
+    if d_head % 8 == 0:
+        return x
+    return x.view(len(x), -1, d_head + -d_head % 8)[:, :, :d_head].flatten(1)
+
+
+def _flat(tensor: Tensor) -> NDArray[np.float32]:
+    """A flat view of a contiguous tensor."""
     return as_array(tensor).reshape(-1)
 
 

@@ -1,34 +1,91 @@
-"""A block of a transformer over packed entities, compiled where numba is installed.
+"""A block of the transformer: attention, then an MLP, each on normalized input.
 
 An operation of torch takes longer to be called than to normalize a thousand entities, and its
-result has left the cache when the next one wants it. Here a block is a few compiled passes over its
-entities, and the gradient is written down.
+result has left the cache when the next one reads it. Where numba kernels apply, a block is a few
+passes over its entities, with a gradient of our own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional
 
-from entity_env.agents.rogue_net.torch_net.attention import Packed, mix, unmix
-from entity_env.agents.rogue_net.torch_net.tensors import as_array
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.torch_net.attention import (
+    Attention,
+    AttentionLayout,
+    PackedLayout,
+    attention_backward,
+    attention_forward,
+)
+from entity_env.agents.rogue_net.torch_net.tensors import as_array, layer_norm, linear
 
 _SLICE: Final = 96
-"""Entities that are taken through all steps at once: what is made of them stays in the cache."""
+"""Entities taken through all steps at a time, so that activations stay in the cache."""
 LARGEST_MODEL: Final = 128
-"""Wider blocks are left to torch: their products want the care that a library takes."""
+"""Wider blocks are left to torch, whose BLAS multiplies them faster."""
 
 Floats: TypeAlias = NDArray[np.float32]
 
 
+class TransformerBlock(nn.Module):
+    """Adds attention, then an MLP, each on normalized input."""
+
+    def __init__(self, config: RogueNetConfig) -> None:
+        super().__init__()
+        self.ln1 = nn.LayerNorm(config.d_model)
+        self.ln2 = nn.LayerNorm(config.d_model)
+        self.attn = Attention(config)
+        self.mlp = nn.Sequential(
+            nn.Linear(config.d_model, 4 * config.d_model),
+            nn.GELU(),
+            nn.Linear(4 * config.d_model, config.d_model),
+        )
+
+    def forward(self, x: Tensor, layout: AttentionLayout) -> Tensor:
+        """`(num_entities, d_model)` to the same, packed."""
+        if self.has_kernel(layout):
+            parameters = self._in_order()
+            weights = BlockWeights(*map(as_array, parameters))
+            if not torch.is_grad_enabled():
+                return torch.from_numpy(block_forward(as_array(x), layout, weights)[0])
+            out: Tensor = _Block.apply(x, layout, weights, *parameters)  # type: ignore[no-untyped-call]
+            return out
+        x, hidden, last = self.begin(x, layout)
+        return x + linear(last, hidden)
+
+    def has_kernel(self, layout: AttentionLayout) -> TypeGuard[PackedLayout]:
+        """Whether one kernel computes the whole block, which is faster than to leave a part."""
+        return isinstance(layout, PackedLayout) and len(self.ln1.weight) <= LARGEST_MODEL
+
+    def begin(self, x: Tensor, layout: AttentionLayout) -> tuple[Tensor, Tensor, nn.Linear]:
+        """All but the last layer: `x`, the input of that layer, and the layer."""
+        x = x + self.attn.forward(layer_norm(self.ln1, x), layout)
+        first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
+        return x, functional.gelu(linear(first, layer_norm(self.ln2, x))), last
+
+    def weights(self) -> BlockWeights:
+        """Its parameters as arrays, in their own memory where they are contiguous."""
+        return BlockWeights(*map(as_array, self._in_order()))
+
+    def _in_order(self) -> list[Tensor]:
+        """Parameters in the order of `BlockWeights`."""
+        attn = self.attn
+        last = self.ln2, self.mlp[0], self.mlp[2]
+        layers = (self.ln1, attn.query, attn.key, attn.value, attn.proj, *last)
+        return [
+            cast(Tensor, layer._parameters[name]) for layer in layers for name in ("weight", "bias")
+        ]
+
+
 class BlockWeights(NamedTuple):
-    """Parameters of a block, named as in `Block`, or their gradients."""
+    """Parameters of a `TransformerBlock`, or their gradients."""
 
     ln1_weight: Floats
     ln1_bias: Floats
@@ -48,8 +105,8 @@ class BlockWeights(NamedTuple):
     last_bias: Floats
 
 
-class _Kept(NamedTuple):
-    """What the gradient needs of a forward pass, a row for each entity (but for `shares`)."""
+class _Saved(NamedTuple):
+    """Activations for the backward pass, a row for each entity (but for `shares`)."""
 
     x: Floats
     qkv: Floats
@@ -58,86 +115,48 @@ class _Kept(NamedTuple):
     y: Floats
 
 
-class CompiledBlock:
-    """All of a block, for entities on the CPU."""
-
-    def __init__(self) -> None:
-        self._known: tuple[list[int], BlockWeights] | None = None
-        """Where the parameters were last time, and their numbers."""
-
-    def __reduce__(self) -> tuple[type[CompiledBlock], tuple[()]]:
-        return CompiledBlock, ()  # a copy has parameters of its own
-
-    def __call__(self, x: Tensor, packed: Packed, parameters: Sequence[Tensor]) -> Tensor:
-        """Takes entities through the block.
-
-        Args:
-            x: `(num_entities, d_model)` float32.
-            packed: which entities belong together.
-            parameters: of the block, in the order of `BlockWeights`.
-
-        Returns:
-            `(num_entities, d_model)`.
-        """
-        weights = self.weights(parameters)
-        if not torch.is_grad_enabled():
-            return torch.from_numpy(forward(as_array(x), packed, weights)[0])
-        out: Tensor = _Block.apply(x, packed, weights, *parameters)  # type: ignore[no-untyped-call]
-        return out
-
-    def weights(self, parameters: Sequence[Tensor]) -> BlockWeights:
-        """Their numbers, in their own memory, which an optimizer changes in place."""
-        places = [parameter.data_ptr() for parameter in parameters]
-        if self._known is not None and self._known[0] == places:
-            return self._known[1]
-        weights = BlockWeights(*map(as_array, parameters))
-        if all(parameter.is_contiguous() for parameter in parameters):  # else they are copies
-            self._known = places, weights
-        return weights
-
-
 class _Block(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx, x: Tensor, packed: Packed, weights: BlockWeights, *parameters: Tensor
+        ctx: FunctionCtx, x: Tensor, packed: PackedLayout, weights: BlockWeights, *_: Tensor
     ) -> Tensor:
-        out, kept = forward(as_array(x), packed, weights)
-        ctx.kept = kept, packed, weights  # type: ignore[attr-defined]  # takes attributes
+        out, saved = block_forward(as_array(x), packed, weights)
+        ctx.saved = saved, packed, weights  # type: ignore[attr-defined]  # takes attributes
         return torch.from_numpy(out)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, by_out: Tensor) -> tuple[Tensor | None, ...]:
-        by_x, by = _backward(as_array(by_out), *ctx.kept)  # type: ignore[attr-defined]  # set in forward
+        by_x, by = _block_backward(as_array(by_out), *ctx.saved)  # type: ignore[attr-defined]  # set in forward
         return torch.from_numpy(by_x), None, None, *map(torch.from_numpy, by)
 
 
-def forward(x: Floats, packed: Packed, w: BlockWeights) -> tuple[Floats, _Kept]:
-    """What a block gives, and what its gradient needs."""
+def block_forward(x: Floats, packed: PackedLayout, w: BlockWeights) -> tuple[Floats, _Saved]:
+    """The output of a block by numba kernels, and the activations for its backward pass."""
     # Here and not above: numba takes a while to import, and may not be installed.
-    from entity_env.agents.rogue_net.kernels.block_passes import to_out, to_qkv
+    from entity_env.agents.rogue_net.kernels.block import to_out, to_qkv
 
     qkv = np.empty((len(x), 3 * x.shape[1]), dtype=np.float32)
     norm, weights = (w.ln1_weight, w.ln1_bias), (w.query_weight, w.key_weight, w.value_weight)
     to_qkv(x, norm, weights, (w.query_bias, w.key_bias, w.value_bias), qkv, _SLICE)
-    values, shares = mix(torch.from_numpy(qkv), packed)
+    values, shares = attention_forward(torch.from_numpy(qkv), packed)
     mixed, y, out = values.numpy(), np.empty_like(x), np.empty_like(x)
     norm, weights = (w.ln2_weight, w.ln2_bias), (w.proj_weight, w.mlp_weight, w.last_weight)
     to_out(x, mixed, norm, weights, (w.proj_bias, w.mlp_bias, w.last_bias), y, out, _SLICE)
-    return out, _Kept(x, qkv, shares, mixed, y)
+    return out, _Saved(x, qkv, shares, mixed, y)
 
 
-def _backward(
-    by_out: Floats, kept: _Kept, packed: Packed, w: BlockWeights
+def _block_backward(
+    by_out: Floats, saved: _Saved, packed: PackedLayout, w: BlockWeights
 ) -> tuple[Floats, BlockWeights]:
-    """The gradients of what a block was given, by that of what it gave."""
-    from entity_env.agents.rogue_net.kernels.block_passes import back_to_mixed, back_to_x
+    """The gradients of input and parameters, from that of the output."""
+    from entity_env.agents.rogue_net.kernels.block import to_out_backward, to_qkv_backward
 
     by = BlockWeights(*map(np.zeros_like, w))
     by_mixed, by_x = np.empty_like(by_out), np.empty_like(by_out)
-    back_to_mixed(
+    to_out_backward(
         by_out,
-        (kept.mixed, kept.y),
+        (saved.mixed, saved.y),
         (w.ln2_weight, w.ln2_bias),
         (w.proj_weight, w.mlp_weight, w.last_weight),
         w.mlp_bias,
@@ -148,13 +167,14 @@ def _backward(
         by_x,
         _SLICE,
     )
-    by_qkv = unmix(torch.from_numpy(kept.qkv), torch.from_numpy(by_mixed), kept.shares, packed)
+    qkv, slope = torch.from_numpy(saved.qkv), torch.from_numpy(by_mixed)
+    by_qkv = attention_backward(qkv, slope, saved.shares, packed)
     width = by_x.shape[1]
     by_weight = np.zeros((3 * width, width), dtype=np.float32)
     by_bias = np.zeros(3 * width, dtype=np.float32)
-    back_to_x(
+    to_qkv_backward(
         by_qkv.numpy(),
-        kept.x,
+        saved.x,
         (w.ln1_weight, w.ln1_bias),
         (w.query_weight, w.key_weight, w.value_weight),
         (by.ln1_weight, by.ln1_bias),

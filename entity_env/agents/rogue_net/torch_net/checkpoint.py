@@ -1,4 +1,4 @@
-"""Saves and loads a RogueNet, with or without what resuming its training needs."""
+"""Saves and loads a RogueNet, with or without the state of its training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A network and what was saved beside it.
+    """A network, and the state of its training.
 
     Args:
         net: the network, on the CPU; its spaces and size are `net.obs_space`, `net.action_space`
@@ -57,16 +57,16 @@ def save_checkpoint(
 ) -> None:
     """Replaces the checkpoint in the folder `path`; other files in it stay.
 
-    A kill at any moment leaves the last one readable, and so does a save that fails.
+    If the process is killed or the save fails, the previous checkpoint stays readable.
 
     Args:
-        path: the folder itself; it is made, and those above it.
+        path: the folder of the checkpoint; it and its parents are created.
         net: the network, on any device.
-        training: what the trainer notes, made of what JSON knows.
-        optimizer: tensors that only resuming needs, by name.
+        training: state of the trainer, as JSON.
+        optimizer: tensors of the optimizer, by name.
 
     Raises:
-        CheckpointError: a tensor holds numbers that are not finite, so that nobody could read it.
+        CheckpointError: a tensor holds numbers that are not finite.
         OSError: the disk is full or not writable, or another process has been writing there for a
             minute.
         MissingExtraError: safetensors is not installed.
@@ -85,15 +85,15 @@ def save_checkpoint(
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of those that hold a number which is not finite."""
+    """Names of tensors with a number that is not finite."""
     return [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Reads a checkpoint folder, that of the training run in the folder `path`, or enn-trainer's.
 
-    One of enn-trainer has no `training` and no `optimizer`: what it learnt can be gone on from, but
-    its training run cannot.
+    A checkpoint of enn-trainer has no `training` and no `optimizer`: training can start from its
+    network, but its run cannot be resumed.
 
     Raises:
         CheckpointError: it is missing, damaged, or its tensors do not fit its own description.

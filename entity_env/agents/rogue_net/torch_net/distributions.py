@@ -1,11 +1,10 @@
-"""What actors would do: distributions over labels, entities and real numbers.
+"""Action distributions over labels, entities and real numbers.
 
-Real numbers follow a Gaussian, and their bounds are kept as the field usually keeps them (Huang et
-al., "The 37 Implementation Details of Proximal Policy Optimization" (2022), details 1 to 4 for
-continuous actions; so do CleanRL and Stable-Baselines3): the standard deviation is learnt, but does
-not depend on what is observed; the numbers of an actor are independent; what is drawn is clipped
-for the environment alone, and learnt from as it was drawn. So that the same first guess suits every
-space, the network counts in half ranges around the middle of the bounds.
+Real numbers follow a diagonal Gaussian, with bounds as in Huang et al., "The 37 Implementation
+Details of Proximal Policy Optimization" (2022), details 1 to 4 for continuous actions (also CleanRL
+and Stable-Baselines3): the standard deviation is learnt and does not depend on the observation;
+samples are clipped for the environment alone, and learnt from unclipped. So that the same initial
+network suits every space, samples are in units of half the range, from the middle of the bounds.
 """
 
 from __future__ import annotations
@@ -19,118 +18,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
 
-from entity_env.agents.rogue_net.torch_net.attention import is_compiled
-from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import ActionName
 
 FORBIDDEN = -1e30
-"""Logit of what is not allowed: finite, so that 0 probability times it is 0 and not NaN."""
-ALL = np.empty((0, 0), dtype=np.bool_)
-"""Says that all choices are allowed."""
-
-
-def log_softmax(logits: Tensor, allowed: NDArray[np.bool_] | None) -> Tensor:
-    """Normalizes logits; what is not allowed gets a finite logarithm of 0.
-
-    Args:
-        logits: `(num_actors, num_choices)` float32.
-        allowed: the same shape; None = everything is.
-    """
-    if not is_compiled(logits.shape[0], logits.device):
-        if allowed is not None:
-            logits = logits.masked_fill(as_tensor(~allowed, logits.device), FORBIDDEN)
-        return torch.log_softmax(logits, dim=-1)
-    if not torch.is_grad_enabled():
-        return _normalized(logits, ALL if allowed is None else allowed)
-    logprobs: Tensor = _LogSoftmax.apply(logits, ALL if allowed is None else allowed)  # type: ignore[no-untyped-call]
-    return logprobs
-
-
-def weigh(logprobs: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-    """The log-probability of a choice of each actor, and the entropy over all: `(num_actors,)`.
-
-    Args:
-        logprobs: `(num_actors, num_choices)` float32, normalized.
-        samples: `(num_actors,)` int64.
-
-    Raises:
-        RuntimeError: there is no such choice.
-    """
-    if not is_compiled(logprobs.shape[0], logprobs.device):
-        chosen = logprobs.gather(1, samples.unsqueeze(1)).squeeze(1)
-        return chosen, -(logprobs.exp() * logprobs).sum(dim=1)
-    if not torch.is_grad_enabled():
-        return _weighed(logprobs, samples)
-    both: tuple[Tensor, Tensor] = _Weigh.apply(logprobs, samples)  # type: ignore[no-untyped-call]
-    return both
-
-
-class _LogSoftmax(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, logits: Tensor, allowed: NDArray[np.bool_]) -> Tensor:
-        logprobs = _normalized(logits, allowed)
-        # Not as it is given: a graph that holds itself is only freed by chance.
-        ctx.kept = as_array(logprobs), allowed  # type: ignore[attr-defined]  # takes attributes
-        return logprobs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, by_logprobs: Tensor) -> tuple[Tensor, None]:
-        from entity_env.agents.rogue_net.kernels.categorical import log_softmax_backward
-
-        logprobs, allowed = ctx.kept  # type: ignore[attr-defined]  # set in forward
-        by_logits = by_logprobs.new_empty(by_logprobs.shape)
-        log_softmax_backward(as_array(by_logprobs), allowed, logprobs, by_logits.numpy())
-        return by_logits, None
-
-
-class _Weigh(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, logprobs: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.kept = as_array(logprobs), samples.contiguous().numpy()  # type: ignore[attr-defined]
-        return _weighed(logprobs, samples)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, by_chosen: Tensor, by_entropy: Tensor) -> tuple[Tensor, None]:
-        from entity_env.agents.rogue_net.kernels.categorical import weigh_backward
-
-        logprobs, samples = ctx.kept  # type: ignore[attr-defined]  # set in forward
-        by_logprobs = by_chosen.new_empty(logprobs.shape)
-        slopes = as_array(by_chosen), as_array(by_entropy)
-        weigh_backward(*slopes, logprobs, samples, by_logprobs.numpy())
-        return by_logprobs, None
-
-
-def _normalized(logits: Tensor, allowed: NDArray[np.bool_]) -> Tensor:
-    # Here and not above: numba takes a while to import, and may not be installed.
-    from entity_env.agents.rogue_net.kernels.categorical import log_softmax as write
-
-    logprobs = logits.new_empty(logits.shape)
-    write(as_array(logits), allowed, logprobs.numpy())
-    return logprobs
-
-
-def _weighed(logprobs: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-    from entity_env.agents.rogue_net.kernels.categorical import weigh as write
-
-    chosen, entropy = logprobs.new_empty(2, logprobs.shape[0]).unbind()
-    places = samples.contiguous().numpy()
-    if not write(as_array(logprobs), places, chosen.numpy(), entropy.numpy()):
-        logprobs.gather(1, samples.unsqueeze(1))  # raises what it does without numba
-    return chosen, entropy
-
-
+"""Logit of a choice that is not allowed: finite, so that probability 0 times it is not NaN."""
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+def masked_log_softmax(logits: Tensor, allowed: NDArray[np.bool_] | None) -> Tensor:
+    """Log-probabilities of `(num_actors, num_choices)` logits; finite where not allowed."""
+    if allowed is not None:
+        logits = logits.masked_fill(as_tensor(~allowed, logits.device), FORBIDDEN)
+    return torch.log_softmax(logits, dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class ActionDistribution(ABC):
-    """What every actor of one action would do.
+    """Distribution of one action, for every actor.
 
-    It gives *samples*, one an actor, and weighs them. An environment takes `actions(samples)`.
+    It draws *samples*, one per actor; an environment takes `actions(samples)`.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
@@ -140,7 +48,7 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def best(self) -> Tensor:
-        """The sample of each actor that is most probable."""
+        """The most probable sample of each actor."""
 
     @abstractmethod
     def draw(self, generator: torch.Generator | None) -> Tensor:
@@ -148,38 +56,38 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def logprob(self, samples: Tensor) -> Tensor:
-        """`(num_actors,)` float32, how probable a sample of each actor is."""
+        """`(num_actors,)` float32 log-probability of a sample of each actor."""
 
     @abstractmethod
     def entropy(self) -> Tensor:
         """`(num_actors,)` float32 nats."""
 
     def weigh(self, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """`logprob` and `entropy` at once, which can be quicker."""
+        """`logprob` and `entropy`."""
         return self.logprob(samples), self.entropy()
 
     @abstractmethod
     def actions(self, samples: Tensor) -> Tensor:
-        """What an environment takes for samples, in the units of the action space."""
+        """Samples in the units of the action space, as an environment takes them."""
 
     @abstractmethod
     def at_temperature(self, temperature: float) -> ActionDistribution:
-        """The distribution whose densities are these to the power of `1 / temperature`.
+        """The distribution with densities to the power of `1 / temperature`.
 
-        Above 1 it is more even, below 1 what is probable becomes more so; real numbers get a
-        deviation times the root of the temperature.
+        Above 1 it is more even, below 1 more peaked; a standard deviation is multiplied by the
+        root of the temperature.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class CategoricalDistribution(ActionDistribution):
-    """Which label or entity every actor would choose; a sample is `(num_actors,)` int64.
+    """Categorical distribution over labels or entities; samples are `(num_actors,)` int64.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
-        logprobs: `(num_actors, num_choices)` float32, normalized; finite, but with a
-            probability of exactly 0, where not allowed. For a select action the choices are places
-            in the list of actees, padded to the longest list.
+        logprobs: `(num_actors, num_choices)` float32, normalized; where not allowed finite, with
+            a probability of exactly 0. For a select action the choices are positions in the list
+            of actees, padded to the longest list.
     """
 
     logprobs: Tensor
@@ -199,25 +107,22 @@ class CategoricalDistribution(ActionDistribution):
     def entropy(self) -> Tensor:
         return -(self.logprobs.exp() * self.logprobs).sum(dim=1)
 
-    def weigh(self, samples: Tensor) -> tuple[Tensor, Tensor]:
-        return weigh(self.logprobs, samples)
-
     def actions(self, samples: Tensor) -> Tensor:
         return samples
 
     def at_temperature(self, temperature: float) -> CategoricalDistribution:
-        # What is not allowed stays finite, so that 0 times its logarithm is 0.
+        # Logarithms of 0 stay finite, so that 0 times them is 0.
         logits = (self.logprobs / temperature).clamp_min(FORBIDDEN)
         return replace(self, logprobs=torch.log_softmax(logits, dim=-1))
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianDistribution(ActionDistribution):
-    """Which real numbers every actor would choose; a sample is `(num_actors, num_labels)` float32.
+    """Diagonal Gaussian; samples are `(num_actors, num_labels)` float32.
 
-    Samples are not bounded; they count half ranges from the middle of the bounds, -1 is `low` and
-    1 is `high`. Densities and entropy are of those: in the units of the space, log-probabilities
-    are lower by the sum of `log((high - low) / 2)`, and the entropy higher.
+    Samples are not bounded; -1 is `low` and 1 is `high`. Densities and entropy are of samples: in
+    the units of the space, log-probabilities are lower by the sum of `log((high - low) / 2)`, and
+    the entropy is higher by it.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
@@ -247,10 +152,10 @@ class GaussianDistribution(ActionDistribution):
         return each.sum().expand(len(self.mean))
 
     def actions(self, samples: Tensor) -> Tensor:
-        # Halved before they are added: the sum of two float32 can exceed the largest one.
+        # Halved before they are added: the sum of two float32 can overflow.
         low, high = 0.5 * self.low, 0.5 * self.high
         inside = torch.clamp(low + high + (high - low) * samples, self.low, self.high)
-        # Said apart: where half a range is too small for float32, infinity times it is no number.
+        # Separately: where half a range underflows to 0, infinity times it is NaN.
         above = torch.where(samples >= 1.0, self.high, inside)
         return torch.where(samples <= -1.0, self.low, above)
 
@@ -258,21 +163,21 @@ class GaussianDistribution(ActionDistribution):
         return replace(self, log_std=self.log_std + 0.5 * math.log(temperature))
 
 
-def choose(
+def sample_actions(
     distributions: Mapping[ActionName, ActionDistribution],
     *,
     greedy: bool,
     generator: torch.Generator | None,
 ) -> dict[ActionName, Tensor]:
-    """Per action a sample of each actor: what is most probable, or a draw."""
+    """Per action a sample of each actor: the most probable one, or a draw."""
     return {
         name: each.best() if greedy else each.draw(generator)
         for name, each in distributions.items()
     }
 
 
-def tempered(
+def at_temperature(
     distributions: Mapping[ActionName, ActionDistribution], temperature: float
 ) -> dict[ActionName, ActionDistribution]:
-    """All of them at a temperature, see `ActionDistribution.at_temperature`."""
+    """Every distribution at a temperature, see `ActionDistribution.at_temperature`."""
     return {name: each.at_temperature(temperature) for name, each in distributions.items()}

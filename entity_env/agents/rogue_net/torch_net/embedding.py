@@ -1,9 +1,8 @@
-"""One vector for every entity: each type has its own embedding."""
+"""Entity embedding: features of every type to vectors of one length."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -11,129 +10,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
-from torch.nn import functional
 
-from entity_env.agents.rogue_net.torch_net.attention import is_compiled
-from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_array
+from entity_env.agents.rogue_net.torch_net.tensors import (
+    NamedModules,
+    as_array,
+    layer_norm,
+    linear,
+    use_kernels,
+)
 from entity_env.core.spaces import EntityName
 
 LARGEST_WIDTH: Final = 32
-"""More features are left to products of torch, which are good at them."""
+"""More features are left to torch, whose BLAS multiplies them faster."""
+CLIP = 5.0
+"""Normalized features are clipped at this many standard deviations."""
 
 Pair = tuple[NDArray[np.float32], NDArray[np.float32]]
 Triple = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
 
 
-class EmbeddingWeights(NamedTuple):
-    """Parameters of the embedding of one type that has features."""
-
-    weight: Tensor
-    bias: Tensor
-    norm_weight: Tensor
-    norm_bias: Tensor
-
-
-class TypeFeatures(NamedTuple):
-    """What was observed of one type.
-
-    Args:
-        values: `(num_entities, num_features)` float32.
-        mean, deviation: `(num_features,)`, what normalizes them.
-    """
-
-    values: Tensor
-    mean: Tensor
-    deviation: Tensor
-
-
-def embed(features: Sequence[TypeFeatures], weights: Sequence[EmbeddingWeights]) -> Tensor:
-    """Embeds all entities, type after type: `(num_entities, d_model)`."""
-    if not torch.is_grad_enabled():
-        return _embed(features, weights)[0]
-    parameters = (each for own in weights for each in own)
-    packed: Tensor = _Embed.apply(features, *parameters)  # type: ignore[no-untyped-call]
-    return packed
-
-
-def split(x: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-    """So many rows each, one after another, as views."""
-    ends = accumulate(lengths)
-    return [x[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-
-
-def embed_type(
-    features: NDArray[np.float32], scale: Pair, linear: Pair, norm: Pair, out: NDArray[np.float32]
-) -> Triple:
-    """Embeds the entities of one type into `out`, and tells what the gradient needs of it."""
-    # Here and not above: numba takes a while to import, and may not be installed.
-    from entity_env.agents.rogue_net.kernels import embedding as embedding_compiled
-
-    widths = features.shape[1], out.shape[1], 2
-    inputs, hidden, stats = (np.empty((len(features), each), dtype=np.float32) for each in widths)
-    kept = inputs, hidden, stats
-    embedding_compiled.embed(features, scale, linear, norm, kept, out)
-    return kept
-
-
-def _embed(
-    features: Sequence[TypeFeatures], weights: Sequence[EmbeddingWeights]
-) -> tuple[Tensor, list[Triple]]:
-    width = len(weights[0].bias)
-    out = weights[0].bias.new_empty(sum(len(own.values) for own in features), width)
-    parts = split(out, [len(own.values) for own in features])
-    kept: list[Triple] = []
-    for own, w, part in zip(features, weights, parts, strict=True):
-        scale, linear = _pair(own.mean, own.deviation), _pair(w.weight, w.bias)
-        norm = _pair(w.norm_weight, w.norm_bias)
-        kept.append(embed_type(as_array(own.values), scale, linear, norm, part.numpy()))
-    return out, kept
-
-
-class _Embed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, features: Sequence[TypeFeatures], *parameters: Tensor) -> Tensor:
-        size = len(EmbeddingWeights._fields)
-        weights = [
-            EmbeddingWeights(*parameters[at : at + size]) for at in range(0, len(parameters), size)
-        ]
-        out, kept = _embed(features, weights)
-        ctx.kept = kept, weights  # type: ignore[attr-defined]  # a context takes attributes
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from entity_env.agents.rogue_net.kernels import embedding as embedding_compiled
-
-        kept, weights = ctx.kept  # type: ignore[attr-defined]  # set in forward
-        given: list[Tensor | None] = [None]
-        parts = split(gradient.contiguous(), [len(own[0]) for own in kept])
-        for own, w, part in zip(kept, weights, parts, strict=True):
-            weight = torch.zeros(w.weight.shape[::-1])
-            others = [torch.zeros_like(w.bias) for _ in range(3)]
-            bias, norm_weight, norm_bias = others
-            embedding_compiled.embed_backward(
-                part.numpy(),
-                own,
-                w.norm_weight.detach().numpy(),
-                _pair(weight, bias),
-                _pair(norm_weight, norm_bias),
-            )
-            given += (weight.t(), bias, norm_weight, norm_bias)
-        return tuple(given)
-
-
-def _pair(first: Tensor, second: Tensor) -> Pair:
-    """Their numbers, in their own memory."""
-    return as_array(first), as_array(second)
-
-
-CLIP = 5.0
-"""Normalized features are cut at this many standard deviations."""
-
-
 class InputNorm(nn.Module):
-    """Shifts and scales every feature by running statistics, and cuts what is far out.
+    """Normalizes every feature by running statistics, and clips it.
 
     The statistics change only in `update`, never in `forward`.
 
@@ -151,12 +48,12 @@ class InputNorm(nn.Module):
         self.register_buffer("mean", torch.zeros(num_features))
         self.register_buffer("squares_sum", torch.zeros(num_features))
         self._state: list[tuple[int, int]] = []
-        """The buffers, and how often each has changed, when they were last looked at."""
+        """Identity and version of each buffer when the scale was last computed."""
         self._known: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
     def update(self, features: Tensor, *, restart: bool = False) -> None:
-        """Counts a batch `(num_entities, num_features)`; `restart` forgets all before it.
+        """Counts a batch `(num_entities, num_features)`; `restart` resets the statistics first.
 
         Merges the moments of two sets as in Chan, Golub & LeVeque, "Updating Formulae and a
         Pairwise Algorithm for Computing Sample Variances" (1979).
@@ -177,7 +74,7 @@ class InputNorm(nn.Module):
         self.count.copy_(count)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Normalizes `(num_entities, num_features)`; raw but cut before two rows were counted."""
+        """Normalizes `(num_entities, num_features)`; only clips until two rows were counted."""
         scale = self._scale()
         if scale is None:
             return features.clamp(-CLIP, CLIP)
@@ -185,13 +82,13 @@ class InputNorm(nn.Module):
         return features.sub(mean).div_(deviation).clamp_(-CLIP, CLIP)
 
     def scale(self) -> tuple[Tensor, Tensor]:
-        """Mean and deviation that features are normalized with; 0 and 1 if none were counted."""
+        """Mean and standard deviation; 0 and 1 if none were counted."""
         return self._scale() or (torch.zeros_like(self.mean), torch.ones_like(self.mean))
 
     def _scale(self) -> tuple[Tensor, Tensor] | None:
-        """Mean and deviation, worked out anew when the statistics have changed."""
+        """Mean and standard deviation, cached until the statistics change."""
         buffers = (self.count, self.mean, self.squares_sum)
-        if any(each.is_inference() for each in buffers):  # of these nobody counts the changes
+        if any(each.is_inference() for each in buffers):  # they have no version
             return self._compute_scale()
         state = [(id(each), each._version) for each in buffers]
         if state != self._state:
@@ -219,21 +116,12 @@ class FeaturelessEmbedding(nn.Module):
         return self.embedding.expand(len(features), -1)
 
 
-def _embed_alone(module: nn.Module, features: Tensor) -> Tensor:
-    """What the module does, its layers as functions: calls take longer than small products."""
+def _embed_by_torch(module: nn.Module, features: Tensor) -> Tensor:
     if not isinstance(module, nn.Sequential):
         embedded: Tensor = module(features)
         return embedded
-    norm, linear = cast(InputNorm, module[0]), cast(nn.Linear, module[1])
-    layer_norm = cast(nn.LayerNorm, module[3])
-    hidden = functional.linear(norm.forward(features), linear.weight, linear.bias)
-    shape, eps = layer_norm.normalized_shape, layer_norm.eps
-    return torch.layer_norm(hidden.relu_(), shape, layer_norm.weight, layer_norm.bias, eps)
-
-
-def _named(layer: nn.Module, prefix: str) -> dict[str, Tensor]:
-    parameters = cast(Mapping[str, Tensor], layer._parameters)
-    return {prefix + name: parameters[name] for name in ("weight", "bias")}
+    hidden = linear(module[1], cast(InputNorm, module[0]).forward(features))
+    return layer_norm(cast(nn.LayerNorm, module[3]), hidden.relu_())
 
 
 class EntityEmbedding(nn.Module):
@@ -256,30 +144,34 @@ class EntityEmbedding(nn.Module):
                 for name, width in widths.items()
             }
         )
-        self._is_compilable = 0 < max(widths.values(), default=0) <= LARGEST_WIDTH
+        self._has_kernel = 0 < max(widths.values(), default=0) <= LARGEST_WIDTH
 
     def forward(self, features: Mapping[EntityName, Tensor]) -> Tensor:
         """Embeds `(num_entities, num_features)` a type to one packed matrix, type after type."""
         size = sum(map(len, features.values()))
-        if self._is_compilable and is_compiled(size, next(iter(features.values())).device):
-            return self._embed_all(features)
+        if self._has_kernel and use_kernels(size, next(iter(features.values())).device):
+            return self._embed_by_kernels(features)
         return torch.cat(
-            [_embed_alone(module, features[name]) for name, module in self.embeddings.items()]
+            [_embed_by_torch(module, features[name]) for name, module in self.embeddings.items()]
         )
 
-    def _embed_all(self, features: Mapping[EntityName, Tensor]) -> Tensor:
+    def _embed_by_kernels(self, features: Mapping[EntityName, Tensor]) -> Tensor:
         shown: list[TypeFeatures] = []
         weights: list[EmbeddingWeights] = []
         for name, module in self.embeddings.items():
             if isinstance(module, nn.Sequential):
-                norm, linear, layer_norm = module[0], module[1], module[3]
-                shown.append(TypeFeatures(features[name], *cast(InputNorm, norm).scale()))
-                own = {**_named(linear, ""), **_named(layer_norm, "norm_")}
-                weights.append(EmbeddingWeights(**own))
-        packed = embed(shown, weights)
+                shown.append(TypeFeatures(features[name], *cast(InputNorm, module[0]).scale()))
+                own = (module[at]._parameters[key] for at in (1, 3) for key in ("weight", "bias"))
+                weights.append(EmbeddingWeights(*cast(Iterator[Tensor], own)))
+        packed: Tensor
+        if torch.is_grad_enabled():
+            parameters = (each for own in weights for each in own)
+            packed = _Embed.apply(shown, *parameters)  # type: ignore[no-untyped-call]
+        else:
+            packed, _ = _embed_types(shown, weights)
         if len(shown) == len(features):
             return packed
-        parts = iter(split(packed, [len(each.values) for each in shown]))
+        parts = iter(torch.split(packed, [len(each.values) for each in shown]))
         return torch.cat(
             [
                 next(parts) if isinstance(module, nn.Sequential) else module(features[name])
@@ -297,6 +189,92 @@ class EntityEmbedding(nn.Module):
 
     @property
     def has_statistics(self) -> bool:
-        """Whether any batch was counted yet."""
+        """Whether any batch was counted."""
         norms = [module for module in self.modules() if isinstance(module, InputNorm)]
         return any(bool(norm.count > 0) for norm in norms)
+
+
+class EmbeddingWeights(NamedTuple):
+    """Parameters of the embedding of one type that has features."""
+
+    weight: Tensor
+    bias: Tensor
+    norm_weight: Tensor
+    norm_bias: Tensor
+
+
+class TypeFeatures(NamedTuple):
+    """Features of the entities of one type.
+
+    Args:
+        values: `(num_entities, num_features)` float32.
+        mean, deviation: `(num_features,)`, which normalize them.
+    """
+
+    values: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+
+def _embed_types(
+    features: Sequence[TypeFeatures], weights: Sequence[EmbeddingWeights]
+) -> tuple[Tensor, list[Triple]]:
+    """All entities, type after type, `(num_entities, d_model)`; and activations of each type."""
+    lengths = [len(own.values) for own in features]
+    out = weights[0].bias.new_empty(sum(lengths), len(weights[0].bias))
+    saved: list[Triple] = []
+    for own, w, part in zip(features, weights, torch.split(out, lengths), strict=True):
+        scale, layer = _pair(own.mean, own.deviation), _pair(w.weight, w.bias)
+        norm = _pair(w.norm_weight, w.norm_bias)
+        saved.append(embed_type(as_array(own.values), scale, layer, norm, part.numpy()))
+    return out, saved
+
+
+def embed_type(
+    features: NDArray[np.float32], scale: Pair, linear: Pair, norm: Pair, out: NDArray[np.float32]
+) -> Triple:
+    """Writes the embedding of one type to `out`; returns activations for the backward pass."""
+    # Here and not above: numba takes a while to import, and may not be installed.
+    from entity_env.agents.rogue_net.kernels.embedding import embed_rows
+
+    widths = features.shape[1], out.shape[1], 2
+    inputs, hidden, stats = (np.empty((len(features), each), dtype=np.float32) for each in widths)
+    embed_rows(features, scale, linear, norm, (inputs, hidden, stats), out)
+    return inputs, hidden, stats
+
+
+class _Embed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, features: Sequence[TypeFeatures], *parameters: Tensor) -> Tensor:
+        size = len(EmbeddingWeights._fields)
+        weights = [
+            EmbeddingWeights(*parameters[at : at + size]) for at in range(0, len(parameters), size)
+        ]
+        out, saved = _embed_types(features, weights)
+        ctx.saved = saved, weights  # type: ignore[attr-defined]  # a context takes attributes
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        from entity_env.agents.rogue_net.kernels.embedding import embed_rows_backward
+
+        saved, weights = ctx.saved  # type: ignore[attr-defined]  # set in forward
+        by: list[Tensor | None] = [None]
+        parts = torch.split(gradient.contiguous(), [len(own[0]) for own in saved])
+        for own, w, part in zip(saved, weights, parts, strict=True):
+            weight = torch.zeros(w.weight.shape[::-1])
+            bias, norm_weight, norm_bias = (torch.zeros_like(w.bias) for _ in range(3))
+            embed_rows_backward(
+                part.numpy(),
+                own,
+                w.norm_weight.detach().numpy(),
+                _pair(weight, bias),
+                _pair(norm_weight, norm_bias),
+            )
+            by += (weight.t(), bias, norm_weight, norm_bias)
+        return tuple(by)
+
+
+def _pair(first: Tensor, second: Tensor) -> Pair:
+    return as_array(first), as_array(second)

@@ -1,4 +1,4 @@
-"""Action heads: from the vectors of the entities to distributions of what each may do."""
+"""Action heads: from encoded entities to a distribution for every actor."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
     GaussianDistribution,
-    log_softmax,
+    masked_log_softmax,
 )
-from entity_env.agents.rogue_net.torch_net.pooling import Ends, Pairs
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -26,12 +26,9 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import SchemaError
 
-MANY = 8
-"""Actors that share their actees: with more of them it is quicker to make keys."""
-
 
 class CategoricalHead(nn.Module):
-    """Scores every label for each actor."""
+    """Logits of every label for each actor."""
 
     def __init__(self, d_model: int, num_choices: int) -> None:
         super().__init__()
@@ -39,13 +36,13 @@ class CategoricalHead(nn.Module):
         nn.init.orthogonal_(self.proj.weight, 0.01)
         nn.init.zeros_(self.proj.bias)
 
-    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
+    def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
         """Packed `(num_entities, d_model)` to a distribution over `num_choices` labels."""
-        return _categorical(self.proj(x.pick(choices.packed)), choices)
+        return _categorical(self.proj(x.gather(choices.packed)), choices)
 
 
 class SelectEntityHead(nn.Module):
-    """Compares each actor with every entity that it may select."""
+    """Logits of every actee for each actor: dot products of queries and keys."""
 
     def __init__(self, d_model: int, d_qk: int) -> None:
         super().__init__()
@@ -53,23 +50,17 @@ class SelectEntityHead(nn.Module):
         self.key_proj = nn.Linear(d_model, d_qk)
         self.scale = 1.0 / math.sqrt(d_qk)
 
-    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
+    def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
         """Packed `(num_entities, d_model)` to a distribution over `max_actees` places."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
             return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))
-        queries = self.query_proj(x.pick(choices.packed)) * self.scale
-        if x.is_compiled and actees.num_pairs <= MANY * len(actees.packed):
-            # Actors ask for what keys would be made of, so that no key is made.
-            offsets = actees.mask.actees.offsets
-            pairs = Pairs(choices.rows, actees.packed, offsets, actees.max_actees)
-            key = self.key_proj
-            return _categorical(x.compare(queries @ key.weight, key.bias, pairs), choices)
+        queries = self.query_proj(x.gather(choices.packed)) * self.scale
         return _categorical(self._compare(x, queries, actees), choices)
 
-    def _compare(self, x: Ends, queries: Tensor, actees: Actees) -> Tensor:
-        """The logits by batched products over padded observations."""
-        keys = self.key_proj(x.pick(actees.packed))
+    def _compare(self, x: EncodedEntities, queries: Tensor, actees: Actees) -> Tensor:
+        """The logits, by batched products over padded observations."""
+        keys = self.key_proj(x.gather(actees.packed))
         actor_slots = as_tensor(actees.actor_slots, keys.device)
         actee_slots = as_tensor(actees.slots, keys.device)
         padded_queries = keys.new_zeros(actees.num_rows * actees.max_actors, queries.shape[1])
@@ -86,10 +77,10 @@ class SelectEntityHead(nn.Module):
 
 
 class GaussianHead(nn.Module):
-    """Chooses a mean for every label and actor, and a standard deviation for every label.
+    """A mean for every label and actor, and a standard deviation for every label.
 
-    Both count in half ranges of the bounds, from their middle: a fresh network chooses around the
-    middle, with a standard deviation of half the range.
+    Both are in units of half the range of the bounds, from its middle: an untrained network draws
+    around the middle, with a standard deviation of half the range.
 
     Raises:
         SchemaError: a bound that float32 cannot hold.
@@ -104,13 +95,13 @@ class GaussianHead(nn.Module):
         nn.init.orthogonal_(self.proj.weight, 0.01)
         nn.init.zeros_(self.proj.bias)
         self.log_std = nn.Parameter(torch.zeros(len(space)))
-        # No part of a checkpoint: they are in its action space.
+        # Not in a checkpoint, whose action space has them.
         self.register_buffer("low", _bounds(name, space.low), persistent=False)
         self.register_buffer("high", _bounds(name, space.high), persistent=False)
 
-    def forward(self, x: Ends, choices: Choices) -> ActionDistribution:
+    def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
         """Packed `(num_entities, d_model)` to a distribution over `num_labels` real numbers."""
-        mean = self.proj(x.pick(choices.packed))
+        mean = self.proj(x.gather(choices.packed))
         rows = _rows(mean, choices)
         return GaussianDistribution(rows, mean, self.log_std, self.low, self.high)
 
@@ -143,4 +134,6 @@ def _rows(x: Tensor, choices: Choices) -> Tensor:
 
 
 def _categorical(logits: Tensor, choices: Choices) -> CategoricalDistribution:
-    return CategoricalDistribution(_rows(logits, choices), log_softmax(logits, choices.allowed))
+    return CategoricalDistribution(
+        _rows(logits, choices), masked_log_softmax(logits, choices.allowed)
+    )

@@ -1,4 +1,4 @@
-"""What attention knows of relative positions, in torch."""
+"""Relative position encoding of attention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RelposEncoding(nn.Module):
 
     Args:
         config: the size of the network.
-        relpos: how positions are told apart.
+        relpos: buckets and options of relative positions.
         names: the types of entities.
     """
 
@@ -65,7 +65,7 @@ class RelposEncoding(nn.Module):
         return RelposTables(keys, values, self)
 
     def gate(self, x: Tensor) -> Tensor | None:
-        """`(…, d_model)` to what every target does to its values, `(…, d_head)`."""
+        """`(…, d_model)` to the gate of the values of every query, `(…, d_head)`."""
         match self.relpos.value_gate:
             case None:
                 return None
@@ -113,8 +113,8 @@ class RelposTables:
 
         Args:
             q, k, v: `(num_padded * n_head, max_length, d_head)`.
-            bias: as in `Slots`: key before query.
-            x: `(num_padded * max_length, d_model)`, what the block's attention reads.
+            bias: as in `PaddedLayout`: key before query.
+            x: `(num_padded * max_length, d_model)`, input of the attention.
             n_head: number of heads.
 
         Returns:

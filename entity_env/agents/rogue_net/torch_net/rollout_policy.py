@@ -1,13 +1,12 @@
-"""Decides for a whole batch in a few compiled calls.
+"""The policy of a rollout: a forward pass in a few numba kernels.
 
-An operation of torch takes longer to be called than to be done for some hundred entities, and a
-module longer than that. While environments are played the network stays as it is: its arrays are
-looked up once, and then go straight to compiled code.
+For some hundred entities an operation of torch takes longer to be called than to compute, a module
+longer still. The network does not change during a rollout: its arrays are looked up once.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -15,10 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.action_index import Choices, find_choices
-from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
-from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, Packed
-from entity_env.agents.rogue_net.torch_net.block import LARGEST_MODEL, forward
-from entity_env.agents.rogue_net.torch_net.distributions import ALL
+from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
+from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, PackedLayout
+from entity_env.agents.rogue_net.torch_net.block import (
+    LARGEST_MODEL,
+    TransformerBlock,
+    block_forward,
+)
 from entity_env.agents.rogue_net.torch_net.embedding import (
     LARGEST_WIDTH,
     FeaturelessEmbedding,
@@ -26,24 +28,26 @@ from entity_env.agents.rogue_net.torch_net.embedding import (
     embed_type,
 )
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
-from entity_env.agents.rogue_net.torch_net.net import Decisions, RogueNet, Samples
+from entity_env.agents.rogue_net.torch_net.net import PolicyOutput, RogueNet, Samples
 from entity_env.agents.rogue_net.torch_net.tensors import as_array
-from entity_env.agents.rogue_net.torch_net.transformer import Block
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import has_numba
+from entity_env.core.vec_obs import EntityBatch
 
 Floats: TypeAlias = NDArray[np.float32]
 Pair: TypeAlias = tuple[Floats, Floats]
+_ALL: Final = np.empty((0, 0), dtype=np.bool_)
+"""All choices are allowed."""
 
 
 class Policy(Protocol):
-    """Decides for batches, as `RogueNet.act` does."""
+    """Has the `act` of a `RogueNet`."""
 
-    def act(self, batch: Batch, *, generator: torch.Generator | None) -> Decisions: ...
+    def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput: ...
 
 
 class _Embedding(NamedTuple):
-    """Of one type of entities: what normalizes features, the linear layer, the layer norm."""
+    """Arrays of one type of entities: mean and deviation, linear layer, layer norm."""
 
     scale: Pair
     linear: Pair
@@ -51,10 +55,10 @@ class _Embedding(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """Of one action: `(num_labels, d_model)` and `(num_labels,)`, what labels are scored by.
+    """Linear layer of one action: `(num_labels, d_model)` and `(num_labels,)`, to logits.
 
-    Of a select action `(d_model, d_model)` and `(d_model,)`, what turns an actor into that which
-    its actees are multiplied with.
+    Of a select action `(d_model, d_model)` and `(d_model,)`: query and key projection in one, so
+    that the dot product with an encoded actee is a logit.
     """
 
     weight: Floats
@@ -62,15 +66,15 @@ class _Head(NamedTuple):
 
 
 def fastest_policy(net: RogueNet) -> Policy:
-    """Decides as `net.act` does, for as long as nothing changes the network."""
+    """Acts as `net.act` does, for as long as nothing changes the network."""
     return CompiledPolicy(net) if CompiledPolicy.fits(net) else net
 
 
 class CompiledPolicy:
-    """Decides as a network does, for as long as nothing changes the network.
+    """Acts as a network does, for as long as nothing changes the network.
 
     Args:
-        net: a network on the CPU, of which `fits` is true.
+        net: a network for which `fits` is true.
     """
 
     def __init__(self, net: RogueNet) -> None:
@@ -80,14 +84,13 @@ class CompiledPolicy:
         self._embeddings = {
             name: _embedding(module) for name, module in net.embedding.embeddings.items()
         }
-        blocks = [cast(Block, block) for block in net.backbone.blocks]
-        self._blocks = [Block.weights(block) for block in blocks]
+        self._blocks = [cast(TransformerBlock, each).weights() for each in net.backbone.blocks]
         self._heads = {name: _head(module) for name, module in net.action_heads.items()}
         self._value = _arrays(net.auxiliary_heads["value"])
 
     @staticmethod
     def fits(net: RogueNet) -> bool:
-        """Whether compiled code can do all that a network does."""
+        """Whether kernels can compute all of a network."""
         return (
             net.device.type == "cpu"
             and has_numba()
@@ -101,10 +104,10 @@ class CompiledPolicy:
             )
         )
 
-    def act(self, batch: Batch, *, generator: torch.Generator | None) -> Decisions:
+    def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
         """See `RogueNet.act`; the same draws choose the same."""
         # Here and not above: numba takes a while to import, and may not be installed.
-        from entity_env.agents.rogue_net.kernels.policy import choose, mean_values
+        from entity_env.agents.rogue_net.kernels.policy import draw_categorical, mean_values
 
         layout = lay_out(batch, self._inputs.names, is_compiled=True)
         asked = {name: find_choices(name, batch.action_masks[name], layout) for name in self._heads}
@@ -116,27 +119,27 @@ class CompiledPolicy:
             logits = _logits(self._heads[name], x, choices)
             race = torch.empty(logits.shape).exponential_(generator=generator).numpy()
             chosen = np.empty(len(choices.rows), dtype=np.int64)
-            allowed = ALL if choices.allowed is None else _own(choices.allowed)
-            choose(logits, allowed, race, choices.rows, chosen, logprobs, entropy)
+            allowed = _ALL if choices.allowed is None else _writable(choices.allowed)
+            draw_categorical(logits, allowed, race, choices.rows, chosen, logprobs, entropy)
             samples[name] = chosen
-        return Decisions(samples, samples, logprobs, entropy, values)
+        return PolicyOutput(samples, samples, logprobs, entropy, values)
 
-    def _encode(self, batch: Batch, layout: Layout) -> Floats:
+    def _encode(self, batch: EntityBatch, layout: Layout) -> Floats:
         arrays = self._inputs.arrays(batch)
         width = self._value[0].shape[1]
         x = np.empty((len(layout.order), width), dtype=np.float32)
         at = 0
         for name, embedding in self._embeddings.items():
-            features = _own(arrays[name])
+            features = _writable(arrays[name])
             part = x[at : at + len(features)]
             at += len(features)
             if isinstance(embedding, _Embedding):
                 embed_type(features, *embedding, part)
             else:
                 part[:] = embedding
-        packed = Packed.of(layout, self._n_head)
+        packed = PackedLayout.of(layout, self._n_head)
         for weights in self._blocks:
-            x, _ = forward(x, packed, weights)
+            x, _ = block_forward(x, packed, weights)
         return x
 
 
@@ -162,8 +165,7 @@ def _head(module: nn.Module) -> _Head:
 
 
 def _logits(head: _Head, x: Floats, choices: Choices) -> Floats:
-    from entity_env.agents.rogue_net.kernels.policy import label_logits
-    from entity_env.agents.rogue_net.kernels.pooling import compare
+    from entity_env.agents.rogue_net.kernels.policy import actee_logits, label_logits
 
     num_actors, actees = len(choices.packed), choices.actees
     scored = np.empty((num_actors, len(head.bias)), dtype=np.float32)
@@ -171,11 +173,11 @@ def _logits(head: _Head, x: Floats, choices: Choices) -> Floats:
     if actees is None:
         return scored
     logits = np.empty((num_actors, max(actees.max_actees, 1)), dtype=np.float32)
-    compare(x, scored, choices.rows, (actees.packed, actees.mask.actees.offsets), logits)
+    actee_logits(x, scored, choices.rows, actees.packed, actees.mask.actees.offsets, logits)
     return logits
 
 
-def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as compiled code takes it: contiguous, and writable, which is a type of its own."""
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """The array contiguous and writable, as kernels take it: read-only is another type to numba."""
     array = np.ascontiguousarray(array)
     return array if array.flags.writeable else array.copy()

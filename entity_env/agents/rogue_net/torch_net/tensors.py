@@ -1,4 +1,4 @@
-"""Arrays as tensors, and tensors as arrays."""
+"""Arrays and tensors, layers as functions, modules by name, and where numba kernels apply."""
 
 from __future__ import annotations
 
@@ -8,22 +8,47 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
+
+from entity_env.core.validation import has_numba
+
+FEW = 32
+"""Up to this many entities are left to torch."""
+
+
+def use_kernels(num_entities: int, device: torch.device) -> bool:
+    """Whether numba kernels take a batch: on a CPU, where numba is installed.
+
+    Not the few entities of a single observation: to play a game must not wait for numba to load.
+    """
+    return num_entities > FEW and device.type == "cpu" and has_numba()
 
 
 def as_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """A tensor on `device`, without a copy where that is possible.
-
-    torch has no tensors that cannot be written, so what is read-only is copied.
-    """
+    """A tensor on `device`, without a copy where possible: torch has no read-only tensors."""
     if not array.flags.writeable:
         array = array.copy()
     return torch.from_numpy(array).to(device)
 
 
 def as_array(tensor: Tensor) -> NDArray[np.float32]:
-    """The numbers of a float32 tensor on the CPU, in its own memory where they lie side by side."""
+    """A float32 tensor on the CPU as an array, without a copy where it is contiguous."""
     numbers: NDArray[np.float32] = tensor.detach().contiguous().numpy()
     return numbers
+
+
+# Layers as functions: calling a module takes as long as multiplying a small matrix.
+def linear(layer: nn.Module, x: Tensor) -> Tensor:
+    """The output of an `nn.Linear`."""
+    parameters = layer._parameters
+    return functional.linear(x, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
+
+
+def layer_norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
+    """The output of an `nn.LayerNorm`."""
+    parameters = layer._parameters
+    shape, eps = layer.normalized_shape, layer.eps
+    return torch.layer_norm(x, shape, parameters["weight"], parameters["bias"], eps)
 
 
 class NamedModules(nn.Module):
@@ -51,7 +76,7 @@ class NamedModules(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Tells what belongs to no module; torch takes the part of a name before its first dot."""
+        """Reports unknown keys; torch would take the part of a name before its first dot."""
         if not strict:
             return
         known = tuple(f"{prefix}{name}." for name in self._by_name)

@@ -1,4 +1,4 @@
-"""Rows in registers do what lists of numbers do."""
+"""Operations on SIMD vectors equal those of numpy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ pytest.importorskip("numba")
 
 from numba import njit
 
-from entity_env.agents.rogue_net.kernels import simd as lanes
+from entity_env.agents.rogue_net.kernels import simd
 from entity_env.agents.rogue_net.kernels.softmax import exp_row
 
 Function = TypeVar("Function", bound=Callable[..., None])
 RNG = np.random.default_rng(0)
-load, load_two, store, pointer = lanes.load, lanes.load_two, lanes.store, lanes.pointer
+load, load_16, store, pointer = simd.load, simd.load_16, simd.store, simd.pointer
 
 
 def compiled(function: Function) -> Function:
@@ -36,7 +36,7 @@ def of_two(function: Any) -> Any:  # noqa: ANN401 - numba's, untyped
     @compiled
     def apply(a: Any, b: Any, out: Any) -> None:  # noqa: ANN401 - compiled
         x, y, to = pointer(a, 0), pointer(b, 0), pointer(out, 0)
-        store(to, 0, function(load_two(x, 0), load_two(y, 0)))
+        store(to, 0, function(load_16(x, 0), load_16(y, 0)))
         store(to, 16, function(load(x, 16), load(y, 16)))
 
     return apply
@@ -45,14 +45,14 @@ def of_two(function: Any) -> Any:  # noqa: ANN401 - numba's, untyped
 @pytest.mark.parametrize(
     ("function", "wanted"),
     [
-        (lanes.add, np.add),
-        (lanes.subtract, np.subtract),
-        (lanes.multiply, np.multiply),
-        (lanes.divide, np.divide),
-        (lanes.largest, np.maximum),
-        (lanes.smallest, np.minimum),
+        (simd.add, np.add),
+        (simd.subtract, np.subtract),
+        (simd.multiply, np.multiply),
+        (simd.divide, np.divide),
+        (simd.maximum, np.maximum),
+        (simd.minimum, np.minimum),
     ],
-    ids=["add", "subtract", "multiply", "divide", "largest", "smallest"],
+    ids=["add", "subtract", "multiply", "divide", "maximum", "minimum"],
 )
 def test_rows_are_combined_lane_by_lane(function: Any, wanted: Any) -> None:  # noqa: ANN401 - numba's
     a, b, out = numbers(24), numbers(24), np.zeros(24, dtype=np.float32)
@@ -60,7 +60,7 @@ def test_rows_are_combined_lane_by_lane(function: Any, wanted: Any) -> None:  # 
     np.testing.assert_array_equal(out, wanted(a, b))
 
 
-@pytest.mark.parametrize("function", [lanes.largest, lanes.smallest])
+@pytest.mark.parametrize("function", [simd.maximum, simd.minimum])
 def test_no_number_stays_none_where_it_is_second(function: Any) -> None:  # noqa: ANN401 - numba's
     a, b, out = numbers(24), np.full(24, np.nan, dtype=np.float32), np.zeros(24, dtype=np.float32)
     of_two(function)(a, b, out)
@@ -70,7 +70,7 @@ def test_no_number_stays_none_where_it_is_second(function: Any) -> None:  # noqa
 def test_eight_rows_are_turned_wherever_they_lie() -> None:
     @compiled
     def turned(source: Any, places: Any, out: Any) -> None:  # noqa: ANN401 - compiled
-        lanes.turn(pointer(source, 1), pointer(places, 0), pointer(out, 0))
+        simd.transpose(pointer(source, 1), pointer(places, 0), pointer(out, 0))
 
     source, places = numbers(100), np.array([3, 80, 11, 11, 0, 64, 40, 23])
     out = np.zeros(64, dtype=np.float32)
@@ -85,7 +85,7 @@ def test_eight_rows_are_summed() -> None:
         p = pointer(x, 0)
         a, b, c, d = load(p, 0), load(p, 8), load(p, 16), load(p, 24)
         e, f, g, h = load(p, 32), load(p, 40), load(p, 48), load(p, 56)
-        store(pointer(out, 0), 0, lanes.fold(a, b, c, d, e, f, g, h))
+        store(pointer(out, 0), 0, simd.row_sums(a, b, c, d, e, f, g, h))
 
     x, out = RNG.integers(-99, 99, 64).astype(np.float32), np.zeros(8, dtype=np.float32)
     sums(x, out)
@@ -96,18 +96,18 @@ def test_lanes_are_moved_and_filled() -> None:
     @compiled
     def moved(x: Any, out: Any) -> None:  # noqa: ANN401 - compiled
         source, to = pointer(x, 0), pointer(out, 0)
-        row, two = load(source, 0), load_two(source, 0)
-        store(to, 0, lanes.swap(row, 1))
-        store(to, 8, lanes.swap(row, 2))
-        store(to, 16, lanes.swap(row, 4))
-        store(to, 24, lanes.half(two, 0))
-        store(to, 32, lanes.half(two, 1))
-        store(to, 40, lanes.twice(row))
-        store(to, 56, lanes.spread(lanes.past(source, 2), 1))
-        store(to, 64, lanes.eight(x[4]))
-        store(to, 72, lanes.alike(x[5], row))
-        store(to, 80, lanes.zeros())
-        store(to, 88, lanes.alike(lanes.get(source, 6), two))
+        row, two = load(source, 0), load_16(source, 0)
+        store(to, 0, simd.swap(row, 1))
+        store(to, 8, simd.swap(row, 2))
+        store(to, 16, simd.swap(row, 4))
+        store(to, 24, simd.half(two, 0))
+        store(to, 32, simd.half(two, 1))
+        store(to, 40, simd.twice(row))
+        store(to, 56, simd.load_splat(simd.advance(source, 2), 1))
+        store(to, 64, simd.splat(x[4]))
+        store(to, 72, simd.splat_like(x[5], row))
+        store(to, 80, simd.zeros())
+        store(to, 88, simd.splat_like(simd.get(source, 6), two))
 
     x, out = numbers(16), np.ones(104, dtype=np.float32)
     moved(x, out)
@@ -121,7 +121,7 @@ def test_fused_sums_are_those_of_three_rows() -> None:
     @compiled
     def fused(x: Any, out: Any) -> None:  # noqa: ANN401 - compiled
         p = pointer(x, 0)
-        store(pointer(out, 0), 0, lanes.fma(load_two(p, 0), load_two(p, 16), load_two(p, 32)))
+        store(pointer(out, 0), 0, simd.fma(load_16(p, 0), load_16(p, 16), load_16(p, 32)))
 
     x, out = numbers(48), np.zeros(16, dtype=np.float32)
     fused(x, out)
@@ -131,8 +131,8 @@ def test_fused_sums_are_those_of_three_rows() -> None:
 def test_memory_that_is_asked_for_stays_as_it_is() -> None:
     @compiled
     def fetched(x: Any) -> None:  # noqa: ANN401 - compiled
-        lanes.fetch(pointer(x, 0), 5)
-        lanes.fetch_to_write(pointer(x, 3), 7)
+        simd.prefetch(pointer(x, 0), 5)
+        simd.prefetch_to_write(pointer(x, 3), 7)
 
     x = numbers(64)
     before = x.copy()
@@ -143,7 +143,7 @@ def test_memory_that_is_asked_for_stays_as_it_is() -> None:
 @compiled
 def exponentials(x: Any, out: Any) -> None:  # noqa: ANN401 - compiled
     for i in range(0, len(x), 16):
-        store(pointer(out, 0), i, exp_row(load_two(pointer(x, 0), i)))
+        store(pointer(out, 0), i, exp_row(load_16(pointer(x, 0), i)))
 
 
 def test_exponentials_are_as_exact_as_float32_is() -> None:

@@ -36,7 +36,6 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 )
 from entity_env.agents.rogue_net.numpy_net.functions import table_gelu
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
-from entity_env.agents.rogue_net.torch_net.distributions import tempered
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.core.observation import (
@@ -438,7 +437,7 @@ def test_distributions_are_those_of_torch(temperature: float) -> None:
         name: each.at_temperature(temperature)
         for name, each in NumpyNet(weights).distributions(batch)[0].items()
     }
-    theirs = tempered(other.net.distributions(batch)[0], temperature)
+    theirs = at_temperature(other.net.distributions(batch)[0], temperature)
     push, torch_push = ours["push"], theirs["push"]
     assert isinstance(push, GaussianArrays)
     assert isinstance(torch_push, GaussianDistribution)

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.batch_layout import Layout, ObsBatch, lay_out
-from entity_env.agents.rogue_net.torch_net import attention as torch_attention
-from entity_env.agents.rogue_net.torch_net.attention import Packed, attend, is_compiled
-from entity_env.agents.rogue_net.torch_net.pooling import Ends
+from entity_env.agents.rogue_net.torch_net import (
+    attention as torch_attention,
+    tensors as torch_tensors,
+)
+from entity_env.agents.rogue_net.torch_net.attention import PackedLayout, attend
+from entity_env.agents.rogue_net.torch_net.tensors import use_kernels
+from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     ActionSpace,
@@ -75,7 +79,7 @@ def require_the_book(
     size = (len(layout.order), 3 * n_head * d_head)
     qkv = (3 * torch.randn(size, generator=generator)).requires_grad_()
     slope = torch.randn(size[0], n_head * d_head, generator=generator)
-    mixed = attend(qkv, Packed.of(layout, n_head))
+    mixed = attend(qkv, PackedLayout.of(layout, n_head))
     (got,) = torch.autograd.grad((mixed * slope).sum(), qkv)
     exact = qkv.detach().double().requires_grad_()
     expected = plain(exact, layout, n_head)
@@ -94,7 +98,7 @@ def test_attention_equals_the_book(
     layout = lay_out(batch_of(counts, seed, hides), NAMES)
     qkv, mixed = require_the_book(layout, n_head, d_head, seed)
     with torch.no_grad():
-        assert torch.equal(attend(qkv, Packed.of(layout, n_head)), mixed)
+        assert torch.equal(attend(qkv, PackedLayout.of(layout, n_head)), mixed)
 
 
 def layout_of(lengths: list[int], seed: int, hides: bool) -> Layout:
@@ -133,7 +137,7 @@ def test_attention_writes_nothing_else(lengths: list[int]) -> None:
     """Neither past what it is given, nor is anything left of what was there before."""
     forward, backward = torch_attention._kernels()
     layout = layout_of(lengths, 0, hides=False)
-    packed, size, room = Packed.of(layout, 2), len(layout.order), 64
+    packed, size, room = PackedLayout.of(layout, 2), len(layout.order), 64
     rng, scale = np.random.default_rng(0), np.float32(8**-0.5)
     qkv, given = (rng.normal(size=size * width).astype(np.float32) for width in (48, 16))
     results = []
@@ -155,11 +159,11 @@ def test_attention_writes_nothing_else(lengths: list[int]) -> None:
 def test_no_number_stays_in_its_observation(lengths: list[int]) -> None:
     layout = layout_of(lengths, 1, hides=False)
     qkv = torch.randn(sum(lengths), 48, generator=torch.Generator().manual_seed(0))
-    clean = attend(qkv, Packed.of(layout, 2))
+    clean = attend(qkv, PackedLayout.of(layout, 2))
     broken = qkv.clone()
     rows = torch.from_numpy(layout.rows)
     broken[rows == 1] = torch.nan
-    mixed = attend(broken, Packed.of(layout, 2))
+    mixed = attend(broken, PackedLayout.of(layout, 2))
     assert mixed[rows == 1].isnan().all()
     assert torch.equal(mixed[rows != 1], clean[rows != 1])
 
@@ -171,7 +175,7 @@ def test_far_logits_have_the_shares_of_the_book(length: int, far: float) -> None
     generator = torch.Generator().manual_seed(length)
     qkv = torch.randn(length, 24, generator=generator)
     qkv[:, :8] *= far
-    packed = Packed.of(layout, 1)
+    packed = PackedLayout.of(layout, 1)
     torch.testing.assert_close(attend(qkv, packed), plain(qkv, layout, 1), rtol=1e-3, atol=1e-3)
     assert attend(qkv, packed).isfinite().all()
 
@@ -184,7 +188,7 @@ def test_a_hidden_entity_has_no_share_in_a_visible_one() -> None:
         qkv = torch.randn(length, 48, generator=torch.Generator().manual_seed(0))
         changed = qkv.clone()
         changed[~seen] += 1
-        packed = Packed.of(layout, 2)
+        packed = PackedLayout.of(layout, 2)
         mixed, other = attend(qkv, packed), attend(changed, packed)
         assert seen.any()
         assert not seen.all()
@@ -197,7 +201,7 @@ def test_attention_stays_finite_however_far_logits_are_apart(far: float) -> None
     layout = lay_out(batch_of([(3, 0, 0)], 0), NAMES)
     qkv = torch.zeros(3, 24)
     qkv[0, :16] = far
-    mixed = attend(qkv, Packed.of(layout, 1))
+    mixed = attend(qkv, PackedLayout.of(layout, 1))
     assert mixed.isfinite().all()
     torch.testing.assert_close(mixed, plain(qkv, layout, 1))
 
@@ -205,7 +209,7 @@ def test_attention_stays_finite_however_far_logits_are_apart(far: float) -> None
 @pytest.fixture
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled code takes care of everything."""
-    monkeypatch.setattr(torch_attention, "FEW", 0)
+    monkeypatch.setattr(torch_tensors, "FEW", 0)
 
 
 @pytest.mark.usefixtures("_few")
@@ -219,8 +223,8 @@ def test_mean_equals_the_mean_of_all(counts: list[tuple[int, ...]], width: int, 
     x = torch.randn(len(layout.order), width, generator=generator).requires_grad_()
     hidden = torch.randn(len(x), 4 * width, generator=generator).requires_grad_()
     last = torch.nn.Linear(4 * width, width)
-    ends, whole = Ends(x, hidden, last), x + last(hidden)
-    mean = ends.mean(layout)
+    encoded, whole = EncodedEntities(x, hidden, last), x + last(hidden)
+    mean = encoded.mean_pool(layout)
     expected = torch.stack(
         [
             whole[torch.from_numpy(layout.rows == row)].mean(0) if length else torch.zeros(width)
@@ -237,7 +241,7 @@ def test_mean_equals_the_mean_of_all(counts: list[tuple[int, ...]], width: int, 
     ):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
     index = np.arange(len(x))[::-1].copy()
-    torch.testing.assert_close(ends.pick(index), whole[index.tolist()], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(encoded.gather(index), whole[index.tolist()], rtol=1e-4, atol=1e-5)
 
 
 ACTIONS: dict[str, ActionSpace] = {
@@ -287,10 +291,10 @@ def outcome(
 def test_the_network_is_the_same_without_numba(
     monkeypatch: pytest.MonkeyPatch, names: list[str], n_layer: int, counts: list[tuple[int, ...]]
 ) -> None:
-    monkeypatch.setattr(torch_attention, "FEW", 0)
+    monkeypatch.setattr(torch_tensors, "FEW", 0)
     compiled, gradients = outcome(counts, names, n_layer)
-    monkeypatch.setattr(torch_attention, "has_numba", lambda: False)
-    assert not is_compiled(1, torch.device("cpu"))
+    monkeypatch.setattr(torch_tensors, "has_numba", lambda: False)
+    assert not use_kernels(1, torch.device("cpu"))
     padded, plain_gradients = outcome(counts, names, n_layer)
     for got, wanted in zip(compiled, padded, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-5)
@@ -309,6 +313,6 @@ def test_a_last_row_without_entities_is_worth_the_bias() -> None:
 
 
 def test_many_entities_on_a_cpu_are_left_to_the_compiler() -> None:
-    assert is_compiled(33, torch.device("cpu"))
-    assert not is_compiled(32, torch.device("cpu"))
-    assert not is_compiled(33, torch.device("meta"))
+    assert use_kernels(33, torch.device("cpu"))
+    assert not use_kernels(32, torch.device("cpu"))
+    assert not use_kernels(33, torch.device("meta"))

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.batch_layout import ObsBatch, lay_out
 from entity_env.agents.rogue_net.torch_net import (
-    attention as torch_attention,
     block as torch_block,
-    transformer as torch_transformer,
+    tensors as torch_tensors,
 )
-from entity_env.agents.rogue_net.torch_net.attention import Packed
+from entity_env.agents.rogue_net.torch_net.attention import PackedLayout, attention_layout
+from entity_env.agents.rogue_net.torch_net.block import TransformerBlock
 from entity_env.agents.rogue_net.torch_net.embedding import CLIP, LARGEST_WIDTH, EntityEmbedding
-from entity_env.agents.rogue_net.torch_net.transformer import Block, place_of
 from entity_env.core.ragged import RaggedArray
 
 pytest.importorskip("numba")
@@ -36,7 +35,7 @@ PLAIN = settings(
 @pytest.fixture(params=[3, 96], ids=["slices", "whole"])
 def _slice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled code takes care of everything, a few entities at a time or all."""
-    monkeypatch.setattr(torch_attention, "FEW", 0)
+    monkeypatch.setattr(torch_tensors, "FEW", 0)
     monkeypatch.setattr(torch_block, "_SLICE", request.param)
 
 
@@ -47,7 +46,7 @@ def randomized(module: nn.Module, seed: int) -> nn.Module:
     return module
 
 
-def by_book(block: Block, x: Tensor, rows: Tensor, n_head: int) -> Tensor:
+def by_book(block: TransformerBlock, x: Tensor, rows: Tensor, n_head: int) -> Tensor:
     """A block as it is written down, observation by observation through a mask."""
     normal = block.ln1(x)
     attn = block.attn
@@ -89,21 +88,21 @@ def test_a_block_equals_the_book(
 ) -> None:
     n_head, d_model = shape
     config = RogueNetConfig(d_model=d_model, n_layer=1, n_head=n_head)
-    block, exact = Block(config), Block(config)
+    block, exact = TransformerBlock(config), TransformerBlock(config)
     randomized(block, seed)
     exact.load_state_dict(block.state_dict())
     exact.double()
     counts = np.array(lengths)
     features = {"A": RaggedArray(np.zeros((counts.sum(), 1), dtype=np.float32), counts)}
     layout = lay_out(ObsBatch(features, {}, {}), ["A"])
-    place = place_of(layout, config, torch.device("cpu"))
-    assert isinstance(place, Packed)
+    place = attention_layout(layout, config, torch.device("cpu"))
+    assert isinstance(place, PackedLayout)
     x = torch.randn(counts.sum(), d_model, generator=torch.Generator().manual_seed(seed))
     own, theirs = x.clone().requires_grad_(), x.double().requires_grad_()
     wanted = by_book(exact, theirs, torch.from_numpy(layout.rows), n_head)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_transformer, "LARGEST_MODEL", widest)
-        assert block.is_whole(place) is bool(widest)
+        patch.setattr(torch_block, "LARGEST_MODEL", widest)
+        assert block.has_kernel(place) is bool(widest)
         got = block(own, place)
         with torch.no_grad():
             assert torch.equal(block(own, place), got)
@@ -135,13 +134,13 @@ def test_compiled_products_are_those_of_numpy(rows: int, depth: int, width: int,
 @pytest.mark.usefixtures("_slice")
 def test_a_block_sees_every_change_of_its_parameters() -> None:
     config = RogueNetConfig(d_model=8, n_layer=1, n_head=1)
-    block, x = Block(config), torch.randn(40, 8)
+    block, x = TransformerBlock(config), torch.randn(40, 8)
     features = {"A": RaggedArray(np.zeros((40, 1), dtype=np.float32), np.array([40]))}
     layout = lay_out(ObsBatch(features, {}, {}), ["A"])
-    place = place_of(layout, config, torch.device("cpu"))
+    place = attention_layout(layout, config, torch.device("cpu"))
 
-    def check(one: Block) -> None:
-        exact = Block(config)
+    def check(one: TransformerBlock) -> None:
+        exact = TransformerBlock(config)
         exact.load_state_dict(one.state_dict())
         wanted = by_book(exact.double(), x.double(), torch.from_numpy(layout.rows), 1)
         with torch.no_grad():
@@ -170,9 +169,10 @@ def test_a_block_is_freed_without_the_collector() -> None:
     import weakref
 
     config = RogueNetConfig(d_model=8, n_layer=1, n_head=1)
-    block, counts = Block(config), np.array([40])
+    block, counts = TransformerBlock(config), np.array([40])
     features = {"A": RaggedArray(np.zeros((40, 1), dtype=np.float32), counts)}
-    place = place_of(lay_out(ObsBatch(features, {}, {}), ["A"]), config, torch.device("cpu"))
+    layout = lay_out(ObsBatch(features, {}, {}), ["A"])
+    place = attention_layout(layout, config, torch.device("cpu"))
     gc.disable()
     try:
         out = block.forward(torch.randn(40, 8, requires_grad=True), place)

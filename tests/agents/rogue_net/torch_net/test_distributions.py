@@ -1,32 +1,27 @@
-"""Compiled log-probabilities equal those of plain torch, in values and gradients."""
+"""Log-probabilities and entropies of categorical distributions, with masks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entity_env.agents.rogue_net.torch_net import attention as torch_attention
 from entity_env.agents.rogue_net.torch_net.distributions import (
     FORBIDDEN,
     CategoricalDistribution,
     GaussianDistribution,
-    log_softmax,
-    weigh,
+    masked_log_softmax,
 )
-
-pytest.importorskip("numba")
 
 Bool = NDArray[np.bool_]
 
 
-@pytest.fixture(autouse=True)
-def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code takes care of everything."""
-    monkeypatch.setattr(torch_attention, "FEW", 0)
+def weigh(logprobs: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+    rows = torch.arange(len(logprobs))
+    return CategoricalDistribution(rows, logprobs).weigh(samples)
 
 
 @st.composite
@@ -53,16 +48,14 @@ def by_book(logits: Tensor, allowed: Bool | None, samples: Tensor) -> list[Tenso
     return [logprobs, chosen, -(logprobs.exp() * logprobs).sum(dim=1)]
 
 
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=80, deadline=None)
 @given(puzzles(), st.integers(0, 9))
 def test_probabilities_equal_the_book(
     puzzle: tuple[Tensor, Bool | None, Tensor], seed: int
 ) -> None:
     logits, allowed, samples = puzzle
     mine, exact = logits.clone().requires_grad_(), logits.double().requires_grad_()
-    logprobs = log_softmax(mine, allowed)
+    logprobs = masked_log_softmax(mine, allowed)
     got, wanted = [logprobs, *weigh(logprobs, samples)], by_book(exact, allowed, samples)
     free = torch.ones(logits.shape, dtype=torch.bool)
     if allowed is not None:
@@ -82,32 +75,9 @@ def test_probabilities_equal_the_book(
     assert logprobs.isfinite().all()
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(puzzles())
-def test_gradients_change_no_numbers(puzzle: tuple[Tensor, Bool | None, Tensor]) -> None:
-    logits, allowed, samples = puzzle
-    with_them = log_softmax(logits.clone().requires_grad_(), allowed)
-    with torch.no_grad():
-        without = log_softmax(logits, allowed)
-        assert torch.equal(without, with_them)
-        plain = weigh(without, samples)
-    for one, two in zip(plain, weigh(with_them, samples), strict=True):
-        assert torch.equal(one, two)
-    # Of one part alone, the other has no gradient.
-    distribution = CategoricalDistribution(torch.arange(len(logits)), with_them)
-    assert torch.equal(distribution.weigh(samples)[0], distribution.logprob(samples))
-    torch.testing.assert_close(distribution.weigh(samples)[1], distribution.entropy())
-
-
 @pytest.mark.parametrize("sample", [-1, 3, 99])
-@pytest.mark.parametrize("is_compiled", [True, False])
-def test_there_is_no_such_choice(
-    sample: int, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch_attention, "has_numba", lambda: is_compiled)
-    logprobs = log_softmax(torch.zeros(2, 3).requires_grad_(), None)
+def test_there_is_no_such_choice(sample: int) -> None:
+    logprobs = masked_log_softmax(torch.zeros(2, 3).requires_grad_(), None)
     with pytest.raises((RuntimeError, IndexError), match="out of bounds"):
         weigh(logprobs, torch.tensor([0, sample]))
 
@@ -115,7 +85,7 @@ def test_there_is_no_such_choice(
 def test_what_is_no_number_stays_none() -> None:
     logits = torch.zeros(2, 3)
     logits[1, 2] = torch.nan
-    logprobs = log_softmax(logits, None)
+    logprobs = masked_log_softmax(logits, None)
     assert logprobs[0].isfinite().all()
     assert logprobs[1, 2].isnan()
     chosen, entropy = weigh(logprobs, torch.tensor([0, 2]))
@@ -125,7 +95,7 @@ def test_what_is_no_number_stays_none() -> None:
 
 def test_numbers_that_do_not_lie_side_by_side() -> None:
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).t().requires_grad_()
-    logprobs = log_softmax(logits, None)
+    logprobs = masked_log_softmax(logits, None)
     torch.testing.assert_close(logprobs, torch.log_softmax(logits, dim=-1))
     chosen, _ = weigh(logprobs, torch.arange(8)[::2][:3].flip(0) // 2)
     (gradient,) = torch.autograd.grad(chosen.sum(), logits)
