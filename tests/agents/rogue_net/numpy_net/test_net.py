@@ -36,6 +36,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 )
 from entity_env.agents.rogue_net.numpy_net.functions import table_gelu
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
+from entity_env.agents.rogue_net.torch_net.distributions import at_temperature
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.core.observation import (
