@@ -54,7 +54,8 @@ class _Program(click.Group):
         except OSError as error:
             _drop_output()
             place = f": {error.filename}" if error.filename else ""
-            return _refuse(f"{error.strerror or error}{place}", _FAILED)
+            notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+            return _refuse(f"{error.strerror or error}{place}{notes}", _FAILED)
         except MemoryError as error:
             return _refuse(f"there is not enough memory: {error}", _FAILED)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -107,24 +109,43 @@ def curve_writer(folder: Path | None) -> Iterator[WriteCurves]:
         yield lambda progress, metrics: None
         return
     try:
-        # Here and not above: it takes a second to import.
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
     except ImportError as error:
         raise MissingExtraError("tensorboard", "train", "writing curves") from error
+    path = folder / f"events.out.tfevents.{time.time_ns() / 1e9:.6f}.{os.getpid()}"
     try:
-        writer = SummaryWriter(str(folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(path, "xb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise UsageError(f"cannot write curves to {folder}: {error}") from error
 
+    def append(event: Any) -> None:  # noqa: ANN401 - without type hints
+        try:
+            # In this thread, where torch's SummaryWriter would raise in one of its own.
+            records.write(event.SerializeToString())
+            file.flush()
+        except OSError as error:
+            error.filename = str(path)
+            raise
+
     def write(progress: TrainProgress, metrics: Mapping[str, Metric]) -> None:
-        for name, value in _curve_points(progress, metrics).items():
-            if math.isfinite(value):
-                writer.add_scalar(name, value, progress.step)
+        values = [
+            Summary.Value(tag=name, simple_value=value)
+            for name, value in _curve_points(progress, metrics).items()
+            if math.isfinite(value)
+        ]
+        summary = Summary(value=values)
+        append(Event(wall_time=time.time(), step=progress.step, summary=summary))
 
     try:
+        records = RecordWriter(file)
+        append(Event(wall_time=time.time(), file_version="brain.Event:2"))
         yield write
     finally:
-        writer.close()
+        with suppress(OSError):  # what could not be written was reported by `append`
+            file.close()
 
 
 def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dict[str, float]:

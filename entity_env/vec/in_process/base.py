@@ -290,7 +290,8 @@ class LocalBatch(ABC):
     def _write_rewards(self, step: BatchStep) -> None:
         reward = step.reward
         try:
-            reward[:] = self._rewards
+            with np.errstate(over="ignore"):  # found below, where the row is named
+                reward[:] = self._rewards
         except (TypeError, ValueError, OverflowError) as error:
             raise self._reward_error() from error
         if len(reward) == 1 and not is_number(self._rewards[0]):  # an array of one is written, too

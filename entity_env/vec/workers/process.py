@@ -66,7 +66,7 @@ def run_worker(setup: Setup) -> None:
             setup.envs.start,
         )
     except BaseException as error:
-        sender.send_message(Failure.of(error, setup.index))
+        sender.send_failure(error, setup.index)
         return
     try:
         worker = _started(setup, batch, sender)
@@ -85,7 +85,7 @@ def _started(setup: Setup, batch: ProcessBatch, sender: _Sender) -> _Worker | No
     except (EOFError, ConnectionError):
         return None
     except Exception as error:
-        sender.send_message(Failure.of(error, setup.index))
+        sender.send_failure(error, setup.index)
         return None
     return worker
 
@@ -117,6 +117,11 @@ class _Sender:
         block.buffer[:] = data
         self._messages.append(block)
         return self.send(block)
+
+    def send_failure(self, error: BaseException, index: int) -> None:
+        """Sends an error, if the parent is still there to read it."""
+        with contextlib.suppress(ConnectionError):
+            self.send_message(Failure.of(error, index))
 
     def clear(self) -> None:
         """Closes the messages."""

@@ -330,8 +330,10 @@ def _save_of(data: Mapping[str, object], path: Path) -> tuple[str, tuple[str, ..
     if isinstance(save, dict) and set(save) == {"id", "files"}:
         number, files = save["id"], save["files"]
         is_id = isinstance(number, str) and _NEW.fullmatch(_new_name(CONFIG, number))
-        if is_id and isinstance(files, list) and all(name in known for name in files):
+        is_list = isinstance(files, list) and MODEL in files
+        if is_id and is_list and all(name in known for name in files):
             return number, tuple(files)
     raise CheckpointError(
-        f'{path}: expected "save" with an "id" of 16 digits and "files" among {", ".join(known)}'
+        f'{path}: expected "save" with an "id" of 16 digits and "files" with {MODEL} and possibly '
+        f"{OPTIMIZER}"
     )
