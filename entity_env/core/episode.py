@@ -236,7 +236,8 @@ class FinishedEpisodes:
     def last_reward(self) -> NDArray[np.float32]:
         """`(num_episodes,)` reward of the last action of each, a copy."""
         rewards: NDArray[np.float64] = self.floats[LAST_REWARD]
-        return rewards.astype(np.float32)
+        with np.errstate(over="ignore"):  # found where the row is named
+            return rewards.astype(np.float32)
 
     def shifted(self, offset: int) -> FinishedEpisodes:
         """The same episodes in a batch whose first row is `offset` rows later."""

@@ -894,6 +894,20 @@ def test_an_odd_score_is_named(score: Any, when: int) -> None:  # noqa: ANN401
             assert re.search(place, str(caught.value))
 
 
+@pytest.mark.parametrize("when", [0, 3])
+def test_a_score_beyond_float32_is_named(when: int) -> None:
+    """Without a warning of numpy beside the error."""
+
+    def play(vec: VecEnv) -> None:
+        vec.reset(ODD_SEED)
+        for _ in range(3):
+            vec.act(stay(2))
+
+    game = dots_game(partial(play_score, score=1e39, when=when))
+    with VecEnv(game, 2) as vec, pytest.raises(SchemaError, match=r"env 0.*step \d"):
+        play(vec)
+
+
 @pytest.mark.parametrize("score", [Fraction(1, 2), np.float32(0.5), np.array(0.5), True, 2**60])
 def test_any_real_number_is_a_score(score: Any) -> None:  # noqa: ANN401
     with VecEnv(dots_game(partial(play_score, score=score, when=1)), 1) as vec:

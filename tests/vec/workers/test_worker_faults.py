@@ -545,6 +545,15 @@ class TestStart:
         del caught
         assert num_files() <= before
 
+    def test_a_failure_that_comes_too_late_is_not_printed(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """The others fail as well, when the first failure has closed their sockets."""
+        for _ in range(3):
+            with pytest.raises(WorkerError, match="no such bulb"):
+                VecEnv(BrokenLamp, 8, 8)
+        assert capfd.readouterr().err == ""
+
     def test_one_of_many_that_cannot_be_made(self) -> None:
         def make() -> Environment:
             made.append(1)
