@@ -145,14 +145,6 @@ def seatings(
 
     Games come in sets of `num_seats`, in which every agent has every seat once; the games of a set
     should have the same seed.
-
-    Args:
-        names: of the agents, all different; at least `num_seats`.
-        num_seats: seats of a game.
-        num_games: games of each combination, a multiple of `num_seats`.
-
-    Yields:
-        The names by seat, and the index of the set, the same for all combinations.
     """
     for group in combinations(names, num_seats):
         for number in range(num_games):

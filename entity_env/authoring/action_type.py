@@ -173,11 +173,7 @@ class Continuous(ActionType[NDArray[np.float32]]):
 
 
 def action_type(key: ActionKey) -> ActionType[Any]:
-    """The `ActionType` that a game means by `key`: itself, or one global choice of a class.
-
-    Raises:
-        SchemaError: a class that offers no choices, or no class at all.
-    """
+    """The `ActionType` that a game means by `key`: itself, or one global choice of a class."""
     if isinstance(key, ActionType):
         return key
     if not isinstance(key, type):

@@ -95,11 +95,7 @@ class EntityType:
         return make
 
     def featurize(self, entities: Sequence[object]) -> NDArray[np.float32]:
-        """`(len(entities), width)` float32, a new array.
-
-        Raises:
-            SchemaError: an instance of another class, or a field that holds no number.
-        """
+        """`(len(entities), width)` float32, a new array."""
         values: list[float] = []
         self.writer(values.extend)(entities)
         flat = np.empty(len(values), dtype=np.float32)
@@ -114,9 +110,6 @@ class EntityType:
         """Checks numpy-backed entities, `(num_entities, width)` of any numeric dtype.
 
         Returns the same memory when it is float32 already.
-
-        Raises:
-            SchemaError: another shape, or a dtype that holds no numbers.
         """
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise SchemaError(
@@ -170,9 +163,6 @@ def entity_type(cls: type) -> EntityType:
 
     Numbers and bools are features as they are; an Enum is one-hot (`stance.is_Calm`); a nested
     dataclass adds a dotted prefix (`pos.x`), a tuple of fixed length its index (`cooldowns.0`).
-
-    Raises:
-        SchemaError: not a dataclass, or a field that cannot become numbers.
     """
     if not _is_dataclass(cls):
         raise SchemaError(
@@ -249,22 +239,14 @@ def _is_number(kind: object) -> bool:
 
 
 def declared_fields(cls: type) -> dict[str, Any]:
-    """The types of the fields that become features, by name, in order.
-
-    Raises:
-        SchemaError: an annotation that names nothing known.
-    """
+    """The types of the fields that become features, by name, in order."""
     hints = resolved_hints(cls)
     fields = dataclasses.fields(cls)
     return {f.name: hints[f.name] for f in fields if f.metadata.get("entity_env") != "hidden"}
 
 
 def resolved_hints(cls: type) -> dict[str, Any]:
-    """The types of a class's fields, by name.
-
-    Raises:
-        SchemaError: an annotation that names nothing known.
-    """
+    """The types of a class's fields, by name."""
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError as error:

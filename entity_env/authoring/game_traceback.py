@@ -73,12 +73,7 @@ def line_of_frame(frame: FrameType | None) -> str:
 
 
 def trace_of(error: BaseException, trace: TracebackType | None = None) -> str:
-    """A traceback as text, at most `MAX_TRACE` characters.
-
-    Args:
-        error: the exception.
-        trace: where its traceback begins; all of it when None.
-    """
+    """A traceback as text, at most `MAX_TRACE` characters."""
     trace = trace or error.__traceback__
     try:
         if len(str(error)) <= MAX_MESSAGE:

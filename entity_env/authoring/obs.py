@@ -188,13 +188,7 @@ def num_actors(kind: ActionType[Any], obs: Obs) -> int:
 
 
 def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
-    """The result of `act` for one action.
-
-    Args:
-        kind: the action.
-        obs: the observation.
-        values: one per actor, as in `VecActions`; those of this action are consumed.
-    """
+    """The result of `act` for one action."""
     if isinstance(kind, GlobalCategorical):
         return kind.decode([next(values)], ())
     count = num_actors(kind, obs)

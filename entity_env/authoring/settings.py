@@ -18,9 +18,6 @@ def parse_setting(text: str, annotation: object, where: str) -> object:
 
     Understands int, float, bool, str, Enums (by member name), `Literal`, and unions of those with
     None.
-
-    Raises:
-        UsageError: the text means no such value; `where` says whose setting it is.
     """
     for kind in _kinds(annotation):
         try:
@@ -31,11 +28,7 @@ def parse_setting(text: str, annotation: object, where: str) -> object:
 
 
 def check_setting(value: object, annotation: object, where: str) -> object:
-    """Returns `value` if an argument of this annotation may have it.
-
-    Raises:
-        UsageError: it may not.
-    """
+    """Returns `value` if an argument of this annotation may have it."""
     for kind in _kinds(annotation):
         if typing.get_origin(kind) is typing.Literal:
             # True == 1, but a listed 1 does not allow True.

@@ -105,11 +105,7 @@ class StepTimeout:
 
 
 def require_timeout(timeout_s: object, name: str = "step_timeout_s") -> None:
-    """Checks a number of seconds, or None.
-
-    Raises:
-        UsageError: it is none, or not above 0.
-    """
+    """Checks a number of seconds, or None."""
     if timeout_s is None:
         return
     is_flag = isinstance(timeout_s, bool)

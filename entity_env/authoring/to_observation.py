@@ -42,17 +42,7 @@ def to_observation(
     terminated: bool = False,
     truncated: bool = False,
 ) -> Observation:
-    """An `Obs` as an `Observation` that owns its memory; ids are positions in the `Obs`.
-
-    Args:
-        obs, actions: arguments of `act`.
-        schema: of the game.
-        reward, terminated, truncated: of the `Observation`.
-
-    Raises:
-        SchemaError: an entity that was not declared, a feature that is no finite number, or an
-            action that asks actors where none are marked.
-    """
+    """An `Obs` as an `Observation` that owns its memory; ids are positions in the `Obs`."""
     schema.require_declared(obs.actions_named)
     if not math.isfinite(reward):
         raise SchemaError(f"{schema.game}: the score must be finite, the reward is {reward}")

@@ -155,11 +155,7 @@ class _MaskedBuffer(ActionBuffer):
         self._masks.clear()
 
     def add_mask(self, mask: object, num_actors: int) -> None:
-        """Sets the mask of the `num_actors` actors that were added last.
-
-        Raises:
-            SchemaError: another shape, values other than bools, or an actor without a choice.
-        """
+        """Sets the mask of the `num_actors` actors that were added last."""
         if mask is None:
             return
         allowed = as_mask(mask, (num_actors, self.num_choices), self.name)
@@ -242,11 +238,7 @@ class SelectEntityBuffer(ActionBuffer):
         self._actees.add_types(rows, type_indices, num_actees)
 
     def add_mask(self, row: int, mask: object, num_actors: int, num_actees: int) -> None:
-        """Sets the mask of an observation, `(num_actors, num_actees)`; None allows everything.
-
-        Raises:
-            SchemaError: another shape, values other than bools, or an actor without an actee.
-        """
+        """Sets the mask of an observation, `(num_actors, num_actees)`; None allows everything."""
         if num_actors and not num_actees:
             raise SchemaError(
                 f"action {self.name!r}: {num_actors} actors have no legal choice, since no entity "

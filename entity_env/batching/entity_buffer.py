@@ -62,11 +62,7 @@ class EntityBuffer:
         return (self._used + len(self.pending)) // self.stride
 
     def append(self, rows: NDArray[np.float32]) -> None:
-        """Adds entities as an array `(num_entities, width)`, by one copy.
-
-        Raises:
-            SchemaError: a value added before is not a number.
-        """
+        """Adds entities as an array `(num_entities, width)`, by one copy."""
         self.pack()
         start, self._used = self._used, self._used + len(rows) * self.stride
         self._reserve()
@@ -82,11 +78,7 @@ class EntityBuffer:
             ends += np.cumsum(shift[:-1])
 
     def write_values(self, memory: FrameMemory, slot: Slot) -> NDArray[np.float32] | None:
-        """Writes the rows of all observations into a slot; None without features.
-
-        Raises:
-            SchemaError: a value that is no number, not finite, or beyond float32.
-        """
+        """Writes the rows of all observations into a slot; None without features."""
         if not self.width:
             return None
         count = len(self.pending)
@@ -202,11 +194,7 @@ class Batcher:
         self._metrics.append((self.num_rows, metrics))
 
     def hide(self, name: EntityName, visible: BoolMask, count: int) -> None:
-        """Sets which of the `count` entities of a type are visible in the current row.
-
-        Raises:
-            SchemaError: another number of flags, or another dtype.
-        """
+        """Sets which of the `count` entities of a type are visible in the current row."""
         flags = np.asarray(visible) if len(visible) else np.zeros(0, dtype=np.bool_)
         if flags.shape != (count,) or flags.dtype.kind not in "biu":
             raise SchemaError(
@@ -226,11 +214,7 @@ class Batcher:
         final: VecObs | None = None,
         episodes: Sequence[Episode] = (),
     ) -> VecObs:
-        """`VecObs` of all rows since `clear`; its arrays are valid until the next batch.
-
-        Raises:
-            SchemaError: a feature that is no finite number.
-        """
+        """`VecObs` of all rows since `clear`; its arrays are valid until the next batch."""
         frame = self.write(self._memory)
         return VecObs(
             features=frame.features(),
@@ -282,11 +266,7 @@ class Batcher:
             shown[first : first + len(flags)] = flags
 
     def metrics(self) -> dict[str, Metric]:
-        """Metrics of all rows since `clear`, by name.
-
-        Raises:
-            SchemaError: a name that is no text, or a value that is no number.
-        """
+        """Metrics of all rows since `clear`, by name."""
         merged: dict[str, Metric] = {}
         try:
             for _, metrics in self._metrics:

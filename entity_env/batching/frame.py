@@ -205,13 +205,7 @@ class Frame:
 def concat_frames(
     layout: FrameLayout, frames: Sequence[Frame], lengths: NDArray[np.int64]
 ) -> Frame:
-    """One frame of several, at least one, by at most one copy of every array.
-
-    Args:
-        layout: of all frames.
-        frames: in the order of their rows.
-        lengths: of all frames, side by side.
-    """
+    """One frame of several, at least one, by at most one copy of every array."""
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
     slots: list[NDArray[Any] | None] = []

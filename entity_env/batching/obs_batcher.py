@@ -101,15 +101,7 @@ class ObsBatcher(Batcher):
     def add_all(
         self, shown: Sequence[Obs | None], asked: Sequence[tuple[ActionType[Any], ...]]
     ) -> None:
-        """Adds several observations, as `add` would one by one, but faster.
-
-        Args:
-            shown: observations; None is the empty row of an agent that is not asked for anything.
-            asked: the actions that each asks for.
-
-        Raises:
-            SchemaError: as `add`; `num_rows` is then the row of the one that cannot be added.
-        """
+        """Adds several observations, as `add` would one by one, but faster."""
         done, num_single = 0, 0
         while done < len(shown):
             count = self._add_alike(shown, asked, done)
@@ -125,11 +117,7 @@ class ObsBatcher(Batcher):
             done = min(done + num_single, len(shown))
 
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
-        """Adds one observation that asks for these actions; none for a final one.
-
-        Raises:
-            SchemaError: an entity or action that was not declared, or a mask that fits nothing.
-        """
+        """Adds one observation that asks for these actions; none for a final one."""
         if not actions and obs.is_blank:
             if obs.metrics is not None:
                 self.add_metrics(obs.metrics)
@@ -258,12 +246,7 @@ class ObsBatcher(Batcher):
         asked: Sequence[tuple[ActionType[Any], ...]],
         first: int,
     ) -> int:
-        """Adds observations of the same form from `shown[first]` on.
-
-        Returns:
-            How many were added. The rest, if any, begins with one of another form, or cannot be
-            read: `add` says why.
-        """
+        """Adds observations of the same form from `shown[first]` on."""
         if not self._is_clean:
             self._drop_gathered()
         kinds = next((asked[i] for i in range(first, len(shown)) if shown[i] is not None), ())

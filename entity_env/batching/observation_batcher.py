@@ -121,12 +121,7 @@ class ObservationBatcher(Batcher):
         self.asked = {name: [] for name in self.asked}
 
     def add(self, observation: Observation, *, ask: bool = True) -> None:
-        """Adds one observation; `ask=False` leaves its actors out (a final observation).
-
-        Raises:
-            SchemaError: an unknown entity, a wrong width, an actor that is not observed, a mask
-                that fits nothing, or another number of ids than of rows.
-        """
+        """Adds one observation; `ask=False` leaves its actors out (a final observation)."""
         if not ask and observation.is_blank:
             self.add_metrics(observation.metrics)
             self.end_row()
@@ -311,13 +306,6 @@ class ObservationBatcher(Batcher):
 
         That form: lists or arrays of known entities, all visible, and a mask object for every
         action that names the same entity types and forbids nothing.
-
-        Args:
-            observations: as the adapter's package makes them.
-            ask: as for `add`; without, no observation may be blank.
-
-        Returns:
-            Whether they were added; if not, `add` them one by one.
         """
         if len(observations) < 2:
             return False
@@ -455,12 +443,7 @@ def _length_of(row: object) -> int | None:
 
 
 def _runs(indices: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Entities by index, as runs of neighbours of one type: number of the type, first, count.
-
-    Args:
-        indices: of entities in an observation.
-        ends: for each type the index behind its last entity.
-    """
+    """Entities by index, as runs of neighbours of one type: number of the type, first, count."""
     runs: list[tuple[int, int, int]] = []
     stop = end = -1
     for index in indices:

@@ -31,13 +31,7 @@ ActionSpaces = Mapping[ActionName, ActionSpace]
 def observation_violations(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces, *, is_first: bool
 ) -> list[str]:
-    """Violations in one observation, with any content at all; empty when it is valid.
-
-    Args:
-        observation: as the environment returned it.
-        obs_space, action_space: of the environment.
-        is_first: it is the first one of its episode.
-    """
+    """Violations in one observation, with any content at all; empty when it is valid."""
     try:
         found = list(_violations(observation, obs_space, action_space))
         if is_first and observation.done:

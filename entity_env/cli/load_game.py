@@ -49,12 +49,7 @@ class _GameLoader(SourceFileLoader):
 
 
 def load_game(name: str, settings: Sequence[str] = ()) -> Game:
-    """The game of a name or file, with settings such as `board_size=6`.
-
-    Raises:
-        UsageError: no such game or setting.
-        GameFailed: the file raises when it is loaded.
-    """
+    """The game of a name or file, with settings such as `board_size=6`."""
     try:
         game = _game_of_file(name) if _is_file(name) else _game_of_name(name)
     except OSError as error:  # the name is too long, the folder cannot be read

@@ -195,17 +195,7 @@ def actions_of(
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Action]:
-    """The actions with these values, one for each row of `asked`.
-
-    Args:
-        name, space: of the action.
-        asked: its actors and actees, row by row.
-        values: one per actor, checked to be legal; arrays of actions are views of it if it has
-            their dtype.
-
-    Raises:
-        SchemaError: another number of values than of actors.
-    """
+    """The actions with these values, one for each row of `asked`."""
     require_one_an_actor(name, asked, values)
     actors = [each for _, each, _ in asked]
     match space:
@@ -259,11 +249,7 @@ def selected(
 def require_in_bounds(
     name: ActionName, space: ContinuousActionSpace, values: Sequence[Any] | NDArray[Any]
 ) -> None:
-    """Checks `(num_actors, num_labels)` real numbers.
-
-    Raises:
-        SchemaError: another shape, or a value beyond its bounds or not finite.
-    """
+    """Checks `(num_actors, num_labels)` real numbers."""
     if not len(values):
         return
     try:

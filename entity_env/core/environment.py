@@ -69,11 +69,7 @@ class Environment(ABC):
 def filter_observation(
     observation: Observation, obs_space: ObsSpace, obs_filter: ObsSpace
 ) -> Observation:
-    """A copy of `observation` that holds only what `obs_filter` names, in its order.
-
-    Raises:
-        SchemaError: the filter names an entity or feature that `obs_space` does not have.
-    """
+    """A copy of `observation` that holds only what `obs_filter` names, in its order."""
     features: dict[EntityName, Features] = {}
     for name, wanted in obs_filter.entities.items():
         if name not in obs_space.entities:

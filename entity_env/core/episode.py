@@ -80,12 +80,7 @@ class EpisodeStats:
         self._num_agents = num_agents
 
     def begin(self, rows: NDArray[Any] | slice, *, is_late: bool = False) -> None:
-        """Begins the next episode of some rows.
-
-        Args:
-            rows: indices or `(num_rows,)` bool.
-            is_late: `clock` is about to be advanced by a step that is not theirs.
-        """
+        """Begins the next episode of some rows."""
         self.reset(rows, is_late=is_late)
         self.number[rows] += 1
 
@@ -194,15 +189,7 @@ class FinishedEpisodes:
         names: Sequence[str] = (),
         num_agents: int = 1,
     ) -> FinishedEpisodes:
-        """Makes the episodes from arrays, on first access.
-
-        Args:
-            ints, floats: as of `FinishedEpisodes`; not copied.
-            metrics: `(num_metrics, 2)` for one episode after another the index of a name, and the
-                value; not copied. None = no metrics.
-            names: of metrics; may grow later.
-            num_agents: rows of an environment.
-        """
+        """Makes the episodes from arrays, on first access."""
 
         def make() -> list[Episode]:
             pairs = iter([] if metrics is None else metrics.tolist())
@@ -290,14 +277,7 @@ class EpisodeCollector:
         rewards: tuple[float, float],
         metrics: Mapping[str, float],
     ) -> None:
-        """Adds an episode.
-
-        Args:
-            row: of the batch.
-            numbers: length, terminated, truncated, seed and number of the episode.
-            rewards: of the episode, and of its last action.
-            metrics: of the episode; not copied.
-        """
+        """Adds an episode."""
         self._ints += (row, row % self._num_agents, *numbers, len(metrics))
         self._floats += rewards
         self._metrics.append(metrics)

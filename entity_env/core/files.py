@@ -38,12 +38,7 @@ class Descriptor:
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:
-    """The content of a regular file, or of one that a symbolic link leads to.
-
-    Raises:
-        OSError: it cannot be read, is longer than `max_bytes`, or is a folder, a device, a FIFO or
-            a socket, where reading could block or never end.
-    """
+    """The content of a regular file, or of one that a symbolic link leads to."""
     _size_of(os.stat(path), path)  # before opening, which has effects on some devices
     with open(path, "rb", opener=_open_without_waiting) as file:
         size = _size_of(os.fstat(file.fileno()), path)
@@ -55,12 +50,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 
 def parse_json(content: bytes) -> object:
-    """Parses JSON of bounded size: a list of empty lists takes twenty times the memory of its text.
-
-    Raises:
-        ValueError: it is no JSON, nested too deeply, or has more brackets than any description
-            of a network.
-    """
+    """Parses JSON of bounded size: a list of empty lists takes twenty times the memory of its text."""
     num_brackets = content.count(b"[") + content.count(b"{")
     if num_brackets > _SPARE_BRACKETS + len(content) // _BYTES_A_BRACKET:
         raise ValueError(f"{len(content)} bytes with {num_brackets} brackets describe no network")

@@ -45,11 +45,7 @@ def spaces_to_json(
 
 
 def spaces_from_json(data: object) -> tuple[ObsSpace, dict[ActionName, ActionSpace]]:
-    """The spaces that `spaces_to_json` wrote.
-
-    Raises:
-        SchemaError: `data` has another form; the message says where.
-    """
+    """The spaces that `spaces_to_json` wrote."""
     spaces = _as_dict(data, "spaces")
     entities = [_as_dict(item, "an entity") for item in _items(spaces, "entities")]
     actions = [_as_dict(item, "an action") for item in _items(spaces, "actions")]
@@ -70,12 +66,7 @@ def differences(
     expected_name: str = "the checkpoint",
     got_name: str = "the game",
 ) -> list[str]:
-    """Every difference between two pairs of spaces, a sentence each; empty when they agree.
-
-    Args:
-        expected, got: an observation space and the actions by name.
-        expected_name, got_name: whose they are, as the sentences shall call them.
-    """
+    """Every difference between two pairs of spaces, a sentence each; empty when they agree."""
     names = (expected_name, got_name)
     (expected_obs, expected_actions), (got_obs, got_actions) = expected, got
     return [

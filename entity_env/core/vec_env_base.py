@@ -104,12 +104,7 @@ class SyncVecEnv(VecEnvBase):
 
     @abstractmethod
     def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
-        """Begins a new episode in the chosen environments, of a new run if there is a seed.
-
-        Args:
-            chosen: `(num_envs,)`; None = all, by `reset`.
-            seed: None = none.
-        """
+        """Begins a new episode in the chosen environments, of a new run if there is a seed."""
 
     @abstractmethod
     def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:
@@ -232,19 +227,7 @@ def require_running(ended: Sequence[int]) -> None:
 def reset_runs(
     env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
 ) -> dict[int, Run]:
-    """The new runs of environments that are reset; none where they go on with the present one.
-
-    Args:
-        env_ids: the environments that are reset.
-        num_envs: how many there are.
-        seed: of the new runs; None = none are new.
-        starts: `(num_envs,)` integers: begin with this episode of environment 0's run, so that
-            equal starts are equal episodes. None = each with the first episode of its own run.
-
-    Raises:
-        SchemaError: starts of another shape or dtype, or negative.
-        UsageError: starts without a seed, or a seed that is no integer, or negative.
-    """
+    """The new runs of environments that are reset; none where they go on with the present one."""
     if seed is None:
         if starts is not None:
             raise UsageError("starts are those of a seed: give it as well")

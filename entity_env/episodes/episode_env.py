@@ -287,12 +287,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
 
     @classmethod
     def build(cls, config: Callable[[], Environment], seed: int) -> Self:
-        """`EpisodeEnv.build`; `config` is a function that returns an `Environment`.
-
-        Raises:
-            SchemaError: it returned something else.
-            UsageError: a seed that is no integer, or negative.
-        """
+        """`EpisodeEnv.build`; `config` is a function that returns an `Environment`."""
         checked_seed(seed)  # before anything is made
         return cls(made_by(config), seed)
 

@@ -74,12 +74,7 @@ class BatchStep:
         agent_id: NDArray[np.int64],
         lost: Sequence[VecObs] | None = None,
     ) -> VecObs:
-        """The batch that users get.
-
-        Args:
-            env_id, agent_id: `(num_rows,)` environment and agent of each row.
-            lost: previous observations of `self.lost`, a batch of one row each.
-        """
+        """The batch that users get."""
         masks = self.frame.action_masks()
         ended = self.ended + self.lost
         final = None
@@ -204,14 +199,7 @@ def lost_rows(
     agent_id: NDArray[np.int64],
     previous: Mapping[int, PendingBatch],
 ) -> list[VecObs]:
-    """Previous observation of every lost episode, a batch of one row each.
-
-    Args:
-        step: with the lost episodes.
-        env_id, agent_id: `(num_rows,)` environment and agent of each row of the step.
-        previous: the previous batch of each group of the step; it may show other groups as well,
-            which have been stepped since.
-    """
+    """Previous observation of every lost episode, a batch of one row each."""
     rows: list[VecObs] = []
     for row in step.lost.rows.tolist():
         for group, batch in previous.items():

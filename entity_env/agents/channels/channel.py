@@ -32,31 +32,16 @@ class Channel(Protocol):
         """The innermost frame of the game while it waits; None if there is none."""
 
     def resume(self) -> None:
-        """Runs the game until it waits in `suspend` or is finished; raises what the game raises.
-
-        Raises:
-            ProtocolError: called from a thread that cannot drive this transport; the game did not
-                run.
-            ClosedError: the game is finished.
-        """
+        """Runs the game until it waits in `suspend` or is finished; raises what the game raises."""
 
     def suspend(self) -> None:
-        """Called by the game: returns control to the driver until the next `resume`.
-
-        Raises:
-            GameExit: the driver closes or restarts the game.
-            ProtocolError: not called from the stack of the game.
-        """
+        """Called by the game: returns control to the driver until the next `resume`."""
 
     def throw(self) -> None:
         """Raises `GameExit` where the game waits, and runs it until it waits again or is finished.
 
         A game that has not started, because of an interrupt, is started. `throw` and `close` work
         after an interrupt in any of these methods.
-
-        Raises:
-            ProtocolError: the game catches `GameExit` again and again; it stays suspended for good.
-                Or as `resume`.
         """
 
     def ready_again(self) -> None:

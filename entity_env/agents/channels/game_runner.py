@@ -130,15 +130,6 @@ class GameRunner:
 
         After an interrupt it may be called again: the interrupted episode is dropped, and none is
         played twice.
-
-        Args:
-            seed: starts a new run of episodes with this seed, or with these seeds, which do not
-                depend on `env_id`; None = the next episode of the run.
-            number: index of the first episode of a new run.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: the game cannot be unwound, or never asks for an action.
         """
         if self.is_closed:
             raise ClosedError(f"{self.name} is closed: make a new environment")
@@ -157,12 +148,7 @@ class GameRunner:
         self.require_waiting()
 
     def close(self) -> None:
-        """Unwinds the game, so that its `finally` blocks run; may be called twice.
-
-        Raises:
-            ProtocolError: the game does not leave, and is abandoned; or only another thread can
-                close it.
-        """
+        """Unwinds the game, so that its `finally` blocks run; may be called twice."""
         self.is_closed = True
         if self._channel is not None:
             self._channel.close()

@@ -56,11 +56,7 @@ class Prompt:
         self._is_terminal = self._keyboard.is_terminal and out.isatty()
 
     def choose(self, title: str, choices: Sequence[Choice]) -> int:
-        """Waits until one of `choices` is chosen, and returns its index.
-
-        Raises:
-            UserQuit: q, Ctrl-C, or the end of input.
-        """
+        """Waits until one of `choices` is chosen, and returns its index."""
         has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
         if self._is_terminal and has_keys:
             return self._choose_by_key(title, choices)
@@ -76,11 +72,7 @@ class Prompt:
             problem = f"{answer!r} is not among the choices"
 
     def number(self, title: str, low: float, high: float) -> float:
-        """Waits for a number from `low` to `high`.
-
-        Raises:
-            UserQuit: q, Ctrl-C, or the end of input.
-        """
+        """Waits for a number from `low` to `high`."""
         bounds = f"{describe_number(low)} to {describe_number(high)}"
         problem = ""
         while True:

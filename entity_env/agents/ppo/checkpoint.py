@@ -70,13 +70,7 @@ class Learner:
 
 @contextmanager
 def run_folder(out: Path | None) -> Iterator[None]:
-    """Locks the folder of a run, and prepares its checkpoint folder; None = no folder.
-
-    Raises:
-        CheckpointError: the checkpoint there is damaged.
-        UsageError: another run is training there, a checkpoint cannot be written, or other files
-            are in its place.
-    """
+    """Locks the folder of a run, and prepares its checkpoint folder; None = no folder."""
     if out is None:
         yield
         return
@@ -145,12 +139,7 @@ def _take_lock(file: TextIO, out: Path) -> None:
 
 
 def save_learner(path: Path, learner: Learner, config: PPOConfig) -> None:
-    """Writes a checkpoint from which `load_learner` goes on.
-
-    Raises:
-        TrainingDivergedError: numbers that are not finite; nothing was written.
-        OSError, UsageError: as `save_checkpoint`.
-    """
+    """Writes a checkpoint from which `load_learner` goes on."""
     for tensors in (learner.net.state_dict(), _optimizer_tensors(learner)):
         if bad := not_finite(tensors):
             raise TrainingDivergedError(f"{bad[0]} of the network is not finite")
@@ -170,11 +159,7 @@ def save_learner(path: Path, learner: Learner, config: PPOConfig) -> None:
 
 
 def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
-    """Puts a checkpoint's state into `learner`, whose network has the same size and spaces.
-
-    Raises:
-        CheckpointError: the checkpoint holds no state of a training run, or one that does not fit.
-    """
+    """Puts a checkpoint's state into `learner`, whose network has the same size and spaces."""
     training = checkpoint.training
     try:
         step, update, num_episodes = (

@@ -57,10 +57,6 @@ def compute_advantages(
 
     Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
     (2016), equation 16.
-
-    Returns:
-        `(num_steps, num_rows)` float32 advantages, and bool: the row decided there, and the outcome
-        is known. Where it is not, the advantage is 0.
     """
     num_steps = len(trajectories.rewards)
     advantages = np.zeros_like(trajectories.rewards)

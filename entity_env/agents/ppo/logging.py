@@ -99,12 +99,7 @@ class TrainResult:
 
 @contextmanager
 def curve_writer(folder: Path | None) -> Iterator[WriteCurves]:
-    """A function that writes a point of every finite curve to TensorBoard files in a folder.
-
-    Raises:
-        MissingExtraError: tensorboard is not installed.
-        UsageError: the folder cannot be written.
-    """
+    """A function that writes a point of every finite curve to TensorBoard files in a folder."""
     if folder is None:
         yield lambda progress, metrics: None
         return

@@ -56,19 +56,7 @@ class Collector:
         )
 
     def collect(self, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
-        """Plays `num_steps` steps.
-
-        Args:
-            num_steps: steps of each environment.
-            after_step: called with every new batch; an exception ends the rollout.
-
-        Raises:
-            ProtocolError: no agent was asked for an action, or an episode was truncated without
-                its final observation.
-            SchemaError: a reward or an observation that is not finite.
-            TrainingDivergedError: outputs of the network that are not finite, or returns beyond
-                float32.
-        """
+        """Plays `num_steps` steps."""
         trajectories = Trajectories.empty(num_steps, len(self.next_obs))
         logprobs = np.zeros_like(trajectories.rewards)
         finals = _FinalObservations()

@@ -26,11 +26,7 @@ def learn(
     ent_coef: float,
     rng: np.random.Generator,
 ) -> Losses:
-    """Some epochs of minibatches over a rollout; changes nothing if no outcome is known.
-
-    Raises:
-        TrainingDivergedError: a loss or gradient is not finite; the optimizer has not used it.
-    """
+    """Some epochs of minibatches over a rollout; changes nothing if no outcome is known."""
     num_minibatches = max(1, round(len(rollout.b_inds) / config.minibatch_size))
     seen: list[Tensor] = []
     parameters = list(net.parameters())
@@ -74,9 +70,6 @@ def ppo_loss(
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
     loss is clipped as in OpenAI's baselines.
-
-    Returns:
-        The loss, and `(5,)` the first five fields of `Losses`.
     """
     old_logprobs, old_values, advantages, returns = (
         as_tensor(each, new.values.device)

@@ -84,11 +84,7 @@ class Choices:
 
 
 def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Choices:
-    """Finds the actors, actees and masks of one action.
-
-    Raises:
-        SchemaError: an actor has nothing to choose from, or an index is out of range.
-    """
+    """Finds the actors, actees and masks of one action."""
     packed = layout.packed_index(mask.actors, f"actors of action {action!r}")
     rows = mask.actors.row_index
     if isinstance(mask, VecContinuousActionMask):

@@ -40,11 +40,7 @@ _Value = TypeVar("_Value")
 
 
 def unadaptable(agent: Spaces, game: Spaces) -> list[str]:
-    """Every difference that `FeatureAdaptor` cannot remove, one sentence each.
-
-    Args:
-        agent, game: spaces of an agent and of a game.
-    """
+    """Every difference that `FeatureAdaptor` cannot remove, one sentence each."""
     (agent_obs, agent_actions), (game_obs, game_actions) = agent, game
     known = ObsSpace(
         _known(agent_obs.global_features, game_obs.global_features),
@@ -90,12 +86,7 @@ class FeatureAdaptor:
         """Types in a batch of the agent, all of which are in the game."""
 
     def observation(self, observation: Observation) -> Observation:
-        """The observation in the spaces of the agent; actors and actees keep their order.
-
-        Raises:
-            SchemaError: an actor or actee of a type unknown to the agent, or another number of
-                features than the game declared.
-        """
+        """The observation in the spaces of the agent; actors and actees keep their order."""
         shared = observation.global_features
         if len(shared) != self._num_globals:
             raise SchemaError(f"{len(shared)} global features, expected {self._num_globals}")
@@ -119,11 +110,7 @@ class FeatureAdaptor:
         )
 
     def batch(self, obs: Batch) -> ObsBatch:
-        """The batch in the spaces of the agent; actors and actees keep their order.
-
-        Raises:
-            SchemaError: an actor or actee of a type unknown to the agent.
-        """
+        """The batch in the spaces of the agent; actors and actees keep their order."""
         shift, ends = self._shifts(obs)
         features = {name: obs.features[name] for name in self._seen}
         return ObsBatch(

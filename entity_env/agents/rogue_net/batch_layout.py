@@ -89,11 +89,7 @@ class Layout:
         return hidden
 
     def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Int:
-        """Packed index of entities that are given by their index in the observation.
-
-        Raises:
-            SchemaError: an index out of range; `what` names the list.
-        """
+        """Packed index of entities that are given by their index in the observation."""
         rows = entities.row_index
         index = entities.values
         wrong = (index < 0) | (index >= self.lengths[rows])

@@ -35,9 +35,6 @@ def input_features(
     """Names of the features per entity type: its own, then the global ones.
 
     `GLOBAL_ENTITY` is the last type if there is a global action.
-
-    Raises:
-        SchemaError: more than `MAX_COLUMNS` features.
     """
     shared = tuple(obs_space.global_features)
     own = sum(len(entity.features) for entity in obs_space.entities.values())
@@ -89,23 +86,14 @@ class Inputs:
         }
 
     def arrays(self, batch: Batch) -> dict[EntityName, Float]:
-        """Per type `(num_entities, width)`, packed as in the batch.
-
-        Raises:
-            SchemaError: an observation without exactly one reference entity.
-        """
+        """Per type `(num_entities, width)`, packed as in the batch."""
         arrays = self._joined(batch)
         if self.translation is None:
             return arrays
         return self.translation.of_batch(arrays, batch)
 
     def of_one(self, own: Mapping[EntityName, Float], shared: Float) -> dict[EntityName, Float]:
-        """`arrays` of a single observation.
-
-        Args:
-            own: per type `(num_entities, num_features)`; types without entities may be left out.
-            shared: `(num_global_features,)`.
-        """
+        """`arrays` of a single observation."""
         arrays: dict[EntityName, Float] = {}
         for name in self.names:
             if name == GLOBAL_ENTITY:

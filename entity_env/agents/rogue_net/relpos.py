@@ -78,12 +78,7 @@ class Relpos:
                 )
 
     def buckets(self, inputs: Mapping[EntityName, Float], layout: Layout | None) -> RelposBuckets:
-        """Buckets of all pairs, padded as in `layout`; None = all entities are one observation.
-
-        Args:
-            inputs: per type `(num_entities, num_features)`; types without entities may be left out.
-            layout: of the batch.
-        """
+        """Buckets of all pairs, padded as in `layout`; None = all entities are one observation."""
         names = [name for name in self._features if name in inputs]
         wanted = self.config.position_features
         position = np.concatenate(

@@ -79,12 +79,7 @@ class Weights:
 def expected_tensors(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: RogueNetConfig
 ) -> dict[str, TensorSpec]:
-    """Every parameter and statistic of a network, by its name in rogue-net 0.1.9.
-
-    Raises:
-        SchemaError: no network has such spaces and options, or it has more than `MAX_NUMBERS`
-            parameters.
-    """
+    """Every parameter and statistic of a network, by its name in rogue-net 0.1.9."""
     inputs = Inputs(obs_space, action_space, config.translation)
     specs: dict[str, TensorSpec] = {}
     for name, width in inputs.widths.items():

@@ -77,14 +77,7 @@ class SteppedGame(Protocol):
         player of the last move."""
 
     def move(self, action_id: int, observations: Observations, mask: Mask, rewards: Rewards) -> int:
-        """Makes a move, an id from 0 to 299, and fills the arrays.
-
-        Returns:
-            The result of `show`; or `ILLEGAL`, and then, or if it raises, nothing has changed.
-
-        Raises:
-            SchemaError: `draw` returns a colour that is not in the bag.
-        """
+        """Makes a move, an id from 0 to 299, and fills the arrays."""
 
 
 class PlainGame:

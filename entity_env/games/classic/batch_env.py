@@ -329,14 +329,7 @@ class ClassicEnv(BatchEnv):
 
 
 def start_draws(streams: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """Draws for initial states, and the SplitMix64 states after them.
-
-    Args:
-        streams: `(num,) uint64` SplitMix64 states.
-
-    Returns:
-        `(NUM_DRAWS, num) int32` from `-HALF` to `HALF - 1`, and `(num,) uint64`.
-    """
+    """Draws for initial states, and the SplitMix64 states after them."""
     first = streams + np.uint64(seeding.GAMMA)
     second = first + np.uint64(seeding.GAMMA)
     words = seeding.splitmix64(np.stack([first, second]))

@@ -45,13 +45,7 @@ class Sheet:
 def draw_entity(
     entities: Iterable[SeenEntity], space: ObsSpace, *, ascii_only: bool = False
 ) -> Text | None:
-    """A picture of the first entity that there is one for, else None.
-
-    Args:
-        entities: the entities of an observation.
-        space: names their features.
-        ascii_only: use ASCII characters alone.
-    """
+    """A picture of the first entity that there is one for, else None."""
     for entity in entities:
         features = space.entities.get(entity.type)
         found = features and _PICTURES.get((entity.type, tuple(features.features)))

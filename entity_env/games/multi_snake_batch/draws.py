@@ -85,16 +85,7 @@ def generated(pool: UInt, out: UInt, next_out: UInt) -> UInt:
 
 
 def seed_pools(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The states from which compiled code derives the seeds of all episodes of a run.
-
-    Args:
-        seed: of the run, 0 or more.
-        env_ids: `(num_envs,)` below 2**32.
-
-    Returns:
-        `(num_envs, 5)`: the pool of `SeedSequence(seed, spawn_key=(env_id, ...))` before the rest
-        of the spawn key, and the constant of its next step.
-    """
+    """The states from which compiled code derives the seeds of all episodes of a run."""
     num_words = max(_POOL_SIZE, -(-seed.bit_length() // 32))
     constant = _INIT_A * pow(_MULT_A, _POOL_SIZE * num_words, 2**32) & _MASK
     pool = np.random.SeedSequence(seed).pool.astype(np.uint64)

@@ -82,19 +82,7 @@ def step_boards(
     todo: NDArray[np.uint8],
     same_step: bool,
 ) -> FilledCounts:
-    """Carries out a command on every board, and writes the observations of all of them.
-
-    Args:
-        layout: of all boards.
-        boards: changed in place.
-        shown: written.
-        final: written with `same_step`, a row for every row of `ended`: entities, segment counts
-            and steps alone.
-        ended: `(num_envs, 6)`, written: a row for every episode that ends in this step.
-        moves: from 0 to 3, one for every head of each board with the command MOVE, in their order.
-        todo: `(num_envs,)`, SHOW, BEGIN or MOVE.
-        same_step: boards whose episode ends in this step begin the next one at once.
-    """
+    """Carries out a command on every board, and writes the observations of all of them."""
     eaten = np.empty(layout.num_snakes, dtype=np.int64)
     filled = _step_boards(
         *(layout, *boards, *shown, *final[:3], ended, moves, todo, same_step, eaten)

@@ -38,12 +38,7 @@ def grid_env(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu")
 def program_env(
     name: str, num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu"
 ) -> PixelGoalEnv:
-    """XO-CHIPs that run one of `xo_chip.PROGRAMS`, with its goal.
-
-    Raises:
-        UsageError: no such program or device, or a number below 1.
-        MissingExtraError: Warp is not installed.
-    """
+    """XO-CHIPs that run one of `xo_chip.PROGRAMS`, with its goal."""
     from entity_env.games.pixel.xo_chip import programs
     from entity_env.games.pixel.xo_chip.world import XoChipWorld
 
@@ -63,19 +58,7 @@ def program_env(
 def captured_env(
     num_envs: int, rom: Path, goal: Path, *, max_episode_steps: int, device: str = "cpu"
 ) -> PixelGoalEnv:
-    """Machines at the start of a captured goal, rewarded for coming nearer to it.
-
-    Args:
-        num_envs: number of machines.
-        rom: the ROM file that the goal was captured from.
-        goal: folder that `entity-env capture-goal` wrote.
-        max_episode_steps: steps after which an episode is truncated.
-        device: device of the machines.
-
-    Raises:
-        UsageError: a file that cannot be read or does not belong to the other; no such device.
-        MissingExtraError: the emulator of the ROM is not installed.
-    """
+    """Machines at the start of a captured goal, rewarded for coming nearer to it."""
     require_count("max_episode_steps", max_episode_steps)
     config = RewardConfig(alpha=ALPHA, max_steps=max_episode_steps)
     captured = load_goal(goal)

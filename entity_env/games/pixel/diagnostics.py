@@ -98,11 +98,7 @@ def describe(world: World, trackers: Trackers, env_id: int, before: Copies | Non
 def check_step(
     world: World, trackers: Trackers, goal: Goal, config: RewardConfig, before: Copies
 ) -> None:
-    """Check the results of a step, given its `copy_before_step`; copies to the host.
-
-    Raises:
-        PixelFault: a rule that does not hold, with the environment.
-    """
+    """Check the results of a step, given its `copy_before_step`; copies to the host."""
     t = trackers
     sums = distance_sum(t.frames, goal)
     tile_sums = t.tiles[:, :, -1].double().sum(1)
@@ -139,11 +135,7 @@ def check_step(
 def check_reset(
     world: World, trackers: Trackers, mask: Tensor, starts: ResetStates, before: Copies
 ) -> None:
-    """Check that a reset changed the environments in its mask alone; copies to the host.
-
-    Raises:
-        PixelFault: a rule that does not hold, with the environment.
-    """
+    """Check that a reset changed the environments in its mask alone; copies to the host."""
     t = trackers
     for name, tensor in _all_that_a_reset_writes(world, trackers):
         same = _equal(tensor, before[name]) | mask

@@ -118,9 +118,6 @@ def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[i
     """Snapshots of the first machine after each sequence of buttons, in the slots from 0 on.
 
     Every sequence begins from the current state; the machines are left in one of the states.
-
-    Raises:
-        UsageError: no sequence, more than the bank has slots, or an element that is no button.
     """
     if not 1 <= len(warm_ups) <= world.num_slots:
         raise UsageError(
@@ -152,11 +149,7 @@ def require_slots(slots: Sequence[int], num_slots: int) -> list[int]:
 
 
 def measure_reset_states(world: World, slots: Sequence[int], goal: Goal) -> ResetStates:
-    """Restore all machines from each slot, and measure their screens.
-
-    Raises:
-        SchemaError: pixels that are no shades, or a screen that matches the goal already.
-    """
+    """Restore all machines from each slot, and measure their screens."""
     shape = (world.num_envs, world.height, world.width)
     pixels = torch.zeros(shape, dtype=torch.uint8, device=world.device)
     frames, tiles, dists = [], [], []

@@ -17,11 +17,7 @@ _LABELS: Final = ", ".join(f"{button.value} = {button.name}" for button in Butto
 
 
 def checked_buttons(given: object, num_envs: int) -> NDArray[np.int32]:
-    """Actions of any integer dtype as `(num_envs,)` int32.
-
-    Raises:
-        SchemaError: another shape or dtype, or out of range.
-    """
+    """Actions of any integer dtype as `(num_envs,)` int32."""
     try:
         actions: NDArray[Any] = np.asarray(given)
     except ValueError as error:  # rows of different lengths

@@ -45,15 +45,7 @@ def draw_pixels(
     has_colors: bool = True,
     ascii_only: bool = False,
 ) -> Text:
-    """A screen as large as it fits: two pixels per character, else eight, else with fewer pixels.
-
-    Args:
-        pixels: (H, W) uint8 in 0..3.
-        columns, rows: characters of the terminal, at least 1.
-        colors: colours of the four shades.
-        has_colors: if false, all but the commonest shade are drawn in one colour.
-        ascii_only: use ASCII characters alone.
-    """
+    """A screen as large as it fits: two pixels per character, else eight, else with fewer pixels."""
     height, width = pixels.shape
     if ascii_only:
         return _in_ascii(_shrunk(pixels, columns * 2, rows * 4))

@@ -101,12 +101,7 @@ class EntityGymEnvironment(theirs.Environment):  # type: ignore[misc]  # entity-
         return self._their_observation(self._shown)
 
     def act(self, actions: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """Performs the actions and returns the next observation.
-
-        Raises:
-            ProtocolError: before `reset`, or after the end of an episode.
-            SchemaError: the actions do not match the action space.
-        """
+        """Performs the actions and returns the next observation."""
         if self._shown is None:
             raise ProtocolError("nothing is being played: call reset first")
         unknown = [name for name in actions if name not in self._actions]

@@ -127,18 +127,7 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         return self._show(self._vec.reset())
 
     def act(self, actions: Mapping[ActionName, Any], obs_filter: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """Performs the actions and returns the next observations.
-
-        Args:
-            actions: per action a `RaggedBufferI64` with one number per actor.
-            obs_filter: ignored.
-
-        Raises:
-            ProtocolError: before `reset`.
-            SchemaError: the actions do not match the action space, or entity-gym cannot express a
-                mask or flag.
-            WorkerError: a game raised.
-        """
+        """Performs the actions and returns the next observations."""
         obs = self._shown
         if obs is None:
             raise ProtocolError("nothing is being played: call reset first")

@@ -19,11 +19,7 @@ from entity_env.errors import UsageError
 
 
 def feature_names(space: spaces.Space[Any], prefix: str = "") -> list[str]:
-    """A name for each column of `flatten_observations`, such as `position.0` or `mode=2`.
-
-    Raises:
-        UsageError: a space whose observations have no fixed size.
-    """
+    """A name for each column of `flatten_observations`, such as `position.0` or `mode=2`."""
     match space:
         case spaces.Dict():
             return [

@@ -244,14 +244,7 @@ class GymnasiumVecEnv(SyncVecEnv):
         *,
         num_steps: int = 1,
     ) -> None:
-        """Raises a `SchemaError` for a number that is not finite.
-
-        Args:
-            what: name of the numbers.
-            rows: one row per environment.
-            env_ids: of the rows; None = all.
-            num_steps: steps that are not counted yet.
-        """
+        """Raises a `SchemaError` for a number that is not finite."""
         is_finite = np.isfinite(rows)
         if is_finite.all():
             return

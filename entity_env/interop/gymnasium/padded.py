@@ -300,11 +300,7 @@ class PaddedActions:
         return {"action_mask": flags if len(self._actions) > 1 else next(iter(flags.values()))}
 
     def answer(self, obs: VecObs, masks: Masks, given: object) -> VecActions:
-        """The actions for a batch with these masks, from the caller's `(num_rows, ...)` arrays.
-
-        Raises:
-            SchemaError: another shape or dtype, or an illegal choice.
-        """
+        """The actions for a batch with these masks, from the caller's `(num_rows, ...)` arrays."""
         if len(self._actions) == 1:
             (action,) = self._actions
             return {action.name: self._values(action, obs, masks, given)}

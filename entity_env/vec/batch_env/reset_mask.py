@@ -221,11 +221,7 @@ class ResetMask:
 
 
 def require_reset_mask(owner: str, mask: object, num_envs: int) -> None:
-    """Checks the argument of `owner.reset_envs`.
-
-    Raises:
-        SchemaError: no `ResetMask`, or one of another number of environments.
-    """
+    """Checks the argument of `owner.reset_envs`."""
     if not isinstance(mask, ResetMask) or mask.num_envs != num_envs:
         got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
         raise SchemaError(

@@ -84,12 +84,7 @@ class BatchSource:
 
 
 def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
-    """Entity type, parts of the observations, action and action space of a batch environment.
-
-    Raises:
-        SchemaError: a `VecEnv` cannot have its spaces.
-        UsageError: it has no `step_no_reset`.
-    """
+    """Entity type, parts of the observations, action and action space of a batch environment."""
     name = type(env).__name__
     if not env.supports_no_reset():
         raise UsageError(
@@ -170,11 +165,7 @@ class SequenceSeeds(EpisodeSeeds):
 def sequence_runs(
     env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
 ) -> dict[int, Run]:
-    """As `reset_runs`, but environment i begins the sequence `seed + i`, or `seed + starts[i]`.
-
-    Raises:
-        SchemaError, UsageError: as `reset_runs`, or for a seed that is too large.
-    """
+    """As `reset_runs`, but environment i begins the sequence `seed + i`, or `seed + starts[i]`."""
     env_ids = list(env_ids)
     reset_runs((), num_envs, seed, starts)  # raises for arguments that are not valid
     if seed is None:

@@ -122,14 +122,7 @@ class BatchEpisodeStats(EpisodeStats):
     def step(
         self, result: StepResult, reward: NDArray[np.float32], mask: ResetMask, *, goes_on: bool
     ) -> FinishedRows | None:
-        """Counts a step, and returns the episodes that it ended; None if there are none.
-
-        Args:
-            result: has the flags.
-            reward: `(num_envs,)`.
-            mask: the environments whose episodes end.
-            goes_on: their next episodes begin at once.
-        """
+        """Counts a step, and returns the episodes that it ended; None if there are none."""
         if result is not self._result or reward is not self._reward:
             self._choose(result, reward)
         self.clock += 1
@@ -340,12 +333,7 @@ class BatchEnvStepper:
                 runs[i] = self._runs[i] = self._sequences[i], int(self._stats.number[i]) + 1
 
     def advance(self, actions: NDArray[Any]) -> None:
-        """Steps all environments by one action each; with "next_step", those that are over begin.
-
-        Raises:
-            SchemaError: the environments refuse the actions, and nothing has changed; or a reward
-                or an observation is not finite.
-        """
+        """Steps all environments by one action each; with "next_step", those that are over begin."""
         was_whole, self.is_whole = self.is_whole, False
         if self.over is None:
             try:
@@ -372,11 +360,7 @@ class BatchEnvStepper:
         self.is_whole = was_whole
 
     def _require_finite(self, *, is_next: bool) -> None:
-        """Raises a `SchemaError` for a reward or an observation that is not finite.
-
-        Args:
-            is_next: the step has not been counted yet.
-        """
+        """Raises a `SchemaError` for a reward or an observation that is not finite."""
         if self._env.is_always_finite:
             return
         arrays = {"the reward": self.reward, "the observation": self.result.observations}

@@ -164,12 +164,7 @@ class LocalBatch(ABC):
         """Truncated episodes of an environment that failed."""
 
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
-        """Begins a new episode in some environments; all others keep their observations.
-
-        Args:
-            env_ids: the environments to reset.
-            memory: where the step is written.
-        """
+        """Begins a new episode in some environments; all others keep their observations."""
         chosen = set(env_ids)
         self._begin()
         begin = perf_counter()
@@ -191,12 +186,7 @@ class LocalBatch(ABC):
         return step
 
     def act(self, values: Mapping[ActionName, list[Any]], memory: StepMemory) -> BatchStep:
-        """Steps all environments by one action per actor of the last batch.
-
-        Args:
-            values: per action one value per actor.
-            memory: where the step is written.
-        """
+        """Steps all environments by one action per actor of the last batch."""
         begin = perf_counter()
         self._set_actions(values)
         self._begin()
@@ -266,11 +256,7 @@ class LocalBatch(ABC):
         return step
 
     def _written(self, memory: StepMemory) -> BatchStep:
-        """Writes the rows of all environments.
-
-        Raises:
-            SchemaError: an observation has a number that is not finite; `_named` is its place.
-        """
+        """Writes the rows of all environments."""
         step = BatchStep(
             frame=self._writer.write(memory.rows),
             reward=memory.reward,

@@ -133,12 +133,7 @@ class WorkerHandle:
         lifeline.close()
 
     def wait_until_ready(self, timeout_s: float | None) -> Ready:
-        """Waits until the worker has made its environments.
-
-        Raises:
-            WorkerError: it died, or takes too long.
-            EntityEnvError: its error.
-        """
+        """Waits until the worker has made its environments."""
         readable = wait([self.connection, self.process.sentinel], timeout_s)
         if not readable:
             self.end()
@@ -166,11 +161,7 @@ class WorkerHandle:
     def begin(
         self, layout: FrameLayout, rows: SharedRows, block: SharedBlock, num_agents: int
     ) -> None:
-        """Sends the block of all rows; the worker executes commands from now on.
-
-        Raises:
-            WorkerError: it died, or lacks memory or file descriptors.
-        """
+        """Sends the block of all rows; the worker executes commands from now on."""
         try:
             self._num_sent += 1
             block.send(self.connection, self._num_sent)
@@ -217,12 +208,7 @@ class WorkerHandle:
         self._order(Command.RENDER, env_id, self._parity, timeout_s)
 
     def read_image(self) -> Any:  # noqa: ANN401 - an array, or None
-        """Result of `render`.
-
-        Raises:
-            WorkerError: the worker is gone, or hangs.
-            NotImplementedError: the environment has no `render`.
-        """
+        """Result of `render`."""
         if self.error is not None:
             raise self.error
         self._num_read = self.event.num_notifications
@@ -346,11 +332,7 @@ class WorkerHandle:
         )
 
     def request_exit(self, until: float) -> None:
-        """Makes the worker close its games and exit, after its present command.
-
-        Args:
-            until: deadline of the present command, by `monotonic`.
-        """
+        """Makes the worker close its games and exit, after its present command."""
         if self.error is not None or self._is_exiting:
             return
         if self._reader is None:
@@ -372,14 +354,7 @@ class WorkerHandle:
         self._is_exiting = True
 
     def close(self, until: float) -> EntityEnvError | None:
-        """Waits until the worker has exited, and kills it if it does not; may be called twice.
-
-        Args:
-            until: how long to wait, by `monotonic`.
-
-        Returns:
-            The error that closing its games raised.
-        """
+        """Waits until the worker has exited, and kills it if it does not; may be called twice."""
         failure: EntityEnvError | None = None
         if self.error is None and self._is_exiting:
             if self._reader is not None and (

@@ -169,13 +169,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, worker: int, env_id: int | None = None) -> Failure:
-        """Converts an exception of a worker.
-
-        Args:
-            error: the exception.
-            worker: index of the worker.
-            env_id: the environment that was being stepped, if that is known.
-        """
+        """Converts an exception of a worker."""
         notes = notes_of(error)
         if isinstance(error, WorkerError):
             place = {name: getattr(error, name, None) for name in ("env_id", *_COUNTERS)}
@@ -217,11 +211,7 @@ def words_of(header: SharedBlock, index: int) -> memoryview:
 
 
 def pickled(source: object) -> bytes:
-    """Pickles the source of a `VecEnv`, by value where it is defined in `__main__`.
-
-    Raises:
-        WorkerError: it holds something that cannot be sent to another process.
-    """
+    """Pickles the source of a `VecEnv`, by value where it is defined in `__main__`."""
     import cloudpickle  # takes 10 ms
 
     try:

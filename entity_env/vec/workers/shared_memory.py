@@ -80,12 +80,7 @@ class SharedBlock:
 
     @classmethod
     def create(cls, num_bytes: int) -> SharedBlock:
-        """A new block of zeros.
-
-        Raises:
-            ValueError: `num_bytes` is not positive.
-            WorkerError: the machine lacks memory or file descriptors.
-        """
+        """A new block of zeros."""
         if num_bytes <= 0:
             raise ValueError(f"num_bytes must be positive, got {num_bytes}")
         try:
@@ -101,25 +96,11 @@ class SharedBlock:
 
     @property
     def buffer(self) -> memoryview:
-        """All of the memory, as writable bytes.
-
-        Raises:
-            ClosedError: after `close`.
-        """
+        """All of the memory, as writable bytes."""
         return memoryview(self._mapped())
 
     def array(self, offset: int, count: int, dtype: type[Scalar]) -> NDArray[Scalar]:
-        """Writable array `(count,)` of the memory, a view.
-
-        Args:
-            offset: in bytes, from the beginning of the block; a multiple of the element's size.
-            count: how many elements.
-            dtype: their type.
-
-        Raises:
-            ValueError: the elements are not inside the block, or not aligned.
-            ClosedError: after `close`.
-        """
+        """Writable array `(count,)` of the memory, a view."""
         memory = self._mapped()
         size = np.dtype(dtype).itemsize
         end = offset + count * size
@@ -135,14 +116,6 @@ class SharedBlock:
 
         Keep the block open until the other process has received it. It is sent by one system call:
         after an exception it is sent or not, never half of it.
-
-        Args:
-            end: of a socket pair that is used for blocks alone.
-            number: larger than those of the blocks sent before.
-
-        Raises:
-            OSError: the other process is gone.
-            ClosedError: after `close`.
         """
         self._mapped()
         if isinstance(self._handle, str):
@@ -157,10 +130,6 @@ class SharedBlock:
         """Waits for a block that the process at the other end sends.
 
         Blocks with a smaller number are of interrupted commands, and closed.
-
-        Raises:
-            EOFError, OSError: the other process is gone, or sends nothing in time.
-            WorkerError: this process lacks memory or file descriptors.
         """
         while True:
             if not wait([end], timeout_s):
@@ -178,9 +147,6 @@ class SharedBlock:
         """Sends data through the socket, without shared memory, to a process that calls `receive`.
 
         For short messages when no memory is left; an exception may leave half of it sent.
-
-        Raises:
-            OSError: the other process is gone.
         """
         end.sendall(_MESSAGE.pack(number, -len(data), b"") + data)
 
@@ -236,12 +202,7 @@ def _exactly(end: socket.socket, num_bytes: int) -> bytes:
 
 
 def machine_error(what: str, error: OSError) -> WorkerError:
-    """Error of the machine that workers need, with a remedy.
-
-    Args:
-        what: what failed, to follow "cannot".
-        error: the cause.
-    """
+    """Error of the machine that workers need, with a remedy."""
     reason = error.strerror or str(error)
     if error.filename is not None:
         reason = f"{reason}: {error.filename}"

@@ -26,12 +26,7 @@ _NUM_START_FILES: Final = 16
 
 
 def start_context(method: str | None) -> BaseContext:
-    """Context of a start method; None = forkserver where it exists, else spawn.
-
-    Raises:
-        ValueError: an unknown method.
-        UsageError: this process is a worker itself.
-    """
+    """Context of a start method; None = forkserver where it exists, else spawn."""
     if multiprocessing.current_process().daemon:
         raise UsageError(
             "a worker process cannot have workers itself: a module that makes a VecEnv with "

@@ -65,13 +65,7 @@ class StepWriter:
         self._arenas[parity].clear()
 
     def end(self, parity: int, step: BatchStep, num_known: int = 0) -> None:
-        """Completes a step by finished episodes, metrics and their names.
-
-        Args:
-            parity: of the step.
-            step: was written to `memory[parity]`.
-            num_known: number of metric names that the parent has.
-        """
+        """Completes a step by finished episodes, metrics and their names."""
         ended, metrics, arena = step.ended + step.lost, step.metrics, self._arenas[parity]
         if len(ended):
             self._put_ended(arena, ended, len(step.lost))

@@ -148,19 +148,7 @@ class WakeUpEvent:
         path: Path | None = None,
         num_spins: int = NUM_SPINS,
     ) -> tuple[WakeUpEvent, WakeUpEvent]:
-        """A new wake-up event: the parent's end and the worker's.
-
-        Args:
-            block: holds the counters of both sides.
-            offset: the first of `NUM_BYTES` bytes for this event alone; a multiple of 64.
-            path: None = `default_path()`.
-            num_spins: reads before going to sleep, on the "spin" path; at least 1.
-
-        Raises:
-            ValueError: the place is not aligned, or not inside the block; no spins; a path that is
-                wrong on this machine.
-            WorkerError: there are no file descriptors left.
-        """
+        """A new wake-up event: the parent's end and the worker's."""
         if offset < 0 or offset % _LINE or offset + NUM_BYTES > block.num_bytes:
             raise ValueError(
                 f"a wake-up event takes {NUM_BYTES} bytes from a multiple of {_LINE} on, within "
@@ -214,11 +202,7 @@ class WakeUpEvent:
             self._handles = (*self._handles, sentinel)
 
     def notify(self) -> None:
-        """Notifies the other side, and wakes it if it sleeps; only a wait shows that it is gone.
-
-        Raises:
-            ClosedError: after `close`.
-        """
+        """Notifies the other side, and wakes it if it sleeps; only a wait shows that it is gone."""
         words = self._words
         count = words[self._theirs] + self._lead
         try:
@@ -232,14 +216,7 @@ class WakeUpEvent:
             raise
 
     def wait(self, timeout_s: float | None = None) -> Wake:
-        """Waits until the other end has notified.
-
-        Args:
-            timeout_s: how long at most, in seconds; without limit when None.
-
-        Raises:
-            ClosedError: after `close`.
-        """
+        """Waits until the other end has notified."""
         deadline = None if timeout_s is None else monotonic() + timeout_s
         if _is_notified_within_spins(self, deadline):
             return _NOTIFIED
@@ -303,10 +280,6 @@ def wait_any(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> W
     They must be of one path. `PEER_GONE` means that one of them never will be notified, and
     `is_peer_gone()` tells which; others may be notified. While one is notified, the others are not
     checked for their peers.
-
-    Raises:
-        ValueError: no events.
-        ClosedError: one of them is closed.
     """
     if not events:
         raise ValueError("wait_any needs at least one wake-up event, or it would never return")

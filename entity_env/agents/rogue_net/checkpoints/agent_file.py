@@ -47,16 +47,7 @@ def is_agent_file(path: Path) -> bool:
 
 
 def write_agent(path: str | Path, weights: Weights) -> None:
-    """Writes an agent to a file, atomically.
-
-    Args:
-        path: the file, which is replaced if it exists; its name must end in `.agent`.
-        weights: the network; the same network gives the same bytes.
-
-    Raises:
-        CheckpointError: another name, or tensors that do not fit the network.
-        OSError: the disk is full or not writable; the previous file stays.
-    """
+    """Writes an agent to a file, atomically."""
     file = Path(path)
     if file.suffix != SUFFIX:
         raise CheckpointError(f"an agent's file must be called *{SUFFIX}, got {file.name!r}")
@@ -81,11 +72,7 @@ def agent_bytes(weights: Weights) -> bytes:
 
 
 def read_agent(path: Path) -> Weights:
-    """Reads an `.agent` file, and checks that its tensors fit its description.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, of another version, or of another format.
-    """
+    """Reads an `.agent` file, and checks that its tensors fit its description."""
     try:
         content = read_file(path, _MAX_BYTES)
     except OSError as error:

@@ -98,11 +98,7 @@ class Header:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The folder to read: `path` itself, or the checkpoint of the training run in `path`.
-
-    Raises:
-        CheckpointError: there is none.
-    """
+    """The folder to read: `path` itself, or the checkpoint of the training run in `path`."""
     for place in (path, path / SUBFOLDER):
         for folder in (place, old_of(place)):
             if os.path.isfile(folder / CONFIG):
@@ -149,15 +145,7 @@ def old_of(path: Path) -> Path:
 
 
 def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> None:
-    """Checks that `path` is a checkpoint, an empty folder, or does not exist.
-
-    Args:
-        path: the folder.
-        is_ours: whether a folder is a checkpoint; None = it has the `config.json` of one.
-
-    Raises:
-        UsageError: a file, a broken symbolic link, or a folder with other files.
-    """
+    """Checks that `path` is a checkpoint, an empty folder, or does not exist."""
     if path.is_symlink() and not path.exists():
         raise UsageError(
             f"{path} is a symbolic link to {os.readlink(path)}, which does not exist: make that "
@@ -179,12 +167,7 @@ def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> 
 
 
 def prepare_place(path: Path) -> None:
-    """Checks that a checkpoint can be written to `path`; makes the folders above it.
-
-    Raises:
-        CheckpointError: a damaged checkpoint, or one of another release.
-        UsageError: as `require_place`, or it is not writable.
-    """
+    """Checks that a checkpoint can be written to `path`; makes the folders above it."""
     probe = path / _new_name(CONFIG, secrets.token_hex(8))
     try:
         require_place(path)
@@ -202,18 +185,7 @@ def prepare_place(path: Path) -> None:
 
 
 def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> None:
-    """Replaces the checkpoint in the folder `path`; other files in it stay.
-
-    Args:
-        path: the folder, made if it does not exist.
-        header: of `config.json`, without an id.
-        files: all other files, by name.
-
-    Raises:
-        OSError: the disk is full or not writable, or another process has been writing there for a
-            minute; the previous checkpoint stays readable.
-        UsageError: as `require_place`.
-    """
+    """Replaces the checkpoint in the folder `path`; other files in it stay."""
     require_place(path)
     path.mkdir(parents=True, exist_ok=True)
     header = replace(header, save=secrets.token_hex(8), files=tuple(files))

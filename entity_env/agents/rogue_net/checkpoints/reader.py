@@ -35,11 +35,7 @@ _MAX_READS: Final = 1000
 
 
 def find_network(path: Path) -> Path:
-    """Path of the network: `path` itself, or the checkpoint of the training run in it.
-
-    Raises:
-        CheckpointError: there is none.
-    """
+    """Path of the network: `path` itself, or the checkpoint of the training run in it."""
     try:
         if is_agent_file(path):
             return path
@@ -79,13 +75,6 @@ def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]
     """Reads `config.json` and other files of a checkpoint folder, all of one save.
 
     Reads again if another process saves there meanwhile.
-
-    Args:
-        folder: see `find_checkpoint`.
-        names: of the other files; the optimizer may be missing.
-
-    Raises:
-        CheckpointError: a file is missing or damaged, or every reading met another save.
     """
     before = _places(folder, names)
     for _ in range(_MAX_READS):

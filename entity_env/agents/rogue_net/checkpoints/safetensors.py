@@ -37,11 +37,7 @@ _MAX_DIMENSIONS: Final = 8
 
 
 def read_safetensors(content: bytes, where: str) -> dict[str, NDArray[Any]]:
-    """The tensors in the content of a file, as read-only arrays that share its memory.
-
-    Raises:
-        CheckpointError: the file is truncated, or its header does not describe its data.
-    """
+    """The tensors in the content of a file, as read-only arrays that share its memory."""
     try:
         return _read(content)
     except (ValueError, RecursionError) as error:

@@ -51,13 +51,7 @@ def find_enn_checkpoint(path: Path) -> Path | None:
 
 
 def read_enn_checkpoint(path: Path) -> Weights:
-    """Reads a folder or an archive.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, too large, or of another format; or rogue-net
-            itself could not run the network.
-        MissingExtraError: msgpack is not installed.
-    """
+    """Reads a folder or an archive."""
     if path.is_dir():
         return parse_enn_checkpoint({name: _read(path / name) for name in FILES}, str(path))
     members = read_tar(_read(path), str(path))
@@ -97,10 +91,6 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
 
     `tarfile` reads the headers one by one. Its archives are not used: on some releases of Python a
     crafted one takes minutes or more memory than there is (CVE-2024-6232, CVE-2025-8194).
-
-    Raises:
-        CheckpointError: it is truncated or no tar archive, or holds links, devices, sparse files,
-            or two files of one name.
     """
     import tarfile  # here: a shipped agent needs none
 

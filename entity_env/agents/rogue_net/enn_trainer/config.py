@@ -106,11 +106,7 @@ def spaces_from_ron(state: Struct, where: str) -> tuple[ObsSpace, dict[ActionNam
 def spaces_to_ron(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, Ron]:
-    """The fields `obs_space` and `action_space` of a `state.ron`.
-
-    Raises:
-        CheckpointError: an action that enn-trainer does not support.
-    """
+    """The fields `obs_space` and `action_space` of a `state.ron`."""
     entities: dict[str | int | bool, Ron] = {
         name: Struct("Entity", {"features": [*entity.features]})
         for name, entity in obs_space.entities.items()

@@ -28,13 +28,7 @@ _PICKLE: Final = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 
 def read_blob(content: bytes, where: str) -> dict[str, NDArray[Any]]:
-    """The tensors of a blob, as read-only arrays.
-
-    Raises:
-        CheckpointError: it is truncated, no map of tensors, or a tensor does not fit its
-            description.
-        MissingExtraError: msgpack is not installed.
-    """
+    """The tensors of a blob, as read-only arrays."""
     if content.startswith(_PICKLE):
         raise CheckpointError(
             f"{where} begins like a pickle, which could run any code when it is read: "
@@ -74,11 +68,7 @@ def read_blob(content: bytes, where: str) -> dict[str, NDArray[Any]]:
 
 
 def write_blob(tensors: Tensors) -> bytes:
-    """A blob of these tensors, in order.
-
-    Raises:
-        MissingExtraError: msgpack is not installed.
-    """
+    """A blob of these tensors, in order."""
     packer = _msgpack("a checkpoint for enn-trainer").Packer(use_bin_type=True, autoreset=False)
     packer.pack_map_header(len(tensors))
     for name, tensor in tensors.items():

@@ -58,11 +58,7 @@ class Struct:
 
 
 def parse_ron(content: bytes, where: str) -> Ron:
-    """Reads one value; `where` names the file in errors.
-
-    Raises:
-        CheckpointError: it is not RON, or beyond the bounds; names line and column.
-    """
+    """Reads one value; `where` names the file in errors."""
     if len(content) > MAX_BYTES:
         raise CheckpointError(
             f"{where} is {len(content)} bytes long, at most {MAX_BYTES} are read: "
@@ -216,11 +212,7 @@ _SIMPLE_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\
 
 
 def write_ron(value: Ron, indent: str = "") -> str:
-    """One value as text, one item per line.
-
-    Raises:
-        ValueError: an infinite number or NaN, which python-ron does not read.
-    """
+    """One value as text, one item per line."""
     match value:
         case None:
             return "None"

@@ -245,17 +245,7 @@ def to_out(
     out: Floats,
     rows: int,
 ) -> None:
-    """From the output of attention to the output of the block; matrices `(num_entities, d_model)`.
-
-    Args:
-        x: input of the block.
-        mixed: output of attention.
-        norm: weight and bias of the layer norm before the MLP.
-        weights, biases: of the projection and of the two layers of the MLP.
-        y: written: the sum of input and attention, to which the MLP is added.
-        out: written: output of the block.
-        rows: entities taken at a time.
-    """
+    """From the output of attention to the output of the block; matrices `(num_entities, d_model)`."""
     width, inner = x.shape[1], len(biases[1])
     normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
     hidden = np.empty((rows, inner), np.float32)
@@ -287,18 +277,7 @@ def to_out_backward(
     by_x: Floats,
     rows: int,
 ) -> None:
-    """Backward of `to_out`; activations are recomputed, which is faster than to read them.
-
-    Args:
-        by_out: gradient of `out`.
-        given: `mixed` and `y`.
-        norm, weights: as for `to_out`.
-        rise_bias: of the first layer of the MLP.
-        by_norm, by_weights, by_biases: gradients, which are added to.
-        by_mixed: written: gradient of `mixed`.
-        by_x: written: gradient of `x` but for the part through attention.
-        rows: entities taken at a time.
-    """
+    """Backward of `to_out`; activations are recomputed, which is faster than to read them."""
     width, inner = by_out.shape[1], len(rise_bias)
     normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     stats = np.empty((rows, 2), np.float32)

@@ -35,16 +35,7 @@ def embed_rows(
     kept: tuple[Floats, Floats, Floats],
     out: Floats,
 ) -> None:
-    """Normalizes features, then linear, ReLU, layer norm.
-
-    Args:
-        features: `(num_entities, num_features)`.
-        scale: mean and deviation of each feature.
-        linear, norm: weight and bias.
-        kept: written, for the backward pass: normalized features, `(num_entities, d_model)` output
-            of ReLU, and `(num_entities, 2)` mean and inverse deviation of each row of that.
-        out: written: `(num_entities, d_model)`.
-    """
+    """Normalizes features, then linear, ReLU, layer norm."""
     inputs, hidden, stats = kept
     num_rows, num_features = features.shape
     for r in range(num_rows):

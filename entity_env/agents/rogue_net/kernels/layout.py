@@ -13,13 +13,7 @@ from entity_env.agents.rogue_net.kernels.simd import Ints, vectorized
 
 @vectorized
 def place_all(counts: Ints, offsets: Ints, rows: Ints, places: Ints, order: Ints) -> None:
-    """Writes the fields of a `Layout` of those names.
-
-    Args:
-        counts: `(num_types, num_rows)`, entities of each type in each observation.
-        offsets: `(num_rows + 1,)`.
-        rows, places, order: `(num_entities,)`.
-    """
+    """Writes the fields of a `Layout` of those names."""
     num_types, num_rows = counts.shape
     offsets[0] = 0
     for r in range(num_rows):
@@ -43,14 +37,7 @@ def place_all(counts: Ints, offsets: Ints, rows: Ints, places: Ints, order: Ints
 def take_sequences(
     values: NDArray[np.generic], offsets: Ints, index: Ints, out: NDArray[np.generic]
 ) -> None:
-    """Copies sequences one after another; nothing is checked.
-
-    Args:
-        values: `(num_values, width)`.
-        offsets: `(num_sequences + 1,)` where each sequence begins.
-        index: `(num_taken,)` sequences.
-        out: `(num_values_taken, width)`, written.
-    """
+    """Copies sequences one after another; nothing is checked."""
     width = values.shape[1]
     at = 0
     for i in index:

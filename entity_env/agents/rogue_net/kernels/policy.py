@@ -22,14 +22,7 @@ _SHORTEST: Final = np.float32(1e-30)
 
 @vectorized
 def label_logits(x: Floats, packed: Ints, weight: Floats, bias: Floats, logits: Floats) -> None:
-    """Writes the output of a linear layer for some entities.
-
-    Args:
-        x: `(num_entities, d_model)`.
-        packed: `(num_actors,)` index of each actor.
-        weight, bias: `(num_labels, d_model)` and `(num_labels,)`.
-        logits: `(num_actors, num_labels)`.
-    """
+    """Writes the output of a linear layer for some entities."""
     num_actors, num_labels = logits.shape
     width = x.shape[1]
     for a in range(num_actors):
@@ -45,16 +38,7 @@ def label_logits(x: Floats, packed: Ints, weight: Floats, bias: Floats, logits: 
 def actee_logits(
     x: Floats, queries: Floats, rows: Ints, packed: Ints, offsets: Ints, logits: Floats
 ) -> None:
-    """Writes the dot product of every actor's query with every entity that it may select.
-
-    Args:
-        x: `(num_entities, d_model)`.
-        queries: `(num_actors, d_model)`.
-        rows: `(num_actors,)` observation of each actor.
-        packed: `(num_actees,)` index of each actee.
-        offsets: `(num_rows + 1,)` where the actees of each observation begin.
-        logits: `(num_actors, max_actees)`; 0 where the observation has fewer actees.
-    """
+    """Writes the dot product of every actor's query with every entity that it may select."""
     num_actors, width = queries.shape
     for a in range(num_actors):
         start = offsets[rows[a]]
@@ -79,16 +63,7 @@ def draw_categorical(
     logprobs: Floats,
     entropy: Floats,
 ) -> None:
-    """Draws a choice of every actor.
-
-    Args:
-        logits: `(num_actors, num_choices)`; is overwritten.
-        allowed: the same shape; without rows, all choices are allowed.
-        race: the same shape, exponential draws: the smallest `draw / probability` wins.
-        rows: `(num_actors,)` observation of each actor.
-        samples: `(num_actors,)`, written.
-        logprobs, entropy: `(num_rows,)`, to which those of each actor are added.
-    """
+    """Draws a choice of every actor."""
     num_actors, num_choices = logits.shape
     for a in range(num_actors):
         top = np.float32(-np.inf)
@@ -118,14 +93,7 @@ def draw_categorical(
 def mean_values(
     x: Floats, order: Ints, offsets: Ints, weight: Floats, bias: Floats, values: Floats
 ) -> None:
-    """Writes the output of a linear layer for the mean entity of each observation.
-
-    Args:
-        x: `(num_entities, d_model)`.
-        order, offsets: as in `Layout`.
-        weight, bias: `(1, d_model)` and `(1,)`.
-        values: `(num_rows,)`.
-    """
+    """Writes the output of a linear layer for the mean entity of each observation."""
     width = x.shape[1]
     for r in range(len(values)):
         total = ZERO

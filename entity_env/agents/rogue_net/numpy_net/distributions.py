@@ -102,11 +102,7 @@ Distribution: TypeAlias = CategoricalArrays | GaussianArrays
 
 
 def choose_label(probs: Float, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """`(num_actors,)`: the most probable choice of every actor, or a sample.
-
-    Args:
-        probs: `(num_actors, num_choices)`, positive for at least one choice of each actor.
-    """
+    """`(num_actors,)`: the most probable choice of every actor, or a sample."""
     if greedy or not len(probs):
         best: NDArray[np.int64] = probs.argmax(axis=1) if probs.size else np.zeros(0, np.int64)
         return best

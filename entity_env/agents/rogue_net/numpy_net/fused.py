@@ -136,23 +136,7 @@ class FusedNet:
         visible: NDArray[np.bool_] | None = None,
         wanted: NDArray[np.int64] | None = None,
     ) -> Float | None:
-        """Embeddings of the entities, type after type.
-
-        Args:
-            own: per type `(num_entities, num_features)` float32; types without entities may be
-                left out. Only read.
-            shared: `(num_global_features,)` float32.
-            visible: `(num_entities,)` bool, with `GLOBAL_ENTITY` if there is one; None = all are.
-            wanted: `(num_wanted,)` index of the entities that the last block computes, in any
-                order; None = all.
-
-        Returns:
-            `(num_wanted, d_model)`, or of all entities;
-            None when there is no entity, or a feature is not finite.
-
-        Raises:
-            SchemaError: not exactly one reference entity of the translation.
-        """
+        """Embeddings of the entities, type after type."""
         if not self._is_joined:
             arrays = own
             if GLOBAL_ENTITY in self._inputs.features:

@@ -129,12 +129,7 @@ class RelposArrays:
         return (self.keys @ q.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
 
     def values(self, attention: Float, gate: Float | None) -> Float:
-        """Values to add to the result of attention.
-
-        Args:
-            attention: `(num_padded, n_head, max_length, max_length)`, query before key.
-            gate: `(num_padded, max_length, d_head)` factor of every key's values; None = 1.
-        """
+        """Values to add to the result of attention."""
         values: Float = self.table_values
         if gate is not None:
             values = values * gate[:, None]

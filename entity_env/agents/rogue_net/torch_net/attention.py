@@ -180,15 +180,7 @@ class _Pad(torch.autograd.Function):
 
 
 def attend(qkv: Tensor, packed: PackedLayout) -> Tensor:
-    """Attention by the numba kernel.
-
-    Args:
-        qkv: `(num_entities, 3 * d_model)` float32, query, key and value of each packed entity.
-        packed: which entities belong to one observation.
-
-    Returns:
-        `(num_entities, d_model)`: values, mixed head by head.
-    """
+    """Attention by the numba kernel."""
     if not torch.is_grad_enabled():
         return attention_forward(qkv.contiguous(), packed)[0]
     mixed: Tensor = _Attend.apply(qkv, packed)  # type: ignore[no-untyped-call]

@@ -107,11 +107,7 @@ class GaussianHead(nn.Module):
 
 
 def make_head(name: ActionName, space: ActionSpace, config: RogueNetConfig) -> nn.Module:
-    """The head for an action.
-
-    Raises:
-        SchemaError: a continuous action with a bound that float32 cannot hold.
-    """
+    """The head for an action."""
     if isinstance(space, SelectEntityActionSpace):
         return SelectEntityHead(config.d_model, config.d_qk)
     if isinstance(space, ContinuousActionSpace):

@@ -109,17 +109,7 @@ class RelposTables:
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, x: Tensor, n_head: int
     ) -> Tensor:
-        """Attention with relative positions.
-
-        Args:
-            q, k, v: `(num_padded * n_head, max_length, d_head)`.
-            bias: as in `PaddedLayout`: key before query.
-            x: `(num_padded * max_length, d_model)`, input of the attention.
-            n_head: number of heads.
-
-        Returns:
-            `(num_padded * n_head, max_length, d_head)`.
-        """
+        """Attention with relative positions."""
         num_padded, length = self.keys.shape[:2]
         heads = q.view(num_padded, n_head, length, -1)
         logits = torch.bmm(q, k.transpose(1, 2)).view(num_padded, n_head, length, length)

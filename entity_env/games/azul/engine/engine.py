@@ -282,11 +282,7 @@ def _drop(state: GameState, player: Player, colour: int, count: int) -> None:
 
 
 def tile_walls(state: GameState) -> list[tuple[int, int]]:
-    """Moves the full lines of every player to the wall, scores, and clears the floors.
-
-    Returns:
-        For each player the points for tiles placed, and what the floor cost, both positive.
-    """
+    """Moves the full lines of every player to the wall, scores, and clears the floors."""
     results = []
     for player in state.players:
         gain = _tile_wall(player, state.lid)

@@ -104,11 +104,5 @@ def bonus_points(wall: int) -> int:
 
 
 def score_after(score: int, gain: int, floor_length: int) -> int:
-    """The score after a tiling, never below 0.
-
-    Args:
-        score: before.
-        gain: points for the tiles placed.
-        floor_length: slots of the floor that are taken, the marker's included; 0 to 7.
-    """
+    """The score after a tiling, never below 0."""
     return max(0, score + gain - FLOOR_COSTS[floor_length])

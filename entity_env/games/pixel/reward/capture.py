@@ -55,11 +55,6 @@ def capture(
 
     The keys are run twice, first for the goal and then for the distances on the way to it; then
     each button for one more step.
-
-    Raises:
-        UsageError: no keys, or the start matches the goal already.
-        SchemaError: an invalid tau or ROM.
-        MissingExtraError: the emulator of the ROM is not installed.
     """
     if not keys:
         raise UsageError("keys: expected at least one button from the start to the goal, got none")

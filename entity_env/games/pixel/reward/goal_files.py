@@ -84,12 +84,7 @@ class GoalFile:
     start_sum: int
 
     def world(self, rom: bytes, num_envs: int, *, device: str = "cpu") -> World:
-        """Machines, and their bank, in the state at the start.
-
-        Raises:
-            UsageError: another ROM, another start than the captured one, or no such device.
-            MissingExtraError: the emulator of the ROM is not installed.
-        """
+        """Machines, and their bank, in the state at the start."""
         found = _sha256(rom)
         if found != self.rom_sha256:
             raise UsageError(
@@ -110,16 +105,7 @@ class GoalFile:
 
 
 def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> None:
-    """Write a folder atomically.
-
-    Args:
-        captured: what to write.
-        rom, rom_name: the ROM, of which only the hash is written, and its name for users.
-        folder: must not exist, or be empty; its parents are made.
-
-    Raises:
-        UsageError: the folder exists, or cannot be written.
-    """
+    """Write a folder atomically."""
     meta = _meta(captured, rom, rom_name)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -140,12 +126,7 @@ def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> No
 
 
 def load_goal(folder: Path) -> GoalFile:
-    """Read a folder, and check everything that can be checked without the ROM.
-
-    Raises:
-        UsageError: a file is missing or broken, a field is missing, of another type or out of
-            range, or the files do not belong together.
-    """
+    """Read a folder, and check everything that can be checked without the ROM."""
     meta = _read_meta(folder / "goal.json")
     try:
         machine = _machine(meta)

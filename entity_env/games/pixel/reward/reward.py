@@ -139,18 +139,7 @@ def check_pixels(name: str, pixels: Tensor, *, ndims: tuple[int, ...]) -> None:
 
 
 def distance_sum(frames: Tensor, goal: Goal) -> Tensor:
-    """Distance of each frame from the goal, before normalization.
-
-    Args:
-        frames: (N, H, W) uint8 in 0..3, on the goal's device; the range is not checked.
-        goal: with the same (H, W), and the same N if it has one.
-
-    Returns:
-        (N,) int32, from 0 to 3·H·W (absolute) or 9·H·W (squared).
-
-    Raises:
-        SchemaError: another shape, dtype or device.
-    """
+    """Distance of each frame from the goal, before normalization."""
     _check_frames(frames, goal)
     if goal.metric == "absolute" and fits_words(frames):
         return distances_in_words(frames, goal.pixels)
@@ -177,14 +166,7 @@ def distance(frames: Tensor, goal: Goal) -> Tensor:
 def update_match(
     sums: Tensor, match_count: Tensor, threshold: int, match_k: int
 ) -> tuple[Tensor, Tensor]:
-    """Consecutive matches, (N,) int32 of at most match_k, and terminated, (N,) bool.
-
-    Args:
-        sums: (N,) int32 from `distance_sum`.
-        match_count: (N,) int32 in 0..match_k, the count before this step; 0 after a reset.
-        threshold: `Goal.threshold`; a sum strictly below it matches.
-        match_k: matches in a row that end the episode.
-    """
+    """Consecutive matches, (N,) int32 of at most match_k, and terminated, (N,) bool."""
     count = torch.where(sums < threshold, match_count + 1, 0).clamp(max=match_k)
     return count, count >= match_k
 
@@ -195,12 +177,6 @@ def reward(prev_dist: Tensor, dist: Tensor, terminated: Tensor, config: RewardCo
     Over an episode the shaping adds up to alpha · (first - last distance), rounding aside. It is
     not discounted, so it is potential-based (Ng et al. 1999) for gamma = 1 only. Each operation
     rounds once, in the order of the formula.
-
-    Args:
-        prev_dist: (N,) float32, the distance before the step; after a reset the start frame's.
-        dist: (N,) float32, the distance after it.
-        terminated: (N,) bool from `update_match`.
-        config: the factors.
     """
     shaped = (prev_dist - dist) * config.alpha + config.step_cost
     return shaped + terminated.to(torch.float32) * config.goal_bonus
@@ -232,12 +208,7 @@ def fits_words(frames: Tensor) -> bool:
 
 
 def distances_in_words(frames: Tensor, goal: Tensor) -> Tensor:
-    """Sums of |frame - goal|, (N,) int32, as 2 max(frame, goal) - frame - goal.
-
-    Args:
-        frames: (N, H, W) uint8 in 0..3, for which `fits_words` holds.
-        goal: (H, W) or (N, H, W) uint8 in 0..3, contiguous.
-    """
+    """Sums of |frame - goal|, (N,) int32, as 2 max(frame, goal) - frame - goal."""
     num, height, width = frames.shape
     num_words = height * width // _WORD
     size = _group_size(num_words)
@@ -297,11 +268,7 @@ def _check_frames(frames: Tensor, goal: Goal) -> None:
 
 
 def exact_tau(tau: Tau) -> Fraction:
-    """Tau as a fraction.
-
-    Raises:
-        SchemaError: no finite number, more than 100 characters, or an exponent of ten beyond ±400.
-    """
+    """Tau as a fraction."""
     if isinstance(tau, bool) or not isinstance(tau, int | float | str | Decimal | Fraction):
         raise SchemaError(f"tau: expected a number above 0, got {shown(tau)}")
     try:

@@ -15,11 +15,7 @@ TILE: Final = 8
 
 
 def grid_shape(height: int, width: int) -> tuple[int, int]:
-    """Rows and columns of tiles of a screen.
-
-    Raises:
-        SchemaError: a side is no multiple of 8.
-    """
+    """Rows and columns of tiles of a screen."""
     if height % TILE or width % TILE or not height or not width:
         raise SchemaError(
             f"a screen is shown as tiles of {TILE} x {TILE}, so its sides must be multiples of "
@@ -36,16 +32,7 @@ def places(height: int, width: int) -> Tensor:
 
 
 def measure_tiles(frames: Tensor, goal: Goal) -> Tensor:
-    """Histogram of shades, and distance from the goal's tile, of every tile.
-
-    Args:
-        frames: (N, H, W) uint8 in 0..3, sides multiples of 8, on the goal's device.
-        goal: with the same (H, W), and the same N where it has one.
-
-    Returns:
-        (N, T, 5) int32: number of the 64 pixels of shade 0, 1, 2 and 3, and the distance. The
-        distances of a frame add up to its `distance_sum`.
-    """
+    """Histogram of shades, and distance from the goal's tile, of every tile."""
     # The larger minus the smaller, since bytes would wrap below 0.
     apart = torch.maximum(frames, goal.pixels).sub_(torch.minimum(frames, goal.pixels))
     if goal.metric == "squared":

@@ -48,15 +48,7 @@ class WarpGoalOps:
 
 
 def tile_planes(frames: Tensor) -> Tensor:
-    """Each tile of pictures as two words of 64 bits, as `warp_kernels` packs it.
-
-    Args:
-        frames: (N, H, W) uint8 in 0..3, sides multiples of 8.
-
-    Returns:
-        (N, T, 2) int64, plane 0 and 1: bit 8·c + 2·r of column c and row r in 0..3, and the bits
-        next to these for the rows 4..7.
-    """
+    """Each tile of pictures as two words of 64 bits, as `warp_kernels` packs it."""
     rows, columns = grid_shape(*frames.shape[1:])
     tiles = frames.reshape(-1, rows, TILE, columns, TILE).transpose(2, 3).flatten(1, 2)
     row = torch.arange(TILE, device=frames.device)[:, None]

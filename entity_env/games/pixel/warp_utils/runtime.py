@@ -68,12 +68,7 @@ def _native_lines_without(expected: bytes) -> Iterator[None]:
 
 
 def device_of(name: str | torch.device) -> torch.device:
-    """The device, if both torch and Warp can use it.
-
-    Raises:
-        MissingExtraError: Warp is not installed.
-        UsageError: no such device.
-    """
+    """The device, if both torch and Warp can use it."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:

@@ -60,13 +60,7 @@ class XoChipMachine:
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"
     ) -> World:
-        """Machines and bank in one state, by default just switched on.
-
-        Raises:
-            SchemaError: an invalid ROM, or a state of another machine.
-            UsageError: no such device.
-            MissingExtraError: Warp is not installed.
-        """
+        """Machines and bank in one state, by default just switched on."""
         world = XoChipWorld(
             rom,
             num_envs,
@@ -100,13 +94,7 @@ class GameBoyMachine:
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"
     ) -> World:
-        """Machines and bank in one state, by default just switched on.
-
-        Raises:
-            SchemaError: an invalid ROM, or a state of another machine.
-            UsageError: another device than the CPU, or PyBoy cannot run the ROM.
-            MissingExtraError: PyBoy is not installed.
-        """
+        """Machines and bank in one state, by default just switched on."""
         if device != "cpu":
             raise UsageError(f"device: Game Boys run on the CPU alone, got {device!r}")
         if start is not None and set(start) != {"machine"}:
@@ -135,9 +123,6 @@ def machine_for(
     """The machine of a ROM file, by its suffix: a Game Boy for `.gb` and `.gbc`, else an XO-CHIP.
 
     Settings that are None have their defaults.
-
-    Raises:
-        UsageError: a setting that a Game Boy does not have, or a number out of range.
     """
     settings = {"quirks": quirks, "frames": frames, "instructions": instructions, "seed": seed}
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
@@ -155,11 +140,7 @@ def machine_for(
 
 
 def read_rom(path: Path) -> bytes:
-    """Contents of a ROM file.
-
-    Raises:
-        UsageError: it cannot be read, is empty, or too large.
-    """
+    """Contents of a ROM file."""
     try:
         rom = read_file(path, MAX_ROM)
     except OSError as error:

@@ -101,9 +101,6 @@ def parse_keys(text: str, where: str = "keys") -> tuple[Button, ...]:
 
     Words are separated by spaces, commas or lines, in any case; `#` starts a comment. `where` names
     the text in errors.
-
-    Raises:
-        UsageError: a word that is no button, 0 steps, or more than a million.
     """
     buttons: list[Button] = []
     for number, line in enumerate(text.splitlines(), 1):

@@ -102,9 +102,6 @@ def check_registers(registers: NDArray[np.int32], memory_size: int) -> None:
     """Check the range of registers, (NUM_REGISTERS,) int32, that a user has loaded.
 
     Kernels do not: with a stack pointer beyond the stack they would write to foreign memory.
-
-    Raises:
-        SchemaError: a register out of range.
     """
     largest = np.full(NUM_REGISTERS, 255)
     largest[INDEX] = 0xFFFF

@@ -40,11 +40,6 @@ class PlainScreen:
 
         A pixel of the low resolution counts as lit if any of its four is; they differ only after
         scrolling by half pixels. The corner always wraps.
-
-        Args:
-            x, y: the upper left corner, in pixels of the resolution.
-            sprite: its rows from the top, for each selected plane.
-            num_bytes: bytes of a row, 1 for a sprite 8 wide, 2 for one 16 wide.
         """
         left, top = x * self._scale % WIDTH, y * self._scale % HEIGHT
         lines = [
