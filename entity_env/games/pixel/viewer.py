@@ -45,7 +45,7 @@ def draw_pixels(
     has_colors: bool = True,
     ascii_only: bool = False,
 ) -> Text:
-    """A screen as large as it fits: two pixels per character, else eight, else with fewer pixels."""
+    """A screen as large as fits: two pixels per character, else eight, else with fewer pixels."""
     height, width = pixels.shape
     if ascii_only:
         return _in_ascii(_shrunk(pixels, columns * 2, rows * 4))

@@ -333,7 +333,7 @@ class BatchEnvStepper:
                 runs[i] = self._runs[i] = self._sequences[i], int(self._stats.number[i]) + 1
 
     def advance(self, actions: NDArray[Any]) -> None:
-        """Steps all environments by one action each; with "next_step", those that are over begin."""
+        """Steps every environment by one action; with "next_step", those that are over begin."""
         was_whole, self.is_whole = self.is_whole, False
         if self.over is None:
             try:

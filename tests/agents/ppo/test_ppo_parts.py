@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -384,10 +384,14 @@ def test_an_optimizer_that_does_not_fit_is_told(tmp_path: Path) -> None:
             load_learner(wrong, learner(2))
 
 
+def _full_disk() -> IO[bytes]:
+    return open("/dev/full", "wb")
+
+
 def test_curves_on_a_full_disk_name_their_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging, "open", lambda *_: Path("/dev/full").open("wb"), raising=False)
+    monkeypatch.setattr(logging, "open", lambda *_: _full_disk(), raising=False)
     with pytest.raises(OSError, match="No space left") as caught, curve_writer(tmp_path):
         pass
     assert Path(caught.value.filename).parent == tmp_path

@@ -245,7 +245,7 @@ def to_out(
     out: Floats,
     rows: int,
 ) -> None:
-    """From the output of attention to the output of the block; matrices `(num_entities, d_model)`."""
+    """The output of a block from that of its attention; matrices `(num_entities, d_model)`."""
     width, inner = x.shape[1], len(biases[1])
     normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
     hidden = np.empty((rows, inner), np.float32)
