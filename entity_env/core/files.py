@@ -50,7 +50,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 
 def parse_json(content: bytes) -> object:
-    """Parses JSON of bounded size: lists of empty lists take twenty times the memory of the text."""
+    """Parses JSON of bounded size: a list of empty lists takes twenty times its text in memory."""
     num_brackets = content.count(b"[") + content.count(b"{")
     if num_brackets > _SPARE_BRACKETS + len(content) // _BYTES_A_BRACKET:
         raise ValueError(f"{len(content)} bytes with {num_brackets} brackets describe no network")
