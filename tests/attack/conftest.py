@@ -6,6 +6,7 @@ import zlib
 import pytest
 
 from tests.attack.budget import SECONDS_VARIABLE, SHARE_S, Attack, run_seed
+from tests.attack.interrupter import EARLIER, suspended_games
 
 _RUN_SEED = run_seed()
 _DONE: dict[str, Attack] = {}
@@ -54,3 +55,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, given in _DONE.items():
         counts = ", ".join(f"{count:,} {what}" for what, count in sorted(given.counts.items()))
         terminalreporter.write_line(f"{name.rpartition('::')[2]}: {counts or 'no counts'}")
+
+
+@pytest.fixture(autouse=True)
+def games_of_earlier_tests() -> None:
+    """A test is not blamed for games that other tests left suspended on purpose."""
+    EARLIER.clear()
+    EARLIER.extend(suspended_games())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
+
+from greenlet import getcurrent, greenlet
 
 import entity_env
 
@@ -90,3 +93,14 @@ class Interrupter:
                     self.place += f" at {frame.f_lasti}"
                 raise KeyboardInterrupt
         return self._trace
+
+
+EARLIER: list[greenlet] = []
+"""Games that earlier tests gave up, suspended for good."""
+
+
+def suspended_games() -> list[greenlet]:
+    """Games of this test that have begun and not ended; of threads the fixtures know."""
+    here = getcurrent()
+    found = [each for each in gc.get_objects() if issubclass(type(each), greenlet)]
+    return [each for each in found if each and each is not here and each not in EARLIER]

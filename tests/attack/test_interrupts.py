@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from greenlet import getcurrent, greenlet
 
 from entity_env import (
     ClosedError,
@@ -28,7 +27,7 @@ from entity_env.agents.channels.channel import Transport
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
 from entity_env.vec.batch_env.source import SequenceSeeds
 from tests.attack.budget import Attack
-from tests.attack.interrupter import Interrupter
+from tests.attack.interrupter import Interrupter, suspended_games
 from tests.attack.told_games import ToldEnv, told_game
 from tests.attack.told_model import ToldModel, actions_for, seed_of
 from tests.vec.batch_env.corridor import Corridor
@@ -437,23 +436,6 @@ def test_train_agent_env(transport: Transport, attack: Attack) -> None:
             assert seeds[0] != seeds[1]
         env.close()
     assert not suspended_games()
-
-
-_EARLIER: list[greenlet] = []
-
-
-@pytest.fixture(autouse=True)
-def games_of_earlier_tests() -> None:
-    """Those that other tests gave up, suspended for good."""
-    _EARLIER[:] = []
-    _EARLIER[:] = suspended_games()
-
-
-def suspended_games() -> list[greenlet]:
-    """Games of this test that have begun and not ended; of threads the fixtures know."""
-    here = getcurrent()
-    found = [each for each in gc.get_objects() if issubclass(type(each), greenlet)]
-    return [each for each in found if each and each is not here and each not in _EARLIER]
 
 
 def _told_seed(observation: Observation) -> int:

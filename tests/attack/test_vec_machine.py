@@ -19,13 +19,12 @@ from entity_env import ClosedError, ProtocolError, UsageError, VecObs, WorkerErr
 from entity_env.vec import VecEnv
 from entity_env.vec.in_process.base import OnError
 from tests.attack.budget import Attack
-from tests.attack.interrupter import Interrupter
+from tests.attack.interrupter import Interrupter, suspended_games
 from tests.attack.test_interrupts import (
     IN_PROCESS,
     NUM_ENVS,
     WORKERS,
     Executor,
-    suspended_games,
 )
 from tests.attack.told_games import told_game
 from tests.attack.told_model import actions_for

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.gae import Trajectories, compute_advantages
-from entity_env.agents.ppo.rollout_buffer import EntityBuffer, Rollout, RolloutBuffer
+from entity_env.agents.ppo.rollout_buffer import Rollout, RolloutBuffer, StoredEntities
 from entity_env.agents.rogue_net.torch_net.net import PolicyOutput, RogueNet
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
 from entity_env.core.spaces import CategoricalActionSpace, GlobalCategoricalActionSpace
@@ -186,7 +186,7 @@ class _FinalObservations:
     """Final observations of truncated episodes, to be valued all at once."""
 
     def __init__(self) -> None:
-        self._entities = EntityBuffer()
+        self._entities = StoredEntities()
         self._steps: list[NDArray[np.int64]] = []
         self._rows: list[NDArray[np.int64]] = []
 

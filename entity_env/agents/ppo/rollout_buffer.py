@@ -141,7 +141,7 @@ class DynamicRaggedArray(Generic[Scalar]):
         return RaggedArray(self._values.rows, self._lengths.rows)
 
 
-class EntityBuffer:
+class StoredEntities:
     """Entities of observations: features and visibility."""
 
     def __init__(self) -> None:
@@ -243,7 +243,7 @@ class RolloutBuffer:
 
     def __init__(self, num_choices: Mapping[ActionName, int]) -> None:
         self._num_choices = dict(num_choices)
-        self._entities = EntityBuffer()
+        self._entities = StoredEntities()
         self._actions = {name: _ActionBuffer() for name in num_choices}
 
     def clear(self) -> None:

@@ -114,7 +114,11 @@ def play_grid(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: s
 def play_maze(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: str = "cpu") -> None:
     """Find the way through a maze on an XO-CHIP.
 
-    Arguments as for `play_grid`.
+    Args:
+        agent: presses the buttons.
+        seed: changes nothing: there is one start state.
+        max_episode_steps: steps after which the episode is truncated.
+        device: torch device of the machine.
     """
     env = program_batch("maze", 1, max_episode_steps=max_episode_steps, device=device)
     play_env(agent, env, seed)
@@ -125,7 +129,11 @@ def play_catch(
 ) -> None:
     """Catch what falls, on an XO-CHIP.
 
-    Arguments as for `play_grid`.
+    Args:
+        agent: presses the buttons.
+        seed: changes nothing: there is one start state.
+        max_episode_steps: steps after which the episode is truncated.
+        device: torch device of the machine.
     """
     env = program_batch("catch", 1, max_episode_steps=max_episode_steps, device=device)
     play_env(agent, env, seed)

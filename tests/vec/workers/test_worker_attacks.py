@@ -261,7 +261,7 @@ class TestInterrupts:
             assert_plays_right(vec)
             assert_plays_right(vec)
 
-    @pytest.mark.parametrize("moment", ["greet", "begin"])
+    @pytest.mark.parametrize("moment", ["wait_until_ready", "begin"])
     @pytest.mark.parametrize("before", [True, False])
     def test_a_worker_whose_start_was_interrupted_is_replaced(
         self, moment: str, before: bool
