@@ -137,6 +137,9 @@ def read_header(folder: Path) -> Header:
     return Header(obs_space, action_space, config, training, *_save_of(data, path))
 
 
+_MAX_PREPARATIONS: Final = 10
+
+
 def old_of(path: Path) -> Path:
     """Place of the checkpoint `path` if release 1.0 was killed during a save."""
     if path.name in ("", ".."):  # the current or the parent folder, which exists
@@ -168,20 +171,30 @@ def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> 
 
 def prepare_place(path: Path) -> None:
     """Checks that a checkpoint can be written to `path`; makes the folders above it."""
-    probe = path / _new_name(CONFIG, secrets.token_hex(8))
-    try:
-        require_place(path)
-        is_new = not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-        with _lock(path):
-            probe.touch()
-            _finish(path)
-        if is_new:
-            path.rmdir()
-    except (OSError, ValueError) as error:
-        if isinstance(error, EntityEnvError):
+    for attempt in range(_MAX_PREPARATIONS):
+        try:
+            return _prepare_place(path)
+        except (FileExistsError, FileNotFoundError) as error:
+            # Another run that starts here has just made the folder, or removed it again.
+            if attempt + 1 == _MAX_PREPARATIONS:
+                raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
+        except EntityEnvError:
             raise
-        raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
+
+
+def _prepare_place(path: Path) -> None:
+    require_place(path)
+    is_new = not path.exists()
+    path.mkdir(parents=True, exist_ok=True)
+    probe = path / _new_name(CONFIG, secrets.token_hex(8))
+    with _lock(path):
+        probe.touch()
+        _finish(path)
+    if is_new:
+        with suppress(OSError):  # another run has begun there
+            path.rmdir()
 
 
 def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> None:
