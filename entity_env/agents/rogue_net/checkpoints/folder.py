@@ -193,7 +193,7 @@ def _prepare_place(path: Path) -> None:
         probe.touch()
         _finish(path)
     if is_new:
-        with suppress(OSError):  # another run has begun there
+        with contextlib.suppress(OSError):  # another run has begun there
             path.rmdir()
 
 
