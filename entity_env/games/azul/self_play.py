@@ -30,19 +30,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.episode import Episode
+from entity_env.core.episode import EpisodeStats
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import stream_states
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import (
-    checked_count,
-    checked_index,
-    checked_seed,
-    has_numba,
-)
-from entity_env.core.vec_actions import checked_vec_actions
-from entity_env.core.vec_obs import Metric, VecActions, VecObs, VecSelectEntityActionMask
-from entity_env.errors import ClosedError, MissingExtraError, ProtocolError, UsageError
+from entity_env.core.validation import checked_count, checked_index, checked_seed, has_numba
+from entity_env.core.vec_env_base import SyncVecEnv
+from entity_env.core.vec_obs import Metric, VecObs, VecSelectEntityActionMask
+from entity_env.errors import MissingExtraError, UsageError
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.game import PICK, azul
@@ -62,7 +57,7 @@ _MAX_ENTITIES: Final = (1, 6, _MAX_GROUPS, 2, 10, 10, _MAX_OPTIONS)
 """Entities of each type in a position of two, at most."""
 
 
-class AzulTables:
+class AzulTables(SyncVecEnv):
     """Steps many games of two; see the module. Ended episodes are followed by new ones at once.
 
     Row `2 i + s` of a batch is seat s of game i; the row of a player that waits is empty. Seats
@@ -80,9 +75,6 @@ class AzulTables:
         MissingExtraError: numba is not installed.
     """
 
-    num_agents: Final = 2
-    autoreset: Final = "same_step"
-
     def __init__(
         self,
         num_envs: int,
@@ -92,13 +84,12 @@ class AzulTables:
         lead_scale: float = 0.1,
         win_reward: float = 1.0,
     ) -> None:
-        self.num_envs: Final = checked_count("num_envs", num_envs)
+        super().__init__(checked_count("num_envs", num_envs), 2, "same_step")
         if not has_numba():
             raise MissingExtraError("numba", "fast", "AzulTables")
         kernel: Any = import_module("entity_env.games.azul.kernels.self_play")
         writer: Any = import_module("entity_env.games.azul.kernels.entities")
         self._kernel: Any = kernel
-        self.num_rows: Final = 2 * self.num_envs
         self.seed = checked_seed(seed, bits=64)
         self.others: Final = _assigned_players(others, self.num_envs)
         self._rewards = float(lead_scale), float(win_reward)
@@ -121,15 +112,8 @@ class AzulTables:
         self._names: Final = tuple(azul.obs_space().entities)
         # Two sets in turn: the last observation is still read while the next is written.
         self._shown = [self._new_shown(writer.EntityRows) for _ in range(2)]
-        self._env_id = np.repeat(np.arange(self.num_envs), 2)
-        self._agent_id = np.tile(np.arange(2), self.num_envs)
         self._never = np.zeros(self.num_rows, np.bool_)
-        self._earned = np.zeros(self.num_rows)
-        self._length = np.zeros(self.num_rows, np.int64)
-        self._number = np.zeros(self.num_envs, np.int64)
-        self._obs: VecObs | None = None
-        self._picks: NDArray[np.int64] | None = None
-        self._is_closed = False
+        self._stats = EpisodeStats(self.num_rows, 2, object)  # a seed of 64 bits, and more
 
     def _new_shown(self, shown: Any) -> Any:  # noqa: ANN401 - compiled or not
         entities = azul.obs_space().entities
@@ -148,9 +132,7 @@ class AzulTables:
             ProtocolError: before `reset`.
             UsageError: no such game.
         """
-        self._require_open("state")
-        if self._obs is None:
-            raise ProtocolError("AzulTables.state: call reset first")
+        self._require_reset()
         env_id = checked_index("env_id", env_id, self.num_envs)
         stream = SplitMix(int(self._games.streams[env_id]))
         return unpack_state(self._games.words[env_id], stream)
@@ -163,82 +145,27 @@ class AzulTables:
         """The action space of the game `azul`."""
         return azul.action_space()
 
-    def reset(self, seed: int | None = None) -> VecObs:
-        """Begins new games.
+    def _checked_seed(self, seed: int) -> int:
+        return checked_seed(seed, bits=64)
 
-        Args:
-            seed: begins a new run; None continues the run.
-
-        Raises:
-            ClosedError: after `close`.
-            UsageError: a seed that cannot be.
-        """
-        self._require_open("reset")
+    def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
         if seed is not None or self._obs is None:
-            self.seed = self.seed if seed is None else checked_seed(seed, bits=64)
+            self.seed = self.seed if seed is None else seed
             self._games.streams[:] = stream_states(self.seed, np.arange(self.num_envs))
             self._games.starts[:] = np.arange(self.num_envs) % 2
-            self._number[:] = 0
+            self._stats.seed[:] = self.seed + self._env_id.astype(object)
+            self._stats.number[:] = 0
         self._kernel.begin_games(np.arange(self.num_envs), self._games)
         self._forget()
-        self._earned[:] = 0
-        self._length[:] = 0
-        self._picks = None
+        self._stats.reset(slice(None))
         return self._show()
 
-    def act(self, actions: VecActions) -> VecObs:
-        """Makes a move in every game.
-
-        Args:
-            actions: `SelectOption`, for every game the index of an option of the last observation.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: before `reset`, or between `send` and `recv`.
-            SchemaError: actions that do not fit; nothing has changed then.
-        """
-        self.send(actions)
-        return self.recv()
-
-    def send(self, actions: VecActions) -> None:
-        """The first half of `act`: checks the actions and keeps a copy; raises what `act` does."""
-        self._require_open("send")
-        if self._obs is None:
-            raise ProtocolError("nothing is being played: call reset first")
-        if self._picks is not None:
-            raise ProtocolError("actions were sent already: call recv before the next actions")
-        masks, space = self._obs.action_masks, self.action_space()
-        values = checked_vec_actions(actions, masks, space, "row {}".format)
-        self._picks = np.array(values[PICK.name], np.int64)
-
-    def recv(self) -> VecObs:
-        """The second half of `act`.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: no actions were sent.
-        """
-        self._require_open("recv")
-        if self._picks is None or self._obs is None:
-            raise ProtocolError("no actions were sent: call send before recv")
-        picks, self._picks = self._picks, None
-        self._length += self._obs.features["Table"].lengths
+    def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:
+        self._stats.length += self._steps.lengths[0]  # one where a table waits for a pick
         self._forget()
+        picks = np.array(actions[PICK.name], np.int64)
         self._kernel.step_games(picks, *self._rewards, self._games, self._steps)
         return self._show()
-
-    def close(self) -> None:
-        """Refuses all further steps; may be called twice."""
-        self._is_closed = True
-
-    def __len__(self) -> int:
-        return self.num_rows
-
-    def __enter__(self) -> AzulTables:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _forget(self) -> None:
         """Clears `_steps`."""
@@ -271,7 +198,7 @@ class AzulTables:
             env_id=self._env_id,
             agent_id=self._agent_id,
         )
-        self._earned += steps.reward
+        self._stats.reward += steps.reward
         if ends.any():
             self._count_ended(obs)
         self._obs = obs
@@ -289,27 +216,10 @@ class AzulTables:
                 metrics.setdefault(f"wins_{name}", Metric()).push(share)
             metrics.setdefault(f"score_{name}", Metric()).push(mine)
             for row in range(2 * i, 2 * i + (2 if name == "self" else 1)):
-                episodes.append(
-                    Episode(
-                        reward=float(self._earned[row]),
-                        length=int(self._length[row]),
-                        terminated=True,
-                        truncated=False,
-                        seed=self.seed + i,
-                        number=int(self._number[i]),
-                        env_id=i,
-                        agent_id=row % 2,
-                        metrics={"score": mine if row % 2 == 0 else theirs},
-                    )
-                )
-            self._earned[2 * i : 2 * i + 2] = 0
-            self._length[2 * i : 2 * i + 2] = 0
-            self._number[i] += 1
+                score = mine if row % 2 == 0 else theirs
+                episodes.append(self._stats.episode(row, True, False, {"score": score}))
+            self._stats.begin(slice(2 * i, 2 * i + 2))
         obs.episodes = episodes
-
-    def _require_open(self, method: str) -> None:
-        if self._is_closed:
-            raise ClosedError(f"AzulTables.{method}: the games are closed")
 
 
 def _picking(counts: NDArray[np.int64]) -> VecSelectEntityActionMask:

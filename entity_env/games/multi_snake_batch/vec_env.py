@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Final, Literal, TypeAlias, overload
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.episode import Episode
+from entity_env.core.episode import Episode, LazyEpisodes
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.core.validation import (
-    checked_count,
-    checked_mask,
-    checked_seed,
-    has_numba,
-    require_choice,
-)
-from entity_env.core.vec_actions import checked_vec_actions
-from entity_env.core.vec_obs import VecActionMask, VecActions, VecCategoricalActionMask, VecObs
-from entity_env.errors import (
-    ClosedError,
-    MissingExtraError,
-    ProtocolError,
-    UsageError,
-)
+from entity_env.core.validation import checked_count, checked_seed, has_numba, require_choice
+from entity_env.core.vec_env_base import Autoreset, SyncVecEnv
+from entity_env.core.vec_obs import VecCategoricalActionMask, VecObs
+from entity_env.errors import MissingExtraError, UsageError
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
 from entity_env.games.multi_snake_batch.draws import seed_pools
 from entity_env.games.multi_snake_batch.state import (
@@ -47,58 +36,11 @@ from entity_env.games.multi_snake_batch.state import (
     make_obs_arrays,
 )
 
-Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
-"""When the next episode of a board begins; see `entity_env.vec.Autoreset`."""
-
-_MODES: Final = ("same_step", "next_step", "disabled")
 _HEAD, _SEGMENT, _FOOD = (kind.name for kind in multi_snake.schema.entities)
 _NO_ACTORS: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
 
 
-class FinishedEpisodes(Sequence[Episode]):
-    """Summaries of the episodes that a step has ended, made when read.
-
-    Args:
-        ended: `(num_episodes, 6)`, kept.
-        max_grown: how much all snakes of a board grow in a perfect episode.
-    """
-
-    def __init__(self, ended: NDArray[np.int64], max_grown: int) -> None:
-        self._ended = ended
-        self._max_grown = max_grown
-
-    @cached_property
-    def _made(self) -> list[Episode]:
-        return [
-            Episode(
-                reward=grown / self._max_grown,
-                length=step,
-                terminated=over == TERMINATED,
-                truncated=over == TRUNCATED,
-                seed=seed,
-                number=number,
-                env_id=env_id,
-            )
-            for env_id, grown, step, over, seed, number in self._ended.tolist()
-        ]
-
-    @overload
-    def __getitem__(self, index: int) -> Episode: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Episode]: ...
-
-    def __getitem__(self, index: int | slice) -> Episode | list[Episode]:
-        return self._made[index]
-
-    def __len__(self) -> int:
-        return len(self._ended)
-
-    def __repr__(self) -> str:
-        return repr(self._made)
-
-
-class MultiSnakeBatch:
+class MultiSnakeBatch(SyncVecEnv):
     """Steps many boards of multi-snake together: a `VecEnvironment`. Needs the extra `fast`.
 
     Args:
@@ -119,8 +61,6 @@ class MultiSnakeBatch:
     seconds.
     """
 
-    num_agents: Final = 1
-
     def __init__(
         self,
         num_envs: int,
@@ -133,8 +73,8 @@ class MultiSnakeBatch:
         max_step: int = 180,
         compiled: bool | None = None,
     ) -> None:
-        checked_count("num_envs", num_envs)
-        require_choice("autoreset", autoreset, _MODES)
+        num_envs = checked_count("num_envs", num_envs)
+        require_choice("autoreset", autoreset, get_args(Autoreset))
         checked_seed(seed)  # a bad one fails here rather than at the first reset
         game = multi_snake.with_settings(
             board_size=board_size,
@@ -143,8 +83,7 @@ class MultiSnakeBatch:
             max_step=max_step,
         )
         require_playable(**game.settings)
-        self.num_envs = self.num_rows = int(num_envs)
-        self.autoreset: Autoreset = autoreset
+        super().__init__(num_envs, 1, autoreset)
         self._step_boards = _load_kernel(compiled)
         layout = self._layout = make_layout(**game.settings)
         self._boards = make_boards(layout, num_envs)
@@ -152,18 +91,10 @@ class MultiSnakeBatch:
         self._final = make_obs_arrays(layout, num_envs if autoreset == "same_step" else 0)
         self._ended = np.zeros((num_envs, 6), dtype=np.int64)
         self._all_move = np.full(num_envs, TO_MOVE, dtype=np.uint8)
-        self._env_id = np.arange(num_envs, dtype=np.int64)
-        self._agent_id = np.zeros(num_envs, dtype=np.int64)
         self._each = np.full(num_envs, self._layout.num_snakes, dtype=np.int64)
         self._one = np.ones(num_envs, dtype=np.int64)
         self._seed: int | None = seed
         self._num_actors = 0
-        self._masks: Mapping[ActionName, VecActionMask] = {}
-        """Of the last batch."""
-        self._is_playing = False
-        self._is_closed = False
-        self._moves: NDArray[np.int64] | None = None
-        """Those that were sent."""
 
     def obs_space(self) -> ObsSpace:
         return multi_snake.obs_space()
@@ -171,125 +102,28 @@ class MultiSnakeBatch:
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return multi_snake.action_space()
 
-    def reset(self, seed: int | None = None) -> VecObs:
-        """Begins a new episode on every board.
-
-        Args:
-            seed: begins a new run with this seed; None goes on to the next episodes of the run.
-
-        Raises:
-            ClosedError: after `close`.
-            UsageError: a seed that is no integer, or negative.
-        """
-        self._require_open()
+    def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
+        if chosen is None:
+            chosen = np.ones(self.num_envs, dtype=np.bool_)
         seed = self._seed if seed is None else seed
-        if seed is not None:
-            checked_seed(seed)
-        self._seed = self._moves = None
-        self._is_playing = True
-        return self._begin(np.ones(self.num_envs, dtype=np.bool_), seed)
-
-    def reset_envs(
-        self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
-    ) -> VecObs:
-        """Begins a new episode on the chosen boards, with autoreset disabled.
-
-        All others repeat their last observation and flags, with a reward of 0 and nothing in
-        `episodes`.
-
-        Args:
-            mask: `(num_envs,)` bool, True = reset.
-            seed: begins a new run with this seed on those boards; None goes on.
-
-        Raises:
-            ClosedError, UsageError: as `reset` does.
-            ProtocolError: before `reset`, between `send` and `recv`, or with autoreset on.
-            SchemaError: a mask of another shape or dtype.
-        """
-        if self.autoreset != "disabled":
-            raise ProtocolError(
-                f'reset_envs needs autoreset="disabled", this MultiSnakeBatch has '
-                f"{self.autoreset!r}"
-            )
-        self._require_reset()
-        if self._moves is not None:
-            raise ProtocolError("actions were sent: call recv before reset_envs")
-        chosen = checked_mask(mask, self.num_envs)
-        if seed is not None:
-            checked_seed(seed)
-        return self._begin(chosen, seed)
-
-    def act(self, actions: VecActions) -> VecObs:
-        """Moves all snakes and returns the next observations.
-
-        Args:
-            actions: `Move`, one value from 0 to 3 for every actor of the last batch: a flat array
-                of integers, or a `RaggedArray` with the lengths of `action_masks["Move"].actors`.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: before `reset`, between `send` and `recv`, or while an episode is over
-                and autoreset disabled.
-            SchemaError: actions that do not fit; nothing has changed then.
-        """
-        return self._step(self._checked(actions))
-
-    def send(self, actions: VecActions) -> None:
-        """The first half of `act`: checks the actions and keeps a copy; raises what `act` does."""
-        self._moves = self._checked(actions).copy()
-
-    def recv(self) -> VecObs:
-        """The second half of `act`.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: no actions were sent.
-        """
-        self._require_reset()
-        if self._moves is None:
-            raise ProtocolError("no actions were sent: call send before recv")
-        moves, self._moves = self._moves, None
-        return self._step(moves)
-
-    def close(self) -> None:
-        """Refuses all further steps; may be called twice."""
-        self._is_closed = True
-
-    def __len__(self) -> int:
-        return self.num_rows
-
-    def __enter__(self) -> MultiSnakeBatch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _begin(self, chosen: NDArray[np.bool_], seed: int | None) -> VecObs:
+        self._seed = None
         if seed is not None:
             seeds, envs = self._boards.seeds, np.flatnonzero(chosen)
-            seeds[envs, : RUN + 1] = seed_pools(int(seed), envs)
+            seeds[envs, : RUN + 1] = seed_pools(seed, envs)
             seeds[envs, NEXT] = 0
         return self._show(np.zeros(0, np.int64), np.where(chosen, BEGIN, SHOW).astype(np.uint8))
 
-    def _checked(self, actions: VecActions) -> NDArray[np.int64]:
-        self._require_reset()
-        if self._moves is not None:
-            raise ProtocolError("actions were sent already: call recv before the next actions")
-        if self.autoreset == "disabled" and self._num_actors < len(self._shown.actors):
-            over = np.flatnonzero(self._boards.snakes[:, OVER] != PLAYS)
-            raise ProtocolError(
-                f"the episodes of environments {over[:20].tolist()} have ended: call reset_envs "
-                "for them before act"
-            )
-        values = checked_vec_actions(actions, self._masks, self.action_space(), "env {}".format)
-        return np.ascontiguousarray(values[MOVE.name], dtype=np.int64)
+    def _ended_envs(self) -> list[int]:
+        if self._num_actors == len(self._shown.actors):
+            return []
+        return np.flatnonzero(self._boards.snakes[:, OVER] != PLAYS).tolist()
 
-    def _step(self, moves: NDArray[np.int64]) -> VecObs:
+    def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:
         todo = self._all_move
         if self._num_actors < len(self._shown.actors):
             is_over = self._boards.snakes[:, OVER] != PLAYS
             todo = np.where(is_over, BEGIN, TO_MOVE).astype(np.uint8)
-        return self._show(moves, todo)
+        return self._show(np.ascontiguousarray(actions[MOVE.name], dtype=np.int64), todo)
 
     def _show(self, moves: NDArray[np.int64], todo: NDArray[np.uint8]) -> VecObs:
         """Carries out the commands, and makes the batch."""
@@ -311,11 +145,11 @@ class MultiSnakeBatch:
             env_id=self._env_id,
             agent_id=self._agent_id,
         )
-        self._masks = obs.action_masks
+        self._obs = obs
         if filled.ended:
             ended = self._ended[: filled.ended].copy()
             max_grown = self._layout.num_snakes * self._layout.max_segments
-            obs.episodes = FinishedEpisodes(ended, max_grown)
+            obs.episodes = LazyEpisodes(len(ended), partial(_episodes, ended, max_grown))
             if same_step:
                 obs.final = self._last_obs(obs, ended, filled.final_entities)
         return obs
@@ -352,14 +186,21 @@ class MultiSnakeBatch:
             GLOBAL_ENTITY: ragged(shown.numbers[0, :num_rows, np.newaxis], self._one[:num_rows]),
         }
 
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("this MultiSnakeBatch is closed: make a new one")
 
-    def _require_reset(self) -> None:
-        self._require_open()
-        if not self._is_playing:
-            raise ProtocolError("nothing is being played: call reset first")
+def _episodes(ended: NDArray[np.int64], max_grown: int) -> list[Episode]:
+    """Summaries of episodes; in a perfect one the snakes of a board grow by `max_grown`."""
+    return [
+        Episode(
+            reward=grown / max_grown,
+            length=step,
+            terminated=over == TERMINATED,
+            truncated=over == TRUNCATED,
+            seed=seed,
+            number=number,
+            env_id=env_id,
+        )
+        for env_id, grown, step, over, seed, number in ended.tolist()
+    ]
 
 
 def _load_kernel(compiled: bool | None) -> Callable[..., FilledCounts]:

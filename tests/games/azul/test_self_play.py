@@ -412,7 +412,7 @@ def test_it_refuses_in_words() -> None:
     tables.close()
     tables.close()
     for call in (tables.reset, tables.recv, lambda: tables.act(picks), lambda: tables.state(0)):
-        with pytest.raises(ClosedError, match="the games are closed"):
+        with pytest.raises(ClosedError, match="make a new one"):
             call()
 
 
