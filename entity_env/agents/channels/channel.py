@@ -44,6 +44,12 @@ class Channel(Protocol):
         after an interrupt in any of these methods.
         """
 
+    def settle(self) -> None:
+        """Waits for the end of a turn that an interrupt of `resume` has left running.
+
+        What the game does until then, such as ending its episode, is done when this returns.
+        """
+
     def ready_again(self) -> None:
         """Called by the game after it was unwound, before it is restarted on the same stack."""
 

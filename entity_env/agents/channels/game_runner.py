@@ -147,6 +147,11 @@ class GameRunner:
             self._restart_game()
         self.require_waiting()
 
+    def settle(self) -> None:
+        """Waits until the game is at rest, also after an interrupt; it may have ended episodes."""
+        if self._channel is not None:
+            self._channel.settle()
+
     def close(self) -> None:
         """Unwinds the game, so that its `finally` blocks run; may be called twice."""
         self.is_closed = True

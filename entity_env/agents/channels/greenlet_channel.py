@@ -125,6 +125,9 @@ class GreenletChannel:
             self.throw()
         self._is_finished = True
 
+    def settle(self) -> None:
+        """An interrupt ends a turn: greenlets take turns on one thread."""
+
     def ready_again(self) -> None:
         self._is_exiting = False
 

@@ -116,6 +116,14 @@ class ThreadChannel:
             self.throw()
         self.is_finished = True
 
+    def settle(self) -> None:
+        if self._thread is None or os.getpid() != self._process:
+            return
+        while self._turns_done < self._turns_given:
+            self._wake()  # an interrupt may have prevented the last wake-up
+            if not self._done.acquire(timeout=_CLOSE_TIMEOUT_S):
+                return  # it hangs, which `throw` and `close` report
+
     def ready_again(self) -> None:
         self._is_exiting = False
 

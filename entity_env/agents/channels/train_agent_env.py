@@ -106,6 +106,7 @@ class TrainAgentEnv(Environment):
         if seed is not None:  # checks it before the game is unwound
             self._host.begin_run(EpisodeSeeds(seed, self._host.env_id))
         self._seed = None
+        self._host.settle()
         self._ends.ended.clear()
         self._observations = []
         self._host.restart()

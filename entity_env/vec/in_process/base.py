@@ -166,6 +166,8 @@ class LocalBatch(ABC):
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
         """Begins a new episode in some environments; all others keep their observations."""
         chosen = set(env_ids)
+        if not self._is_whole:
+            self._settle()
         self._begin()
         begin = perf_counter()
         flags: list[tuple[int, bool, bool]] = []
@@ -209,6 +211,9 @@ class LocalBatch(ABC):
             current[0] = env_id
             step(env_id)
             collect(env_id)
+
+    def _settle(self) -> None:
+        """Waits for what goes on in other threads after an interrupt."""
 
     def _recover(self, env_id: int, error: BaseException) -> None:
         """Begins the next episode of an environment that failed, or raises its error."""

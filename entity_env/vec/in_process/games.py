@@ -104,6 +104,11 @@ class GameBatch(LocalBatch):
             self._last.pop(row, None)
         self._hosts[env_id].restart()
 
+    def _settle(self) -> None:
+        # Before anything is cleared: a game in a thread of its own adds the episodes that it ends.
+        for host in self._hosts:
+            host.settle()
+
     def _act_env(self, env_id: int) -> None:
         host = self._hosts[env_id]
         if host.is_over:
