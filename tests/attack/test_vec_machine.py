@@ -274,12 +274,13 @@ def play(executor: Executor, on_error: OnError, fault: str, attack: Attack) -> N
     """Plays random orders until the time is up."""
     given = {"executor": executor, "on_error": on_error, "fault": fault, "counts": attack.counts}
     machine = type("Machine", (Machine,), given)
+    num_examples = 5 if executor.num_workers else 20 if attack.is_full else 4
     for _ in attack.rounds():
         seeded(attack.rng.randrange(2**32))(machine)
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=5 if executor.num_workers else 20,
+                max_examples=num_examples,
                 stateful_step_count=30,
                 deadline=None,
                 database=None,

@@ -4,6 +4,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,8 +84,13 @@ def sources(root: Path, *folders: str) -> Iterator[Source]:
     """Parse every module below the folders; one that is not there has none."""
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
-            text = path.read_text()
-            yield Source(path.relative_to(root), text, ast.parse(text))
+            yield _parsed(root, path, path.stat().st_mtime_ns)
+
+
+@cache
+def _parsed(root: Path, path: Path, _: int) -> Source:
+    text = path.read_text()
+    return Source(path.relative_to(root), text, ast.parse(text))
 
 
 def floors(root: Path) -> list[str]:

@@ -325,8 +325,10 @@ class TestCommands:
         assert "big.ch8: " in result.stderr
 
     @pytest.mark.filterwarnings("default")
-    def test_a_game_boy(self, tmp_path: Path) -> None:
+    def test_a_game_boy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("pyboy", reason="PyBoy is not installed")
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("LINES", "25")
         (tmp_path / "square.gb").write_bytes(square_rom())
         words = ("--start", "A*2", "--keys", "DOWN", "--tau", "0.001", "--out", tmp_path / "goal")
         captured = run("capture-goal", tmp_path / "square.gb", *words)
