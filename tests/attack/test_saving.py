@@ -184,7 +184,7 @@ from tests.agents.ppo.small_envs import VecXor
 net = RogueNetConfig(d_model=4, n_layer=1, n_head=1)
 config = PPOConfig(total_steps=10**9, net=net, num_steps=2, minibatch_size=16,
                    update_epochs=1, checkpoint_interval_s=0.0)
-train(VecXor(8), config, out=sys.argv[1], resume=int(sys.argv[2]),
+train(VecXor(8), config, out=sys.argv[1], resume=sys.argv[2] == "1",
       on_update=lambda progress: print(progress.update, flush=True))
 """
 
