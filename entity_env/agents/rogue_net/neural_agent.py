@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.authoring.local_run import AgentRun
 from entity_env.authoring.schema import Schema
+from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.observation import (
     Action,
     CategoricalAction,
@@ -148,6 +150,17 @@ class TrainedAgent(PolicyAgent):
         if schema is not self._checked:
             self._fit_to(schema, is_declared=True)
         return self.choose_batch(obs if self._adaptor is None else self._adaptor.batch(obs))
+
+    @cached_property
+    def _batcher(self) -> ObservationBatcher:
+        return ObservationBatcher(*self._spaces, "the observation".format)
+
+    def _batch_of_one(self, observation: Observation) -> VecObs:
+        """A checked batch of one observation, valid until the next one."""
+        self._batcher.clear()
+        self._batcher.add(observation)
+        flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
+        return self._batcher.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
 
     def _fit_to(self, schema: Schema, is_declared: bool) -> None:
         """Checks the spaces of a game, and makes the adaptor if one is needed."""

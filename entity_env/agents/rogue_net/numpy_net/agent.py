@@ -24,7 +24,6 @@ from entity_env.agents.rogue_net.numpy_net.functions import softmax
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import MASK_OF_SPACE
 from entity_env.core.observation import ActionMask, Observation, SelectEntityActionMask
 from entity_env.core.spaces import (
@@ -210,7 +209,6 @@ class NumpyAgent(TrainedAgent):
         self.weights = weights
         self._rng = np.random.default_rng(seed)
         self._reader = SingleObservationReader(obs_space, action_space)
-        self._writer = ObservationBatcher(obs_space, action_space, "the observation".format)
 
     @classmethod
     def load(
@@ -282,11 +280,7 @@ class NumpyAgent(TrainedAgent):
 
     def _choose_from_batch(self, observation: Observation) -> Choice:
         """`choose` by a batch of one observation, which converts and checks everything."""
-        self._writer.clear()
-        self._writer.add(observation)
-        flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
-        batch = self._writer.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
-        distributions = self._distributions(batch)
+        distributions = self._distributions(self._batch_of_one(observation))
         return (
             self._sample(distributions),
             {

@@ -18,10 +18,9 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     sample_actions,
 )
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ActionName
-from entity_env.core.vec_obs import VecActions, VecObs
+from entity_env.core.vec_obs import VecActions
 
 
 class NeuralAgent(TrainedAgent):
@@ -62,7 +61,6 @@ class NeuralAgent(TrainedAgent):
             self._generator.seed()
         else:
             self._generator.manual_seed(seed)
-        self._writer = ObservationBatcher(net.obs_space, net.action_space, "the observation".format)
 
     @classmethod
     def load(
@@ -81,7 +79,7 @@ class NeuralAgent(TrainedAgent):
     def choose(
         self, observation: Observation
     ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
-        distributions, _ = self.net.distributions(self._batch(observation))
+        distributions, _ = self.net.distributions(self._batch_of_one(observation))
         if self.choosing.temperature != 1.0:
             distributions = at_temperature(distributions, self.choosing.temperature)
         chosen = sample_actions(
@@ -106,9 +104,3 @@ class NeuralAgent(TrainedAgent):
             temperature=self.choosing.temperature,
             generator=self._generator,
         ).actions
-
-    def _batch(self, observation: Observation) -> VecObs:
-        self._writer.clear()
-        self._writer.add(observation)
-        flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
-        return self._writer.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)

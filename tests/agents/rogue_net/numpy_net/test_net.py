@@ -433,7 +433,7 @@ def test_distributions_are_those_of_torch(temperature: float) -> None:
     np.testing.assert_allclose(
         agent.choose(observation)[1]["move"], other.choose(observation)[1]["move"], rtol=1e-4
     )
-    batch = other._batch(observation)
+    batch = other._batch_of_one(observation)
     ours = {
         name: each.at_temperature(temperature)
         for name, each in NumpyNet(weights).distributions(batch)[0].items()
