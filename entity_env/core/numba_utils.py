@@ -62,7 +62,7 @@ def compiled(
             made: Any = make(cache=True)(function)
             # Private; numba only compares it for equality.
             file: Any = made._cache._cache_file
-            file._source_stamp = file._source_stamp, _sources(Path(inspect.getfile(function)))
+            file._source_stamp = file._source_stamp, _sources(_package(function))
         except (RuntimeError, AttributeError):
             # A read-only installation and no home, so nowhere to keep it; or another numba.
             made = make()(function)
@@ -71,14 +71,19 @@ def compiled(
     return decorate
 
 
+def _package(function: Callable[..., object]) -> Path:
+    """The folder with all files that a function may depend on."""
+    folder = Path(inspect.getfile(function)).parent
+    return folder.parent if folder.name == "kernels" else folder
+
+
 @cache
-def _sources(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, time and size of all files that a function may depend on: its package, and these two.
+def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, time and size of the files that its functions depend on: its own, this one, `seeding`.
 
     numba itself checks the file of a function alone. Code cached before a change in another file,
     such as one that defines a memory layout, would write to wrong addresses.
     """
-    folder = path.parent.parent if path.parent.name == "kernels" else path.parent
     stats = [
         (str(source), source.stat())
         for source in (Path(__file__), Path(seeding.__file__), *sorted(folder.rglob("*.py")))
