@@ -174,14 +174,13 @@ def prepare_place(path: Path) -> None:
     for attempt in range(_MAX_PREPARATIONS):
         try:
             return _prepare_place(path)
-        except (FileExistsError, FileNotFoundError) as error:
-            # Another run that starts here has just made the folder, or removed it again.
-            if attempt + 1 == _MAX_PREPARATIONS:
-                raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
         except EntityEnvError:
             raise
         except (OSError, ValueError) as error:
-            raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
+            # Another run that starts here has just made the folder, or removed it again.
+            is_race = isinstance(error, FileExistsError | FileNotFoundError)
+            if not is_race or attempt + 1 == _MAX_PREPARATIONS:
+                raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
 
 
 def _prepare_place(path: Path) -> None:
