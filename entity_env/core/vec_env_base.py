@@ -235,17 +235,13 @@ def reset_runs(
     seeds = EpisodeSeeds(seed)  # refuses a bad one, also when no environment is reset
     if starts is None:
         return {env_id: (EpisodeSeeds(seed, env_id), 0) for env_id in env_ids}
-    numbers = _array("starts", starts)
+    try:
+        numbers = np.asarray(starts)
+    except ValueError as error:  # rows of different lengths
+        raise SchemaError(f"starts needs one value per environment: {error}") from error
     if numbers.shape != (num_envs,) or numbers.dtype.kind not in "iu" or numbers.min() < 0:
         raise SchemaError(
             f"starts needs the shape ({num_envs},) and integers, 0 or more: got {numbers.shape} "
             f"{numbers.dtype}" + (f", {numbers.min()}" if numbers.dtype.kind == "i" else "")
         )
     return {env_id: (seeds, int(numbers[env_id])) for env_id in env_ids}
-
-
-def _array(name: str, given: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(given)
-    except ValueError as error:
-        raise SchemaError(f"{name} needs one value per environment: {error}") from error

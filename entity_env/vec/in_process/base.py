@@ -20,7 +20,6 @@ from entity_env.authoring.step_timeout import GameHangs
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.episode import (
-    LAST_REWARD,
     LENGTH,
     NUMBER,
     SEED,
@@ -302,8 +301,7 @@ class LocalBatch(ABC):
 
     def _name_reward(self, row: int, ended: FinishedEpisodes) -> str:
         """Names a row with a bad reward, by the end of its episode if the reward is from there."""
-        with np.errstate(over="ignore"):
-            is_bad = ~np.isfinite(ended.floats[LAST_REWARD].astype(np.float32))
+        is_bad = ~np.isfinite(ended.last_reward)
         for index in np.flatnonzero(is_bad & (ended.rows == row)):
             return self._name_end(row, ended.ints[:, index].tolist())
         return self._name_row(row)
