@@ -208,9 +208,11 @@ class GameRunner:
         self._is_restarting = True
         try:
             if self._channel is None or self._channel.is_finished:
-                self._channel = make_channel(self._transport, self._play_on, self.name)
-                self.resume = self._channel.resume
-                self.resume()
+                channel = make_channel(self._transport, self._play_on, self.name)
+                # In this order: interrupted in between, the next restart makes another channel.
+                self.resume = channel.resume
+                self._channel = channel
+                channel.resume()
             else:
                 self._channel.throw()
         except Exception:

@@ -1,5 +1,6 @@
 """The driver's side: a host begins, resumes and ends a game, and counts its episodes."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Protocol, get_args
@@ -13,6 +14,7 @@ from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.core.seeding import EpisodeSeeds
 from tests.agents.channels.test_greenlet_channel import in_thread
+from tests.attack.interrupter import Interrupter
 from tests.helpers.tiny_games import Move, Play, ask, dots_game
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
@@ -212,6 +214,20 @@ class TestRestart:
         host.restart()
         host.restart(7)
         assert plays == [seed_of(0), seed_of(1), seed_of(0, 7)]
+
+    def test_after_an_interrupt_anywhere_in_the_first(self, make: MakeHost) -> None:
+        """The next one starts the game, which then can be resumed."""
+        for number in itertools.count(1):
+            host = make(Plays().play)
+            with Interrupter(by_instruction=True) as interrupter:
+                is_struck = interrupter.strike(partial(host.restart, 0), number)
+            host.settle()
+            host.restart(0)
+            host.step()
+            host.close()
+            if not is_struck:
+                break
+        assert number > 10
 
     def test_after_close(self, make: MakeHost) -> None:
         host = make(Plays().play)
