@@ -10,26 +10,20 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game import Game
 from entity_env.authoring.step_timeout import StepTimeout
-from entity_env.core.environment import Environment
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecObs
-from entity_env.errors import ProtocolError, SchemaError
+from entity_env.errors import ProtocolError
 from entity_env.vec.batch_env.backend import WorkerBatchEnv
 from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.in_process.base import LocalBatch, OnError
+from entity_env.vec.in_process.base import LocalBatch
 from entity_env.vec.in_process.environments import EnvironmentBatch
 from entity_env.vec.in_process.games import GameBatch
+from entity_env.vec.options import VecOptions
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep, CollectedStep, LocalStepMemory, StepMemory
-
-Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
-"""A game, an `Environment` class, a function that returns a new `Environment`, or the batch
-environments of a `BatchVecEnv`."""
 
 ProcessBatch: TypeAlias = LocalBatch | WorkerBatchEnv
 """The environments of one worker process."""
@@ -151,18 +145,13 @@ class InProcess:
         self._batch.close()
 
 
-def make_process_batch(
-    source: Source,
-    num_envs: int,
-    autoreset: Autoreset,
-    transport: Transport,
-    on_error: OnError,
-    first_env: int = 0,
-) -> ProcessBatch:
-    """The environments of one worker process; arguments and errors as for `VecEnv`."""
-    if isinstance(source, BatchSource):
-        return WorkerBatchEnv(source.make(num_envs), autoreset, first_env)
-    return local_batch(source, num_envs, autoreset, transport, on_error, first_env)
+def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:
+    """Some of the environments of a `VecEnv`, all in this process; errors as there."""
+    if isinstance(options.source, BatchSource):
+        return WorkerBatchEnv(options.source.make(len(envs)), options.autoreset, envs.start)
+    if isinstance(options.source, Game):
+        return GameBatch(options.source, options, envs)
+    return EnvironmentBatch(options.source, options, envs)
 
 
 def act_on(batch: ProcessBatch, values: ActionValues, memory: StepMemory) -> BatchStep:
@@ -170,30 +159,6 @@ def act_on(batch: ProcessBatch, values: ActionValues, memory: StepMemory) -> Bat
     if isinstance(batch, WorkerBatchEnv):
         return batch.act(values, memory)
     return batch.act({name: array.tolist() for name, array in values.items()}, memory)
-
-
-def local_batch(
-    source: Game | Callable[[], Environment],
-    num_envs: int,
-    autoreset: Autoreset,
-    transport: Transport,
-    on_error: OnError,
-    first_env: int = 0,
-) -> LocalBatch:
-    """Games or `Environment`s stepped one after another; arguments as for `VecEnv`."""
-    require_source(source)
-    if isinstance(source, Game):
-        return GameBatch(source, num_envs, autoreset, transport, on_error, first_env)
-    return EnvironmentBatch(source, num_envs, autoreset, on_error, first_env)
-
-
-def require_source(source: object) -> None:
-    """Raises a `SchemaError` if something cannot be the source of a `VecEnv`."""
-    if not isinstance(source, Game | BatchSource) and not callable(source):
-        raise SchemaError(
-            "a VecEnv needs a Game, an Environment class, or a function that returns an "
-            f"Environment: got {source!r}"
-        )
 
 
 def render_env(batch: ProcessBatch, env_id: int) -> NDArray[np.uint8] | None:

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.agents.channels.channel import Transport, require_transport
-from entity_env.authoring.step_timeout import require_timeout
+from entity_env.agents.channels.channel import Transport
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count, checked_mask, checked_seed, require_choice
+from entity_env.core.validation import checked_mask, checked_seed
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_env_base import Autoreset, VecEnvBase, reset_runs
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, UsageError
-from entity_env.vec.backend import (
-    Backend,
-    InProcess,
-    Source,
-    local_batch,
-    render_obs,
-    require_source,
-)
-from entity_env.vec.batch_env.backend import BatchInProcess
-from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.batch_env.stepper import BatchEnvStepper
-from entity_env.vec.in_process.base import OnError
+from entity_env.vec.backend import Backend, InProcess, make_process_batch, render_obs
+from entity_env.vec.batch_env.backend import BatchInProcess, WorkerBatchEnv
+from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
 from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
 
@@ -81,16 +70,18 @@ class VecEnv(VecEnvBase):
         start_timeout_s: float | None = 60.0,
     ) -> None:
         checked_seed(seed)  # a bad one fails here rather than at the first reset
-        self._backend = make_backend(
-            source,
-            num_envs,
-            num_workers,
-            autoreset,
-            transport,
-            on_error,
-            step_timeout_s,
-            start_method,
-            start_timeout_s,
+        self._backend = _make_backend(
+            VecOptions(
+                source,
+                num_envs,
+                num_workers,
+                autoreset,
+                transport,
+                on_error,
+                step_timeout_s,
+                start_method,
+                start_timeout_s,
+            )
         )
         super().__init__(num_envs, self._backend.num_agents, autoreset)
         self.num_workers = num_workers
@@ -441,43 +432,13 @@ class VecEnv(VecEnvBase):
             self._raise_not_reset()
 
 
-def make_backend(
-    source: Source,
-    num_envs: int,
-    num_workers: int,
-    autoreset: Autoreset,
-    transport: Transport,
-    on_error: OnError,
-    step_timeout_s: float | None,
-    start_method: str | None,
-    start_timeout_s: float | None,
-) -> Backend:
-    """The backend of a `VecEnv`; arguments and errors as there."""
-    require_choice("autoreset", autoreset, get_args(Autoreset))
-    require_choice("on_error", on_error, get_args(OnError))
-    require_transport(transport)
-    require_timeout(step_timeout_s)
-    checked_count("num_envs", num_envs)
-    checked_count("num_workers", num_workers, 0)
-    require_timeout(start_timeout_s, "start_timeout_s")
-    require_source(source)
-    if num_workers > num_envs:
-        raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
-    if isinstance(source, BatchSource) and not num_workers:
-        return BatchInProcess(BatchEnvStepper(source.make(num_envs), autoreset))
-    if not isinstance(source, BatchSource) and not num_workers:
-        batch = local_batch(source, num_envs, autoreset, transport, on_error)
-        return InProcess(batch, step_timeout_s)
-    from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
+def _make_backend(options: VecOptions) -> Backend:
+    """Makes the environments, in this process or in workers."""
+    if options.num_workers:
+        from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
 
-    return WorkerPool(
-        source,
-        num_envs,
-        num_workers,
-        autoreset,
-        transport,
-        on_error,
-        step_timeout_s,
-        start_method,
-        start_timeout_s,
-    )
+        return WorkerPool(options)
+    batch = make_process_batch(options, range(options.num_envs))
+    if isinstance(batch, WorkerBatchEnv):
+        return BatchInProcess(batch)
+    return InProcess(batch, options.step_timeout_s)

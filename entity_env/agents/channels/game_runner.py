@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FrameType
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
-from entity_env.agents.channels.channel import Channel, Transport, require_transport
+from entity_env.agents.channels.channel import Channel, Transport
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.game import Game, no_game_over
 from entity_env.authoring.obs import Obs
 from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.validation import is_number, must_be_number, require_choice
 from entity_env.errors import ClosedError, GameExit, ProtocolError, SchemaError
 
 OnEnd: TypeAlias = Callable[[TrainAgent, Obs, Episode], None]
@@ -64,7 +64,7 @@ class GameRunner:
         on_end: OnEnd,
         holds_at_end: bool = False,
     ) -> None:
-        require_transport(transport)
+        require_choice("transport", transport, get_args(Transport))
         game.require_settings()
         self.game = game
         self.name = f"{game.name} (env {env_id})"
@@ -288,7 +288,7 @@ class GameRunner:
 
 def make_channel(transport: Transport, target: Callable[[], None], name: str) -> Channel:
     """A channel that runs `target` from the first `resume` on."""
-    require_transport(transport)
+    require_choice("transport", transport, get_args(Transport))
     if transport == "greenlet":
         from entity_env.agents.channels.greenlet_channel import GreenletChannel
 

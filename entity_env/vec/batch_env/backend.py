@@ -41,11 +41,10 @@ class BatchInProcess:
 
     num_agents: Final = 1
 
-    def __init__(self, steps: BatchEnvStepper) -> None:
+    def __init__(self, steps: WorkerBatchEnv) -> None:
         self.steps = steps
         self.groups: Sequence[range] = [range(steps.num_envs)]
         self.num_steps = 0
-        self.games_s = 0.0
         self._view = _BatchView(steps)
         self._start: Callable[[], None] | None = None
 
@@ -81,7 +80,7 @@ class BatchInProcess:
 
     def count(self, games_s: float) -> None:
         """Counts a step, which took some seconds."""
-        self.games_s += games_s
+        self.steps.games_s += games_s
         self.num_steps += 1
 
     def render(self, env_id: int) -> None:
@@ -92,7 +91,7 @@ class BatchInProcess:
             WorkerStatistics(
                 num_envs=self.steps.num_envs,
                 num_steps=self.num_steps,
-                games_s=self.games_s,
+                games_s=self.steps.games_s,
                 packing_s=0.0,
                 waiting_s=0.0,
                 num_restarts=0,
@@ -109,12 +108,11 @@ class _BatchView:
 
     lost: Final = NO_EPISODES
 
-    def __init__(self, steps: BatchEnvStepper) -> None:
+    def __init__(self, steps: WorkerBatchEnv) -> None:
         num_envs = steps.num_envs
         self._steps = steps
         is_global = isinstance(steps.space, GlobalCategoricalActionSpace)
-        layout = FrameLayout(steps.obs_space(), steps.action_space())
-        self._has_globals = GLOBAL_ENTITY in layout.entities
+        self._has_globals = GLOBAL_ENTITY in steps.layout.entities
         is_continuous = isinstance(steps.space, ContinuousActionSpace)
         self._mask_type = VecContinuousActionMask if is_continuous else VecCategoricalActionMask
         self._ones = np.ones(num_envs, np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from time import perf_counter
-from typing import Any, Final, Literal, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -30,13 +30,10 @@ from entity_env.core.episode import (
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import is_number, must_be_number
-from entity_env.core.vec_env_base import Autoreset, row_name
+from entity_env.core.vec_env_base import row_name
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
+from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory, merge_metrics
-
-OnError: TypeAlias = Literal["raise", "restart"]
-"""What happens when a game raises or hangs, or its process dies: the call that waits for it raises,
-or the environment begins its next episode, and the failed episode is truncated."""
 
 ERROR_METRIC: Final = "error"
 """Metric of an episode that ended by a failure: 1."""
@@ -56,41 +53,35 @@ class LocalBatch(ABC):
     Args:
         writer: collects the rows of a step.
         final_writer: collects last observations with autoreset "same_step".
-        num_envs: how many environments.
-        num_agents: rows of each.
-        autoreset: what happens to ended episodes.
-        on_error: what happens when a game raises.
-        first_env: index of its first environment among those of all workers.
-        finished: collects the episodes that end in a step, in the order of the rows of
-            `final_writer`.
+        num_agents: rows of each environment.
+        options: of the `VecEnv`.
+        envs: indices among the environments of all workers.
     """
 
     def __init__(
         self,
         writer: Batcher,
         final_writer: Batcher,
-        num_envs: int,
         num_agents: int,
-        autoreset: Autoreset,
-        on_error: OnError,
-        first_env: int,
-        finished: EpisodeCollector,
+        options: VecOptions,
+        envs: range,
     ) -> None:
-        self.num_envs = num_envs
+        self.num_envs = len(envs)
         self.num_agents = num_agents
-        self.autoreset = autoreset
-        self.first_env = first_env
+        self.autoreset = options.autoreset
+        self.first_env = envs.start
         self.games_s = 0.0
         self.packing_s = 0.0
         self.num_restarts = 0
         self.current: MutableSequence[int] | memoryview = [0]
         """Its first element is the index of the environment that is being stepped."""
-        self._on_error = on_error
+        self._on_error = options.on_error
         self._writer = writer
         self._final_writer = final_writer
         self._rewards: list[float] = []
-        self._finished = finished
-        self._lost = EpisodeCollector(first_env, num_agents)
+        self._finished = EpisodeCollector(envs.start, num_agents)
+        """Episodes that end in a step, in the order of the rows of `final_writer`."""
+        self._lost = EpisodeCollector(envs.start, num_agents)
         """Episodes that a failure ended; their last observation is the previous one."""
         self._is_whole = True
         """The last step was completed, so that `_begin` finds what a step leaves."""

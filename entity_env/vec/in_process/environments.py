@@ -16,15 +16,14 @@ from entity_env.core.episode import (
     NUMBER,
     ROW,
     Episode,
-    EpisodeCollector,
 )
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import is_number, must_be_number
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.vec.in_process.base import ERROR_METRIC, FAILURES, LocalBatch, OnError
+from entity_env.vec.in_process.base import ERROR_METRIC, FAILURES, LocalBatch
+from entity_env.vec.options import VecOptions
 
 _AT_ONCE: Final = 128
 """Environments whose observations are read at once. With more of these objects alive, Python's
@@ -32,32 +31,24 @@ garbage collector would go through the whole process every few steps."""
 
 
 class EnvironmentBatch(LocalBatch):
-    """Environments of one class; arguments as for `VecEnv`."""
+    """Environments of one class; arguments as for `LocalBatch`."""
 
-    def __init__(
-        self,
-        make: Callable[[], Environment],
-        num_envs: int,
-        autoreset: Autoreset,
-        on_error: OnError = "raise",
-        first_env: int = 0,
-    ) -> None:
+    def __init__(self, make: Callable[[], Environment], options: VecOptions, envs: range) -> None:
         self._envs: list[Environment] = []
         try:
-            for _ in range(num_envs):
+            for _ in envs:
                 self._envs.append(_made_by(make))
         except BaseException:
             self.close()
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
         # With "restart", actions that cannot be translated restart an environment at once.
-        games, adapter = unwrap_all(self._envs) if on_error == "raise" else (self._envs, OURS)
+        games, adapter = (
+            unwrap_all(self._envs) if options.on_error == "raise" else (self._envs, OURS)
+        )
         writer = ObservationBatcher(*spaces, self._name_row, adapter)
         final_writer = ObservationBatcher(*spaces, self._name_finished, adapter)
-        finished = EpisodeCollector(first_env)
-        super().__init__(
-            writer, final_writer, num_envs, 1, autoreset, on_error, first_env, finished
-        )
+        super().__init__(writer, final_writer, 1, options, envs)
         self._spaces = spaces
         self._games: Sequence[Any] = games
         """The environments, or those that they wrap."""
@@ -66,14 +57,14 @@ class EnvironmentBatch(LocalBatch):
         """Last observations that are not in `final_writer` yet, with autoreset "same_step"."""
         self._observation_writer = writer
         self._observation_final_writer = final_writer
-        self._shown: list[Any] = [Observation(reward=0.0)] * num_envs
+        self._shown: list[Any] = [Observation(reward=0.0)] * len(envs)
         """Last observation of each environment, in its own format."""
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
-        self._seeds = [EpisodeSeeds(0, first_env + i) for i in range(num_envs)]
-        self._episodes = [_CurrentEpisode() for _ in range(num_envs)]
+        self._seeds = [EpisodeSeeds(0, env_id) for env_id in envs]
+        self._episodes = [_CurrentEpisode() for _ in envs]
         self._next_actions: Iterator[dict[ActionName, Any]] = iter(())
         """Actions of each environment in turn, made when they are taken."""
-        self._has_acted = [False] * num_envs
+        self._has_acted = [False] * len(envs)
 
     def obs_space(self) -> ObsSpace:
         return self._spaces[0]

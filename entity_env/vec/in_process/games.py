@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.game_runner import GameRunner, OnEnd
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
@@ -22,31 +21,20 @@ from entity_env.core.episode import Episode, EpisodeCollector
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import is_number, must_be_number
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import SchemaError
-from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch, OnError
+from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
+from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 
 
 class GameBatch(LocalBatch):
-    """Copies of one game; arguments as for `VecEnv`."""
+    """Copies of one game; arguments as for `LocalBatch`."""
 
-    def __init__(
-        self,
-        game: Game,
-        num_envs: int,
-        autoreset: Autoreset,
-        transport: Transport,
-        on_error: OnError = "raise",
-        first_env: int = 0,
-    ) -> None:
+    def __init__(self, game: Game, options: VecOptions, envs: range) -> None:
         num_agents = game.num_agents
-        finished = EpisodeCollector(first_env, num_agents)
         writer = ObsBatcher(game.schema, self._name_row)
         final_writer = ObsBatcher(game.schema, self._name_finished)
-        super().__init__(
-            writer, final_writer, num_envs, num_agents, autoreset, on_error, first_env, finished
-        )
+        super().__init__(writer, final_writer, num_agents, options, envs)
         self._game = game
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
@@ -59,20 +47,20 @@ class GameBatch(LocalBatch):
         """Lengths of the last step; see `FrameLayout`."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
         """Last observation of rows that are over, unless the next episode begins at once."""
-        holds = autoreset != "same_step"
-        row_of = partial(_row_of, first_env, num_agents)
+        holds = options.autoreset != "same_step"
+        row_of = partial(_row_of, envs.start, num_agents)
         on_end: OnEnd = partial(_keep, self._finished, self._last, row_of)
         if not holds:
             on_end = partial(_write, self._finished, final_writer, row_of)
         self._hosts = [
             GameRunner(
                 game,
-                transport=transport,
-                env_id=first_env + i,
+                transport=options.transport,
+                env_id=env_id,
                 on_end=on_end,
                 holds_at_end=holds,
             )
-            for i in range(num_envs)
+            for env_id in envs
         ]
 
     def obs_space(self) -> ObsSpace:

@@ -10,7 +10,6 @@ import signal
 import socket
 import tempfile
 import weakref
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from time import monotonic
@@ -18,12 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from entity_env.agents.channels.channel import Transport
 from entity_env.batching.frame import FrameLayout
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.backend import ActionValues
-from entity_env.vec.in_process.base import OnError
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep
 from entity_env.vec.workers.protocol import (
@@ -51,23 +47,12 @@ _STACK_TIMEOUT_S: Final = 0.5
 _FIRST_COMMAND_BYTES: Final = 1 << 12
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Arguments that all workers of a `VecEnv` share."""
-
-    context: BaseContext
-    source: bytes
-    num_envs: int
-    autoreset: Autoreset
-    transport: Transport
-    on_error: OnError
-
-
 class WorkerHandle:
     """Starts a worker, sends it commands, and reads its steps.
 
     Args:
-        plan: arguments that all workers share.
+        context: how processes are started.
+        options: of the `VecEnv`, pickled.
         index: of the worker.
         envs: its environments.
         header: common block of all workers.
@@ -78,7 +63,13 @@ class WorkerHandle:
     """
 
     def __init__(
-        self, plan: Plan, index: int, envs: range, header: SharedBlock, parity: int = 0
+        self,
+        context: BaseContext,
+        options: bytes,
+        index: int,
+        envs: range,
+        header: SharedBlock,
+        parity: int = 0,
     ) -> None:
         self.index = index
         self.envs = envs
@@ -107,17 +98,13 @@ class WorkerHandle:
             self.connection, their_end = socket.socketpair()
             self._release = weakref.finalize(self, self.connection.close)
             weakref.finalize(self, their_end.close)
-            lifeline, self._lifeline = plan.context.Pipe(duplex=False)
+            lifeline, self._lifeline = context.Pipe(duplex=False)
         except OSError as error:
             raise machine_error(f"connect worker {index}", error) from error
         setup = Setup(
             index,
-            plan.source,
+            options,
             envs,
-            plan.num_envs,
-            plan.autoreset,
-            plan.transport,
-            plan.on_error,
             header,
             theirs,
             their_end,
@@ -126,7 +113,7 @@ class WorkerHandle:
             self._stacks,
             SAFE_PATH in os.environ,
         )
-        self.process = started(plan.context, setup)
+        self.process = started(context, setup)
         self.event.watch(self.process.sentinel)
         theirs.close()
         their_end.close()

@@ -15,25 +15,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channels.channel import Transport
 from entity_env.batching.frame import FrameLayout, concat_frames
 from entity_env.core.episode import EpisodeCollector, EpisodeStats
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import (
     ClosedError,
     EntityEnvError,
     ProtocolError,
-    UsageError,
     WorkerError,
 )
-from entity_env.vec.backend import ActionValues, Source
-from entity_env.vec.in_process.base import ERROR_METRIC, OnError
+from entity_env.vec.backend import ActionValues
+from entity_env.vec.in_process.base import ERROR_METRIC
+from entity_env.vec.options import VecOptions
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep, merge_metrics
-from entity_env.vec.workers.handle import Plan, WorkerHandle, split_evenly
-from entity_env.vec.workers.protocol import HEADER_BYTES, Reset, pickled
+from entity_env.vec.workers.handle import WorkerHandle, split_evenly
+from entity_env.vec.workers.protocol import HEADER_BYTES, Reset
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.start import start_context
 from entity_env.vec.workers.step_buffers import SharedRows
@@ -54,39 +52,22 @@ _MAX_REPLACEMENTS: Final = 5
 class WorkerPool:
     """Backend of environments in worker processes; each worker is a group.
 
-    Arguments as for `VecEnv`.
-
-    Raises:
-        UsageError: an unknown start method.
-        WorkerError: a worker cannot be started, or the source cannot be sent to it.
+    Errors as for `VecEnv`.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        num_envs: int,
-        num_workers: int,
-        autoreset: Autoreset,
-        transport: Transport,
-        on_error: OnError,
-        step_timeout_s: float | None,
-        start_method: str | None,
-        start_timeout_s: float | None,
-    ) -> None:
-        try:
-            context = start_context(start_method)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+    def __init__(self, options: VecOptions) -> None:
+        num_envs, num_workers = options.num_envs, options.num_workers
+        self._context = start_context(options.start_method)
+        self._pickled = options.pickled()
         self.groups: Sequence[range] = split_evenly(num_envs, num_workers)
-        self._on_error = on_error
-        self._step_timeout_s = step_timeout_s
-        self._start_timeout_s = start_timeout_s
+        self._on_error = options.on_error
+        self._step_timeout_s = options.step_timeout_s
+        self._start_timeout_s = options.start_timeout_s
         self._process = os.getpid()
         """The process that the workers belong to."""
         self._thread: int | None = None
         """The thread that waits for workers."""
         self._is_closing = False
-        self._plan = Plan(context, pickled(source), num_envs, autoreset, transport, on_error)
         self._header = SharedBlock.create(HEADER_BYTES * num_workers)
         self._rows_block: SharedBlock | None = None
         self._workers: list[WorkerHandle] = []
@@ -244,9 +225,12 @@ class WorkerPool:
                 "new VecEnv here"
             )
 
+    def _handle(self, index: int, envs: range, parity: int = 0) -> WorkerHandle:
+        return WorkerHandle(self._context, self._pickled, index, envs, self._header, parity)
+
     def _start(self, num_envs: int) -> None:
         for index, envs in enumerate(self.groups):
-            self._workers.append(WorkerHandle(self._plan, index, envs, self._header))
+            self._workers.append(self._handle(index, envs))
         ready = [worker.wait_until_ready(self._start_timeout_s) for worker in self._workers]
         self._obs_space, self._action_space = ready[0].obs_space, ready[0].action_space
         self.num_agents = ready[0].num_agents
@@ -287,7 +271,7 @@ class WorkerPool:
         old = self._workers[group]
         self._before[group] = self._before[group].plus(old.statistics())
         # Its first step goes where the old one failed to write: the last step stays valid.
-        worker = WorkerHandle(self._plan, group, old.envs, self._header, old.parity)
+        worker = self._handle(group, old.envs, old.parity)
         self._workers[group] = worker
         worker.wait_until_ready(self._start_timeout_s)
         if self._rows_block is None:

@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from entity_env import errors
-from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game_traceback import (
     notes_of,
     shortened,
@@ -23,9 +22,7 @@ from entity_env.authoring.game_traceback import (
 from entity_env.core.files import Descriptor
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import EntityEnvError, WorkerError
-from entity_env.vec.in_process.base import OnError
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.wakeup_event import NUM_BYTES as EVENT_BYTES, WakeUpEvent
 
@@ -100,9 +97,8 @@ class Setup:
 
     Args:
         index: number of the worker.
-        source: source of the `VecEnv`, pickled by cloudpickle.
+        options: of the `VecEnv`, pickled by cloudpickle.
         envs: its environments.
-        num_envs: number of environments of all workers.
         header: common block of all workers; its own part begins at `index * HEADER_BYTES`.
         event: its end of the wake-up event.
         connection: to the parent, for blocks of shared memory; messages are sent in blocks.
@@ -114,12 +110,8 @@ class Setup:
     """
 
     index: int
-    source: bytes
+    options: bytes
     envs: range
-    num_envs: int
-    autoreset: Autoreset
-    transport: Transport
-    on_error: OnError
     header: SharedBlock
     event: WakeUpEvent
     connection: socket.socket
@@ -208,17 +200,3 @@ def words_of(header: SharedBlock, index: int) -> memoryview:
     """The words of one worker."""
     first = index * HEADER_BYTES + EVENT_BYTES
     return header.buffer[first : first + HEADER_BYTES - EVENT_BYTES].cast("q")
-
-
-def pickled(source: object) -> bytes:
-    """Pickles the source of a `VecEnv`, by value where it is defined in `__main__`."""
-    import cloudpickle  # takes 10 ms
-
-    try:
-        data: bytes = cloudpickle.dumps(source)
-    except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
-        raise WorkerError(
-            f"what a VecEnv runs must be sent to its workers, and {source!r} cannot be pickled: "
-            f"{error}; make what it holds inside of play, or use num_workers=0"
-        ) from error
-    return data
