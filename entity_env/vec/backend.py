@@ -23,7 +23,7 @@ from entity_env.vec.in_process.environments import EnvironmentBatch
 from entity_env.vec.in_process.games import GameBatch
 from entity_env.vec.options import VecOptions
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.step import BatchStep, CollectedStep, LocalStepMemory, StepMemory
+from entity_env.vec.step import BatchStep, CollectedStep, StepMemory, local_memory
 
 ProcessBatch: TypeAlias = LocalBatch | WorkerBatchEnv
 """The environments of one worker process."""
@@ -84,7 +84,7 @@ class InProcess:
         self._timeout = StepTimeout(step_timeout_s)
         num_rows = batch.num_envs * batch.num_agents
         # Two in turn: arrays of the previous step stay valid while the next one is written.
-        self._memories = [LocalStepMemory(batch.num_envs, num_rows) for _ in range(2)]
+        self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
         self._start: Callable[[], BatchStep] | None = None
         self._step: BatchStep | None = None
         self._num_steps = 0
@@ -121,7 +121,7 @@ class InProcess:
             raise ProtocolError("nothing was started")
         return step
 
-    def _next_memory(self) -> LocalStepMemory:
+    def _next_memory(self) -> StepMemory:
         self._memories.reverse()
         return self._memories[0]
 

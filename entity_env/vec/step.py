@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,27 +20,28 @@ from entity_env.core.vec_obs import Metric, VecActionMask, VecObs, VecSelectEnti
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class StepMemory(Protocol):
-    """Arrays that a step is written to."""
+class StepArrays(NamedTuple):
+    """`(num_rows,)` rewards and flags of a step, and `(num_envs,)` `is_over`; see `BatchStep`."""
 
-    rows: FrameMemory
-    final: FrameMemory
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     is_over: NDArray[np.bool_]
 
 
-class LocalStepMemory:
-    """`StepMemory` of this process, reused for every step."""
+class StepMemory(NamedTuple):
+    """Memory that a step is written to: rows, last observations, rewards and flags."""
 
-    def __init__(self, num_envs: int, num_rows: int) -> None:
-        self.rows: FrameMemory = LocalMemory()
-        self.final: FrameMemory = LocalMemory()
-        self.reward = np.zeros(num_rows, dtype=np.float32)
-        self.terminated = np.zeros(num_rows, dtype=np.bool_)
-        self.truncated = np.zeros(num_rows, dtype=np.bool_)
-        self.is_over = np.zeros(num_envs, dtype=np.bool_)
+    rows: FrameMemory
+    final: FrameMemory
+    arrays: StepArrays
+
+
+def local_memory(num_envs: int, num_rows: int) -> StepMemory:
+    """Memory of this process, reused for every step."""
+    flags = (np.zeros(count, dtype=np.bool_) for count in (num_rows, num_rows, num_envs))
+    arrays = StepArrays(np.zeros(num_rows, dtype=np.float32), *flags)
+    return StepMemory(LocalMemory(), LocalMemory(), arrays)
 
 
 @dataclass(slots=True)

@@ -237,17 +237,14 @@ class WorkerBatchEnv(BatchEnvStepper):
         return step
 
     def _step(self, memory: StepMemory) -> BatchStep:
-        memory.reward[:] = self.reward
-        memory.terminated[:] = self.terminated
-        memory.truncated[:] = self.truncated
-        memory.is_over[:] = False if self.over is None else self.over
-        final = self.final
+        arrays, final = memory.arrays, self.final
+        arrays.reward[:] = self.reward
+        arrays.terminated[:] = self.terminated
+        arrays.truncated[:] = self.truncated
+        arrays.is_over[:] = False if self.over is None else self.over
         return BatchStep(
-            frame=self._frame(self.result.observations, ~memory.is_over, memory.rows, self.legal),
-            reward=memory.reward,
-            terminated=memory.terminated,
-            truncated=memory.truncated,
-            is_over=memory.is_over,
+            self._frame(self.result.observations, ~arrays.is_over, memory.rows, self.legal),
+            *arrays,
             final=None if final is None else self._frame(final, False, memory.final),
             ended=NO_EPISODES if self.finished is None else self.finished.as_arrays(),
         )

@@ -253,11 +253,8 @@ class LocalBatch(ABC):
     def _written(self, memory: StepMemory) -> BatchStep:
         """Writes the rows of all environments."""
         step = BatchStep(
-            frame=self._writer.write(memory.rows),
-            reward=memory.reward,
-            terminated=memory.terminated,
-            truncated=memory.truncated,
-            is_over=memory.is_over,
+            self._writer.write(memory.rows),
+            *memory.arrays,
             final=self._final_writer.write(memory.final) if self._final_writer.num_rows else None,
             ended=self._finished.finished(),
             lost=self._lost.finished(),

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from entity_env.batching.frame import FrameLayout
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.backend import ActionValues
 from entity_env.vec.statistics import WorkerStatistics
@@ -145,9 +144,7 @@ class WorkerHandle:
             worker=self.index,
         )
 
-    def begin(
-        self, layout: FrameLayout, rows: SharedRows, block: SharedBlock, num_agents: int
-    ) -> None:
+    def begin(self, rows: SharedRows, block: SharedBlock) -> None:
         """Sends the block of all rows; the worker executes commands from now on."""
         try:
             self._num_sent += 1
@@ -159,7 +156,7 @@ class WorkerHandle:
         if failure is not None:
             self.end()
             raise failure.error()
-        self._reader = StepReader(layout, rows, self.envs, num_agents)
+        self._reader = StepReader(rows, self.envs)
 
     @property
     def is_ready(self) -> bool:

@@ -29,7 +29,7 @@ from entity_env.vec.backend import ActionValues
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import VecOptions
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.step import BatchStep, merge_metrics
+from entity_env.vec.step import BatchStep, StepArrays, merge_metrics
 from entity_env.vec.workers.handle import WorkerHandle, split_evenly
 from entity_env.vec.workers.protocol import HEADER_BYTES, Reset
 from entity_env.vec.workers.shared_memory import SharedBlock
@@ -244,9 +244,9 @@ class WorkerPool:
         self._layout = FrameLayout(self._obs_space, self._action_space)
         self._actor_rows = [action.row for action in self._layout.actions.values()]
         self.num_rows = num_rows = num_envs * self.num_agents
-        block = SharedBlock.create(SharedRows.num_bytes(self._layout, num_rows, num_envs))
-        self._rows_block = block
-        self._rows = SharedRows(block, self._layout, num_rows, num_envs)
+        num_bytes = SharedRows.num_bytes(self._layout, num_envs, self.num_agents)
+        self._rows_block = block = SharedBlock.create(num_bytes)
+        self._rows = SharedRows(block, self._layout, num_envs, self.num_agents)
         self._stats = EpisodeStats(num_rows, self.num_agents)
         """Of the current episodes; `number` is that of the next one if a row is over."""
         self._stats.number[:] = 0
@@ -254,7 +254,7 @@ class WorkerPool:
         """The first observation has been shown, and not the last."""
         self._has_actors = np.zeros(num_rows, dtype=np.bool_)
         for worker in self._workers:
-            worker.begin(self._layout, self._rows, block, self.num_agents)
+            worker.begin(self._rows, block)
 
     def _idle(self, group: int) -> WorkerHandle:
         """A worker after its present command, if there is one."""
@@ -276,12 +276,11 @@ class WorkerPool:
         worker.wait_until_ready(self._start_timeout_s)
         if self._rows_block is None:
             raise WorkerError("the workers are closed")
-        worker.begin(self._layout, self._rows, self._rows_block, self.num_agents)
+        worker.begin(self._rows, self._rows_block)
         return worker
 
     def _rows_in(self, group: int) -> slice:
-        envs = self.groups[group]
-        return slice(envs.start * self.num_agents, envs.stop * self.num_agents)
+        return self._rows.slice_of(self.groups[group])
 
     def _rows_of(self, env_id: int) -> slice:
         return slice(env_id * self.num_agents, (env_id + 1) * self.num_agents)
@@ -390,23 +389,17 @@ class WorkerPool:
         parity = workers[0].parity
         is_whole = len(workers) == len(self._workers)
         if is_whole and all(worker.parity == parity for worker in workers):
-            rows = self._rows
-            lengths, reward = rows.lengths[parity], rows.reward[parity]
-            terminated, truncated = rows.terminated[parity], rows.truncated[parity]
-            is_over = rows.is_over[parity]
+            lengths, arrays = self._rows.lengths[parity], self._rows.arrays[parity]
         else:
             lengths = np.concatenate([step.frame.lengths for step in steps], axis=1)
-            reward = np.concatenate([step.reward for step in steps])
-            terminated = np.concatenate([step.terminated for step in steps])
-            truncated = np.concatenate([step.truncated for step in steps])
-            is_over = np.concatenate([step.is_over for step in steps])
-        joined = BatchStep(
-            concat_frames(self._layout, [step.frame for step in steps], lengths),
-            reward,
-            terminated,
-            truncated,
-            is_over,
-        )
+            arrays = StepArrays(
+                np.concatenate([step.reward for step in steps]),
+                np.concatenate([step.terminated for step in steps]),
+                np.concatenate([step.truncated for step in steps]),
+                np.concatenate([step.is_over for step in steps]),
+            )
+        frame = concat_frames(self._layout, [step.frame for step in steps], lengths)
+        joined = BatchStep(frame, *arrays)
         first = 0
         for worker, step in zip(workers, steps, strict=True):
             offset = worker.envs.start * self.num_agents - first

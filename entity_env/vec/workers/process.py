@@ -173,10 +173,9 @@ class _Worker:
         self._sender.send_message(Ready(batch.obs_space(), batch.action_space(), num_agents))
         layout = FrameLayout(batch.obs_space(), batch.action_space())
         block = SharedBlock.receive(self._setup.connection, timeout_s=None)
-        mine = self._setup.envs
-        rows = SharedRows(block, layout, num_envs * num_agents, num_envs)
-        self._numbers = rows.numbers[mine.start * num_agents : mine.stop * num_agents]
-        return StepWriter(layout, rows, mine, num_agents)
+        rows = SharedRows(block, layout, num_envs, num_agents)
+        self._numbers = rows.numbers[rows.slice_of(self._setup.envs)]
+        return StepWriter(rows, self._setup.envs)
 
     def _execute(self, command: int) -> None:
         words = self._words

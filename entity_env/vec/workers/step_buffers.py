@@ -7,7 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.batching.frame import FrameLayout, FrameMemory, Slot
+from entity_env.batching.frame import FrameLayout, Slot
+from entity_env.vec.step import StepArrays
 from entity_env.vec.workers.shared_memory import SharedBlock
 
 ABSENT: Final = -1
@@ -26,39 +27,47 @@ class SharedRows:
 
     Lengths, reward and flags of two steps, used in turn; and the numbers of the current, or next,
     episodes.
-
-    Args:
-        block: shared by the parent and all workers.
-        layout: of the batch.
-        num_rows: of all workers.
-        num_envs: of all workers.
     """
 
     def __init__(
-        self, block: SharedBlock, layout: FrameLayout, num_rows: int, num_envs: int
+        self, block: SharedBlock, layout: FrameLayout, num_envs: int, num_agents: int
     ) -> None:
+        self.layout = layout
+        self.num_agents = num_agents
+        num_rows = num_envs * num_agents
         self.lengths: list[NDArray[np.int64]] = []
-        self.reward: list[NDArray[np.float32]] = []
-        self.terminated: list[NDArray[np.bool_]] = []
-        self.truncated: list[NDArray[np.bool_]] = []
-        self.is_over: list[NDArray[np.bool_]] = []
+        self.arrays: list[StepArrays] = []
         offset = 0
         for _ in range(2):
             count = layout.num_lengths * num_rows
             lengths = block.array(offset, count, np.int64)
             self.lengths.append(lengths.reshape(layout.num_lengths, num_rows))
             offset = _aligned(offset + 8 * count)
-            self.reward.append(block.array(offset, num_rows, np.float32))
+            reward = block.array(offset, num_rows, np.float32)
             offset = _aligned(offset + 4 * num_rows)
-            self.terminated.append(block.array(offset, num_rows, np.bool_))
-            self.truncated.append(block.array(offset + num_rows, num_rows, np.bool_))
-            self.is_over.append(block.array(offset + 2 * num_rows, num_envs, np.bool_))
+            terminated = block.array(offset, num_rows, np.bool_)
+            truncated = block.array(offset + num_rows, num_rows, np.bool_)
+            is_over = block.array(offset + 2 * num_rows, num_envs, np.bool_)
+            self.arrays.append(StepArrays(reward, terminated, truncated, is_over))
             offset = _aligned(offset + 2 * num_rows + num_envs)
         self.numbers = block.array(offset, num_rows, np.int64)
 
+    def slice_of(self, envs: range) -> slice:
+        """The rows of some environments."""
+        return slice(envs.start * self.num_agents, envs.stop * self.num_agents)
+
+    def part(self, parity: int, envs: range) -> tuple[NDArray[np.int64], StepArrays]:
+        """Lengths, rewards and flags of some environments in one of the two steps."""
+        rows = self.slice_of(envs)
+        reward, terminated, truncated, is_over = self.arrays[parity]
+        over = is_over[envs.start : envs.stop]
+        arrays = StepArrays(reward[rows], terminated[rows], truncated[rows], over)
+        return self.lengths[parity][:, rows], arrays
+
     @staticmethod
-    def num_bytes(layout: FrameLayout, num_rows: int, num_envs: int) -> int:
+    def num_bytes(layout: FrameLayout, num_envs: int, num_agents: int) -> int:
         """Size of the block."""
+        num_rows = num_envs * num_agents
         half = _aligned(8 * layout.num_lengths * num_rows) + _aligned(4 * num_rows)
         return 2 * (half + _aligned(2 * num_rows + num_envs)) + 8 * num_rows
 
@@ -122,58 +131,29 @@ class Arena:
         self.number = 0
 
 
-class RowMemory:
-    """`FrameMemory` of the rows of a step: lengths in `SharedRows`, the rest in the arena."""
+class ArenaMemory:
+    """`FrameMemory` of rows or of last observations, in the arena.
 
-    def __init__(self, arena: Arena, lengths: NDArray[np.int64]) -> None:
+    Args:
+        arena: of the step.
+        first: entry of the directory for the first slot.
+        lengths: array outside of the arena; None = the lengths are an entry of the directory.
+    """
+
+    def __init__(self, arena: Arena, first: int, lengths: NDArray[np.int64] | None) -> None:
         self._arena = arena
+        self._first = first
         self._lengths = lengths
 
     def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
-        return self._lengths
-
-    def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
-        return self._arena.allocate(slot.index, num_rows * slot.width, slot.dtype)
-
-
-class FinalMemory:
-    """`FrameMemory` of last observations, in the arena."""
-
-    def __init__(self, arena: Arena, layout: FrameLayout) -> None:
-        self._arena = arena
-        self._first = len(layout.slots)
-        self._extras = 2 * len(layout.slots)
-
-    def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
-        flat = self._arena.allocate(
-            self._extras + FINAL_LENGTHS, layout.num_lengths * num_rows, np.dtype(np.int64)
-        )
-        return flat.reshape(layout.num_lengths, num_rows)
+        if self._lengths is not None:
+            return self._lengths
+        entry, shape = 2 * len(layout.slots) + FINAL_LENGTHS, (layout.num_lengths, num_rows)
+        return self._arena.allocate(entry, shape[0] * shape[1], np.dtype(np.int64)).reshape(shape)
 
     def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
         entry = self._first + slot.index
         return self._arena.allocate(entry, num_rows * slot.width, slot.dtype)
-
-
-class WorkerMemory:
-    """`StepMemory` of one worker: its part of `SharedRows`, and one of its arenas."""
-
-    def __init__(
-        self,
-        arena: Arena,
-        layout: FrameLayout,
-        rows: SharedRows,
-        parity: int,
-        envs: range,
-        num_agents: int,
-    ) -> None:
-        mine = slice(envs.start * num_agents, envs.stop * num_agents)
-        self.rows: FrameMemory = RowMemory(arena, rows.lengths[parity][:, mine])
-        self.final: FrameMemory = FinalMemory(arena, layout)
-        self.reward = rows.reward[parity][mine]
-        self.terminated = rows.terminated[parity][mine]
-        self.truncated = rows.truncated[parity][mine]
-        self.is_over = rows.is_over[parity][envs.start : envs.stop]
 
 
 def _aligned(offset: int) -> int:

@@ -15,17 +15,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.batching.frame import Frame, FrameLayout
+from entity_env.batching.frame import Frame
 from entity_env.core.episode import NO_EPISODES, NUM_INTS, NUM_METRICS, ROW, FinishedEpisodes
 from entity_env.core.vec_obs import Metric
-from entity_env.vec.step import BatchStep
+from entity_env.vec.step import BatchStep, StepMemory
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.step_buffers import (
     FINAL_LENGTHS,
     NUM_EXTRAS,
     Arena,
+    ArenaMemory,
     SharedRows,
-    WorkerMemory,
 )
 
 # Entries of the directory after the slots of rows and of last observations:
@@ -44,21 +44,21 @@ class StepWriter:
     """Worker's side: writes steps to two arenas, and numbers the names of metrics.
 
     Args:
-        layout: of the batch.
         rows: of all workers.
         envs: of this worker.
-        num_agents: rows of an environment.
     """
 
-    def __init__(self, layout: FrameLayout, rows: SharedRows, envs: range, num_agents: int) -> None:
-        self._extras = 2 * len(layout.slots)
-        self._first_row = envs.start * num_agents
-        self._arenas = [Arena(layout), Arena(layout)]
+    def __init__(self, rows: SharedRows, envs: range) -> None:
+        num_slots = len(rows.layout.slots)
+        self._extras = 2 * num_slots
+        self._first_row = rows.slice_of(envs).start
+        self._arenas = [Arena(rows.layout), Arena(rows.layout)]
         self._names: dict[str, int] = {}
-        self.memory = [
-            WorkerMemory(arena, layout, rows, parity, envs, num_agents)
-            for parity, arena in enumerate(self._arenas)
-        ]
+        self.memory: list[StepMemory] = []
+        for parity, arena in enumerate(self._arenas):
+            lengths, arrays = rows.part(parity, envs)
+            of_rows, final = ArenaMemory(arena, 0, lengths), ArenaMemory(arena, num_slots, None)
+            self.memory.append(StepMemory(of_rows, final, arrays))
 
     def begin(self, parity: int) -> None:
         """Begins a step."""
@@ -105,20 +105,10 @@ class StepWriter:
 class StepReader:
     """Parent's side: reads the steps of one worker; arguments as for `StepWriter`."""
 
-    def __init__(self, layout: FrameLayout, rows: SharedRows, envs: range, num_agents: int) -> None:
-        self._layout = layout
-        mine = slice(envs.start * num_agents, envs.stop * num_agents)
-        self._views = [
-            (
-                rows.lengths[parity][:, mine],
-                rows.reward[parity][mine],
-                rows.terminated[parity][mine],
-                rows.truncated[parity][mine],
-                rows.is_over[parity][envs.start : envs.stop],
-            )
-            for parity in range(2)
-        ]
-        self._num_agents = num_agents
+    def __init__(self, rows: SharedRows, envs: range) -> None:
+        self._layout = rows.layout
+        self._views = [rows.part(parity, envs) for parity in range(2)]
+        self._num_agents = rows.num_agents
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
 
@@ -139,13 +129,10 @@ class StepReader:
         count = 2 * (extras + NUM_EXTRAS)
         words = np.frombuffer(buffer, np.int64, count).tolist()
         ended, lost = self._ended(buffer, words, extras)
-        lengths, reward, terminated, truncated, is_over = self._views[parity]
+        lengths, arrays = self._views[parity]
         return BatchStep(
-            frame=Frame(layout, lengths, self._slots(buffer, words, 0)),
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            is_over=is_over,
+            Frame(layout, lengths, self._slots(buffer, words, 0)),
+            *arrays,
             final=self._final(buffer, words, num_slots) if len(ended) else None,
             ended=ended,
             lost=lost,
