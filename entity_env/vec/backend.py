@@ -5,7 +5,8 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from time import perf_counter
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError
-from entity_env.vec.batch_env.backend import WorkerBatchEnv
+from entity_env.vec.batch_env.backend import BatchView, WorkerBatchEnv
 from entity_env.vec.batch_env.source import BatchSource
 from entity_env.vec.in_process.base import LocalBatch
 from entity_env.vec.in_process.environments import EnvironmentBatch
@@ -76,43 +77,72 @@ class Backend(Protocol):
         """Ends all environments; may be called twice."""
 
 
-class InProcess:
-    """Backend of one group in this process, which steps in `wait`."""
+Batch = TypeVar("Batch", bound=ProcessBatch)
+
+
+class _InProcess(Generic[Batch]):
+    """Base class of backends of one group in this process, which step in `wait`."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.num_agents = batch.num_agents
+        self.num_steps = 0
+        self.groups: Sequence[range] = [range(batch.num_envs)]
+
+    def obs_space(self) -> ObsSpace:
+        return self.batch.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self.batch.action_space()
+
+    def render(self, env_id: int) -> NDArray[np.uint8] | None:
+        return render_env(self.batch, env_id)
+
+    def statistics(self) -> list[WorkerStatistics]:
+        return [
+            WorkerStatistics(
+                num_envs=self.batch.num_envs,
+                num_steps=self.num_steps,
+                games_s=self.batch.games_s,
+                packing_s=self.batch.packing_s,
+                waiting_s=0.0,
+                num_restarts=self.batch.num_restarts,
+                num_bytes=0,
+            )
+        ]
+
+    def close(self) -> None:
+        self.batch.close()
+
+
+class InProcess(_InProcess[LocalBatch]):
+    """Backend of games or `Environment`s in this process."""
 
     def __init__(self, batch: LocalBatch, step_timeout_s: float | None = None) -> None:
-        self._batch = batch
+        super().__init__(batch)
         self._timeout = StepTimeout(step_timeout_s)
         num_rows = batch.num_envs * batch.num_agents
         # Two in turn: arrays of the previous step stay valid while the next one is written.
         self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
         self._start: Callable[[], BatchStep] | None = None
         self._step: BatchStep | None = None
-        self._num_steps = 0
-        self.num_agents = batch.num_agents
-        self.groups: Sequence[range] = [range(batch.num_envs)]
-
-    def obs_space(self) -> ObsSpace:
-        return self._batch.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self._batch.action_space()
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         for env_id in env_ids:
             if env_id in runs:
-                self._batch.seed_env(env_id, runs[env_id])
-        self._start = partial(self._batch.reset, env_ids, self._next_memory())
+                self.batch.seed_env(env_id, runs[env_id])
+        self._start = partial(self.batch.reset, env_ids, self._next_memory())
 
     def start_act(self, group: int, values: ActionValues) -> None:
         chosen = {name: array.tolist() for name, array in values.items()}  # a copy
-        self._start = partial(self._batch.act, chosen, self._next_memory())
+        self._start = partial(self.batch.act, chosen, self._next_memory())
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         start, self._start = self._start, None
         if start is not None:
             with self._timeout:
                 self._step = start()
-            self._num_steps += 1
+            self.num_steps += 1
         return list(groups)
 
     def collect(self, groups: Sequence[int]) -> BatchStep:
@@ -125,24 +155,43 @@ class InProcess:
         self._memories.reverse()
         return self._memories[0]
 
-    def render(self, env_id: int) -> NDArray[np.uint8] | None:
-        return render_env(self._batch, env_id)
 
-    def statistics(self) -> list[WorkerStatistics]:
-        return [
-            WorkerStatistics(
-                num_envs=self._batch.num_envs,
-                num_steps=self._num_steps,
-                games_s=self._batch.games_s,
-                packing_s=self._batch.packing_s,
-                waiting_s=0.0,
-                num_restarts=self._batch.num_restarts,
-                num_bytes=0,
-            )
-        ]
+class BatchInProcess(_InProcess[WorkerBatchEnv]):
+    """Backend of a batch environment in this process."""
 
-    def close(self) -> None:
-        self._batch.close()
+    def __init__(self, batch: WorkerBatchEnv) -> None:
+        super().__init__(batch)
+        self._view = BatchView(batch)
+        self._start: Callable[[], None] | None = None
+
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        for env_id, run in runs.items():
+            self.batch.seed_env(env_id, run)
+        self._start = partial(self.batch.begin, env_ids)
+
+    def start_act(self, group: int, values: ActionValues) -> None:
+        actions = self.batch.actions_of(values[self.batch.action]).copy()
+        self._start = partial(self.batch.advance, actions)
+
+    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
+        start, self._start = self._start, None
+        if start is not None:
+            begin = perf_counter()
+            start()
+            self.count(perf_counter() - begin)
+        return list(groups)
+
+    def collect(self, groups: Sequence[int]) -> BatchView:
+        return self._view
+
+    def vec_obs(self, env_id: NDArray[np.int64], agent_id: NDArray[np.int64]) -> VecObs:
+        """The same as `collect().vec_obs(env_id, agent_id)`."""
+        return self._view.vec_obs(env_id, agent_id)
+
+    def count(self, games_s: float) -> None:
+        """Counts a step, which took some seconds."""
+        self.batch.games_s += games_s
+        self.num_steps += 1
 
 
 def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:

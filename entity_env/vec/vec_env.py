@@ -16,8 +16,14 @@ from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_env_base import Autoreset, VecEnvBase, reset_runs
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, UsageError
-from entity_env.vec.backend import Backend, InProcess, make_process_batch, render_obs
-from entity_env.vec.batch_env.backend import BatchInProcess, WorkerBatchEnv
+from entity_env.vec.backend import (
+    Backend,
+    BatchInProcess,
+    InProcess,
+    make_process_batch,
+    render_obs,
+)
+from entity_env.vec.batch_env.backend import WorkerBatchEnv
 from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
 from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
