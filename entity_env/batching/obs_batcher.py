@@ -57,12 +57,7 @@ class _Column:
 
 
 class ObsBatcher(Batcher):
-    """Collects the `Obs` of games of one schema; entities are read when they are added.
-
-    Args:
-        schema: of the game.
-        where: names the observation of an index ("env 3"), for errors.
-    """
+    """Collects the `Obs` of games of one schema; entities are read when they are added."""
 
     def __init__(
         self, schema: Schema, where: Callable[[int], str] = "observation {}".format

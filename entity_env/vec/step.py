@@ -149,11 +149,7 @@ class CollectedStep(Protocol):
 class PendingBatch:
     """`VecObs` returned by `recv` whose actions have not been sent yet, or are being performed.
 
-    Args:
-        groups: the groups that it shows, in order.
-        envs: the environments of each.
-        obs: the batch.
-        num_agents: rows of each environment.
+    It shows some groups in order, with `num_agents` rows for each of their environments.
     """
 
     groups: list[int]

@@ -26,14 +26,9 @@ class GameRunner:
     its action, `resume`. A runner holds no reference to its owner, so that the owner can close it
     when it is collected: CPython 3.11 never garbage-collects a suspended greenlet.
 
-    Args:
-        game: the game.
-        transport: see `Channel`.
-        env_id: index of the environment; the seeds of the episodes follow from it and the seed of
-            the run.
-        on_end: see `OnEnd`.
-        holds_at_end: the game waits at the end of an episode, too, and goes on to the first
-            observation of the next one only after another `resume`.
+    The seeds of the episodes follow from `env_id` and the seed of the run. If it `holds_at_end`,
+    the game waits at the end of an episode, too, and goes on to the first observation of the next
+    one only after another `resume`.
     """
 
     __slots__ = (

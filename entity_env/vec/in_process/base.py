@@ -48,14 +48,8 @@ _MAX_RESTARTS: Final = 10
 class LocalBatch(ABC):
     """Steps environments one after another; base class of games and of `Environment`s.
 
-    Indices of environments begin at 0; only episodes, seeds and messages begin at `first_env`.
-
-    Args:
-        writer: collects the rows of a step.
-        final_writer: collects last observations with autoreset "same_step".
-        num_agents: rows of each environment.
-        options: of the `VecEnv`.
-        envs: indices among the environments of all workers.
+    Indices of environments begin at 0; only episodes, seeds and messages begin at `first_env`. The
+    writer collects the rows of a step, the other one last observations, with autoreset "same_step".
     """
 
     def __init__(

@@ -49,16 +49,8 @@ _FIRST_COMMAND_BYTES: Final = 1 << 12
 class WorkerHandle:
     """Starts a worker, sends it commands, and reads its steps.
 
-    Args:
-        context: how processes are started.
-        options: of the `VecEnv`, pickled.
-        index: of the worker.
-        envs: its environments.
-        header: common block of all workers.
-        parity: half of the shared rows that holds their last step; the next one goes to the other.
-
-    Raises:
-        WorkerError: the process cannot be started.
+    The half `parity` of the shared rows holds the last step of its environments; the next one goes
+    to the other half. A `WorkerError` if the process cannot be started.
     """
 
     def __init__(

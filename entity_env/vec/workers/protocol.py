@@ -93,20 +93,12 @@ def _received(carrier: Any) -> SentDescriptor:  # noqa: ANN401 - multiprocessing
 
 @dataclass
 class Setup:
-    """Arguments of a worker process.
+    """Arguments of a worker process, with its ends of the connections to the parent.
 
-    Args:
-        index: number of the worker.
-        options: of the `VecEnv`, pickled by cloudpickle.
-        envs: its environments.
-        header: common block of all workers; its own part begins at `index * HEADER_BYTES`.
-        event: its end of the wake-up event.
-        connection: to the parent, for blocks of shared memory; messages are sent in blocks.
-        lifeline: readable when the parent and all its forks are gone.
-        parent: process id of the parent.
-        stacks: file that SIGUSR1 writes the stack of a hanging game to.
-        keeps_safe_path: the parent's environment has `SAFE_PATH`, which is otherwise set only
-            while workers start.
+    Blocks of shared memory, and messages in blocks, go through `connection`. The lifeline becomes
+    readable when the parent and all its forks are gone. SIGUSR1 writes the stack of a hanging game
+    to `stacks`. `keeps_safe_path`: the parent has `SAFE_PATH`, which is otherwise set only while
+    workers start.
     """
 
     index: int
@@ -132,12 +124,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Reset:
-    """Environments that begin new episodes, by index in the worker.
-
-    Args:
-        env_ids: their indices.
-        runs: new runs, by index.
-    """
+    """Environments that begin new episodes, and their new runs, by index in the worker."""
 
     env_ids: Sequence[int]
     runs: Mapping[int, Run] = field(default_factory=dict)
@@ -147,11 +134,8 @@ class Reset:
 class Failure:
     """Exception in a form that every process can unpickle.
 
-    Args:
-        kind: name of a class of `entity_env.errors`, or "" for any other.
-        message: its text.
-        notes: its `__notes__`.
-        place: attributes of a `WorkerError`.
+    `kind` is the name of a class of `entity_env.errors`, or "" for any other, and `place` has
+    attributes of a `WorkerError`.
     """
 
     kind: str

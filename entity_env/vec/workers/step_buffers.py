@@ -73,11 +73,7 @@ class SharedRows:
 
 
 class Arena:
-    """Memory of one step of one worker: a directory, then the arrays.
-
-    Args:
-        layout: of the batch.
-    """
+    """Memory of one step of one worker: a directory, then the arrays."""
 
     def __init__(self, layout: FrameLayout) -> None:
         self.num_entries = 2 * len(layout.slots) + NUM_EXTRAS
@@ -132,12 +128,10 @@ class Arena:
 
 
 class ArenaMemory:
-    """`FrameMemory` of rows or of last observations, in the arena.
+    """`FrameMemory` of rows or of last observations, in an arena.
 
-    Args:
-        arena: of the step.
-        first: entry of the directory for the first slot.
-        lengths: array outside of the arena; None = the lengths are an entry of the directory.
+    Its slots begin at entry `first` of the directory. Without an array of lengths outside of the
+    arena these are an entry, too.
     """
 
     def __init__(self, arena: Arena, first: int, lengths: NDArray[np.int64] | None) -> None:

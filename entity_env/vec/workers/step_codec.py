@@ -41,12 +41,7 @@ _INT: Final = np.dtype(np.int64)
 
 
 class StepWriter:
-    """Worker's side: writes steps to two arenas, and numbers the names of metrics.
-
-    Args:
-        rows: of all workers.
-        envs: of this worker.
-    """
+    """Worker's side: writes steps to two arenas, and numbers the names of metrics."""
 
     def __init__(self, rows: SharedRows, envs: range) -> None:
         num_slots = len(rows.layout.slots)
