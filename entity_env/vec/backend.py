@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from entity_env.authoring.game import Game
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import ActionName, ObsSpace
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError
 from entity_env.vec.batch_env.backend import BatchView, WorkerBatchEnv
@@ -49,11 +50,9 @@ class Backend(Protocol):
     def num_agents(self) -> int:
         """Rows of each environment."""
 
-    def obs_space(self) -> ObsSpace:
-        """Space of the observations."""
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Space of every action, by name."""
+    @property
+    def spaces(self) -> Spaces:
+        """Spaces of the observations and of every action."""
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         """Makes environments of a group begin a new episode, of a new run if there is one."""
@@ -85,15 +84,10 @@ class _InProcess(Generic[Batch]):
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
+        self.spaces = batch.spaces
         self.num_agents = batch.num_agents
         self.num_steps = 0
         self.groups: Sequence[range] = [range(batch.num_envs)]
-
-    def obs_space(self) -> ObsSpace:
-        return self.batch.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self.batch.action_space()
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         return render_env(self.batch, env_id)
@@ -105,9 +99,7 @@ class _InProcess(Generic[Batch]):
                 num_steps=self.num_steps,
                 games_s=self.batch.games_s,
                 packing_s=self.batch.packing_s,
-                waiting_s=0.0,
                 num_restarts=self.batch.num_restarts,
-                num_bytes=0,
             )
         ]
 

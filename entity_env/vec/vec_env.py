@@ -112,11 +112,11 @@ class VecEnv(VecEnvBase):
 
     def obs_space(self) -> ObsSpace:
         """Space of the observations."""
-        return self._backend.obs_space()
+        return self._backend.spaces[0]
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         """Space of every action, by name."""
-        return self._backend.action_space()
+        return self._backend.spaces[1]
 
     def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
         """Begins a new episode in every environment, whatever its state.

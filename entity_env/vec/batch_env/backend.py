@@ -145,7 +145,7 @@ class WorkerBatchEnv(BatchEnvStepper):
         self.packing_s = 0.0
         self.current: MutableSequence[int] | memoryview = [0]
         """As of a `LocalBatch`; all environments are stepped together here."""
-        self.layout = FrameLayout(env.obs_space(), env.action_space())
+        self.layout = FrameLayout(*self.spaces)
 
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
         """Begins episodes, and writes all rows."""

@@ -28,7 +28,7 @@ from entity_env.core.episode import (
     LazyEpisodes,
 )
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
+from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.core.validation import has_numba
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import SchemaError
@@ -224,6 +224,7 @@ class BatchEnvStepper:
         first_env: int = 0,
     ) -> None:
         self.entity, self.parts, self.action, self.space = require_batch_env(env)
+        self.spaces = env.obs_space(), env.action_space()
         self.num_envs = num_envs = env.num_envs
         self.result: StepResult
         self.reward: NDArray[np.float32] = np.zeros(num_envs, np.float32)
@@ -242,14 +243,6 @@ class BatchEnvStepper:
         """Seeds of the run that each environment began last."""
         self._is_begun = False
         self.is_whole = True
-
-    def obs_space(self) -> ObsSpace:
-        """Space of the observations."""
-        return self._env.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Space of every action, by name."""
-        return self._env.action_space()
 
     @property
     def terminated(self) -> NDArray[np.bool_]:

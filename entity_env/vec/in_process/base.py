@@ -28,7 +28,8 @@ from entity_env.core.episode import (
     FinishedEpisodes,
 )
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.core.vec_env_base import row_name
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
@@ -56,11 +57,13 @@ class LocalBatch(ABC):
         self,
         writer: Batcher,
         final_writer: Batcher,
+        spaces: Spaces,
         num_agents: int,
         options: VecOptions,
         envs: range,
     ) -> None:
         self.num_envs = len(envs)
+        self.spaces = spaces
         self.num_agents = num_agents
         self.autoreset = options.autoreset
         self.first_env = envs.start
@@ -86,14 +89,6 @@ class LocalBatch(ABC):
     def layout(self) -> FrameLayout:
         """Layout of every step."""
         return self._writer.layout
-
-    @abstractmethod
-    def obs_space(self) -> ObsSpace:
-        """Space of the observations."""
-
-    @abstractmethod
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Space of every action, by name."""
 
     @abstractmethod
     def seed_env(self, env_id: int, run: Run) -> None:

@@ -19,7 +19,7 @@ from entity_env.core.episode import (
 )
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.errors import ProtocolError, SchemaError
 from entity_env.vec.in_process.base import ERROR_METRIC, FAILURES, LocalBatch
@@ -48,8 +48,7 @@ class EnvironmentBatch(LocalBatch):
         )
         writer = ObservationBatcher(*spaces, self._name_row, adapter)
         final_writer = ObservationBatcher(*spaces, self._name_finished, adapter)
-        super().__init__(writer, final_writer, 1, options, envs)
-        self._spaces = spaces
+        super().__init__(writer, final_writer, spaces, 1, options, envs)
         self._games: Sequence[Any] = games
         """The environments, or those that they wrap."""
         self._adapter = adapter
@@ -65,12 +64,6 @@ class EnvironmentBatch(LocalBatch):
         self._next_actions: Iterator[dict[ActionName, Any]] = iter(())
         """Actions of each environment in turn, made when they are taken."""
         self._has_acted = [False] * len(envs)
-
-    def obs_space(self) -> ObsSpace:
-        return self._spaces[0]
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self._spaces[1]
 
     def seed_env(self, env_id: int, run: Run) -> None:
         self._seeds[env_id], number = run
@@ -228,7 +221,7 @@ class EnvironmentBatch(LocalBatch):
         asked = self._observation_writer.asked
         actions = {
             name: self._adapter.actions(name, space, asked[name], values[name])
-            for name, space in self._spaces[1].items()
+            for name, space in self.spaces[1].items()
         }
         self._next_actions = _actions_of(self.num_envs, asked, actions)
 

@@ -19,7 +19,7 @@ from entity_env.authoring.obs import Obs, answer_to
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.episode import Episode, EpisodeCollector
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.errors import SchemaError
 from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
@@ -31,11 +31,10 @@ class GameBatch(LocalBatch):
     """Copies of one game; arguments as for `LocalBatch`."""
 
     def __init__(self, game: Game, options: VecOptions, envs: range) -> None:
-        num_agents = game.num_agents
+        num_agents, spaces = game.num_agents, (game.obs_space(), game.action_space())
         writer = ObsBatcher(game.schema, self._name_row)
         final_writer = ObsBatcher(game.schema, self._name_finished)
-        super().__init__(writer, final_writer, num_agents, options, envs)
-        self._game = game
+        super().__init__(writer, final_writer, spaces, num_agents, options, envs)
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an action, in the order of the rows of the last batch."""
@@ -62,12 +61,6 @@ class GameBatch(LocalBatch):
             )
             for env_id in envs
         ]
-
-    def obs_space(self) -> ObsSpace:
-        return self._game.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self._game.action_space()
 
     def seed_env(self, env_id: int, run: Run) -> None:
         self._hosts[env_id].begin_run(*run)

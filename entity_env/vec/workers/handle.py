@@ -69,7 +69,8 @@ class WorkerHandle:
         self.error: WorkerError | None = None
         """Why the worker cannot be used any more."""
         self.num_steps = 0
-        self._parity = parity
+        self.parity = parity
+        """Half of the shared rows that holds the step that was read last."""
         self._words = words_of(header, index)
         for word in range(len(self._words)):
             self._words[word] = 0
@@ -121,7 +122,7 @@ class WorkerHandle:
                 worker=self.index,
             )
         try:
-            message = self._next_message() if self.connection in readable else None
+            message = self._message() if self.connection in readable else None
         except (EOFError, OSError):
             message = None
         if isinstance(message, Ready):
@@ -142,7 +143,7 @@ class WorkerHandle:
             self._num_sent += 1
             block.send(self.connection, self._num_sent)
             wait([self.connection, self.process.sentinel])
-            failure: Failure | None = self._next_message()
+            failure: Failure | None = self._message()
         except (EOFError, OSError) as error:
             raise self.died() from error
         if failure is not None:
@@ -173,15 +174,15 @@ class WorkerHandle:
             block.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
             offset += -(-array.nbytes // 8) * 8
         self.num_steps += 1
-        self._notify(Command.ACT, self._parity ^ 1, timeout_s)
+        self._notify(Command.ACT, self.parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
         """Makes the worker begin new episodes; only `read` raises if it is gone."""
-        self._order(Command.RESET, reset, self._parity ^ 1, timeout_s)
+        self._order(Command.RESET, reset, self.parity ^ 1, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> None:
         """Makes the worker render one of its environments; `read_image` has the result."""
-        self._order(Command.RENDER, env_id, self._parity, timeout_s)
+        self._order(Command.RENDER, env_id, self.parity, timeout_s)
 
     def read_image(self) -> Any:  # noqa: ANN401 - an array, or None
         """Result of `render`."""
@@ -189,7 +190,7 @@ class WorkerHandle:
             raise self.error
         self._num_read = self.event.num_notifications
         try:
-            message = self._message()
+            message = self._message(self._words[Word.MESSAGE_BLOCK])
         except (EOFError, OSError) as error:
             raise self.died() from error
         if isinstance(message, Failure):
@@ -209,8 +210,8 @@ class WorkerHandle:
         words, parity = self._words, self._words[Word.PARITY]
         self._num_read = self.event.num_notifications
         try:
-            if words[Word.MESSAGE_BLOCK]:
-                message = self._message()
+            if number := words[Word.MESSAGE_BLOCK]:
+                message = self._message(number)
                 if isinstance(message, Failure):
                     return message.error()
                 return WorkerError("the worker has rendered, and not stepped", worker=self.index)
@@ -223,14 +224,11 @@ class WorkerHandle:
             return self.died()
         step = self._reader.read(parity)
         words[Word.KNOWN_NAMES] = self._reader.num_names
-        self._parity = parity
+        self.parity = parity
         return step
 
-    def _message(self) -> Any:  # noqa: ANN401 - any pickled object
-        """The message of the last result."""
-        return self._next_message(self._words[Word.MESSAGE_BLOCK])
-
-    def _next_message(self, number: int = 0) -> Any:  # noqa: ANN401 - any pickled object
+    def _message(self, number: int = 0) -> Any:  # noqa: ANN401 - any pickled object
+        """The message in the block of this number, or in the next one."""
         return message_in(SharedBlock.receive(self.connection, number))
 
     def _order(
@@ -262,11 +260,6 @@ class WorkerHandle:
         if old is not None:
             old[0].close()
         return block
-
-    @property
-    def parity(self) -> int:
-        """Half of the shared rows that holds the step that was read last."""
-        return self._parity
 
     def died(self) -> WorkerError:
         """Ends a worker whose process died; returns its error."""
@@ -326,7 +319,7 @@ class WorkerHandle:
             self.read()  # this result must not be taken for that of the next command
             if self._is_released:
                 return
-        self._notify(Command.CLOSE, self._parity, None)
+        self._notify(Command.CLOSE, self.parity, None)
         self._is_exiting = True
 
     def close(self, until: float) -> EntityEnvError | None:
@@ -335,10 +328,10 @@ class WorkerHandle:
         if self.error is None and self._is_exiting:
             if self._reader is not None and (
                 self.event.wait(max(until - monotonic(), 0.0)) is Wake.NOTIFIED
-                and self._words[Word.MESSAGE_BLOCK]
+                and (number := self._words[Word.MESSAGE_BLOCK])
             ):
                 with contextlib.suppress(EOFError, OSError):
-                    failure = self._message().error()
+                    failure = self._message(number).error()
             self.process.join(max(until - monotonic(), 0.0))
         self.end()
         return failure

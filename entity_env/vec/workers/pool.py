@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from entity_env.batching.frame import FrameLayout, concat_frames
 from entity_env.core.episode import EpisodeCollector, EpisodeStats
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import (
     ClosedError,
     EntityEnvError,
@@ -68,7 +67,7 @@ class WorkerPool:
         self._header = SharedBlock.create(HEADER_BYTES * num_workers)
         self._rows_block: SharedBlock | None = None
         self._workers: list[WorkerHandle] = []
-        self._before = [WorkerStatistics(len(envs), 0, 0.0, 0.0, 0.0, 0, 0) for envs in self.groups]
+        self._before = [WorkerStatistics(len(envs)) for envs in self.groups]
         """Totals of workers that were replaced."""
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._lost: dict[int, EpisodeCollector] = {}
@@ -80,12 +79,6 @@ class WorkerPool:
         except BaseException:
             self.close()
             raise
-
-    def obs_space(self) -> ObsSpace:
-        return self._obs_space
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self._action_space
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         self._require_own_process()
@@ -229,16 +222,16 @@ class WorkerPool:
         for index, envs in enumerate(self.groups):
             self._workers.append(self._handle(index, envs))
         ready = [worker.wait_until_ready(self._start_timeout_s) for worker in self._workers]
-        self._obs_space, self._action_space = ready[0].obs_space, ready[0].action_space
+        self.spaces = ready[0].spaces
         self.num_agents = ready[0].num_agents
         for index, one in enumerate(ready):
-            if (one.obs_space, one.action_space) != (self._obs_space, self._action_space):
+            if one.spaces != self.spaces:
                 raise WorkerError(
                     f"worker {index} has other spaces than worker 0: the source must make "
                     "environments of one kind",
                     worker=index,
                 )
-        self._layout = FrameLayout(self._obs_space, self._action_space)
+        self._layout = FrameLayout(*self.spaces)
         self._actor_rows = [action.row for action in self._layout.actions.values()]
         self.num_rows = num_rows = num_envs * self.num_agents
         num_bytes = SharedRows.num_bytes(self._layout, num_envs, self.num_agents)
@@ -329,8 +322,8 @@ class WorkerPool:
                     lost.add_episode(row, 0.0, episode)
             self._stats.number[rows] = self._next_number(env_id)
             self._is_playing[rows] = False
-        nothing = WorkerStatistics(len(worker.envs), 0, 0.0, 0.0, 0.0, len(worker.envs), 0)
-        self._before[worker.index] = self._before[worker.index].plus(nothing)
+        restarts = WorkerStatistics(len(worker.envs), num_restarts=len(worker.envs))
+        self._before[worker.index] = self._before[worker.index].plus(restarts)
 
     def _count(self, groups: Sequence[int], step: BatchStep) -> None:
         """Counts a step of some groups, so that their workers can be replaced."""

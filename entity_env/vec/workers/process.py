@@ -55,7 +55,8 @@ def run_worker(setup: Setup) -> None:
     if not setup.keeps_safe_path:
         os.environ.pop(SAFE_PATH, None)
     _exit_with_parent(setup)
-    _register_stack_signal(setup)
+    if hasattr(faulthandler, "register"):  # the parent reads the stack of a game that hangs
+        faulthandler.register(signal.SIGUSR1, file=setup.stacks.number, all_threads=False)
     sender = _Sender(setup.connection)
     try:
         options: VecOptions = pickle.loads(setup.options)  # noqa: S301 - pickled by the parent
@@ -136,7 +137,7 @@ class _Worker:
         self._command: SharedBlock | None = None
         """Actions, or a message of the parent."""
         self._command_number = 0
-        self._num_actors = {name: 0 for name in batch.action_space()}
+        self._num_actors = {name: 0 for name in batch.spaces[1]}
         self._writer = self._start(num_envs)
 
     def serve(self) -> None:
@@ -170,8 +171,8 @@ class _Worker:
     def _start(self, num_envs: int) -> StepWriter:
         """Sends the spaces to the parent, and receives the block of all rows."""
         batch, num_agents = self._batch, self._batch.num_agents
-        self._sender.send_message(Ready(batch.obs_space(), batch.action_space(), num_agents))
-        layout = FrameLayout(batch.obs_space(), batch.action_space())
+        self._sender.send_message(Ready(batch.spaces, num_agents))
+        layout = FrameLayout(*batch.spaces)
         block = SharedBlock.receive(self._setup.connection, timeout_s=None)
         rows = SharedRows(block, layout, num_envs, num_agents)
         self._numbers = rows.numbers[rows.slice_of(self._setup.envs)]
@@ -242,7 +243,7 @@ class _Worker:
         block = self._command_block()
         values: dict[str, NDArray[Any]] = {}
         offset = 0
-        for name, space in self._batch.action_space().items():
+        for name, space in self._batch.spaces[1].items():
             count = self._num_actors[name]
             if not count:
                 values[name] = _NOTHING
@@ -305,9 +306,3 @@ def _is_alive(process: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _register_stack_signal(setup: Setup) -> None:
-    """Makes SIGUSR1 write the stack of this process to a file of the parent."""
-    if hasattr(faulthandler, "register"):
-        faulthandler.register(signal.SIGUSR1, file=setup.stacks.number, all_threads=False)
