@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TypeAlias, get_args
 
@@ -159,18 +159,7 @@ class GameRunner:
         """Ends an episode; called by the game through an agent."""
         if not is_number(obs.score):
             raise SchemaError(must_be_number("score", obs.score))
-        first = agent.first_score if agent.is_playing else obs.score
-        episode = Episode(
-            reward=obs.score - first,
-            length=agent.num_steps,
-            terminated=not truncated,
-            truncated=truncated,
-            seed=self._seeds[agent.num_episodes],
-            number=agent.num_episodes,
-            env_id=self.env_id,
-            agent_id=agent.agent_id,
-            metrics=dict(obs.metrics or {}),
-        )
+        episode = self.summary(agent, obs.score, truncated, dict(obs.metrics or {}))
         self._on_end(agent, obs, episode)
         self._require_questions(agent)
         agent.num_episodes += 1
@@ -180,6 +169,22 @@ class GameRunner:
             agent.is_over = True
             if all(other.is_over for other in self.agents):
                 self._hold()
+
+    def summary(
+        self, agent: TrainAgent, score: float, truncated: bool, metrics: Mapping[str, float]
+    ) -> Episode:
+        """Statistics of an agent's episode, which ends with this score."""
+        return Episode(
+            reward=score - (agent.first_score if agent.is_playing else score),
+            length=agent.num_steps,
+            terminated=not truncated,
+            truncated=truncated,
+            seed=self._seeds[agent.num_episodes],
+            number=agent.num_episodes,
+            env_id=self.env_id,
+            agent_id=agent.agent_id,
+            metrics=metrics,
+        )
 
     def ignore(self, agent: TrainAgent) -> None:
         """Replaces `game_over` while the game is unwound, for example in a `finally` block."""

@@ -111,8 +111,8 @@ class LocalBatch(ABC):
         """Begins a new episode in one environment."""
 
     @abstractmethod
-    def _act_env(self, env_id: int) -> None:
-        """Steps one environment to its next observation."""
+    def _act_from(self, first: int) -> None:
+        """Steps all environments from one on, and adds their rows."""
 
     @abstractmethod
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
@@ -182,14 +182,6 @@ class LocalBatch(ABC):
                 self._guard(env_id, self._collect)
                 env_id += 1
         return self._finish(begin, memory)
-
-    def _act_from(self, first: int) -> None:
-        """Steps all environments from one on."""
-        step, collect, current = self._act_env, self._collect, self.current
-        for env_id in range(first, self.num_envs):
-            current[0] = env_id
-            step(env_id)
-            collect(env_id)
 
     def _settle(self) -> None:
         """Waits for what goes on in other threads after an interrupt."""

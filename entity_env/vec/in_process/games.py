@@ -90,13 +90,6 @@ class GameBatch(LocalBatch):
         for host in self._hosts:
             host.settle()
 
-    def _act_env(self, env_id: int) -> None:
-        host = self._hosts[env_id]
-        if host.is_over:
-            self._reset_env(env_id)
-        else:
-            host.resume()
-
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
         self._last.clear()
         if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
@@ -138,11 +131,17 @@ class GameBatch(LocalBatch):
         return step
 
     def _act_from(self, first: int) -> None:
-        if self.num_agents > 1 or self.autoreset != "same_step":
-            super()._act_from(first)
-            return
-        # The same as `_act_env` and `_collect` inlined, for games with one agent.
         hosts, current, rewards = self._hosts, self.current, self._rewards
+        if self.num_agents > 1 or self.autoreset != "same_step":
+            for env_id in range(first, self.num_envs):
+                current[0] = env_id
+                if hosts[env_id].is_over:
+                    self._reset_env(env_id)
+                else:
+                    hosts[env_id].resume()
+                self._collect(env_id)
+            return
+        # The same with `_collect` inlined, for games with one agent.
         show, ask, wait = self._shown.append, self._asked.append, self._waiting.append
         for env_id in range(first, self.num_envs):
             current[0] = env_id
@@ -199,17 +198,7 @@ class GameBatch(LocalBatch):
         host = self._hosts[env_id]
         for agent in host.agents:
             if agent.is_playing:
-                yield Episode(
-                    reward=agent.last_score - agent.first_score,
-                    length=agent.num_steps,
-                    terminated=False,
-                    truncated=True,
-                    seed=host.seed_of(agent.num_episodes),
-                    number=agent.num_episodes,
-                    env_id=host.env_id,
-                    agent_id=agent.agent_id,
-                    metrics={ERROR_METRIC: 1.0},
-                )
+                yield host.summary(agent, agent.last_score, True, {ERROR_METRIC: 1.0})
 
     def _place(self, env_id: int) -> dict[str, int]:
         host = self._hosts[env_id]
