@@ -103,7 +103,7 @@ class WorkerPool:
 
     def start_act(self, group: int, values: ActionValues) -> None:
         self._require_own_process()
-        rows = self._rows_in(group)
+        rows = self._rows.slice_of(self.groups[group])
         self._stats.length[rows] += self._has_actors[rows]
         self._idle(group).act(values, self._step_timeout_s)
 
@@ -158,7 +158,7 @@ class WorkerPool:
                 steps[worker.index] = self._recover(worker)
             else:
                 failed = failed or self._with_place(step)
-                rows = self._rows_in(worker.index)
+                rows = self._rows.slice_of(worker.envs)
                 self._stats.number[rows] = self._rows.numbers[rows]
         if failed is not None:  # the workers that have stepped are counted
             for group, step in steps.items():
@@ -269,9 +269,6 @@ class WorkerPool:
         worker.begin(self._rows, self._rows_block)
         return worker
 
-    def _rows_in(self, group: int) -> slice:
-        return self._rows.slice_of(self.groups[group])
-
     def _rows_of(self, env_id: int) -> slice:
         return slice(env_id * self.num_agents, (env_id + 1) * self.num_agents)
 
@@ -330,7 +327,8 @@ class WorkerPool:
         if len(groups) == len(self._workers):
             rows: slice | NDArray[np.int64] = slice(None)
         else:
-            rows = np.concatenate([np.arange(self.num_rows)[self._rows_in(g)] for g in groups])
+            parts = (self._rows.slice_of(self.groups[group]) for group in groups)
+            rows = np.concatenate([np.arange(self.num_rows)[part] for part in parts])
         self._stats.reward[rows] += step.reward
         for finished in (step.ended, step.lost):
             if len(finished):
