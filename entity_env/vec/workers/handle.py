@@ -37,8 +37,7 @@ from entity_env.vec.workers.protocol import (
 )
 from entity_env.vec.workers.shared_memory import SharedBlock, machine_error
 from entity_env.vec.workers.start import started
-from entity_env.vec.workers.step_buffers import SharedRows
-from entity_env.vec.workers.step_codec import StepReader
+from entity_env.vec.workers.step_codec import SharedRows, StepReader
 from entity_env.vec.workers.wakeup_event import Wake, WakeUpEvent
 
 _END_TIMEOUT_S: Final = 5.0

@@ -33,7 +33,7 @@ from entity_env.vec.workers.handle import WorkerHandle, split_evenly
 from entity_env.vec.workers.protocol import HEADER_BYTES, Reset
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.start import start_context
-from entity_env.vec.workers.step_buffers import SharedRows
+from entity_env.vec.workers.step_codec import SharedRows
 from entity_env.vec.workers.wakeup_event import Wake, wait_all, wait_any
 
 _logger = logging.getLogger(__name__)

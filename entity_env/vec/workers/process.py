@@ -36,8 +36,7 @@ from entity_env.vec.workers.protocol import (
     words_of,
 )
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import SharedRows
-from entity_env.vec.workers.step_codec import StepWriter
+from entity_env.vec.workers.step_codec import SharedRows, StepWriter
 from entity_env.vec.workers.wakeup_event import Wake
 
 _NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)

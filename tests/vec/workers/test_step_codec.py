@@ -18,8 +18,7 @@ from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.errors import ClosedError
 from entity_env.vec.step import BatchStep, StepMemory, local_memory
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import SharedRows
-from entity_env.vec.workers.step_codec import StepReader, StepWriter
+from entity_env.vec.workers.step_codec import SharedRows, StepReader, StepWriter
 from tests.helpers.batches import assert_same, finished_of
 from tests.helpers.strategies import FEW, FLOATS, SCHEMA, Scene, scenes, untyped
 
