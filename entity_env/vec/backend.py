@@ -25,10 +25,12 @@ from entity_env.vec.in_process.environments import EnvironmentBatch
 from entity_env.vec.in_process.games import GameBatch
 from entity_env.vec.options import VecOptions
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.step import BatchStep, CollectedStep, StepMemory, local_memory
+from entity_env.vec.step import BatchStep, StepMemory, local_memory
 
 ProcessBatch: TypeAlias = LocalBatch | WorkerBatchEnv
 """The environments of one worker process."""
+
+CollectedStep: TypeAlias = BatchStep | BatchView
 
 ActionValues: TypeAlias = Mapping[ActionName, NDArray[Any]]
 """Per action one value per actor, checked."""
@@ -153,7 +155,7 @@ class BatchInProcess(_InProcess[WorkerBatchEnv]):
 
     def __init__(self, batch: WorkerBatchEnv) -> None:
         super().__init__(batch)
-        self._view = BatchView(batch)
+        self.view = BatchView(batch)
         self._start: Callable[[], None] | None = None
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
@@ -174,11 +176,7 @@ class BatchInProcess(_InProcess[WorkerBatchEnv]):
         return list(groups)
 
     def collect(self, groups: Sequence[int]) -> BatchView:
-        return self._view
-
-    def vec_obs(self, env_id: NDArray[np.int64], agent_id: NDArray[np.int64]) -> VecObs:
-        """The same as `collect().vec_obs(env_id, agent_id)`."""
-        return self._view.vec_obs(env_id, agent_id)
+        return self.view
 
     def count(self, games_s: float) -> None:
         """Counts a step, which took some seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,26 +125,6 @@ def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
         sums.max = max(sums.max, metric.max)
 
 
-class CollectedStep(Protocol):
-    """Step of a backend: a `BatchStep`, or views of a batch environment."""
-
-    @property
-    def is_over(self) -> NDArray[np.bool_] | bool:
-        """As of a `BatchStep`; False = no environment is over."""
-
-    @property
-    def lost(self) -> FinishedEpisodes:
-        """As of a `BatchStep`."""
-
-    def vec_obs(
-        self,
-        env_id: NDArray[np.int64],
-        agent_id: NDArray[np.int64],
-        lost: Sequence[VecObs] | None = None,
-    ) -> VecObs:
-        """As of a `BatchStep`."""
-
-
 @dataclass(eq=False)
 class PendingBatch:
     """`VecObs` returned by `recv` whose actions have not been sent yet, or are being performed.
@@ -191,14 +171,14 @@ class PendingBatch:
 
 
 def lost_rows(
-    step: CollectedStep,
+    lost: FinishedEpisodes,
     env_id: NDArray[np.int64],
     agent_id: NDArray[np.int64],
     previous: Mapping[int, PendingBatch],
 ) -> list[VecObs]:
     """Previous observation of every lost episode, a batch of one row each."""
     rows: list[VecObs] = []
-    for row in step.lost.rows.tolist():
+    for row in lost.rows.tolist():
         for group, batch in previous.items():
             if env_id[row] in batch.envs[batch.groups.index(group)]:
                 obs = batch.obs

@@ -19,6 +19,7 @@ from entity_env.errors import ProtocolError, UsageError
 from entity_env.vec.backend import (
     Backend,
     BatchInProcess,
+    CollectedStep,
     InProcess,
     make_process_batch,
     render_obs,
@@ -26,7 +27,7 @@ from entity_env.vec.backend import (
 from entity_env.vec.batch_env.backend import WorkerBatchEnv
 from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
-from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
+from entity_env.vec.step import PendingBatch, lost_rows
 
 
 class VecEnv(VecEnvBase):
@@ -376,7 +377,7 @@ class VecEnv(VecEnvBase):
             self._is_over[rows] = step.is_over
             env_id = np.repeat(rows, self.num_agents)
             agent_id = np.tile(np.arange(self.num_agents), len(rows))
-        lost = lost_rows(step, env_id, agent_id, previous) if step.lost else None
+        lost = lost_rows(step.lost, env_id, agent_id, previous) if step.lost else None
         obs = step.vec_obs(env_id, agent_id, lost)
         self._num_episodes += len(obs.episodes)
         self._pending.append(PendingBatch(groups, envs, obs, self.num_agents))

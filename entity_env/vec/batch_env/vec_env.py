@@ -142,7 +142,7 @@ class BatchVecEnv(VecEnv):
         over = local.batch.over
         self._num_steps += 1
         self._num_env_steps += self.num_envs
-        obs = local.vec_obs(self._env_id, self._agent_id)
+        obs = local.view.vec_obs(self._env_id, self._agent_id)
         self._num_episodes += len(obs.episodes)
         if self.autoreset != "same_step":
             self._is_over[:] = False if over is None else over
