@@ -30,7 +30,7 @@ from entity_env import Game, Obs, WorkerError
 from entity_env.agents import Agent
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import VecEnv
-from entity_env.vec.in_process.base import OnError
+from entity_env.vec.options import OnError
 
 NUM_ENVS = 64
 STEP_TIMEOUT_S = 0.5

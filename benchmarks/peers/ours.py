@@ -18,7 +18,7 @@ from entity_env.core.episode import Episode
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move
 from entity_env.vec import VecEnv
-from entity_env.vec.backend import Source
+from entity_env.vec.options import Source
 
 _NUM_BATCHES = 64
 """Batches of random actions that are made beforehand."""

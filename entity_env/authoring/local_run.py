@@ -49,13 +49,9 @@ Watch: TypeAlias = Callable[[Turn], None]
 class AgentRun:
     """Statistics and limits of one agent in one run of a game.
 
-    Args:
-        schema: of the game; None without `Game.run`, which allows any entity and action.
-        agent_id: index of the agent.
-        episodes: after so many, `act` returns None; None = no limit.
-        seed: of the run.
-        watch: called after every decision and at the end of every episode.
-        timeout: of the game's steps; it does not run during calls of the agent and the watcher.
+    Without a schema, outside of `Game.run`, any entity and action is allowed. After the given
+    number of episodes, None = no limit, `act` returns None. The timeout of the game's steps does
+    not run during calls of the agent and the watcher.
     """
 
     def __init__(

@@ -214,6 +214,11 @@ def class_of(group: Group) -> type | None:
     return group[0].__class__ if group else None
 
 
+def num_of_class(cls: type, obs: Obs) -> int:
+    """Number of entities of one class in an observation."""
+    return sum(len(group) for group in obs.groups if class_of(group) is cls)
+
+
 def class_of_globals(features: object) -> type | None:
     """The class of the global features of an observation, None when there are none."""
     if features is None:

@@ -35,12 +35,6 @@ class StepTimeout:
     restores its handler and timer at the end. Does nothing outside the main thread and on systems
     without this signal. A game that hangs in C, or catches `BaseException`, cannot be ended this
     way: only a worker process can be killed.
-
-    Args:
-        timeout_s: seconds; None = no limit.
-
-    Raises:
-        UsageError: no number of seconds above 0.
     """
 
     def __init__(self, timeout_s: float | None) -> None:

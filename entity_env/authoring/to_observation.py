@@ -16,7 +16,7 @@ from entity_env.authoring.action_type import (
     SelectEntity,
 )
 from entity_env.authoring.entity_type import entity_type
-from entity_env.authoring.obs import Group, Obs, Rows, class_of, class_of_globals
+from entity_env.authoring.obs import Group, Obs, Rows, class_of, class_of_globals, num_of_class
 from entity_env.authoring.schema import Schema
 from entity_env.core.observation import (
     ActionMask,
@@ -104,7 +104,7 @@ def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
     actors = _actor_ids(kind, obs)
     if isinstance(kind, SelectEntity):
         name = schema.entity(kind.actee).name
-        num_actees = sum(len(group) for group in obs.groups if class_of(group) is kind.actee)
+        num_actees = num_of_class(kind.actee, obs)
         has_target, allowed = of_selectors(mask, len(actors), num_actees, kind.name)
         if has_target is not None:
             actors = [actor for actor, is_asked in zip(actors, has_target, strict=True) if is_asked]

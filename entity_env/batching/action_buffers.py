@@ -24,8 +24,7 @@ from entity_env.errors import SchemaError
 class EntityOffsets:
     """Where the entities of each type begin, in their observation and in the whole batch.
 
-    Args:
-        lengths: `(num_types, num_rows)` numbers of entities, without the global type.
+    `lengths` are `(num_types, num_rows)` numbers of entities, without the global type.
     """
 
     def __init__(self, lengths: NDArray[np.int64]) -> None:

@@ -27,10 +27,7 @@ from entity_env.errors import SchemaError
 class EntityBuffer:
     """Features of one entity type, for all observations of a batch; its memory is reused.
 
-    Args:
-        name: name of the entity type.
-        features: names of its columns; without any, one filler column is kept.
-        where: names the observation of an index, for errors.
+    Without features one filler column is kept. `where` names an observation, for errors.
     """
 
     def __init__(
@@ -141,9 +138,7 @@ class EntityBuffer:
 class Batcher:
     """Base class: collects observations, one row each, into one `VecObs`.
 
-    Args:
-        obs_space, action_space: of the observations.
-        where: names the observation of an index ("env 3"), for errors.
+    `where` names the observation of an index ("env 3"), for errors.
     """
 
     def __init__(

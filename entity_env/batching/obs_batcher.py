@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from entity_env.authoring.action_type import ActionType, SelectEntity
 from entity_env.authoring.entity_type import EntityType, Writer
-from entity_env.authoring.obs import Obs, Rows, class_of, class_of_globals
+from entity_env.authoring.obs import Obs, Rows, class_of_globals, num_of_class
 from entity_env.authoring.schema import Schema
 from entity_env.batching.action_buffers import (
     CategoricalBuffer,
@@ -57,12 +57,7 @@ class _Column:
 
 
 class ObsBatcher(Batcher):
-    """Collects the `Obs` of games of one schema; entities are read when they are added.
-
-    Args:
-        schema: of the game.
-        where: names the observation of an index ("env 3"), for errors.
-    """
+    """Collects the `Obs` of games of one schema; entities are read when they are added."""
 
     def __init__(
         self, schema: Schema, where: Callable[[int], str] = "observation {}".format
@@ -165,7 +160,7 @@ class ObsBatcher(Batcher):
         if obs.hidden is not None:
             for cls, visible in obs.hidden:
                 kind = self.schema.entity(cls)
-                self.hide(kind.name, visible, _num_of_class(obs, cls))
+                self.hide(kind.name, visible, num_of_class(cls, obs))
         if obs.metrics is not None:
             self.add_metrics(obs.metrics)
         for append, pending in self._row_ends:
@@ -199,7 +194,7 @@ class ObsBatcher(Batcher):
         mask = None if obs.masks is None else obs.masks.get(action)
         if isinstance(buffer, SelectEntityBuffer) and isinstance(action, SelectEntity):
             column = self._columns[action.actee]
-            num_actees = _num_of_class(obs, action.actee)
+            num_actees = num_of_class(action.actee, obs)
             first_actee = column.buffer.num_entities - num_actees
             buffer.add_actees(row, column.index, first_actee, num_actees)
             if mask is not None or not num_actees:
@@ -354,7 +349,3 @@ class ObsBatcher(Batcher):
         for gathered in (self._named, self._acting, self._asking):
             gathered.clear()
         self._is_clean = True
-
-
-def _num_of_class(obs: Obs, cls: type) -> int:
-    return sum(len(group) for group in obs.groups if class_of(group) is cls)

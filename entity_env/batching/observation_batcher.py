@@ -93,9 +93,7 @@ _GLOBAL: Final = _Group((), 0, repeat(GLOBAL_ACTORS))
 class ObservationBatcher(Batcher):
     """Collects `Observation`s; what does not fit the spaces is a SchemaError that names it.
 
-    Args:
-        obs_space, action_space, where: as for `Batcher`.
-        adapter: of the observations given to `collate`.
+    The adapter is of the observations given to `collate`.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from entity_env.games import BATCH_GAMES, GAMES
 from entity_env.games.azul import AzulTables, azul
 from entity_env.vec import VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
-from entity_env.vec.in_process.base import OnError
+from entity_env.vec.options import OnError
 
 NAMED: Mapping[str, Game] = {**GAMES, **{name: each.game for name, each in BATCH_GAMES.items()}}
 """Every game that needs no file, by name."""

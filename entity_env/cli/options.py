@@ -11,7 +11,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, cast, get_
 import click
 
 from entity_env.cli.players import AgentLoader
-from entity_env.vec.in_process.base import OnError
+from entity_env.vec.options import OnError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -120,12 +120,7 @@ class EpisodeStats:
 
 
 class LazyEpisodes(Sequence[Episode]):
-    """List of episodes that is made on first access.
-
-    Args:
-        count: how many episodes.
-        make: returns them; called at most once.
-    """
+    """List of `count` episodes, made on first access by a call of `make`."""
 
     def __init__(self, count: int, make: Callable[[], list[Episode]]) -> None:
         self._count = count
@@ -256,12 +251,7 @@ NO_EPISODES: Final = FinishedEpisodes(
 
 
 class EpisodeCollector:
-    """Collects the episodes that end in a step, as numbers rather than objects.
-
-    Args:
-        first_env: index of the environment of row 0.
-        num_agents: rows of an environment.
-    """
+    """Collects the episodes that end in a step, as numbers; row 0 is of `first_env`."""
 
     def __init__(self, first_env: int = 0, num_agents: int = 1) -> None:
         self._first_env = first_env

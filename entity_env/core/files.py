@@ -22,11 +22,7 @@ _BYTES_A_BRACKET: Final = 32
 
 
 class Descriptor:
-    """A file descriptor that is closed with its owner at the latest, also after an interrupt.
-
-    Args:
-        number: owned by this object.
-    """
+    """A file descriptor that is closed with its owner at the latest, also after an interrupt."""
 
     def __init__(self, number: int) -> None:
         self.number = number

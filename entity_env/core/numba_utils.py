@@ -44,10 +44,7 @@ def compiled(
     """Decorator: compiles a function for the types of its calls, or of `loaded`.
 
     A division by zero gives infinity, as in numpy: a loop that might raise cannot be vectorized.
-
-    Args:
-        fast_math: LLVM's fast-math flags; none by default.
-        inline: force inlining into compiled callers.
+    `fast_math` has LLVM's flags; `inline` forces inlining into compiled callers.
     """
 
     def decorate(function: Function) -> Function:

@@ -19,14 +19,8 @@ class EpisodeSeeds:
     """The seeds of one environment's episodes, by number.
 
     The seed of episode `n` depends on the seed of the run, the index of the environment and `n`
-    alone. Made in blocks, since a `SeedSequence` takes 15 µs to set up.
-
-    Args:
-        seed: seed of the run, 0 or more.
-        env_id: index of the environment.
-
-    Raises:
-        UsageError: a seed that is no integer, or negative.
+    alone. Made in blocks, since a `SeedSequence` takes 15 µs to set up. A `UsageError` as of
+    `checked_seed`.
     """
 
     def __init__(self, seed: int, env_id: int = 0) -> None:

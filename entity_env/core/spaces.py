@@ -36,7 +36,8 @@ class ObsSpace:
     def __post_init__(self) -> None:
         _require_unique(self.global_features, "global features")
         for name in self.entities:
-            _require_name(name, "entity")
+            if not name or name == GLOBAL_ENTITY:
+                raise SchemaError(f"entity name {name!r} is reserved: choose another name")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class _Labelled:
     index_to_label: Sequence[str]
 
     def __post_init__(self) -> None:
-        _require_labels(self.index_to_label)
+        if not len(self.index_to_label):
+            raise SchemaError("a categorical action needs at least one label, got none")
+        _require_unique(self.index_to_label, "action labels")
 
     def __len__(self) -> int:
         return len(self.index_to_label)
@@ -132,20 +135,9 @@ def entity_widths(
     return widths
 
 
-def _require_name(name: str, kind: str) -> None:
-    if not name or name == GLOBAL_ENTITY:
-        raise SchemaError(f"{kind} name {name!r} is reserved: choose another name")
-
-
 def _require_unique(names: Sequence[str], kind: str) -> None:
     if isinstance(names, str):
         raise SchemaError(f"{kind} must be a list of names, got the single string {names!r}")
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise SchemaError(f"{kind} must differ: {', '.join(repeated)} came more than once")
-
-
-def _require_labels(labels: Sequence[str]) -> None:
-    if not len(labels):
-        raise SchemaError("a categorical action needs at least one label, got none")
-    _require_unique(labels, "action labels")

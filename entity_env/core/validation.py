@@ -19,19 +19,10 @@ from entity_env.errors import MissingExtraError, SchemaError, UsageError
 def of_selectors(
     mask: object, num_actors: int, num_actees: int, action: ActionName
 ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-    """Splits the mask of a select action: actors with a target, and their rows of the mask.
+    """Splits the `(num_actors, num_actees)` mask of a select action, None = everything is allowed.
 
-    Args:
-        mask: `(num_actors, num_actees)`; None allows everything.
-        num_actors, num_actees: its shape.
-        action: its name, for errors.
-
-    Returns:
-        `(num_actors,) bool`, None when all have a target; and the mask of those that have one,
-        None when it allows everything.
-
-    Raises:
-        SchemaError: a mask of another shape, or values other than bools.
+    Returns `(num_actors,) bool`, the actors with a target, None when all have one; and the rows of
+    these, None when they allow everything. A `SchemaError` as of `as_mask`.
     """
     if mask is None:
         return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
@@ -45,16 +36,10 @@ def of_selectors(
 def as_mask(
     mask: object, shape: tuple[int, int], action: ActionName, *, may_block: bool = False
 ) -> NDArray[np.bool_]:
-    """An action mask as bools; any dtype that holds only zeros and ones will do.
+    """An action mask as `shape` = `(num_actors, num_choices)` bools, any dtype of zeros and ones.
 
-    Args:
-        mask: `(num_actors, num_choices)`; for one actor also `(num_choices,)`.
-        shape: number of actors and of choices.
-        action: its name, for errors.
-        may_block: a row may allow nothing.
-
-    Raises:
-        SchemaError: another shape, other values, or a row that allows nothing.
+    A `SchemaError` names the action, for another shape, other values, or, unless it `may_block`, a
+    row that allows nothing. For one actor the shape may be `(num_choices,)`.
     """
     try:
         array = np.asarray(mask)
@@ -118,11 +103,7 @@ def is_index(value: object, size: int) -> TypeGuard[int]:
 
 
 def checked_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """An integer from `least` to `most`, or without an upper limit.
-
-    Raises:
-        UsageError: anything else.
-    """
+    """An integer from `least` to `most`, or without an upper limit; else a `UsageError`."""
     if not is_integer(value) or value < least or (most is not None and value > most):
         allowed = f", {least} or more" if most is None else f" from {least} to {most}"
         raise UsageError(f"{name} must be an integer{allowed}: got {value!r}")
@@ -130,22 +111,14 @@ def checked_count(name: str, value: object, least: int = 1, most: int | None = N
 
 
 def checked_index(name: str, value: object, size: int) -> int:
-    """An integer from 0 to `size - 1`.
-
-    Raises:
-        UsageError: anything else.
-    """
+    """An integer from 0 to `size - 1`; else a `UsageError`."""
     if not is_integer(value) or not 0 <= value < size:
         raise UsageError(f"{name} must be an integer from 0 to {size - 1}: got {value!r}")
     return int(value)
 
 
 def checked_seed(seed: object, *, bits: int | None = None) -> int:
-    """A seed: an integer, 0 or more, below `2**bits` if that is given.
-
-    Raises:
-        UsageError: anything else.
-    """
+    """A seed: an integer, 0 or more, below `2**bits` if that is given; else a `UsageError`."""
     if not is_integer(seed) or seed < 0 or (bits is not None and int(seed) >> bits):
         allowed = ", 0 or more" if bits is None else f" from 0 to 2**{bits} - 1"
         raise UsageError(f"a seed must be an integer{allowed}: got {seed!r}")
@@ -153,11 +126,7 @@ def checked_seed(seed: object, *, bits: int | None = None) -> int:
 
 
 def checked_mask(mask: object, num_envs: int) -> NDArray[np.bool_]:
-    """A reset mask as an array, `(num_envs,) bool`; True = reset.
-
-    Raises:
-        SchemaError: another shape or dtype.
-    """
+    """A reset mask as an array, `(num_envs,) bool`, True = reset; else a `SchemaError`."""
     try:
         array = np.asarray(mask)
     except ValueError as error:  # rows of different lengths
@@ -170,11 +139,7 @@ def checked_mask(mask: object, num_envs: int) -> NDArray[np.bool_]:
 
 
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Checks that a setting is one of a few texts.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Raises a `UsageError` if a setting is not one of a few texts."""
     if value not in choices:
         raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
@@ -186,15 +151,9 @@ def has_numba() -> bool:
 
 
 def uses_numba(owner: str, backend: str, choices: Sequence[str]) -> bool:
-    """Whether a backend is compiled: "numba" is, "auto" is where numba is installed.
+    """Whether a backend of `owner` is compiled: "numba" is, "auto" is where numba is installed.
 
-    Args:
-        owner: class or function with the argument `backend`, for errors.
-        backend, choices: the argument and its allowed values.
-
-    Raises:
-        UsageError: no such backend.
-        MissingExtraError: "numba" where numba is not installed.
+    A `UsageError` for another text than the choices, a `MissingExtraError` without numba.
     """
     require_choice(f"{owner}: backend", backend, choices)
     if backend == "numba" and not has_numba():

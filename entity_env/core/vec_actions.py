@@ -29,15 +29,8 @@ def checked_vec_actions(
 ) -> dict[ActionName, NDArray[Any]]:
     """The values of every action, one per actor, in the order of its mask.
 
-    Args:
-        actions: from the caller.
-        masks: of the batch that they answer.
-        action_space: of the environments.
-        where: names the row of an index, for errors.
-
-    Raises:
-        SchemaError: an unknown action, another number of values, another dtype, a choice out of
-            range, or one that its mask forbids.
+    A `SchemaError` names the row, by `where`, of actions that are unknown, of another number or
+    dtype, out of range, or forbidden by the masks of the batch that they answer.
     """
     if not isinstance(actions, Mapping):
         raise SchemaError(

@@ -16,7 +16,7 @@ from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.episodes.episode_env import EpisodeEnv, Step, record_of
 from entity_env.episodes.record import Record
 from entity_env.errors import UsageError
-from entity_env.vec.backend import Source
+from entity_env.vec.options import Source
 from entity_env.vec.vec_env import VecEnv
 
 _Any = TypeVar("_Any")

@@ -10,7 +10,7 @@ from entity_env.vec.batch_env.batch_env import (
     StepResult as StepResult,
 )
 from entity_env.vec.batch_env.vec_env import BatchVecEnv as BatchVecEnv
-from entity_env.vec.in_process.base import OnError as OnError
+from entity_env.vec.options import OnError as OnError
 from entity_env.vec.statistics import (
     VecStatistics as VecStatistics,
     WorkerStatistics as WorkerStatistics,

@@ -5,34 +5,32 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from time import perf_counter
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game import Game
 from entity_env.authoring.step_timeout import StepTimeout
-from entity_env.core.environment import Environment
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.vec_env_base import Autoreset
+from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import ActionName, ObsSpace
 from entity_env.core.vec_obs import VecObs
-from entity_env.errors import ProtocolError, SchemaError
-from entity_env.vec.batch_env.backend import WorkerBatchEnv
+from entity_env.errors import ProtocolError
+from entity_env.vec.batch_env.backend import BatchView, WorkerBatchEnv
 from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.in_process.base import LocalBatch, OnError
+from entity_env.vec.in_process.base import LocalBatch
 from entity_env.vec.in_process.environments import EnvironmentBatch
 from entity_env.vec.in_process.games import GameBatch
+from entity_env.vec.options import VecOptions
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.step import BatchStep, CollectedStep, LocalStepMemory, StepMemory
-
-Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
-"""A game, an `Environment` class, a function that returns a new `Environment`, or the batch
-environments of a `BatchVecEnv`."""
+from entity_env.vec.step import BatchStep, StepMemory, local_memory
 
 ProcessBatch: TypeAlias = LocalBatch | WorkerBatchEnv
 """The environments of one worker process."""
+
+CollectedStep: TypeAlias = BatchStep | BatchView
 
 ActionValues: TypeAlias = Mapping[ActionName, NDArray[Any]]
 """Per action one value per actor, checked."""
@@ -54,11 +52,9 @@ class Backend(Protocol):
     def num_agents(self) -> int:
         """Rows of each environment."""
 
-    def obs_space(self) -> ObsSpace:
-        """Space of the observations."""
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Space of every action, by name."""
+    @property
+    def spaces(self) -> Spaces:
+        """Spaces of the observations and of every action."""
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         """Makes environments of a group begin a new episode, of a new run if there is one."""
@@ -82,43 +78,65 @@ class Backend(Protocol):
         """Ends all environments; may be called twice."""
 
 
-class InProcess:
-    """Backend of one group in this process, which steps in `wait`."""
+Batch = TypeVar("Batch", bound=ProcessBatch)
+
+
+class _InProcess(Generic[Batch]):
+    """Base class of backends of one group in this process, which step in `wait`."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.spaces = batch.spaces
+        self.num_agents = batch.num_agents
+        self.num_steps = 0
+        self.groups: Sequence[range] = [range(batch.num_envs)]
+
+    def render(self, env_id: int) -> NDArray[np.uint8] | None:
+        return render_env(self.batch, env_id)
+
+    def statistics(self) -> list[WorkerStatistics]:
+        return [
+            WorkerStatistics(
+                num_envs=self.batch.num_envs,
+                num_steps=self.num_steps,
+                games_s=self.batch.games_s,
+                packing_s=self.batch.packing_s,
+                num_restarts=self.batch.num_restarts,
+            )
+        ]
+
+    def close(self) -> None:
+        self.batch.close()
+
+
+class InProcess(_InProcess[LocalBatch]):
+    """Backend of games or `Environment`s in this process."""
 
     def __init__(self, batch: LocalBatch, step_timeout_s: float | None = None) -> None:
-        self._batch = batch
+        super().__init__(batch)
         self._timeout = StepTimeout(step_timeout_s)
         num_rows = batch.num_envs * batch.num_agents
         # Two in turn: arrays of the previous step stay valid while the next one is written.
-        self._memories = [LocalStepMemory(batch.num_envs, num_rows) for _ in range(2)]
+        self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
         self._start: Callable[[], BatchStep] | None = None
         self._step: BatchStep | None = None
-        self._num_steps = 0
-        self.num_agents = batch.num_agents
-        self.groups: Sequence[range] = [range(batch.num_envs)]
-
-    def obs_space(self) -> ObsSpace:
-        return self._batch.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self._batch.action_space()
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         for env_id in env_ids:
             if env_id in runs:
-                self._batch.seed_env(env_id, runs[env_id])
-        self._start = partial(self._batch.reset, env_ids, self._next_memory())
+                self.batch.seed_env(env_id, runs[env_id])
+        self._start = partial(self.batch.reset, env_ids, self._next_memory())
 
     def start_act(self, group: int, values: ActionValues) -> None:
         chosen = {name: array.tolist() for name, array in values.items()}  # a copy
-        self._start = partial(self._batch.act, chosen, self._next_memory())
+        self._start = partial(self.batch.act, chosen, self._next_memory())
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         start, self._start = self._start, None
         if start is not None:
             with self._timeout:
                 self._step = start()
-            self._num_steps += 1
+            self.num_steps += 1
         return list(groups)
 
     def collect(self, groups: Sequence[int]) -> BatchStep:
@@ -127,42 +145,52 @@ class InProcess:
             raise ProtocolError("nothing was started")
         return step
 
-    def _next_memory(self) -> LocalStepMemory:
+    def _next_memory(self) -> StepMemory:
         self._memories.reverse()
         return self._memories[0]
 
-    def render(self, env_id: int) -> NDArray[np.uint8] | None:
-        return render_env(self._batch, env_id)
 
-    def statistics(self) -> list[WorkerStatistics]:
-        return [
-            WorkerStatistics(
-                num_envs=self._batch.num_envs,
-                num_steps=self._num_steps,
-                games_s=self._batch.games_s,
-                packing_s=self._batch.packing_s,
-                waiting_s=0.0,
-                num_restarts=self._batch.num_restarts,
-                num_bytes=0,
-            )
-        ]
+class BatchInProcess(_InProcess[WorkerBatchEnv]):
+    """Backend of a batch environment in this process."""
 
-    def close(self) -> None:
-        self._batch.close()
+    def __init__(self, batch: WorkerBatchEnv) -> None:
+        super().__init__(batch)
+        self.view = BatchView(batch)
+        self._start: Callable[[], None] | None = None
+
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        for env_id, run in runs.items():
+            self.batch.seed_env(env_id, run)
+        self._start = partial(self.batch.begin, env_ids)
+
+    def start_act(self, group: int, values: ActionValues) -> None:
+        actions = self.batch.actions_of(values[self.batch.action]).copy()
+        self._start = partial(self.batch.advance, actions)
+
+    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
+        start, self._start = self._start, None
+        if start is not None:
+            begin = perf_counter()
+            start()
+            self.count(perf_counter() - begin)
+        return list(groups)
+
+    def collect(self, groups: Sequence[int]) -> BatchView:
+        return self.view
+
+    def count(self, games_s: float) -> None:
+        """Counts a step, which took some seconds."""
+        self.batch.games_s += games_s
+        self.num_steps += 1
 
 
-def make_process_batch(
-    source: Source,
-    num_envs: int,
-    autoreset: Autoreset,
-    transport: Transport,
-    on_error: OnError,
-    first_env: int = 0,
-) -> ProcessBatch:
-    """The environments of one worker process; arguments and errors as for `VecEnv`."""
-    if isinstance(source, BatchSource):
-        return WorkerBatchEnv(source.make(num_envs), autoreset, first_env)
-    return local_batch(source, num_envs, autoreset, transport, on_error, first_env)
+def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:
+    """Some of the environments of a `VecEnv`, all in this process; errors as there."""
+    if isinstance(options.source, BatchSource):
+        return WorkerBatchEnv(options.source.make(len(envs)), options.autoreset, envs.start)
+    if isinstance(options.source, Game):
+        return GameBatch(options.source, options, envs)
+    return EnvironmentBatch(options.source, options, envs)
 
 
 def act_on(batch: ProcessBatch, values: ActionValues, memory: StepMemory) -> BatchStep:
@@ -170,30 +198,6 @@ def act_on(batch: ProcessBatch, values: ActionValues, memory: StepMemory) -> Bat
     if isinstance(batch, WorkerBatchEnv):
         return batch.act(values, memory)
     return batch.act({name: array.tolist() for name, array in values.items()}, memory)
-
-
-def local_batch(
-    source: Game | Callable[[], Environment],
-    num_envs: int,
-    autoreset: Autoreset,
-    transport: Transport,
-    on_error: OnError,
-    first_env: int = 0,
-) -> LocalBatch:
-    """Games or `Environment`s stepped one after another; arguments as for `VecEnv`."""
-    require_source(source)
-    if isinstance(source, Game):
-        return GameBatch(source, num_envs, autoreset, transport, on_error, first_env)
-    return EnvironmentBatch(source, num_envs, autoreset, on_error, first_env)
-
-
-def require_source(source: object) -> None:
-    """Raises a `SchemaError` if something cannot be the source of a `VecEnv`."""
-    if not isinstance(source, Game | BatchSource) and not callable(source):
-        raise SchemaError(
-            "a VecEnv needs a Game, an Environment class, or a function that returns an "
-            f"Environment: got {source!r}"
-        )
 
 
 def render_env(batch: ProcessBatch, env_id: int) -> NDArray[np.uint8] | None:

@@ -22,12 +22,12 @@ class WorkerStatistics:
     """
 
     num_envs: int
-    num_steps: int
-    games_s: float
-    packing_s: float
-    waiting_s: float
-    num_restarts: int
-    num_bytes: int
+    num_steps: int = 0
+    games_s: float = 0.0
+    packing_s: float = 0.0
+    waiting_s: float = 0.0
+    num_restarts: int = 0
+    num_bytes: int = 0
 
     def plus(self, later: WorkerStatistics) -> WorkerStatistics:
         """Totals of a worker and of its replacement."""

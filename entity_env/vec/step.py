@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,27 +20,28 @@ from entity_env.core.vec_obs import Metric, VecActionMask, VecObs, VecSelectEnti
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class StepMemory(Protocol):
-    """Arrays that a step is written to."""
+class StepArrays(NamedTuple):
+    """`(num_rows,)` rewards and flags of a step, and `(num_envs,)` `is_over`; see `BatchStep`."""
 
-    rows: FrameMemory
-    final: FrameMemory
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     is_over: NDArray[np.bool_]
 
 
-class LocalStepMemory:
-    """`StepMemory` of this process, reused for every step."""
+class StepMemory(NamedTuple):
+    """Memory that a step is written to: rows, last observations, rewards and flags."""
 
-    def __init__(self, num_envs: int, num_rows: int) -> None:
-        self.rows: FrameMemory = LocalMemory()
-        self.final: FrameMemory = LocalMemory()
-        self.reward = np.zeros(num_rows, dtype=np.float32)
-        self.terminated = np.zeros(num_rows, dtype=np.bool_)
-        self.truncated = np.zeros(num_rows, dtype=np.bool_)
-        self.is_over = np.zeros(num_envs, dtype=np.bool_)
+    rows: FrameMemory
+    final: FrameMemory
+    arrays: StepArrays
+
+
+def local_memory(num_envs: int, num_rows: int) -> StepMemory:
+    """Memory of this process, reused for every step."""
+    flags = (np.zeros(count, dtype=np.bool_) for count in (num_rows, num_rows, num_envs))
+    arrays = StepArrays(np.zeros(num_rows, dtype=np.float32), *flags)
+    return StepMemory(LocalMemory(), LocalMemory(), arrays)
 
 
 @dataclass(slots=True)
@@ -124,35 +125,11 @@ def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
         sums.max = max(sums.max, metric.max)
 
 
-class CollectedStep(Protocol):
-    """Step of a backend: a `BatchStep`, or views of a batch environment."""
-
-    @property
-    def is_over(self) -> NDArray[np.bool_] | bool:
-        """As of a `BatchStep`; False = no environment is over."""
-
-    @property
-    def lost(self) -> FinishedEpisodes:
-        """As of a `BatchStep`."""
-
-    def vec_obs(
-        self,
-        env_id: NDArray[np.int64],
-        agent_id: NDArray[np.int64],
-        lost: Sequence[VecObs] | None = None,
-    ) -> VecObs:
-        """As of a `BatchStep`."""
-
-
 @dataclass(eq=False)
 class PendingBatch:
     """`VecObs` returned by `recv` whose actions have not been sent yet, or are being performed.
 
-    Args:
-        groups: the groups that it shows, in order.
-        envs: the environments of each.
-        obs: the batch.
-        num_agents: rows of each environment.
+    It shows some groups in order, with `num_agents` rows for each of their environments.
     """
 
     groups: list[int]
@@ -194,14 +171,14 @@ class PendingBatch:
 
 
 def lost_rows(
-    step: CollectedStep,
+    lost: FinishedEpisodes,
     env_id: NDArray[np.int64],
     agent_id: NDArray[np.int64],
     previous: Mapping[int, PendingBatch],
 ) -> list[VecObs]:
     """Previous observation of every lost episode, a batch of one row each."""
     rows: list[VecObs] = []
-    for row in step.lost.rows.tolist():
+    for row in lost.rows.tolist():
         for group, batch in previous.items():
             if env_id[row] in batch.envs[batch.groups.index(group)]:
                 obs = batch.obs

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.agents.channels.channel import Transport, require_transport
-from entity_env.authoring.step_timeout import require_timeout
+from entity_env.agents.channels.channel import Transport
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count, checked_mask, checked_seed, require_choice
+from entity_env.core.validation import checked_mask, checked_seed
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_env_base import Autoreset, VecEnvBase, reset_runs
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, UsageError
 from entity_env.vec.backend import (
     Backend,
+    BatchInProcess,
+    CollectedStep,
     InProcess,
-    Source,
-    local_batch,
+    make_process_batch,
     render_obs,
-    require_source,
 )
-from entity_env.vec.batch_env.backend import BatchInProcess
-from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.batch_env.stepper import BatchEnvStepper
-from entity_env.vec.in_process.base import OnError
+from entity_env.vec.batch_env.backend import WorkerBatchEnv
+from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
-from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
+from entity_env.vec.step import PendingBatch, lost_rows
 
 
 class VecEnv(VecEnvBase):
@@ -81,16 +77,18 @@ class VecEnv(VecEnvBase):
         start_timeout_s: float | None = 60.0,
     ) -> None:
         checked_seed(seed)  # a bad one fails here rather than at the first reset
-        self._backend = make_backend(
-            source,
-            num_envs,
-            num_workers,
-            autoreset,
-            transport,
-            on_error,
-            step_timeout_s,
-            start_method,
-            start_timeout_s,
+        self._backend = _make_backend(
+            VecOptions(
+                source,
+                num_envs,
+                num_workers,
+                autoreset,
+                transport,
+                on_error,
+                step_timeout_s,
+                start_method,
+                start_timeout_s,
+            )
         )
         super().__init__(num_envs, self._backend.num_agents, autoreset)
         self.num_workers = num_workers
@@ -115,11 +113,11 @@ class VecEnv(VecEnvBase):
 
     def obs_space(self) -> ObsSpace:
         """Space of the observations."""
-        return self._backend.obs_space()
+        return self._backend.spaces[0]
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         """Space of every action, by name."""
-        return self._backend.action_space()
+        return self._backend.spaces[1]
 
     def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
         """Begins a new episode in every environment, whatever its state.
@@ -379,7 +377,7 @@ class VecEnv(VecEnvBase):
             self._is_over[rows] = step.is_over
             env_id = np.repeat(rows, self.num_agents)
             agent_id = np.tile(np.arange(self.num_agents), len(rows))
-        lost = lost_rows(step, env_id, agent_id, previous) if step.lost else None
+        lost = lost_rows(step.lost, env_id, agent_id, previous) if step.lost else None
         obs = step.vec_obs(env_id, agent_id, lost)
         self._num_episodes += len(obs.episodes)
         self._pending.append(PendingBatch(groups, envs, obs, self.num_agents))
@@ -441,43 +439,13 @@ class VecEnv(VecEnvBase):
             self._raise_not_reset()
 
 
-def make_backend(
-    source: Source,
-    num_envs: int,
-    num_workers: int,
-    autoreset: Autoreset,
-    transport: Transport,
-    on_error: OnError,
-    step_timeout_s: float | None,
-    start_method: str | None,
-    start_timeout_s: float | None,
-) -> Backend:
-    """The backend of a `VecEnv`; arguments and errors as there."""
-    require_choice("autoreset", autoreset, get_args(Autoreset))
-    require_choice("on_error", on_error, get_args(OnError))
-    require_transport(transport)
-    require_timeout(step_timeout_s)
-    checked_count("num_envs", num_envs)
-    checked_count("num_workers", num_workers, 0)
-    require_timeout(start_timeout_s, "start_timeout_s")
-    require_source(source)
-    if num_workers > num_envs:
-        raise UsageError(f"num_workers must be at most num_envs, got {num_workers} for {num_envs}")
-    if isinstance(source, BatchSource) and not num_workers:
-        return BatchInProcess(BatchEnvStepper(source.make(num_envs), autoreset))
-    if not isinstance(source, BatchSource) and not num_workers:
-        batch = local_batch(source, num_envs, autoreset, transport, on_error)
-        return InProcess(batch, step_timeout_s)
-    from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
+def _make_backend(options: VecOptions) -> Backend:
+    """Makes the environments, in this process or in workers."""
+    if options.num_workers:
+        from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
 
-    return WorkerPool(
-        source,
-        num_envs,
-        num_workers,
-        autoreset,
-        transport,
-        on_error,
-        step_timeout_s,
-        start_method,
-        start_timeout_s,
-    )
+        return WorkerPool(options)
+    batch = make_process_batch(options, range(options.num_envs))
+    if isinstance(batch, WorkerBatchEnv):
+        return BatchInProcess(batch)
+    return InProcess(batch, options.step_timeout_s)

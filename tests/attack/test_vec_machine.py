@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from entity_env import ClosedError, ProtocolError, UsageError, VecObs, WorkerError
 from entity_env.vec import VecEnv
-from entity_env.vec.in_process.base import OnError
+from entity_env.vec.options import OnError
 from tests.attack.budget import Attack
 from tests.attack.interrupter import Interrupter, suspended_games
 from tests.attack.test_interrupts import (

@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings, strategies as st
 from entity_env import Action, ActionSpace, EntityEnvError, Environment, Observation, ObsSpace
 from entity_env.interop.entity_gym import from_entity_gym
 from entity_env.vec import Autoreset, VecEnv
-from entity_env.vec.in_process.base import OnError
+from entity_env.vec.options import OnError
 from tests.helpers.executors import Batch, Spaces, choose, plain_batch
 
 FEW = settings(max_examples=80, deadline=None, phases=set(Phase) - {Phase.explain})

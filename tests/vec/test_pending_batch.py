@@ -8,15 +8,11 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from entity_env import ProtocolError, RaggedArray, VecObs
-from entity_env.batching.frame import Frame
-from entity_env.core.episode import Episode
+from entity_env.core.episode import Episode, FinishedEpisodes
 from entity_env.core.vec_obs import VecCategoricalActionMask
-from entity_env.vec.step import BatchStep, PendingBatch, copy_row, lost_rows
+from entity_env.vec.step import PendingBatch, copy_row, lost_rows
 from tests.helpers.batches import finished_of
-from tests.helpers.strategies import FEW, untyped
-
-NO_FRAME: Frame = untyped(None)
-"""What nobody looks at here."""
+from tests.helpers.strategies import FEW
 
 
 def batch_of(env_ids: list[int], num_agents: int, salt: int = 0) -> VecObs:
@@ -143,10 +139,8 @@ def test_a_row_is_a_copy_without_actors(batch: PendingBatch, data: st.DataObject
     assert not one.is_ready.any()
 
 
-def step_that_lost(rows: list[int], num_rows: int) -> BatchStep:
-    nothing = np.zeros(num_rows, np.bool_)
-    lost = finished_of((row, 0.0, Episode(0.0, 1, False, True, 5)) for row in rows)
-    return BatchStep(NO_FRAME, np.zeros(num_rows, np.float32), nothing, nothing, nothing, lost=lost)
+def lost_in(rows: list[int]) -> FinishedEpisodes:
+    return finished_of((row, 0.0, Episode(0.0, 1, False, True, 5)) for row in rows)
 
 
 @FEW
@@ -169,7 +163,7 @@ def test_a_lost_episode_shows_what_its_group_showed_before(
     shown = [env_id for envs in (groups[1], groups[2], groups[0]) for env_id in envs]
     now = batch_of(shown, num_agents)
     rows = data.draw(st.lists(st.integers(0, len(now) - 1), unique=True).map(sorted))
-    found = lost_rows(step_that_lost(rows, len(now)), now.env_id, now.agent_id, previous)
+    found = lost_rows(lost_in(rows), now.env_id, now.agent_id, previous)
     assert len(found) == len(rows)
     for row, one in zip(rows, found, strict=True):
         env_id, agent_id = int(now.env_id[row]), int(now.agent_id[row])
@@ -182,5 +176,4 @@ def test_a_lost_episode_shows_what_its_group_showed_before(
 
 def test_nothing_was_lost() -> None:
     batch = PendingBatch([0], [range(2)], batch_of([0, 1], 1), 1)
-    step = step_that_lost([], 2)
-    assert lost_rows(step, batch.obs.env_id, batch.obs.agent_id, {0: batch}) == []
+    assert lost_rows(lost_in([]), batch.obs.env_id, batch.obs.agent_id, {0: batch}) == []

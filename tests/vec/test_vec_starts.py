@@ -11,7 +11,7 @@ from entity_env import Game, ProtocolError, SchemaError, UsageError
 from entity_env.agents import Agent, random_actions
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import VecEnv
-from entity_env.vec.backend import Source
+from entity_env.vec.options import Source
 from tests.helpers.executors import Row, SteppedGame, plain_batch
 from tests.helpers.strategies import untyped
 from tests.helpers.tiny_games import TINY_GAMES, ask, chaos, count, dots_game

@@ -7,9 +7,9 @@ runs the game in an OS thread, for games that need one (asyncio, callbacks from 
 from __future__ import annotations
 
 from types import FrameType
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias
 
-from entity_env.errors import ProtocolError, UsageError
+from entity_env.errors import ProtocolError
 
 Transport: TypeAlias = Literal["greenlet", "thread"]
 
@@ -58,14 +58,6 @@ class Channel(Protocol):
 
         Raises as `throw`.
         """
-
-
-def require_transport(transport: str) -> None:
-    """Checks the name of a transport."""
-    if transport not in get_args(Transport):
-        raise UsageError(
-            f"transport must be one of {', '.join(get_args(Transport))}, got {transport!r}"
-        )
 
 
 def swallows_exit(name: str) -> ProtocolError:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
-from entity_env.agents.channels.channel import Channel, Transport, require_transport
+from entity_env.agents.channels.channel import Channel, Transport
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.game import Game, no_game_over
 from entity_env.authoring.obs import Obs
 from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.validation import is_number, must_be_number, require_choice
 from entity_env.errors import ClosedError, GameExit, ProtocolError, SchemaError
 
 OnEnd: TypeAlias = Callable[[TrainAgent, Obs, Episode], None]
@@ -26,14 +26,9 @@ class GameRunner:
     its action, `resume`. A runner holds no reference to its owner, so that the owner can close it
     when it is collected: CPython 3.11 never garbage-collects a suspended greenlet.
 
-    Args:
-        game: the game.
-        transport: see `Channel`.
-        env_id: index of the environment; the seeds of the episodes follow from it and the seed of
-            the run.
-        on_end: see `OnEnd`.
-        holds_at_end: the game waits at the end of an episode, too, and goes on to the first
-            observation of the next one only after another `resume`.
+    The seeds of the episodes follow from `env_id` and the seed of the run. If it `holds_at_end`,
+    the game waits at the end of an episode, too, and goes on to the first observation of the next
+    one only after another `resume`.
     """
 
     __slots__ = (
@@ -64,7 +59,7 @@ class GameRunner:
         on_end: OnEnd,
         holds_at_end: bool = False,
     ) -> None:
-        require_transport(transport)
+        require_choice("transport", transport, get_args(Transport))
         game.require_settings()
         self.game = game
         self.name = f"{game.name} (env {env_id})"
@@ -164,18 +159,7 @@ class GameRunner:
         """Ends an episode; called by the game through an agent."""
         if not is_number(obs.score):
             raise SchemaError(must_be_number("score", obs.score))
-        first = agent.first_score if agent.is_playing else obs.score
-        episode = Episode(
-            reward=obs.score - first,
-            length=agent.num_steps,
-            terminated=not truncated,
-            truncated=truncated,
-            seed=self._seeds[agent.num_episodes],
-            number=agent.num_episodes,
-            env_id=self.env_id,
-            agent_id=agent.agent_id,
-            metrics=dict(obs.metrics or {}),
-        )
+        episode = self.summary(agent, obs.score, truncated, dict(obs.metrics or {}))
         self._on_end(agent, obs, episode)
         self._require_questions(agent)
         agent.num_episodes += 1
@@ -185,6 +169,22 @@ class GameRunner:
             agent.is_over = True
             if all(other.is_over for other in self.agents):
                 self._hold()
+
+    def summary(
+        self, agent: TrainAgent, score: float, truncated: bool, metrics: Mapping[str, float]
+    ) -> Episode:
+        """Statistics of an agent's episode, which ends with this score."""
+        return Episode(
+            reward=score - (agent.first_score if agent.is_playing else score),
+            length=agent.num_steps,
+            terminated=not truncated,
+            truncated=truncated,
+            seed=self._seeds[agent.num_episodes],
+            number=agent.num_episodes,
+            env_id=self.env_id,
+            agent_id=agent.agent_id,
+            metrics=metrics,
+        )
 
     def ignore(self, agent: TrainAgent) -> None:
         """Replaces `game_over` while the game is unwound, for example in a `finally` block."""
@@ -290,7 +290,7 @@ class GameRunner:
 
 def make_channel(transport: Transport, target: Callable[[], None], name: str) -> Channel:
     """A channel that runs `target` from the first `resume` on."""
-    require_transport(transport)
+    require_choice("transport", transport, get_args(Transport))
     if transport == "greenlet":
         from entity_env.agents.channels.greenlet_channel import GreenletChannel
 

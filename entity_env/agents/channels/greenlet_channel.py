@@ -27,10 +27,6 @@ class GreenletChannel:
 
     Costs 0.4 µs a round trip and 6 kB a suspended game (`benchmarks/inversion.py`). Bound to the
     thread that makes it.
-
-    Args:
-        target: the game.
-        name: of the game, for errors.
     """
 
     # With 10,000 suspended games every access misses the cache: slots save 1 of 4 µs a round trip.

@@ -29,10 +29,6 @@ class ThreadChannel:
     Two counters, each written by one side, say which side runs: turns that the driver gave, and
     turns that the game completed. The locks only wake the other side, which then reads the
     counters, so a wake-up too many is harmless, and an interrupted driver can repeat its call.
-
-    Args:
-        target: the game.
-        name: of the game and its thread.
     """
 
     def __init__(self, target: Callable[[], None], name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from entity_env.authoring.action_type import ActionKey, ActionType
@@ -153,8 +153,3 @@ class _PendingAnswer:
 
 def _not_started() -> None:
     raise ProtocolError("this agent's game has not been started: reset its environment first")
-
-
-def names_of(agents: Sequence[TrainAgent]) -> str:
-    """Ids of agents, for messages."""
-    return ", ".join(str(agent.agent_id) for agent in agents) or "none"

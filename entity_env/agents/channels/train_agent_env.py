@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.game_runner import GameRunner
-from entity_env.agents.channels.train_agent import TrainAgent, names_of
+from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.to_observation import to_observation
@@ -130,9 +130,13 @@ class TrainAgentEnv(Environment):
             agent for agent, given in zip(agents, actions, strict=True) if given is not None
         ]
         if answered != self._host.waiting:
+            waiting, given_for = (
+                ", ".join(str(agent.agent_id) for agent in some) or "none"
+                for some in (self._host.waiting, answered)
+            )
             raise ProtocolError(
-                f"{self._host.name}: agents {names_of(self._host.waiting)} wait for an action, "
-                f"answers came for {names_of(answered)}: answer exactly those that wait"
+                f"{self._host.name}: agents {waiting} wait for an action, "
+                f"answers came for {given_for}: answer exactly those that wait"
             )
         answers = [self._decode(agent, actions[agent.agent_id] or {}) for agent in answered]
         self._observations = []  # after an error, only reset works

@@ -29,11 +29,9 @@ _END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, if the terminal sends them 
 
 
 class Keyboard:
-    """Reads keys and lines.
+    """Reads keys and lines of a terminal, past its buffer, or lines of any stream.
 
-    Args:
-        source: a terminal, or any stream of lines. Not closed by this class. A terminal is read
-            past the stream's buffer.
+    The source is not closed.
     """
 
     def __init__(self, source: TextIO) -> None:

@@ -44,10 +44,6 @@ class Prompt:
     """Asks questions on a terminal with single keys, or on any stream with lines.
 
     On a terminal it erases what it wrote, so that a drawing above it stays.
-
-    Args:
-        source: input.
-        out: output.
     """
 
     def __init__(self, source: TextIO, out: TextIO) -> None:

@@ -45,7 +45,8 @@ from entity_env.core.episode import Episode
 from entity_env.errors import UsageError
 from entity_env.games.azul import AzulGame, play_match
 from entity_env.vec import VecEnv
-from entity_env.vec.in_process.base import ERROR_METRIC, OnError
+from entity_env.vec.in_process.base import ERROR_METRIC
+from entity_env.vec.options import OnError
 
 _MAX_COPIES: Final = 64
 _NUM_GAMES: Final = 100

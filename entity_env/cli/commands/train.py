@@ -46,7 +46,7 @@ from entity_env.cli.options import (
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
-from entity_env.vec.in_process.base import OnError
+from entity_env.vec.options import OnError
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from entity_env.interop.entity_gym.spaces import (
 )
 from entity_env.interop.entity_gym.vec_env import on_grid
 from entity_env.vec import VecEnv
-from entity_env.vec.backend import Source
+from entity_env.vec.options import Source
 
 
 def environment(source: Source, *, discretize: Mapping[ActionName, int] | None = None) -> type[Any]:

@@ -40,7 +40,7 @@ from entity_env.interop.entity_gym.spaces import (
     their_obs_space,
 )
 from entity_env.vec import BatchEnv, BatchVecEnv, VecEnv
-from entity_env.vec.backend import Source
+from entity_env.vec.options import Source
 
 AnySource: TypeAlias = Source | type[BatchEnv] | partial[BatchEnv]
 """A source of `VecEnv`, or batch environments."""

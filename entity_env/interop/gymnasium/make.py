@@ -23,8 +23,8 @@ from entity_env.interop.gymnasium.batch_vector_env import BatchVectorEnv
 from entity_env.interop.gymnasium.padded import IllegalActions
 from entity_env.interop.gymnasium.vector_base import VectorEnvBase, checked_mode
 from entity_env.interop.gymnasium.vector_env import MODES, EntityVectorEnv, require_one_agent
-from entity_env.vec.backend import require_source
 from entity_env.vec.batch_env.batch_env import BatchEnv
+from entity_env.vec.options import require_source
 from entity_env.vec.vec_env import VecEnv
 
 Playable: TypeAlias = Game | Callable[..., Environment]

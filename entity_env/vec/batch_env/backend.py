@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory
 from entity_env.core.episode import NO_EPISODES
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import Run
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
-    ActionSpace,
     ContinuousActionSpace,
     EntityName,
     GlobalCategoricalActionSpace,
-    ObsSpace,
 )
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import (
@@ -32,89 +29,19 @@ from entity_env.core.vec_obs import (
 )
 from entity_env.vec.batch_env.batch_env import BatchEnv
 from entity_env.vec.batch_env.stepper import BatchEnvStepper
-from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep, StepMemory
 
 
-class BatchInProcess:
-    """Backend of a batch environment in this process: one group, stepped in `wait`."""
-
-    num_agents: Final = 1
-
-    def __init__(self, steps: BatchEnvStepper) -> None:
-        self.steps = steps
-        self.groups: Sequence[range] = [range(steps.num_envs)]
-        self.num_steps = 0
-        self.games_s = 0.0
-        self._view = _BatchView(steps)
-        self._start: Callable[[], None] | None = None
-
-    def obs_space(self) -> ObsSpace:
-        return self.steps.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self.steps.action_space()
-
-    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        for env_id, run in runs.items():
-            self.steps.seed_env(env_id, run)
-        self._start = partial(self.steps.begin, env_ids)
-
-    def start_act(self, group: int, values: Mapping[ActionName, NDArray[Any]]) -> None:
-        actions = self.steps.actions_of(values[self.steps.action]).copy()
-        self._start = partial(self.steps.advance, actions)
-
-    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
-        start, self._start = self._start, None
-        if start is not None:
-            begin = perf_counter()
-            start()
-            self.count(perf_counter() - begin)
-        return list(groups)
-
-    def collect(self, groups: Sequence[int]) -> _BatchView:
-        return self._view
-
-    def vec_obs(self, env_id: NDArray[np.int64], agent_id: NDArray[np.int64]) -> VecObs:
-        """The same as `collect().vec_obs(env_id, agent_id)`."""
-        return self._view.vec_obs(env_id, agent_id)
-
-    def count(self, games_s: float) -> None:
-        """Counts a step, which took some seconds."""
-        self.games_s += games_s
-        self.num_steps += 1
-
-    def render(self, env_id: int) -> None:
-        """Batch environments have no `render`."""
-
-    def statistics(self) -> list[WorkerStatistics]:
-        return [
-            WorkerStatistics(
-                num_envs=self.steps.num_envs,
-                num_steps=self.num_steps,
-                games_s=self.games_s,
-                packing_s=0.0,
-                waiting_s=0.0,
-                num_restarts=0,
-                num_bytes=0,
-            )
-        ]
-
-    def close(self) -> None:
-        self.steps.close()
-
-
-class _BatchView:
+class BatchView:
     """`CollectedStep` of a batch environment: views of its arrays, beside arrays made once."""
 
     lost: Final = NO_EPISODES
 
-    def __init__(self, steps: BatchEnvStepper) -> None:
+    def __init__(self, steps: WorkerBatchEnv) -> None:
         num_envs = steps.num_envs
         self._steps = steps
         is_global = isinstance(steps.space, GlobalCategoricalActionSpace)
-        layout = FrameLayout(steps.obs_space(), steps.action_space())
-        self._has_globals = GLOBAL_ENTITY in layout.entities
+        self._has_globals = GLOBAL_ENTITY in steps.layout.entities
         is_continuous = isinstance(steps.space, ContinuousActionSpace)
         self._mask_type = VecContinuousActionMask if is_continuous else VecCategoricalActionMask
         self._ones = np.ones(num_envs, np.int64)
@@ -218,7 +145,7 @@ class WorkerBatchEnv(BatchEnvStepper):
         self.packing_s = 0.0
         self.current: MutableSequence[int] | memoryview = [0]
         """As of a `LocalBatch`; all environments are stepped together here."""
-        self.layout = FrameLayout(env.obs_space(), env.action_space())
+        self.layout = FrameLayout(*self.spaces)
 
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
         """Begins episodes, and writes all rows."""
@@ -239,17 +166,14 @@ class WorkerBatchEnv(BatchEnvStepper):
         return step
 
     def _step(self, memory: StepMemory) -> BatchStep:
-        memory.reward[:] = self.reward
-        memory.terminated[:] = self.terminated
-        memory.truncated[:] = self.truncated
-        memory.is_over[:] = False if self.over is None else self.over
-        final = self.final
+        arrays, final = memory.arrays, self.final
+        arrays.reward[:] = self.reward
+        arrays.terminated[:] = self.terminated
+        arrays.truncated[:] = self.truncated
+        arrays.is_over[:] = False if self.over is None else self.over
         return BatchStep(
-            frame=self._frame(self.result.observations, ~memory.is_over, memory.rows, self.legal),
-            reward=memory.reward,
-            terminated=memory.terminated,
-            truncated=memory.truncated,
-            is_over=memory.is_over,
+            self._frame(self.result.observations, ~arrays.is_over, memory.rows, self.legal),
+            *arrays,
             final=None if final is None else self._frame(final, False, memory.final),
             ended=NO_EPISODES if self.finished is None else self.finished.as_arrays(),
         )

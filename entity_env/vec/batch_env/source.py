@@ -26,13 +26,7 @@ from entity_env.vec.batch_env.batch_env import BatchEnv
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
-    """Splits rows of observations into the features of entities, and the global ones after them.
-
-    Args:
-        num_entities: entities in a row.
-        num_features: of each.
-        num_globals: global features of a row.
-    """
+    """Splits rows of observations into the features of entities, and the global ones after them."""
 
     num_entities: int
     num_features: int

@@ -28,7 +28,7 @@ from entity_env.core.episode import (
     LazyEpisodes,
 )
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
+from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.core.validation import has_numba
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import SchemaError
@@ -47,15 +47,9 @@ _NO_WORDS: Final[NDArray[np.uint64]] = np.zeros(0, np.uint64)
 class FinishedRows:
     """Episodes of a batch environment that ended in a step, in the order of their environments.
 
-    Args:
-        num_finished: how many.
-        seeds: `(num_envs,)` int64 of the sequences of all environments; must not change.
-
-    Attributes:
-        env_ids: `(num_finished,)` int64.
-        reward: `(num_finished,)` float32, of the last action.
-        flags: `(2, num_finished)` bool, terminated and truncated.
-        counts: `(3, num_finished)` float64, as of `EpisodeStats`.
+    `(num_finished,)` indices of the environments and rewards of the last action,
+    `(2, num_finished)` flags and `(3, num_finished)` counts, as of `EpisodeStats`. The seeds are of
+    all environments, and must not change.
     """
 
     __slots__ = ("_seeds", "counts", "env_ids", "flags", "reward")
@@ -85,12 +79,8 @@ class FinishedRows:
 class BatchEpisodeStats(EpisodeStats):
     """Episode statistics of a batch environment, counted by one call per step.
 
-    Args:
-        num_envs: how many environments.
-        is_compiled: use the numba kernel; None = where numba is installed.
-
-    Attributes:
-        terminated, truncated: `(num_envs,)` bool, the flags of the last step.
+    `terminated` and `truncated` are `(num_envs,)`, the flags of the last step. Compiled where numba
+    is installed, unless `is_compiled` says otherwise.
     """
 
     def __init__(self, num_envs: int, is_compiled: bool | None = None) -> None:
@@ -234,6 +224,7 @@ class BatchEnvStepper:
         first_env: int = 0,
     ) -> None:
         self.entity, self.parts, self.action, self.space = require_batch_env(env)
+        self.spaces = env.obs_space(), env.action_space()
         self.num_envs = num_envs = env.num_envs
         self.result: StepResult
         self.reward: NDArray[np.float32] = np.zeros(num_envs, np.float32)
@@ -252,14 +243,6 @@ class BatchEnvStepper:
         """Seeds of the run that each environment began last."""
         self._is_begun = False
         self.is_whole = True
-
-    def obs_space(self) -> ObsSpace:
-        """Space of the observations."""
-        return self._env.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Space of every action, by name."""
-        return self._env.action_space()
 
     @property
     def terminated(self) -> NDArray[np.bool_]:

@@ -16,7 +16,7 @@ from entity_env.core.validation import checked_count, checked_seed
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import SchemaError, UsageError
-from entity_env.vec.batch_env.backend import BatchInProcess
+from entity_env.vec.backend import BatchInProcess
 from entity_env.vec.batch_env.batch_env import BatchEnv
 from entity_env.vec.batch_env.source import BatchSource, require_seed, sequence_runs
 from entity_env.vec.vec_env import VecEnv
@@ -106,9 +106,9 @@ class BatchVecEnv(VecEnv):
         begin = perf_counter()
         self._is_settled = False
         try:
-            local.steps.advance(plain)
+            local.batch.advance(plain)
         except SchemaError:
-            if not local.steps.is_whole:
+            if not local.batch.is_whole:
                 raise
             self._is_settled = True
             return super().act(actions)  # nothing has changed; raises with the environment's name
@@ -122,7 +122,7 @@ class BatchVecEnv(VecEnv):
         """Actions as the batch environment takes them; None for those that `VecEnv` must check."""
         if self._local is None or self._busy or len(self._pending) != 1 or not self._is_settled:
             return None
-        steps = self._local.steps
+        steps = self._local.batch
         if steps.over is not None or type(actions) is not dict or len(actions) != 1:
             return None
         given = actions.get(steps.action)
@@ -139,10 +139,10 @@ class BatchVecEnv(VecEnv):
 
     def _next(self, local: BatchInProcess) -> VecObs:
         """The `VecObs` of the last step, which waits for actions from now on."""
-        over = local.steps.over
+        over = local.batch.over
         self._num_steps += 1
         self._num_env_steps += self.num_envs
-        obs = local.vec_obs(self._env_id, self._agent_id)
+        obs = local.view.vec_obs(self._env_id, self._agent_id)
         self._num_episodes += len(obs.episodes)
         if self.autoreset != "same_step":
             self._is_over[:] = False if over is None else over

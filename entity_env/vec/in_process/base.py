@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from time import perf_counter
-from typing import Any, Final, Literal, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -28,15 +28,13 @@ from entity_env.core.episode import (
     FinishedEpisodes,
 )
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
-from entity_env.core.vec_env_base import Autoreset, row_name
+from entity_env.core.vec_env_base import row_name
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
+from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory, merge_metrics
-
-OnError: TypeAlias = Literal["raise", "restart"]
-"""What happens when a game raises or hangs, or its process dies: the call that waits for it raises,
-or the environment begins its next episode, and the failed episode is truncated."""
 
 ERROR_METRIC: Final = "error"
 """Metric of an episode that ended by a failure: 1."""
@@ -51,46 +49,36 @@ _MAX_RESTARTS: Final = 10
 class LocalBatch(ABC):
     """Steps environments one after another; base class of games and of `Environment`s.
 
-    Indices of environments begin at 0; only episodes, seeds and messages begin at `first_env`.
-
-    Args:
-        writer: collects the rows of a step.
-        final_writer: collects last observations with autoreset "same_step".
-        num_envs: how many environments.
-        num_agents: rows of each.
-        autoreset: what happens to ended episodes.
-        on_error: what happens when a game raises.
-        first_env: index of its first environment among those of all workers.
-        finished: collects the episodes that end in a step, in the order of the rows of
-            `final_writer`.
+    Indices of environments begin at 0; only episodes, seeds and messages begin at `first_env`. The
+    writer collects the rows of a step, the other one last observations, with autoreset "same_step".
     """
 
     def __init__(
         self,
         writer: Batcher,
         final_writer: Batcher,
-        num_envs: int,
+        spaces: Spaces,
         num_agents: int,
-        autoreset: Autoreset,
-        on_error: OnError,
-        first_env: int,
-        finished: EpisodeCollector,
+        options: VecOptions,
+        envs: range,
     ) -> None:
-        self.num_envs = num_envs
+        self.num_envs = len(envs)
+        self.spaces = spaces
         self.num_agents = num_agents
-        self.autoreset = autoreset
-        self.first_env = first_env
+        self.autoreset = options.autoreset
+        self.first_env = envs.start
         self.games_s = 0.0
         self.packing_s = 0.0
         self.num_restarts = 0
         self.current: MutableSequence[int] | memoryview = [0]
         """Its first element is the index of the environment that is being stepped."""
-        self._on_error = on_error
+        self._on_error = options.on_error
         self._writer = writer
         self._final_writer = final_writer
         self._rewards: list[float] = []
-        self._finished = finished
-        self._lost = EpisodeCollector(first_env, num_agents)
+        self._finished = EpisodeCollector(envs.start, num_agents)
+        """Episodes that end in a step, in the order of the rows of `final_writer`."""
+        self._lost = EpisodeCollector(envs.start, num_agents)
         """Episodes that a failure ended; their last observation is the previous one."""
         self._is_whole = True
         """The last step was completed, so that `_begin` finds what a step leaves."""
@@ -101,14 +89,6 @@ class LocalBatch(ABC):
     def layout(self) -> FrameLayout:
         """Layout of every step."""
         return self._writer.layout
-
-    @abstractmethod
-    def obs_space(self) -> ObsSpace:
-        """Space of the observations."""
-
-    @abstractmethod
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Space of every action, by name."""
 
     @abstractmethod
     def seed_env(self, env_id: int, run: Run) -> None:
@@ -131,8 +111,8 @@ class LocalBatch(ABC):
         """Begins a new episode in one environment."""
 
     @abstractmethod
-    def _act_env(self, env_id: int) -> None:
-        """Steps one environment to its next observation."""
+    def _act_from(self, first: int) -> None:
+        """Steps all environments from one on, and adds their rows."""
 
     @abstractmethod
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
@@ -203,14 +183,6 @@ class LocalBatch(ABC):
                 env_id += 1
         return self._finish(begin, memory)
 
-    def _act_from(self, first: int) -> None:
-        """Steps all environments from one on."""
-        step, collect, current = self._act_env, self._collect, self.current
-        for env_id in range(first, self.num_envs):
-            current[0] = env_id
-            step(env_id)
-            collect(env_id)
-
     def _settle(self) -> None:
         """Waits for what goes on in other threads after an interrupt."""
 
@@ -262,11 +234,8 @@ class LocalBatch(ABC):
     def _written(self, memory: StepMemory) -> BatchStep:
         """Writes the rows of all environments."""
         step = BatchStep(
-            frame=self._writer.write(memory.rows),
-            reward=memory.reward,
-            terminated=memory.terminated,
-            truncated=memory.truncated,
-            is_over=memory.is_over,
+            self._writer.write(memory.rows),
+            *memory.arrays,
             final=self._final_writer.write(memory.final) if self._final_writer.num_rows else None,
             ended=self._finished.finished(),
             lost=self._lost.finished(),

@@ -16,15 +16,14 @@ from entity_env.core.episode import (
     NUMBER,
     ROW,
     Episode,
-    EpisodeCollector,
 )
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.vec.in_process.base import ERROR_METRIC, FAILURES, LocalBatch, OnError
+from entity_env.vec.in_process.base import ERROR_METRIC, FAILURES, LocalBatch
+from entity_env.vec.options import VecOptions
 
 _AT_ONCE: Final = 128
 """Environments whose observations are read at once. With more of these objects alive, Python's
@@ -32,33 +31,24 @@ garbage collector would go through the whole process every few steps."""
 
 
 class EnvironmentBatch(LocalBatch):
-    """Environments of one class; arguments as for `VecEnv`."""
+    """Environments of one class; arguments as for `LocalBatch`."""
 
-    def __init__(
-        self,
-        make: Callable[[], Environment],
-        num_envs: int,
-        autoreset: Autoreset,
-        on_error: OnError = "raise",
-        first_env: int = 0,
-    ) -> None:
+    def __init__(self, make: Callable[[], Environment], options: VecOptions, envs: range) -> None:
         self._envs: list[Environment] = []
         try:
-            for _ in range(num_envs):
+            for _ in envs:
                 self._envs.append(_made_by(make))
         except BaseException:
             self.close()
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
         # With "restart", actions that cannot be translated restart an environment at once.
-        games, adapter = unwrap_all(self._envs) if on_error == "raise" else (self._envs, OURS)
+        games, adapter = (
+            unwrap_all(self._envs) if options.on_error == "raise" else (self._envs, OURS)
+        )
         writer = ObservationBatcher(*spaces, self._name_row, adapter)
         final_writer = ObservationBatcher(*spaces, self._name_finished, adapter)
-        finished = EpisodeCollector(first_env)
-        super().__init__(
-            writer, final_writer, num_envs, 1, autoreset, on_error, first_env, finished
-        )
-        self._spaces = spaces
+        super().__init__(writer, final_writer, spaces, 1, options, envs)
         self._games: Sequence[Any] = games
         """The environments, or those that they wrap."""
         self._adapter = adapter
@@ -66,20 +56,13 @@ class EnvironmentBatch(LocalBatch):
         """Last observations that are not in `final_writer` yet, with autoreset "same_step"."""
         self._observation_writer = writer
         self._observation_final_writer = final_writer
-        self._shown: list[Any] = [Observation(reward=0.0)] * num_envs
+        self._shown: list[Any] = [Observation(reward=0.0)] * len(envs)
         """Last observation of each environment, in its own format."""
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
-        self._seeds = [EpisodeSeeds(0, first_env + i) for i in range(num_envs)]
-        self._episodes = [_CurrentEpisode() for _ in range(num_envs)]
+        self._seeds = [EpisodeSeeds(0, env_id) for env_id in envs]
+        self._episodes = [_CurrentEpisode() for _ in envs]
         self._next_actions: Iterator[dict[ActionName, Any]] = iter(())
         """Actions of each environment in turn, made when they are taken."""
-        self._has_acted = [False] * num_envs
-
-    def obs_space(self) -> ObsSpace:
-        return self._spaces[0]
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self._spaces[1]
 
     def seed_env(self, env_id: int, run: Run) -> None:
         self._seeds[env_id], number = run
@@ -116,7 +99,6 @@ class EnvironmentBatch(LocalBatch):
         episode.seed = seed = self._seeds[env_id][episode.number]
         observation = game.reset(seed=seed) if self._takes_seed else game.reset()
         self._shown[env_id] = observation
-        self._has_acted[env_id] = False
         episode.is_playing = True
         if observation.done:
             self._end(env_id, observation, reward=0.0)
@@ -126,9 +108,6 @@ class EnvironmentBatch(LocalBatch):
         self._last.clear()
 
     def _act_from(self, first: int) -> None:
-        if self.autoreset != "same_step":
-            super()._act_from(first)
-            return
         for begin in range(first, self.num_envs, _AT_ONCE):
             shown: list[Any] = []
             try:
@@ -141,22 +120,31 @@ class EnvironmentBatch(LocalBatch):
     def _act_some(self, env_ids: range, shown: list[Any]) -> None:
         """Steps some environments, and appends their observations to `shown`."""
         current, show, earn = self.current, shown.append, self._rewards.append
-        games, episodes = self._games, self._episodes
+        games, episodes, all_shown = self._games, self._episodes, self._shown
+        is_same_step = self.autoreset == "same_step"
         observation: Any = None
         try:
             # Actions are taken one by one, so that none are lost when an environment fails.
             for env_id, action in zip(env_ids, self._next_actions, strict=False):
                 current[0] = env_id
-                observation = games[env_id].act(action)
                 episode = episodes[env_id]
+                if episode.is_over:  # with "next_step"
+                    self._reset_env(env_id)
+                    earn(0.0)
+                    show(all_shown[env_id])
+                    continue
+                observation = games[env_id].act(action)
                 reward = observation.reward
                 episode.reward += reward
                 episode.length += 1
+                if not is_same_step:
+                    all_shown[env_id] = observation
                 if observation.done:
                     self._end(env_id, observation, reward)
-                    self._reset_env(env_id)
+                    if is_same_step:
+                        self._reset_env(env_id)
                     earn(0.0)
-                    show(self._shown[env_id])
+                    show(all_shown[env_id])
                 else:
                     earn(reward)
                     show(observation)
@@ -175,13 +163,15 @@ class EnvironmentBatch(LocalBatch):
         self._add_rows(first, shown)
 
     def _add_rows(self, first: int, shown: Sequence[Any]) -> None:
-        if self._observation_writer.collate(shown):
+        episodes = self._episodes[first : first + len(shown)]
+        are_over = self.autoreset != "same_step" and any(each.is_over for each in episodes)
+        if not are_over and self._observation_writer.collate(shown):
             return
         add, as_ours = self._observation_writer.add, self._adapter.observation
         current, failed = self.current, self.current[0]
         for env_id, observation in enumerate(shown, first):
             current[0] = env_id
-            add(as_ours(observation))
+            add(as_ours(observation), ask=not self._episodes[env_id].is_over)
         current[0] = failed
 
     def _add_last(self) -> None:
@@ -203,24 +193,6 @@ class EnvironmentBatch(LocalBatch):
         self.current[0] = ints[ROW]
         self._episodes[ints[ROW]].place(ints[NUMBER], ints[LENGTH])
 
-    def _act_env(self, env_id: int) -> None:
-        episode = self._episodes[env_id]
-        action = next(self._next_actions)
-        if episode.is_over:
-            self._reset_env(env_id)
-            return
-        observation = self._games[env_id].act(action)
-        try:
-            episode.reward += observation.reward
-        except (TypeError, OverflowError):
-            _require_reward(observation)
-            raise
-        episode.length += 1
-        self._shown[env_id] = observation
-        self._has_acted[env_id] = True
-        if observation.done:
-            self._end(env_id, observation, observation.reward)
-
     def _end(self, env_id: int, observation: Any, reward: float) -> None:  # noqa: ANN401
         episode = self._episodes[env_id]
         if not is_number(episode.reward):
@@ -237,19 +209,16 @@ class EnvironmentBatch(LocalBatch):
         asked = self._observation_writer.asked
         actions = {
             name: self._adapter.actions(name, space, asked[name], values[name])
-            for name, space in self._spaces[1].items()
+            for name, space in self.spaces[1].items()
         }
         self._next_actions = _actions_of(self.num_envs, asked, actions)
 
     def _collect(self, env_id: int) -> None:
-        observation = self._shown[env_id]
-        is_over = self._episodes[env_id].is_over
-        goes_on = self._has_acted[env_id] and not is_over
-        self._rewards.append(observation.reward if goes_on else 0.0)
+        self._rewards.append(0.0)
         if self._last:
             self._add_last()
-        self._observation_writer.add(self._adapter.observation(observation), ask=not is_over)
-        self._has_acted[env_id] = False
+        observation = self._adapter.observation(self._shown[env_id])
+        self._observation_writer.add(observation, ask=not self._episodes[env_id].is_over)
 
     def _last_flags(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
         if self.is_over(env_id):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.game_runner import GameRunner, OnEnd
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
@@ -20,34 +19,22 @@ from entity_env.authoring.obs import Obs, answer_to
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.episode import Episode, EpisodeCollector
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import SchemaError
-from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch, OnError
+from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
+from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 
 
 class GameBatch(LocalBatch):
-    """Copies of one game; arguments as for `VecEnv`."""
+    """Copies of one game; arguments as for `LocalBatch`."""
 
-    def __init__(
-        self,
-        game: Game,
-        num_envs: int,
-        autoreset: Autoreset,
-        transport: Transport,
-        on_error: OnError = "raise",
-        first_env: int = 0,
-    ) -> None:
-        num_agents = game.num_agents
-        finished = EpisodeCollector(first_env, num_agents)
+    def __init__(self, game: Game, options: VecOptions, envs: range) -> None:
+        num_agents, spaces = game.num_agents, (game.obs_space(), game.action_space())
         writer = ObsBatcher(game.schema, self._name_row)
         final_writer = ObsBatcher(game.schema, self._name_finished)
-        super().__init__(
-            writer, final_writer, num_envs, num_agents, autoreset, on_error, first_env, finished
-        )
-        self._game = game
+        super().__init__(writer, final_writer, spaces, num_agents, options, envs)
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an action, in the order of the rows of the last batch."""
@@ -59,27 +46,21 @@ class GameBatch(LocalBatch):
         """Lengths of the last step; see `FrameLayout`."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
         """Last observation of rows that are over, unless the next episode begins at once."""
-        holds = autoreset != "same_step"
-        row_of = partial(_row_of, first_env, num_agents)
+        holds = options.autoreset != "same_step"
+        row_of = partial(_row_of, envs.start, num_agents)
         on_end: OnEnd = partial(_keep, self._finished, self._last, row_of)
         if not holds:
             on_end = partial(_write, self._finished, final_writer, row_of)
         self._hosts = [
             GameRunner(
                 game,
-                transport=transport,
-                env_id=first_env + i,
+                transport=options.transport,
+                env_id=env_id,
                 on_end=on_end,
                 holds_at_end=holds,
             )
-            for i in range(num_envs)
+            for env_id in envs
         ]
-
-    def obs_space(self) -> ObsSpace:
-        return self._game.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self._game.action_space()
 
     def seed_env(self, env_id: int, run: Run) -> None:
         self._hosts[env_id].begin_run(*run)
@@ -108,13 +89,6 @@ class GameBatch(LocalBatch):
         # Before anything is cleared: a game in a thread of its own adds the episodes that it ends.
         for host in self._hosts:
             host.settle()
-
-    def _act_env(self, env_id: int) -> None:
-        host = self._hosts[env_id]
-        if host.is_over:
-            self._reset_env(env_id)
-        else:
-            host.resume()
 
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
         self._last.clear()
@@ -157,11 +131,17 @@ class GameBatch(LocalBatch):
         return step
 
     def _act_from(self, first: int) -> None:
-        if self.num_agents > 1 or self.autoreset != "same_step":
-            super()._act_from(first)
-            return
-        # The same as `_act_env` and `_collect` inlined, for games with one agent.
         hosts, current, rewards = self._hosts, self.current, self._rewards
+        if self.num_agents > 1 or self.autoreset != "same_step":
+            for env_id in range(first, self.num_envs):
+                current[0] = env_id
+                if hosts[env_id].is_over:
+                    self._reset_env(env_id)
+                else:
+                    hosts[env_id].resume()
+                self._collect(env_id)
+            return
+        # The same with `_collect` inlined, for games with one agent.
         show, ask, wait = self._shown.append, self._asked.append, self._waiting.append
         for env_id in range(first, self.num_envs):
             current[0] = env_id
@@ -218,17 +198,7 @@ class GameBatch(LocalBatch):
         host = self._hosts[env_id]
         for agent in host.agents:
             if agent.is_playing:
-                yield Episode(
-                    reward=agent.last_score - agent.first_score,
-                    length=agent.num_steps,
-                    terminated=False,
-                    truncated=True,
-                    seed=host.seed_of(agent.num_episodes),
-                    number=agent.num_episodes,
-                    env_id=host.env_id,
-                    agent_id=agent.agent_id,
-                    metrics={ERROR_METRIC: 1.0},
-                )
+                yield host.summary(agent, agent.last_score, True, {ERROR_METRIC: 1.0})
 
     def _place(self, env_id: int) -> dict[str, int]:
         host = self._hosts[env_id]

@@ -10,7 +10,6 @@ import signal
 import socket
 import tempfile
 import weakref
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from time import monotonic
@@ -18,12 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from entity_env.agents.channels.channel import Transport
-from entity_env.batching.frame import FrameLayout
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.backend import ActionValues
-from entity_env.vec.in_process.base import OnError
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep
 from entity_env.vec.workers.protocol import (
@@ -42,8 +37,7 @@ from entity_env.vec.workers.protocol import (
 )
 from entity_env.vec.workers.shared_memory import SharedBlock, machine_error
 from entity_env.vec.workers.start import started
-from entity_env.vec.workers.step_buffers import SharedRows
-from entity_env.vec.workers.step_codec import StepReader
+from entity_env.vec.workers.step_codec import SharedRows, StepReader
 from entity_env.vec.workers.wakeup_event import Wake, WakeUpEvent
 
 _END_TIMEOUT_S: Final = 5.0
@@ -51,34 +45,21 @@ _STACK_TIMEOUT_S: Final = 0.5
 _FIRST_COMMAND_BYTES: Final = 1 << 12
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Arguments that all workers of a `VecEnv` share."""
-
-    context: BaseContext
-    source: bytes
-    num_envs: int
-    autoreset: Autoreset
-    transport: Transport
-    on_error: OnError
-
-
 class WorkerHandle:
     """Starts a worker, sends it commands, and reads its steps.
 
-    Args:
-        plan: arguments that all workers share.
-        index: of the worker.
-        envs: its environments.
-        header: common block of all workers.
-        parity: half of the shared rows that holds their last step; the next one goes to the other.
-
-    Raises:
-        WorkerError: the process cannot be started.
+    The half `parity` of the shared rows holds the last step of its environments; the next one goes
+    to the other half. A `WorkerError` if the process cannot be started.
     """
 
     def __init__(
-        self, plan: Plan, index: int, envs: range, header: SharedBlock, parity: int = 0
+        self,
+        context: BaseContext,
+        options: bytes,
+        index: int,
+        envs: range,
+        header: SharedBlock,
+        parity: int = 0,
     ) -> None:
         self.index = index
         self.envs = envs
@@ -87,7 +68,8 @@ class WorkerHandle:
         self.error: WorkerError | None = None
         """Why the worker cannot be used any more."""
         self.num_steps = 0
-        self._parity = parity
+        self.parity = parity
+        """Half of the shared rows that holds the step that was read last."""
         self._words = words_of(header, index)
         for word in range(len(self._words)):
             self._words[word] = 0
@@ -107,17 +89,13 @@ class WorkerHandle:
             self.connection, their_end = socket.socketpair()
             self._release = weakref.finalize(self, self.connection.close)
             weakref.finalize(self, their_end.close)
-            lifeline, self._lifeline = plan.context.Pipe(duplex=False)
+            lifeline, self._lifeline = context.Pipe(duplex=False)
         except OSError as error:
             raise machine_error(f"connect worker {index}", error) from error
         setup = Setup(
             index,
-            plan.source,
+            options,
             envs,
-            plan.num_envs,
-            plan.autoreset,
-            plan.transport,
-            plan.on_error,
             header,
             theirs,
             their_end,
@@ -126,7 +104,7 @@ class WorkerHandle:
             self._stacks,
             SAFE_PATH in os.environ,
         )
-        self.process = started(plan.context, setup)
+        self.process = started(context, setup)
         self.event.watch(self.process.sentinel)
         theirs.close()
         their_end.close()
@@ -143,7 +121,7 @@ class WorkerHandle:
                 worker=self.index,
             )
         try:
-            message = self._next_message() if self.connection in readable else None
+            message = self._message() if self.connection in readable else None
         except (EOFError, OSError):
             message = None
         if isinstance(message, Ready):
@@ -158,21 +136,19 @@ class WorkerHandle:
             worker=self.index,
         )
 
-    def begin(
-        self, layout: FrameLayout, rows: SharedRows, block: SharedBlock, num_agents: int
-    ) -> None:
+    def begin(self, rows: SharedRows, block: SharedBlock) -> None:
         """Sends the block of all rows; the worker executes commands from now on."""
         try:
             self._num_sent += 1
             block.send(self.connection, self._num_sent)
             wait([self.connection, self.process.sentinel])
-            failure: Failure | None = self._next_message()
+            failure: Failure | None = self._message()
         except (EOFError, OSError) as error:
             raise self.died() from error
         if failure is not None:
             self.end()
             raise failure.error()
-        self._reader = StepReader(layout, rows, self.envs, num_agents)
+        self._reader = StepReader(rows, self.envs)
 
     @property
     def is_ready(self) -> bool:
@@ -197,15 +173,15 @@ class WorkerHandle:
             block.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
             offset += -(-array.nbytes // 8) * 8
         self.num_steps += 1
-        self._notify(Command.ACT, self._parity ^ 1, timeout_s)
+        self._notify(Command.ACT, self.parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
         """Makes the worker begin new episodes; only `read` raises if it is gone."""
-        self._order(Command.RESET, reset, self._parity ^ 1, timeout_s)
+        self._order(Command.RESET, reset, self.parity ^ 1, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> None:
         """Makes the worker render one of its environments; `read_image` has the result."""
-        self._order(Command.RENDER, env_id, self._parity, timeout_s)
+        self._order(Command.RENDER, env_id, self.parity, timeout_s)
 
     def read_image(self) -> Any:  # noqa: ANN401 - an array, or None
         """Result of `render`."""
@@ -213,7 +189,7 @@ class WorkerHandle:
             raise self.error
         self._num_read = self.event.num_notifications
         try:
-            message = self._message()
+            message = self._message(self._words[Word.MESSAGE_BLOCK])
         except (EOFError, OSError) as error:
             raise self.died() from error
         if isinstance(message, Failure):
@@ -233,8 +209,8 @@ class WorkerHandle:
         words, parity = self._words, self._words[Word.PARITY]
         self._num_read = self.event.num_notifications
         try:
-            if words[Word.MESSAGE_BLOCK]:
-                message = self._message()
+            if number := words[Word.MESSAGE_BLOCK]:
+                message = self._message(number)
                 if isinstance(message, Failure):
                     return message.error()
                 return WorkerError("the worker has rendered, and not stepped", worker=self.index)
@@ -247,14 +223,11 @@ class WorkerHandle:
             return self.died()
         step = self._reader.read(parity)
         words[Word.KNOWN_NAMES] = self._reader.num_names
-        self._parity = parity
+        self.parity = parity
         return step
 
-    def _message(self) -> Any:  # noqa: ANN401 - any pickled object
-        """The message of the last result."""
-        return self._next_message(self._words[Word.MESSAGE_BLOCK])
-
-    def _next_message(self, number: int = 0) -> Any:  # noqa: ANN401 - any pickled object
+    def _message(self, number: int = 0) -> Any:  # noqa: ANN401 - any pickled object
+        """The message in the block of this number, or in the next one."""
         return message_in(SharedBlock.receive(self.connection, number))
 
     def _order(
@@ -286,11 +259,6 @@ class WorkerHandle:
         if old is not None:
             old[0].close()
         return block
-
-    @property
-    def parity(self) -> int:
-        """Half of the shared rows that holds the step that was read last."""
-        return self._parity
 
     def died(self) -> WorkerError:
         """Ends a worker whose process died; returns its error."""
@@ -350,7 +318,7 @@ class WorkerHandle:
             self.read()  # this result must not be taken for that of the next command
             if self._is_released:
                 return
-        self._notify(Command.CLOSE, self._parity, None)
+        self._notify(Command.CLOSE, self.parity, None)
         self._is_exiting = True
 
     def close(self, until: float) -> EntityEnvError | None:
@@ -359,10 +327,10 @@ class WorkerHandle:
         if self.error is None and self._is_exiting:
             if self._reader is not None and (
                 self.event.wait(max(until - monotonic(), 0.0)) is Wake.NOTIFIED
-                and self._words[Word.MESSAGE_BLOCK]
+                and (number := self._words[Word.MESSAGE_BLOCK])
             ):
                 with contextlib.suppress(EOFError, OSError):
-                    failure = self._message().error()
+                    failure = self._message(number).error()
             self.process.join(max(until - monotonic(), 0.0))
         self.end()
         return failure

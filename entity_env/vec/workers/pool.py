@@ -15,28 +15,25 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channels.channel import Transport
 from entity_env.batching.frame import FrameLayout, concat_frames
 from entity_env.core.episode import EpisodeCollector, EpisodeStats
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.vec_env_base import Autoreset
 from entity_env.errors import (
     ClosedError,
     EntityEnvError,
     ProtocolError,
-    UsageError,
     WorkerError,
 )
-from entity_env.vec.backend import ActionValues, Source
-from entity_env.vec.in_process.base import ERROR_METRIC, OnError
+from entity_env.vec.backend import ActionValues
+from entity_env.vec.in_process.base import ERROR_METRIC
+from entity_env.vec.options import VecOptions
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.step import BatchStep, merge_metrics
-from entity_env.vec.workers.handle import Plan, WorkerHandle, split_evenly
-from entity_env.vec.workers.protocol import HEADER_BYTES, Reset, pickled
+from entity_env.vec.step import BatchStep, StepArrays, merge_metrics
+from entity_env.vec.workers.handle import WorkerHandle, split_evenly
+from entity_env.vec.workers.protocol import HEADER_BYTES, Reset
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.start import start_context
-from entity_env.vec.workers.step_buffers import SharedRows
+from entity_env.vec.workers.step_codec import SharedRows
 from entity_env.vec.workers.wakeup_event import Wake, wait_all, wait_any
 
 _logger = logging.getLogger(__name__)
@@ -52,45 +49,25 @@ _MAX_REPLACEMENTS: Final = 5
 
 
 class WorkerPool:
-    """Backend of environments in worker processes; each worker is a group.
+    """Backend of environments in worker processes, each a group; errors as for `VecEnv`."""
 
-    Arguments as for `VecEnv`.
-
-    Raises:
-        UsageError: an unknown start method.
-        WorkerError: a worker cannot be started, or the source cannot be sent to it.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        num_envs: int,
-        num_workers: int,
-        autoreset: Autoreset,
-        transport: Transport,
-        on_error: OnError,
-        step_timeout_s: float | None,
-        start_method: str | None,
-        start_timeout_s: float | None,
-    ) -> None:
-        try:
-            context = start_context(start_method)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+    def __init__(self, options: VecOptions) -> None:
+        num_envs, num_workers = options.num_envs, options.num_workers
+        self._context = start_context(options.start_method)
+        self._pickled = options.pickled()
         self.groups: Sequence[range] = split_evenly(num_envs, num_workers)
-        self._on_error = on_error
-        self._step_timeout_s = step_timeout_s
-        self._start_timeout_s = start_timeout_s
+        self._on_error = options.on_error
+        self._step_timeout_s = options.step_timeout_s
+        self._start_timeout_s = options.start_timeout_s
         self._process = os.getpid()
         """The process that the workers belong to."""
         self._thread: int | None = None
         """The thread that waits for workers."""
         self._is_closing = False
-        self._plan = Plan(context, pickled(source), num_envs, autoreset, transport, on_error)
         self._header = SharedBlock.create(HEADER_BYTES * num_workers)
         self._rows_block: SharedBlock | None = None
         self._workers: list[WorkerHandle] = []
-        self._before = [WorkerStatistics(len(envs), 0, 0.0, 0.0, 0.0, 0, 0) for envs in self.groups]
+        self._before = [WorkerStatistics(len(envs)) for envs in self.groups]
         """Totals of workers that were replaced."""
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._lost: dict[int, EpisodeCollector] = {}
@@ -102,12 +79,6 @@ class WorkerPool:
         except BaseException:
             self.close()
             raise
-
-    def obs_space(self) -> ObsSpace:
-        return self._obs_space
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return self._action_space
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         self._require_own_process()
@@ -132,7 +103,7 @@ class WorkerPool:
 
     def start_act(self, group: int, values: ActionValues) -> None:
         self._require_own_process()
-        rows = self._rows_in(group)
+        rows = self._rows.slice_of(self.groups[group])
         self._stats.length[rows] += self._has_actors[rows]
         self._idle(group).act(values, self._step_timeout_s)
 
@@ -187,7 +158,7 @@ class WorkerPool:
                 steps[worker.index] = self._recover(worker)
             else:
                 failed = failed or self._with_place(step)
-                rows = self._rows_in(worker.index)
+                rows = self._rows.slice_of(worker.envs)
                 self._stats.number[rows] = self._rows.numbers[rows]
         if failed is not None:  # the workers that have stepped are counted
             for group, step in steps.items():
@@ -244,25 +215,28 @@ class WorkerPool:
                 "new VecEnv here"
             )
 
+    def _handle(self, index: int, envs: range, parity: int = 0) -> WorkerHandle:
+        return WorkerHandle(self._context, self._pickled, index, envs, self._header, parity)
+
     def _start(self, num_envs: int) -> None:
         for index, envs in enumerate(self.groups):
-            self._workers.append(WorkerHandle(self._plan, index, envs, self._header))
+            self._workers.append(self._handle(index, envs))
         ready = [worker.wait_until_ready(self._start_timeout_s) for worker in self._workers]
-        self._obs_space, self._action_space = ready[0].obs_space, ready[0].action_space
+        self.spaces = ready[0].spaces
         self.num_agents = ready[0].num_agents
         for index, one in enumerate(ready):
-            if (one.obs_space, one.action_space) != (self._obs_space, self._action_space):
+            if one.spaces != self.spaces:
                 raise WorkerError(
                     f"worker {index} has other spaces than worker 0: the source must make "
                     "environments of one kind",
                     worker=index,
                 )
-        self._layout = FrameLayout(self._obs_space, self._action_space)
+        self._layout = FrameLayout(*self.spaces)
         self._actor_rows = [action.row for action in self._layout.actions.values()]
         self.num_rows = num_rows = num_envs * self.num_agents
-        block = SharedBlock.create(SharedRows.num_bytes(self._layout, num_rows, num_envs))
-        self._rows_block = block
-        self._rows = SharedRows(block, self._layout, num_rows, num_envs)
+        num_bytes = SharedRows.num_bytes(self._layout, num_envs, self.num_agents)
+        self._rows_block = block = SharedBlock.create(num_bytes)
+        self._rows = SharedRows(block, self._layout, num_envs, self.num_agents)
         self._stats = EpisodeStats(num_rows, self.num_agents)
         """Of the current episodes; `number` is that of the next one if a row is over."""
         self._stats.number[:] = 0
@@ -270,7 +244,7 @@ class WorkerPool:
         """The first observation has been shown, and not the last."""
         self._has_actors = np.zeros(num_rows, dtype=np.bool_)
         for worker in self._workers:
-            worker.begin(self._layout, self._rows, block, self.num_agents)
+            worker.begin(self._rows, block)
 
     def _idle(self, group: int) -> WorkerHandle:
         """A worker after its present command, if there is one."""
@@ -287,17 +261,13 @@ class WorkerPool:
         old = self._workers[group]
         self._before[group] = self._before[group].plus(old.statistics())
         # Its first step goes where the old one failed to write: the last step stays valid.
-        worker = WorkerHandle(self._plan, group, old.envs, self._header, old.parity)
+        worker = self._handle(group, old.envs, old.parity)
         self._workers[group] = worker
         worker.wait_until_ready(self._start_timeout_s)
         if self._rows_block is None:
             raise WorkerError("the workers are closed")
-        worker.begin(self._layout, self._rows, self._rows_block, self.num_agents)
+        worker.begin(self._rows, self._rows_block)
         return worker
-
-    def _rows_in(self, group: int) -> slice:
-        envs = self.groups[group]
-        return slice(envs.start * self.num_agents, envs.stop * self.num_agents)
 
     def _rows_of(self, env_id: int) -> slice:
         return slice(env_id * self.num_agents, (env_id + 1) * self.num_agents)
@@ -349,15 +319,16 @@ class WorkerPool:
                     lost.add_episode(row, 0.0, episode)
             self._stats.number[rows] = self._next_number(env_id)
             self._is_playing[rows] = False
-        nothing = WorkerStatistics(len(worker.envs), 0, 0.0, 0.0, 0.0, len(worker.envs), 0)
-        self._before[worker.index] = self._before[worker.index].plus(nothing)
+        restarts = WorkerStatistics(len(worker.envs), num_restarts=len(worker.envs))
+        self._before[worker.index] = self._before[worker.index].plus(restarts)
 
     def _count(self, groups: Sequence[int], step: BatchStep) -> None:
         """Counts a step of some groups, so that their workers can be replaced."""
         if len(groups) == len(self._workers):
             rows: slice | NDArray[np.int64] = slice(None)
         else:
-            rows = np.concatenate([np.arange(self.num_rows)[self._rows_in(g)] for g in groups])
+            parts = (self._rows.slice_of(self.groups[group]) for group in groups)
+            rows = np.concatenate([np.arange(self.num_rows)[part] for part in parts])
         self._stats.reward[rows] += step.reward
         for finished in (step.ended, step.lost):
             if len(finished):
@@ -406,23 +377,17 @@ class WorkerPool:
         parity = workers[0].parity
         is_whole = len(workers) == len(self._workers)
         if is_whole and all(worker.parity == parity for worker in workers):
-            rows = self._rows
-            lengths, reward = rows.lengths[parity], rows.reward[parity]
-            terminated, truncated = rows.terminated[parity], rows.truncated[parity]
-            is_over = rows.is_over[parity]
+            lengths, arrays = self._rows.lengths[parity], self._rows.arrays[parity]
         else:
             lengths = np.concatenate([step.frame.lengths for step in steps], axis=1)
-            reward = np.concatenate([step.reward for step in steps])
-            terminated = np.concatenate([step.terminated for step in steps])
-            truncated = np.concatenate([step.truncated for step in steps])
-            is_over = np.concatenate([step.is_over for step in steps])
-        joined = BatchStep(
-            concat_frames(self._layout, [step.frame for step in steps], lengths),
-            reward,
-            terminated,
-            truncated,
-            is_over,
-        )
+            arrays = StepArrays(
+                np.concatenate([step.reward for step in steps]),
+                np.concatenate([step.terminated for step in steps]),
+                np.concatenate([step.truncated for step in steps]),
+                np.concatenate([step.is_over for step in steps]),
+            )
+        frame = concat_frames(self._layout, [step.frame for step in steps], lengths)
+        joined = BatchStep(frame, *arrays)
         first = 0
         for worker, step in zip(workers, steps, strict=True):
             offset = worker.envs.start * self.num_agents - first

@@ -22,6 +22,7 @@ from entity_env.batching.frame import FrameLayout
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
 from entity_env.vec.backend import ProcessBatch, act_on, make_process_batch, render_env
+from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep
 from entity_env.vec.workers.protocol import (
     NO_ENV,
@@ -35,8 +36,7 @@ from entity_env.vec.workers.protocol import (
     words_of,
 )
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import SharedRows
-from entity_env.vec.workers.step_codec import StepWriter
+from entity_env.vec.workers.step_codec import SharedRows, StepWriter
 from entity_env.vec.workers.wakeup_event import Wake
 
 _NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
@@ -54,22 +54,17 @@ def run_worker(setup: Setup) -> None:
     if not setup.keeps_safe_path:
         os.environ.pop(SAFE_PATH, None)
     _exit_with_parent(setup)
-    _register_stack_signal(setup)
+    if hasattr(faulthandler, "register"):  # the parent reads the stack of a game that hangs
+        faulthandler.register(signal.SIGUSR1, file=setup.stacks.number, all_threads=False)
     sender = _Sender(setup.connection)
     try:
-        batch = make_process_batch(
-            pickle.loads(setup.source),  # noqa: S301 - pickled by the parent
-            len(setup.envs),
-            setup.autoreset,
-            setup.transport,
-            setup.on_error,
-            setup.envs.start,
-        )
+        options: VecOptions = pickle.loads(setup.options)  # noqa: S301 - pickled by the parent
+        batch = make_process_batch(options, setup.envs)
     except BaseException as error:
         sender.send_failure(error, setup.index)
         return
     try:
-        worker = _started(setup, batch, sender)
+        worker = _started(setup, options.num_envs, batch, sender)
         if worker is not None:
             with contextlib.suppress(ConnectionError):  # the parent is gone
                 worker.serve()
@@ -77,10 +72,10 @@ def run_worker(setup: Setup) -> None:
         batch.close()
 
 
-def _started(setup: Setup, batch: ProcessBatch, sender: _Sender) -> _Worker | None:
+def _started(setup: Setup, num_envs: int, batch: ProcessBatch, sender: _Sender) -> _Worker | None:
     """The worker; None when it cannot be made, or the parent is closing already."""
     try:
-        worker = _Worker(setup, batch, sender)
+        worker = _Worker(setup, num_envs, batch, sender)
         sender.send_message(None)
     except (EOFError, ConnectionError):
         return None
@@ -132,7 +127,7 @@ class _Sender:
 class _Worker:
     """Executes the commands of the parent."""
 
-    def __init__(self, setup: Setup, batch: ProcessBatch, sender: _Sender) -> None:
+    def __init__(self, setup: Setup, num_envs: int, batch: ProcessBatch, sender: _Sender) -> None:
         self._setup = setup
         self._batch = batch
         self._sender = sender
@@ -141,8 +136,8 @@ class _Worker:
         self._command: SharedBlock | None = None
         """Actions, or a message of the parent."""
         self._command_number = 0
-        self._num_actors = {name: 0 for name in batch.action_space()}
-        self._writer = self._start()
+        self._num_actors = {name: 0 for name in batch.spaces[1]}
+        self._writer = self._start(num_envs)
 
     def serve(self) -> None:
         """Executes commands until `CLOSE`, or until the parent is gone."""
@@ -172,16 +167,15 @@ class _Worker:
             words[Word.CURRENT] = NO_ENV
             event.notify()
 
-    def _start(self) -> StepWriter:
+    def _start(self, num_envs: int) -> StepWriter:
         """Sends the spaces to the parent, and receives the block of all rows."""
         batch, num_agents = self._batch, self._batch.num_agents
-        self._sender.send_message(Ready(batch.obs_space(), batch.action_space(), num_agents))
-        layout = FrameLayout(batch.obs_space(), batch.action_space())
+        self._sender.send_message(Ready(batch.spaces, num_agents))
+        layout = FrameLayout(*batch.spaces)
         block = SharedBlock.receive(self._setup.connection, timeout_s=None)
-        num_envs, mine = self._setup.num_envs, self._setup.envs
-        rows = SharedRows(block, layout, num_envs * num_agents, num_envs)
-        self._numbers = rows.numbers[mine.start * num_agents : mine.stop * num_agents]
-        return StepWriter(layout, rows, mine, num_agents)
+        rows = SharedRows(block, layout, num_envs, num_agents)
+        self._numbers = rows.numbers[rows.slice_of(self._setup.envs)]
+        return StepWriter(rows, self._setup.envs)
 
     def _execute(self, command: int) -> None:
         words = self._words
@@ -248,7 +242,7 @@ class _Worker:
         block = self._command_block()
         values: dict[str, NDArray[Any]] = {}
         offset = 0
-        for name, space in self._batch.action_space().items():
+        for name, space in self._batch.spaces[1].items():
             count = self._num_actors[name]
             if not count:
                 values[name] = _NOTHING
@@ -311,9 +305,3 @@ def _is_alive(process: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _register_stack_signal(setup: Setup) -> None:
-    """Makes SIGUSR1 write the stack of this process to a file of the parent."""
-    if hasattr(faulthandler, "register"):
-        faulthandler.register(signal.SIGUSR1, file=setup.stacks.number, all_threads=False)

@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from entity_env import errors
-from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game_traceback import (
     notes_of,
     shortened,
@@ -22,10 +21,8 @@ from entity_env.authoring.game_traceback import (
 )
 from entity_env.core.files import Descriptor
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.vec_env_base import Autoreset
+from entity_env.core.space_json import Spaces
 from entity_env.errors import EntityEnvError, WorkerError
-from entity_env.vec.in_process.base import OnError
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.wakeup_event import NUM_BYTES as EVENT_BYTES, WakeUpEvent
 
@@ -96,30 +93,17 @@ def _received(carrier: Any) -> SentDescriptor:  # noqa: ANN401 - multiprocessing
 
 @dataclass
 class Setup:
-    """Arguments of a worker process.
+    """Arguments of a worker process, with its ends of the connections to the parent.
 
-    Args:
-        index: number of the worker.
-        source: source of the `VecEnv`, pickled by cloudpickle.
-        envs: its environments.
-        num_envs: number of environments of all workers.
-        header: common block of all workers; its own part begins at `index * HEADER_BYTES`.
-        event: its end of the wake-up event.
-        connection: to the parent, for blocks of shared memory; messages are sent in blocks.
-        lifeline: readable when the parent and all its forks are gone.
-        parent: process id of the parent.
-        stacks: file that SIGUSR1 writes the stack of a hanging game to.
-        keeps_safe_path: the parent's environment has `SAFE_PATH`, which is otherwise set only
-            while workers start.
+    Blocks of shared memory, and messages in blocks, go through `connection`. The lifeline becomes
+    readable when the parent and all its forks are gone. SIGUSR1 writes the stack of a hanging game
+    to `stacks`. `keeps_safe_path`: the parent has `SAFE_PATH`, which is otherwise set only while
+    workers start.
     """
 
     index: int
-    source: bytes
+    options: bytes
     envs: range
-    num_envs: int
-    autoreset: Autoreset
-    transport: Transport
-    on_error: OnError
     header: SharedBlock
     event: WakeUpEvent
     connection: socket.socket
@@ -133,19 +117,13 @@ class Setup:
 class Ready:
     """Message of a worker that has made its environments."""
 
-    obs_space: ObsSpace
-    action_space: Mapping[ActionName, ActionSpace]
+    spaces: Spaces
     num_agents: int
 
 
 @dataclass(frozen=True)
 class Reset:
-    """Environments that begin new episodes, by index in the worker.
-
-    Args:
-        env_ids: their indices.
-        runs: new runs, by index.
-    """
+    """Environments that begin new episodes, and their new runs, by index in the worker."""
 
     env_ids: Sequence[int]
     runs: Mapping[int, Run] = field(default_factory=dict)
@@ -155,11 +133,8 @@ class Reset:
 class Failure:
     """Exception in a form that every process can unpickle.
 
-    Args:
-        kind: name of a class of `entity_env.errors`, or "" for any other.
-        message: its text.
-        notes: its `__notes__`.
-        place: attributes of a `WorkerError`.
+    `kind` is the name of a class of `entity_env.errors`, or "" for any other, and `place` has
+    attributes of a `WorkerError`.
     """
 
     kind: str
@@ -208,17 +183,3 @@ def words_of(header: SharedBlock, index: int) -> memoryview:
     """The words of one worker."""
     first = index * HEADER_BYTES + EVENT_BYTES
     return header.buffer[first : first + HEADER_BYTES - EVENT_BYTES].cast("q")
-
-
-def pickled(source: object) -> bytes:
-    """Pickles the source of a `VecEnv`, by value where it is defined in `__main__`."""
-    import cloudpickle  # takes 10 ms
-
-    try:
-        data: bytes = cloudpickle.dumps(source)
-    except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
-        raise WorkerError(
-            f"what a VecEnv runs must be sent to its workers, and {source!r} cannot be pickled: "
-            f"{error}; make what it holds inside of play, or use num_workers=0"
-        ) from error
-    return data

@@ -59,9 +59,6 @@ class SharedBlock:
     is started with spawn or forkserver, or later with `send` and `receive`. Each process closes its
     copy; the memory is freed with the last one. Views stay valid after `close`: they keep the
     memory mapped in their process.
-
-    Attributes:
-        num_bytes: its size.
     """
 
     def __init__(self, handle: _Handle, num_bytes: int) -> None:

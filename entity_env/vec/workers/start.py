@@ -35,7 +35,7 @@ def start_context(method: str | None) -> BaseContext:
         )
     available = [m for m in ("forkserver", "spawn") if m in multiprocessing.get_all_start_methods()]
     if method is not None and method not in available:
-        raise ValueError(f"start_method must be one of {', '.join(available)}, got {method!r}")
+        raise UsageError(f"start_method must be one of {', '.join(available)}, got {method!r}")
     return multiprocessing.get_context(method or available[0])
 
 

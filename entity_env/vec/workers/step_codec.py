@@ -15,20 +15,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.batching.frame import Frame, FrameLayout
+from entity_env.batching.frame import Frame, FrameLayout, Slot
 from entity_env.core.episode import NO_EPISODES, NUM_INTS, NUM_METRICS, ROW, FinishedEpisodes
 from entity_env.core.vec_obs import Metric
-from entity_env.vec.step import BatchStep
+from entity_env.vec.step import BatchStep, StepArrays, StepMemory
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import (
-    FINAL_LENGTHS,
-    NUM_EXTRAS,
-    Arena,
-    SharedRows,
-    WorkerMemory,
-)
+
+_ABSENT: Final = -1
+"""Count of an array that is missing in a step."""
 
 # Entries of the directory after the slots of rows and of last observations:
+_NUM_EXTRAS: Final = 6
+_FINAL_LENGTHS: Final = 0
 _ENDED_INTS: Final = 1
 """How many episodes were lost, which come last; then `FinishedEpisodes.ints`."""
 _ENDED_FLOATS: Final = 2
@@ -37,28 +35,153 @@ _BATCH_METRICS: Final = 4
 _NAMES: Final = 5
 """JSON: number of names that the parent has, and the names after them."""
 
+_ALIGN: Final = 64
+_FIRST_BYTES: Final = 1 << 16
 _INT: Final = np.dtype(np.int64)
 
 
-class StepWriter:
-    """Worker's side: writes steps to two arenas, and numbers the names of metrics.
+class SharedRows:
+    """Arrays with one element per row, of all workers in one block.
 
-    Args:
-        layout: of the batch.
-        rows: of all workers.
-        envs: of this worker.
-        num_agents: rows of an environment.
+    Lengths, reward and flags of two steps, used in turn; and the numbers of the current, or next,
+    episodes.
     """
 
-    def __init__(self, layout: FrameLayout, rows: SharedRows, envs: range, num_agents: int) -> None:
-        self._extras = 2 * len(layout.slots)
-        self._first_row = envs.start * num_agents
-        self._arenas = [Arena(layout), Arena(layout)]
+    def __init__(
+        self, block: SharedBlock, layout: FrameLayout, num_envs: int, num_agents: int
+    ) -> None:
+        self.layout = layout
+        self.num_agents = num_agents
+        num_rows = num_envs * num_agents
+        self.lengths: list[NDArray[np.int64]] = []
+        self.arrays: list[StepArrays] = []
+        offset = 0
+        for _ in range(2):
+            count = layout.num_lengths * num_rows
+            lengths = block.array(offset, count, np.int64)
+            self.lengths.append(lengths.reshape(layout.num_lengths, num_rows))
+            offset = _aligned(offset + 8 * count)
+            reward = block.array(offset, num_rows, np.float32)
+            offset = _aligned(offset + 4 * num_rows)
+            terminated = block.array(offset, num_rows, np.bool_)
+            truncated = block.array(offset + num_rows, num_rows, np.bool_)
+            is_over = block.array(offset + 2 * num_rows, num_envs, np.bool_)
+            self.arrays.append(StepArrays(reward, terminated, truncated, is_over))
+            offset = _aligned(offset + 2 * num_rows + num_envs)
+        self.numbers = block.array(offset, num_rows, np.int64)
+
+    def slice_of(self, envs: range) -> slice:
+        """The rows of some environments."""
+        return slice(envs.start * self.num_agents, envs.stop * self.num_agents)
+
+    def part(self, parity: int, envs: range) -> tuple[NDArray[np.int64], StepArrays]:
+        """Lengths, rewards and flags of some environments in one of the two steps."""
+        rows = self.slice_of(envs)
+        reward, terminated, truncated, is_over = self.arrays[parity]
+        over = is_over[envs.start : envs.stop]
+        arrays = StepArrays(reward[rows], terminated[rows], truncated[rows], over)
+        return self.lengths[parity][:, rows], arrays
+
+    @staticmethod
+    def num_bytes(layout: FrameLayout, num_envs: int, num_agents: int) -> int:
+        """Size of the block."""
+        num_rows = num_envs * num_agents
+        half = _aligned(8 * layout.num_lengths * num_rows) + _aligned(4 * num_rows)
+        return 2 * (half + _aligned(2 * num_rows + num_envs)) + 8 * num_rows
+
+
+class Arena:
+    """Memory of one step of one worker: a directory, then the arrays."""
+
+    def __init__(self, layout: FrameLayout) -> None:
+        self.num_entries = 2 * len(layout.slots) + _NUM_EXTRAS
+        self.block = SharedBlock.create(_FIRST_BYTES + _aligned(16 * self.num_entries))
+        self.number = 0
+        """Number of this block among those that were sent; 0 = not sent yet."""
+        self._words = self.block.buffer.cast("q")
+        self._used = 0
+        self._outgrown: list[tuple[memoryview, int]] = []
+        """Blocks of this step that were too small, and the bytes used in each."""
+
+    def clear(self) -> None:
+        """Begins a new step."""
+        self._outgrown.clear()  # not empty after a step that failed
+        self._used = _aligned(16 * self.num_entries)
+        words = self._words
+        for i in range(1, 2 * self.num_entries, 2):
+            words[i] = _ABSENT
+
+    def allocate(self, entry: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Array `(count,)` that the caller fills before `seal`."""
+        offset = self._used
+        end = offset + count * dtype.itemsize
+        if end > self.block.num_bytes:
+            self._grow(end)
+        self._words[2 * entry] = offset
+        self._words[2 * entry + 1] = count
+        self._used = _aligned(end)
+        return np.frombuffer(self.block.buffer, dtype, count, offset)
+
+    def put(self, entry: int, array: NDArray[Any]) -> None:
+        """Copies an array of any shape into the arena."""
+        self.allocate(entry, array.size, array.dtype)[:] = array.reshape(-1)
+
+    def seal(self) -> None:
+        """Completes the step: copies the arrays of blocks that were too small."""
+        start = _aligned(16 * self.num_entries)
+        for outgrown, end in self._outgrown:
+            self.block.buffer[start:end] = outgrown[start:end]
+            start = end
+        self._outgrown.clear()
+
+    def _grow(self, num_bytes: int) -> None:
+        larger = SharedBlock.create(_aligned(2 * num_bytes))
+        directory = 16 * self.num_entries
+        larger.buffer[:directory] = self.block.buffer[:directory]
+        self._outgrown.append((self.block.buffer, self._used))
+        self.block.close()
+        self.block = larger
+        self._words = larger.buffer.cast("q")
+        self.number = 0
+
+
+class ArenaMemory:
+    """`FrameMemory` of rows or of last observations, in an arena.
+
+    Its slots begin at entry `first` of the directory. Without an array of lengths outside of the
+    arena these are an entry, too.
+    """
+
+    def __init__(self, arena: Arena, first: int, lengths: NDArray[np.int64] | None) -> None:
+        self._arena = arena
+        self._first = first
+        self._lengths = lengths
+
+    def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
+        if self._lengths is not None:
+            return self._lengths
+        entry, shape = 2 * len(layout.slots) + _FINAL_LENGTHS, (layout.num_lengths, num_rows)
+        return self._arena.allocate(entry, shape[0] * shape[1], np.dtype(np.int64)).reshape(shape)
+
+    def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
+        entry = self._first + slot.index
+        return self._arena.allocate(entry, num_rows * slot.width, slot.dtype)
+
+
+class StepWriter:
+    """Worker's side: writes steps to two arenas, and numbers the names of metrics."""
+
+    def __init__(self, rows: SharedRows, envs: range) -> None:
+        num_slots = len(rows.layout.slots)
+        self._extras = 2 * num_slots
+        self._first_row = rows.slice_of(envs).start
+        self._arenas = [Arena(rows.layout), Arena(rows.layout)]
         self._names: dict[str, int] = {}
-        self.memory = [
-            WorkerMemory(arena, layout, rows, parity, envs, num_agents)
-            for parity, arena in enumerate(self._arenas)
-        ]
+        self.memory: list[StepMemory] = []
+        for parity, arena in enumerate(self._arenas):
+            lengths, arrays = rows.part(parity, envs)
+            of_rows, final = ArenaMemory(arena, 0, lengths), ArenaMemory(arena, num_slots, None)
+            self.memory.append(StepMemory(of_rows, final, arrays))
 
     def begin(self, parity: int) -> None:
         """Begins a step."""
@@ -105,20 +228,10 @@ class StepWriter:
 class StepReader:
     """Parent's side: reads the steps of one worker; arguments as for `StepWriter`."""
 
-    def __init__(self, layout: FrameLayout, rows: SharedRows, envs: range, num_agents: int) -> None:
-        self._layout = layout
-        mine = slice(envs.start * num_agents, envs.stop * num_agents)
-        self._views = [
-            (
-                rows.lengths[parity][:, mine],
-                rows.reward[parity][mine],
-                rows.terminated[parity][mine],
-                rows.truncated[parity][mine],
-                rows.is_over[parity][envs.start : envs.stop],
-            )
-            for parity in range(2)
-        ]
-        self._num_agents = num_agents
+    def __init__(self, rows: SharedRows, envs: range) -> None:
+        self._layout = rows.layout
+        self._views = [rows.part(parity, envs) for parity in range(2)]
+        self._num_agents = rows.num_agents
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
 
@@ -136,16 +249,13 @@ class StepReader:
         buffer, layout = block.buffer, self._layout
         num_slots = len(layout.slots)
         extras = 2 * num_slots
-        count = 2 * (extras + NUM_EXTRAS)
+        count = 2 * (extras + _NUM_EXTRAS)
         words = np.frombuffer(buffer, np.int64, count).tolist()
         ended, lost = self._ended(buffer, words, extras)
-        lengths, reward, terminated, truncated, is_over = self._views[parity]
+        lengths, arrays = self._views[parity]
         return BatchStep(
-            frame=Frame(layout, lengths, self._slots(buffer, words, 0)),
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            is_over=is_over,
+            Frame(layout, lengths, self._slots(buffer, words, 0)),
+            *arrays,
             final=self._final(buffer, words, num_slots) if len(ended) else None,
             ended=ended,
             lost=lost,
@@ -181,7 +291,7 @@ class StepReader:
         return slots
 
     def _final(self, buffer: memoryview, words: Sequence[int], num_slots: int) -> Frame | None:
-        lengths = _array(buffer, words, 2 * num_slots + FINAL_LENGTHS, np.int64)
+        lengths = _array(buffer, words, 2 * num_slots + _FINAL_LENGTHS, np.int64)
         if lengths is None:
             return None
         slots = self._slots(buffer, words, num_slots)
@@ -227,3 +337,7 @@ def _array(
 ) -> NDArray[Any] | None:
     offset, count = words[2 * entry], words[2 * entry + 1]
     return None if count < 0 else np.frombuffer(buffer, dtype, count, offset)
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGN) * _ALIGN

@@ -10,12 +10,11 @@ from typing import cast, get_args
 
 import pytest
 
-from entity_env import ClosedError, EntityEnvError, GameExit, ProtocolError, UsageError
+from entity_env import ClosedError, GameExit, ProtocolError, UsageError
 from entity_env.agents.channels.channel import (
     MAX_SWALLOWED_EXITS,
     Channel,
     Transport,
-    require_transport,
 )
 from entity_env.agents.channels.game_runner import make_channel
 from entity_env.agents.channels.thread_channel import ThreadChannel
@@ -388,5 +387,3 @@ def test_the_finally_blocks_of_many(start: Start) -> None:
 def test_an_unknown_transport() -> None:
     with pytest.raises(UsageError, match="greenlet, thread, got 'fiber'"):
         make_channel(cast(Transport, "fiber"), print, "the game")
-    with pytest.raises(EntityEnvError):
-        require_transport("")

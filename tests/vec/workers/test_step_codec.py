@@ -16,10 +16,9 @@ from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout, LocalMemory, concat_frames
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.errors import ClosedError
-from entity_env.vec.step import BatchStep, LocalStepMemory, StepMemory
+from entity_env.vec.step import BatchStep, StepMemory, local_memory
 from entity_env.vec.workers.shared_memory import SharedBlock
-from entity_env.vec.workers.step_buffers import SharedRows
-from entity_env.vec.workers.step_codec import StepReader, StepWriter
+from entity_env.vec.workers.step_codec import SharedRows, StepReader, StepWriter
 from tests.helpers.batches import assert_same, finished_of
 from tests.helpers.strategies import FEW, FLOATS, SCHEMA, Scene, scenes, untyped
 
@@ -54,14 +53,13 @@ class Told:
         self.metrics = {name: Metric(2, v, v, v) for name, v in draw(METRICS).items()}
 
     def write(self, memory: StepMemory) -> BatchStep:
-        memory.reward[:] = self.reward
-        memory.terminated[:], memory.truncated[:], memory.is_over[:] = self.flags
+        reward, *flags = memory.arrays
+        reward[:] = self.reward
+        for array, values in zip(flags, self.flags, strict=True):
+            array[:] = values
         return BatchStep(
-            frame=gathered(self.scenes).write(memory.rows),
-            reward=memory.reward,
-            terminated=memory.terminated,
-            truncated=memory.truncated,
-            is_over=memory.is_over,
+            gathered(self.scenes).write(memory.rows),
+            *memory.arrays,
             final=gathered(self.finals, ask=False).write(memory.final) if self.finals else None,
             ended=finished_of(self.ended),
             lost=finished_of(self.lost),
@@ -87,10 +85,9 @@ def pair(
     layout: FrameLayout, envs: range = range(2, 5), num_envs: int = 7
 ) -> Iterator[tuple[StepWriter, StepReader]]:
     """Both sides of the wire, in this process."""
-    block = SharedBlock.create(SharedRows.num_bytes(layout, num_envs, num_envs))
-    rows = SharedRows(block, layout, num_envs, num_envs)
-    writer = StepWriter(layout, rows, envs, 1)
-    reader = StepReader(layout, rows, envs, 1)
+    block = SharedBlock.create(SharedRows.num_bytes(layout, num_envs, 1))
+    rows = SharedRows(block, layout, num_envs, 1)
+    writer, reader = StepWriter(rows, envs), StepReader(rows, envs)
     try:
         yield writer, reader
     finally:
@@ -146,7 +143,7 @@ def test_a_step_arrives_as_it_was_written(run: list[Told]) -> None:
     with pair(LAYOUT) as (writer, reader):
         for number, told in enumerate(run):
             step = carried(told, writer, reader, number % 2)
-            assert_same_step(step, told.write(LocalStepMemory(3, 3)), first_row=2)
+            assert_same_step(step, told.write(local_memory(3, 3)), first_row=2)
 
 
 @settings(FEW, max_examples=15)
@@ -167,7 +164,7 @@ def test_an_arena_that_grows_in_the_middle_of_a_step(
         hand_over(writer, reader, 0)
         step = reader.read(0)
         step.final = None if not second.finals else step.final
-        local = second.write(LocalStepMemory(3, 3))
+        local = second.write(local_memory(3, 3))
         if step.final is not None:
             step.final.slots[LAYOUT.entities["Rock"].visible.index] = None
             assert local.final is not None
@@ -184,8 +181,7 @@ def thing_step(memory: StepMemory, counts: Sequence[int], value: float) -> Batch
     for count in counts:
         writer.buffers["Thing"].append(np.full((count, 1), value, dtype=np.float32))
         writer.end_row()
-    frame = writer.write(memory.rows)
-    return BatchStep(frame, memory.reward, memory.terminated, memory.truncated, memory.is_over)
+    return BatchStep(writer.write(memory.rows), *memory.arrays)
 
 
 @FEW

@@ -1,0 +1,76 @@
+"""VecOptions: what a `VecEnv` runs, and how; checked, and sent to its workers."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from entity_env.agents.channels.channel import Transport
+from entity_env.authoring.game import Game
+from entity_env.authoring.step_timeout import require_timeout
+from entity_env.core.environment import Environment
+from entity_env.core.validation import checked_count, require_choice
+from entity_env.core.vec_env_base import Autoreset
+from entity_env.errors import SchemaError, UsageError, WorkerError
+from entity_env.vec.batch_env.source import BatchSource
+
+OnError: TypeAlias = Literal["raise", "restart"]
+"""What happens when a game raises or hangs, or its process dies: the call that waits for it raises,
+or the environment begins its next episode, and the failed episode is truncated."""
+
+Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
+"""A game, an `Environment` class, a function that returns a new `Environment`, or the batch
+environments of a `BatchVecEnv`."""
+
+
+@dataclass(frozen=True)
+class VecOptions:
+    """Arguments of a `VecEnv`, with its checks and errors."""
+
+    source: Source
+    num_envs: int
+    num_workers: int
+    autoreset: Autoreset
+    transport: Transport
+    on_error: OnError
+    step_timeout_s: float | None
+    start_method: str | None
+    start_timeout_s: float | None
+
+    def __post_init__(self) -> None:
+        require_choice("autoreset", self.autoreset, get_args(Autoreset))
+        require_choice("on_error", self.on_error, get_args(OnError))
+        require_choice("transport", self.transport, get_args(Transport))
+        require_timeout(self.step_timeout_s)
+        checked_count("num_envs", self.num_envs)
+        checked_count("num_workers", self.num_workers, 0)
+        require_timeout(self.start_timeout_s, "start_timeout_s")
+        require_source(self.source)
+        if self.num_workers > self.num_envs:
+            raise UsageError(
+                f"num_workers must be at most num_envs, got {self.num_workers} for {self.num_envs}"
+            )
+
+    def pickled(self) -> bytes:
+        """All of them for a worker, by value where the source is defined in `__main__`."""
+        import cloudpickle  # takes 10 ms
+
+        try:
+            data: bytes = cloudpickle.dumps(self)
+        except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
+            raise WorkerError(
+                f"what a VecEnv runs must be sent to its workers, and {self.source!r} cannot be "
+                f"pickled: {error}; make what it holds inside of play, or use num_workers=0"
+            ) from error
+        return data
+
+
+def require_source(source: object) -> None:
+    """Raises a `SchemaError` if something cannot be the source of a `VecEnv`."""
+    if not isinstance(source, Game | BatchSource) and not callable(source):
+        raise SchemaError(
+            "a VecEnv needs a Game, an Environment class, or a function that returns an "
+            f"Environment: got {source!r}"
+        )
