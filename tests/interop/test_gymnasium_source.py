@@ -32,12 +32,12 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.games import cherry_pick
 from entity_env.games.classic import CartPole, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, GymnasiumVecEnv, make_vector_env
-from entity_env.interop.gymnasium.flat_spaces import (
+from entity_env.interop.gymnasium.from_gymnasium import (
     ActionConverter,
+    AllowedActions,
     feature_names,
     flatten_observations,
 )
-from entity_env.interop.gymnasium.from_gymnasium import AllowedActions
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import check_form
 from tests.interop.counting_envs import GymCount
