@@ -9,7 +9,13 @@ from rich.text import Text
 
 from entity_env import Schema
 from entity_env.agents.human.describe import SeenEntity
-from entity_env.cli.display.grid import MAX_COLUMNS, MAX_ROWS, EntityStyle, Grid, entity_styles
+from entity_env.cli.display.terminal_view import (
+    MAX_COLUMNS,
+    MAX_ROWS,
+    EntityStyle,
+    Grid,
+    entity_styles,
+)
 from entity_env.core.spaces import GLOBAL_ENTITY
 
 
