@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from entity_env.authoring.game import Game
-from entity_env.check.observations import observation_violations
 from entity_env.check.violations import (
     Snapshot,
     Violations,
     difference,
     nothing_left_behind,
+    observation_violations,
     require_same,
     snapshot,
 )

@@ -19,12 +19,13 @@ from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.authoring.to_observation import to_observation
-from entity_env.check.observations import obs_violations, observation_violations
 from entity_env.check.violations import (
     Snapshot,
     Violations,
     is_finite,
     nothing_left_behind,
+    obs_violations,
+    observation_violations,
     require_same,
     snapshot,
 )
@@ -86,18 +87,16 @@ class _GameCheck:
 
     Raises nothing into the game, where an `except` could swallow it: when no answer is possible,
     `act` returns None from then on.
-
-    Attributes:
-        trace: all observations, each with its place.
-        hangs: the game was ended because of the timeout.
     """
 
     def __init__(
         self, game: Game, violations: Violations, max_steps: int, seed: int, timeout: StepTimeout
     ) -> None:
         self.hangs = False
+        """The game was ended because of the timeout."""
         self._timeout = timeout
         self.trace: list[tuple[str, Snapshot]] = []
+        """All observations, each with its place."""
         self._game = game
         self._violations = violations
         self._max_steps = max_steps

@@ -10,10 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
-from entity_env.cli.commands.bench import bench
 from entity_env.cli.commands.capture_goal import capture_goal
 from entity_env.cli.commands.eval import evaluate
-from entity_env.cli.commands.info import doctor, list_games
+from entity_env.cli.commands.info import bench, doctor, list_games
 from entity_env.cli.commands.play import play
 from entity_env.cli.commands.train import export, train
 from entity_env.cli.load_game import GameFailed
@@ -63,7 +62,7 @@ class _Program(click.Group):
 @click.group(
     cls=_Program,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(package_name="entity-env", prog_name="entity-env")
 @click.pass_context

@@ -6,14 +6,14 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, cast, get_args
+from typing import Any, Final, SupportsFloat, SupportsIndex, TypeAlias, get_args
 
 import click
 
-from entity_env.cli.players import AgentLoader
+from entity_env.cli.load_game import AgentLoader
 from entity_env.vec.options import OnError
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Command: TypeAlias = Callable[..., Any]
 
 
 class FiniteFloat(click.types.FloatParamType):
@@ -46,14 +46,8 @@ WORKERS: Final = click.IntRange(min=0, max=1024)
 game_argument = click.argument("game", metavar="GAME")
 _NAMED_SETTINGS: Final = {
     "rom": ("FILE", "For pixel: the program that the machine runs; the same as --set rom=FILE."),
-    "goal": (
-        "DIR",
-        "For pixel: a folder written by entity-env capture-goal; the same as --set goal=DIR.",
-    ),
-    "quirks": (
-        "NAME",
-        "For pixel: xochip, superchip or chip8; the same as --set quirks=NAME.",
-    ),
+    "goal": ("DIR", "For pixel: a folder of entity-env capture-goal; the same as --set goal=DIR."),
+    "quirks": ("NAME", "For pixel: xochip, superchip or chip8; the same as --set quirks=NAME."),
 }
 
 
@@ -66,7 +60,7 @@ def set_option(command: _Command) -> _Command:
         given = (f"{name}={value}" for name, value in named.items() if value is not None)
         return command(settings=(*given, *settings), **options)
 
-    decorated: Any = click.option(
+    decorated = click.option(
         "--set",
         "settings",
         multiple=True,
@@ -75,67 +69,52 @@ def set_option(command: _Command) -> _Command:
     )(with_settings)
     for name, (metavar, text) in reversed(_NAMED_SETTINGS.items()):
         decorated = click.option(f"--{name}", metavar=metavar, help=text)(decorated)
-    return cast(_Command, decorated)
+    return decorated
 
 
 def agent_options(command: _Command) -> _Command:
     """Adds the options that say which agents play and how; the command gets `agents` and `load`."""
 
+    @click.option(
+        "--agent",
+        "agents",
+        multiple=True,
+        metavar="AGENT",
+        help="random, human, the folder of a checkpoint or training run, or an exported *.agent. "
+        "In a game for several agents, repeat the option, once per agent; agents that are not "
+        "given are random.",
+    )
+    @click.option(
+        "--greedy",
+        is_flag=True,
+        help="Trained agents take the most probable action instead of sampling.",
+    )
+    @click.option(
+        "--temperature",
+        type=FiniteRange(min=0, min_open=True),
+        default=1.0,
+        help="How randomly trained agents choose: above 1 more evenly, below 1 closer to --greedy.",
+    )
+    @click.option(
+        "--adapt",
+        is_flag=True,
+        help="Trained agents also play a game that has more entities and features than the one "
+        "they were trained on; they ignore the additions.",
+    )
     @wraps(command)
     def with_loader(*, greedy: bool, temperature: float, adapt: bool, **options: object) -> object:
         return command(load=AgentLoader(greedy, temperature, adapt), **options)
 
-    decorated: Any = with_loader
-    for option in (
-        click.option(
-            "--adapt",
-            is_flag=True,
-            help="Trained agents also play a game that has more entities and features than the one "
-            "they were trained on; they ignore the additions.",
-        ),
-        click.option(
-            "--temperature",
-            type=FiniteRange(min=0, min_open=True),
-            default=1.0,
-            show_default=True,
-            help="How randomly trained agents choose: above 1 more evenly, below 1 closer to "
-            "--greedy.",
-        ),
-        click.option(
-            "--greedy",
-            is_flag=True,
-            help="Trained agents take the most probable action instead of sampling.",
-        ),
-        click.option(
-            "--agent",
-            "agents",
-            multiple=True,
-            metavar="AGENT",
-            help="random, human, the folder of a checkpoint or training run, or an exported "
-            "*.agent. In a game for several agents, repeat the option, once per agent; agents "
-            "that are not given are random.",
-        ),
-    ):
-        decorated = option(decorated)
-    return cast(_Command, decorated)
-
-
-def _seconds(
-    context: click.Context, parameter: click.Parameter, value: float | None
-) -> float | None:
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is no number of seconds")
-    return value or None
+    return with_loader
 
 
 step_timeout_option = click.option(
     "--step-timeout",
     "step_timeout_s",
-    type=click.FloatRange(min=0, max=1e6),
+    type=FiniteRange(min=0, max=1e6),
     default=30,
-    show_default=True,
     metavar="SECONDS",
-    callback=_seconds,
+    callback=lambda context, parameter, value: value or None,
     help="Time a game may take between two actions before it counts as hanging; 0 = no limit. "
     "Without workers only games that hang in Python code can be stopped.",
 )
@@ -143,7 +122,6 @@ on_error_option = click.option(
     "--on-error",
     type=click.Choice(get_args(OnError)),
     default="raise",
-    show_default=True,
     help="When a copy of the game raises, hangs or dies: stop, or restart it with its next episode "
     "and count the failed one as truncated.",
 )

@@ -1,12 +1,12 @@
-"""`EpisodeEnv`: an environment that never resets by itself, and `Step`, its transition."""
+"""`EpisodeEnv`: environments, one or many, that never reset by themselves; `Step`, a transition."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, overload
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +17,21 @@ from entity_env.authoring.game import Game
 from entity_env.core.environment import Environment
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
+from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import checked_count, checked_seed
+from entity_env.core.vec_env_base import Autoreset
+from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.episodes.record import Record
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 
 if TYPE_CHECKING:
-    from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
+    from entity_env.vec.options import Source
 
-    Actions: TypeAlias = Mapping[ActionName, Action]
-
-    OneEnv: TypeAlias = "EpisodeEnv[Observation, Actions, float, bool]"
-
-    ManyEnvs: TypeAlias = "EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.bool_]]"
-
+Actions: TypeAlias = Mapping[ActionName, Action]
+OneEnv: TypeAlias = "EpisodeEnv[Observation, Actions, float, bool]"
+ManyEnvs: TypeAlias = "EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.bool_]]"
 
 ObsT = TypeVar("ObsT")
 ActT = TypeVar("ActT")
@@ -192,7 +192,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
 
     @staticmethod
     def of(
-        source: Game | Environment | Callable[[], Environment] | VecEnvironment,
+        source: Any,
         *,
         num_envs: int | None = None,
         num_workers: int = 0,
@@ -214,43 +214,30 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
             UsageError: a bad seed or number, a game for several agents, one object with
                 `num_envs`, or a `VecEnv` with autoreset.
         """
-        return episode_env_of(source, num_envs, num_workers, seed)
-
-
-def episode_env_of(
-    source: Any,  # noqa: ANN401 - checked here
-    num_envs: int | None,
-    num_workers: int,
-    seed: int,
-) -> OneEnv | ManyEnvs:
-    """See `EpisodeEnv.of`."""
-    if num_envs is None and num_workers:
-        raise UsageError(f"num_workers={num_workers} needs num_envs: how many environments")
-    is_vec = _is_vec(source)
-    if is_vec and num_envs is not None:
-        name = type(source).__name__
-        raise UsageError(f"{name} has its number of environments: leave num_envs out")
-    if isinstance(source, Environment):
-        if num_envs is not None:
+        if num_envs is None and num_workers:
+            raise UsageError(f"num_workers={num_workers} needs num_envs: how many environments")
+        if _is_vec(source):
+            if num_envs is None:
+                return EpisodeVec(source, seed)
+            name = type(source).__name__
+            raise UsageError(f"{name} has its number of environments: leave num_envs out")
+        if isinstance(source, Environment):
+            if num_envs is None:
+                return EpisodeOfEnvironment(source, seed)
             raise UsageError(
                 f"num_envs={num_envs} needs a game, or a class or function that makes "
                 f"environments: got one {type(source).__name__} object"
             )
-        return EpisodeOfEnvironment(source, seed)
-    if not is_vec and not isinstance(source, Game) and not callable(source):
-        raise SchemaError(
-            "an EpisodeEnv needs a Game, an Environment, its class or a function that returns one, "
-            f"or a VecEnv: got {source!r}"
-        )
-    if is_vec or num_envs is not None:
-        from entity_env.episodes.vectorized import EpisodeVec  # one environment needs no `vec`
-
-        if num_envs is None:
-            return EpisodeVec(source, seed)
-        return EpisodeVec.of_copies(source, num_envs, num_workers, seed)
-    if isinstance(source, Game):
-        return EpisodeOfGame(source, seed)
-    return EpisodeOfEnvironment.build(source, seed)
+        if not isinstance(source, Game) and not callable(source):
+            raise SchemaError(
+                "an EpisodeEnv needs a Game, an Environment, its class or a function that returns "
+                f"one, or a VecEnv: got {source!r}"
+            )
+        if num_envs is not None:
+            return EpisodeVec.build(Copies(source, num_envs, num_workers), seed)
+        if isinstance(source, Game):
+            return EpisodeOfGame(source, seed)
+        return EpisodeOfEnvironment.build(source, seed)
 
 
 def _is_vec(source: object) -> bool:
@@ -259,18 +246,11 @@ def _is_vec(source: object) -> bool:
     )
 
 
-class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], float, bool]):
+class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
     """`EpisodeEnv` of one `Environment`; the seed of episode `n` is `EpisodeSeeds(seed)[n]`.
 
     Observations are those of the environment, not copies. `reset` returns one that is `done` if
     the episode was over before its first action: reset again then.
-
-    Args:
-        env: owned and closed by this object.
-        seed: of the starts.
-
-    Raises:
-        UsageError: a seed that is no integer, or negative.
     """
 
     def __init__(self, env: Environment, seed: int = 0) -> None:
@@ -289,7 +269,13 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
     def build(cls, config: Callable[[], Environment], seed: int) -> Self:
         """`EpisodeEnv.build`; `config` is a function that returns an `Environment`."""
         checked_seed(seed)  # before anything is made
-        return cls(made_by(config), seed)
+        env: object = config()
+        if not isinstance(env, Environment):
+            raise SchemaError(
+                "an EpisodeEnv needs a function that returns an Environment: "
+                f"{config!r} returned a {type(env).__name__}"
+            )
+        return cls(env, seed)
 
     def reset(self, is_done: bool | None = None) -> Observation:
         self._require_open()
@@ -311,23 +297,22 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
             )
         return self._start(number, has_jumped=True)
 
-    def step(
-        self, act: Mapping[ActionName, Action]
-    ) -> tuple[Step[Observation, Mapping[ActionName, Action], float, bool], Record]:
+    def step(self, act: Actions) -> tuple[Step[Observation, Actions, float, bool], Record]:
         self._require_open()
         shown = self._require_shown("reset it before step")
         if shown.done:
             raise ProtocolError("the episode has ended: reset the environment before step")
-        obs = self._act(act)
+        try:
+            obs = self._env.act(act)
+        except SchemaError:
+            raise  # nothing has changed
+        except BaseException:
+            self._shown = None
+            raise
         self._shown = obs
         self._reward += obs.reward
         self._length += 1
-        record = Record({f"metrics/{name}": value for name, value in obs.metrics.items()})
-        info: dict[str, object] = {}
-        if obs.done:
-            episode = self._episode(obs)
-            info["episodes"] = (episode,)
-            record = record.merge(record_of([episode]))
+        info, record = _summary(obs.metrics, [self._episode(obs)] if obs.done else [])
         return Step(act, obs, obs.reward, obs.terminated, obs.truncated, info), record
 
     def close(self) -> None:
@@ -337,15 +322,6 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
         """Resets the environment; `has_jumped` if the episode is not the next one."""
         return self._env.reset(seed=self._seeds[number]) if self._takes_seed else self._env.reset()
-
-    def _act(self, act: Mapping[ActionName, Action]) -> Observation:
-        try:
-            return self._env.act(act)
-        except SchemaError:
-            raise  # nothing has changed
-        except BaseException:
-            self._shown = None
-            raise
 
     def _start(self, number: int, *, has_jumped: bool) -> Observation:
         self._shown = None
@@ -376,27 +352,18 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Mapping[ActionName, Action], 
         return self._shown
 
 
-def made_by(make: Callable[[], object]) -> Environment:
-    """The `Environment` that a class or function returns; SchemaError if it is something else."""
-    env = make()
-    if not isinstance(env, Environment):
-        raise SchemaError(
-            f"an EpisodeEnv needs a function that returns an Environment: {make!r} returned a "
-            f"{type(env).__name__}"
-        )
-    return env
-
-
-def record_of(episodes: Sequence[Episode]) -> Record:
-    """Mean reward, mean length and number of finished episodes, at least one."""
+def _summary(
+    metrics: Mapping[str, float], episodes: Sequence[Episode]
+) -> tuple[dict[str, object], Record]:
+    """`Step.info` and the record of a step with these metrics and finished episodes."""
+    record = Record({f"metrics/{name}": value for name, value in metrics.items()})
+    if not episodes:
+        return {}, record
     count = len(episodes)
-    return Record(
-        {
-            "episode/reward": sum(episode.reward for episode in episodes) / count,
-            "episode/length": sum(episode.length for episode in episodes) / count,
-            "episode/count": count,
-        }
-    )
+    record.insert("episode/reward", sum(episode.reward for episode in episodes) / count)
+    record.insert("episode/length", sum(episode.length for episode in episodes) / count)
+    record.insert("episode/count", count)
+    return {"episodes": tuple(episodes)}, record
 
 
 class EpisodeOfGame(EpisodeOfEnvironment):
@@ -404,14 +371,6 @@ class EpisodeOfGame(EpisodeOfEnvironment):
 
     A `play` that loops over episodes is not restarted between them, except after a reset in the
     middle of one and after `reset_with_index`.
-
-    Args:
-        game: with its settings.
-        seed: of the starts.
-        transport: as for `TrainAgentEnv`.
-
-    Raises:
-        UsageError: a seed that is no integer, or negative; or a game for several agents.
     """
 
     def __init__(self, game: Game, seed: int = 0, *, transport: Transport = "greenlet") -> None:
@@ -445,3 +404,111 @@ class _GameEnv(TrainAgentEnv):
         self._observations = []
         self._host.restart(seed, number)
         return self._observe_all()[0]
+
+
+class Vec(VecEnvironment, Protocol):
+    """`VecEnvironment` that names its number of environments and its mode of resets."""
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+
+    @property
+    def autoreset(self) -> Autoreset:
+        """Mode of resets, as for `VecEnv`."""
+
+
+class ResettableVec(Vec, Protocol):
+    """`VecEnvironment` with `reset_envs`, as `VecEnv` with autoreset "disabled"."""
+
+    def reset_envs(self, mask: NDArray[np.bool_], seed: int | None = None) -> VecObs:
+        """Begins a new episode where the mask is True."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Configuration of an `EpisodeVec`; arguments as for `VecEnv`."""
+
+    source: Source
+    num_envs: int
+    num_workers: int = 0
+
+
+class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.bool_]]):
+    """`EpisodeEnv` of many environments; one whose episode has ended waits for its reset.
+
+    Observations are views, valid until the next call, except a `Step.obs` with an `init_obs`,
+    which is a copy. Rewards, flags and records are copies. Start `ix` is
+    `vec.reset(seed=EpisodeSeeds(seed)[ix])`; an environment that is reset alone takes the next
+    episode of its own run.
+    """
+
+    def __init__(self, vec: ResettableVec, seed: int = 0) -> None:
+        self._seeds = EpisodeSeeds(checked_seed(seed))
+        autoreset = getattr(vec, "autoreset", None)
+        if autoreset != "disabled":
+            has = f' with "{autoreset}"' if autoreset else ', which has no "disabled"'
+            raise UsageError(
+                f'an EpisodeEnv needs a VecEnv with autoreset="disabled": got a '
+                f"{type(vec).__name__}{has}"
+            )
+        if vec.num_rows != vec.num_envs:
+            raise UsageError(
+                f"an EpisodeEnv needs one agent per environment, this {type(vec).__name__} has "
+                f"{vec.num_rows} rows for {vec.num_envs} environments"
+            )
+        self._vec = vec
+        self._index = -1
+        """Of the last start."""
+
+    @classmethod
+    def build(cls, config: Copies, seed: int) -> Self:
+        """`EpisodeEnv.build`; raises as `VecEnv`, and UsageError for a game for several agents."""
+        from entity_env.vec.vec_env import VecEnv  # here: one environment needs no `vec`
+
+        vec = VecEnv(
+            config.source, config.num_envs, config.num_workers, seed=seed, autoreset="disabled"
+        )
+        try:
+            return cls(vec, seed)
+        except BaseException:
+            vec.close()
+            raise
+
+    def reset(self, is_done: NDArray[np.bool_] | None = None) -> VecObs:
+        if is_done is None:
+            return self.reset_with_index(self._index + 1)
+        return self._vec.reset_envs(is_done)
+
+    def reset_with_index(self, ix: int) -> VecObs:
+        index = checked_count("the index of a start", ix, 0)
+        obs = self._vec.reset(seed=self._seeds[index])
+        self._index = index
+        return obs
+
+    def step(
+        self, act: VecActions
+    ) -> tuple[Step[VecObs, VecActions, NDArray[np.float32], NDArray[np.bool_]], Record]:
+        obs = self._vec.act(act)
+        metrics = {name: metric.mean for name, metric in obs.metrics.items()}
+        info, record = _summary(metrics, obs.episodes)
+        flags = obs.terminated.copy(), obs.truncated.copy()
+        return Step(act, obs, obs.reward.copy(), *flags, info), record
+
+    def close(self) -> None:
+        self._vec.close()
+
+    def _kept(self, obs: VecObs) -> VecObs:
+        copied: VecObs = _copied(obs)
+        return copied
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - of the same type
+    """A deep copy of arrays in dicts, dataclasses and ragged arrays."""
+    if isinstance(value, np.ndarray | RaggedArray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {name: _copied(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _copied(getattr(value, f.name)) for f in fields(value)})
+    return value

@@ -18,7 +18,7 @@ from entity_env import HIDDEN, ContractError, Game, GameExit, Obs, check_game
 from entity_env.agents import Agent
 from entity_env.authoring.action_type import ActionKey
 from entity_env.check import game as game_check
-from entity_env.check.observations import obs_violations
+from entity_env.check.violations import obs_violations
 from tests.helpers.strategies import (
     CALL,
     EAT,

@@ -12,8 +12,14 @@ from hypothesis import given, strategies as st
 
 from entity_env import ContractError, Obs
 from entity_env.authoring.schema import Schema
-from entity_env.check.observations import obs_violations
-from entity_env.check.violations import Snapshot, Violations, difference, is_finite, require_same
+from entity_env.check.violations import (
+    Snapshot,
+    Violations,
+    difference,
+    is_finite,
+    obs_violations,
+    require_same,
+)
 from tests.helpers.strategies import (
     FEW,
     SCHEMA,

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from hypothesis import given, strategies as st
 
 from entity_env.cli.commands.info import list_games
-from entity_env.cli.load_game import NAMED, load_game, nearest
+from entity_env.cli.load_game import NAMED, AgentLoader, load_game, nearest
 from entity_env.cli.options import agent_options, default_workers, game_argument, set_option
-from entity_env.cli.players import AgentLoader
 
 
 @click.command()

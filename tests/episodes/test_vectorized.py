@@ -23,7 +23,7 @@ from entity_env import (
 )
 from entity_env.agents import random_actions
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.episodes.vectorized import Copies, EpisodeVec
+from entity_env.episodes.episode_env import Copies, EpisodeVec
 from entity_env.games import snake
 from entity_env.vec import VecEnv
 from tests.agents.ppo.small_envs import VecXor

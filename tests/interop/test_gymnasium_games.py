@@ -43,7 +43,7 @@ from entity_env.games import (
 from entity_env.games.classic import CartPole
 from entity_env.interop.gymnasium import EntityVectorEnv, GameEnv, make_vector_env
 from entity_env.interop.gymnasium.padded import PaddedActions, PaddedEntities
-from entity_env.interop.gymnasium.vector_base import VectorEnvBase
+from entity_env.interop.gymnasium.vector_env import VectorEnvBase
 from entity_env.vec import VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import Batch, plain_batch

@@ -19,7 +19,7 @@ from entity_env import (
 )
 from entity_env.core.observation import Action, GlobalCategoricalAction
 from entity_env.core.spaces import ActionName, ActionSpace
-from entity_env.interop.gymnasium.make import TimeLimited
+from entity_env.interop.gymnasium.env import TimeLimited
 
 GO = {"go": GlobalCategoricalAction(0, "on")}
 

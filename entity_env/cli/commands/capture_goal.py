@@ -29,6 +29,7 @@ _MAX_KEY_BYTES: Final = 16 << 20
     "--start",
     "start_text",
     default="",
+    show_default=False,
     metavar="KEYS",
     help="Keys from power-on to the start of an episode.",
 )
@@ -45,7 +46,6 @@ _MAX_KEY_BYTES: Final = 16 << 20
 @click.option(
     "--tau",
     default="0.05",
-    show_default=True,
     metavar="NUMBER",
     help="A screen matches the goal if their distance, from 0 to 1, is below this.",
 )
@@ -53,7 +53,6 @@ _MAX_KEY_BYTES: Final = 16 << 20
     "--metric",
     type=click.Choice(["absolute", "squared"]),
     default="absolute",
-    show_default=True,
     help="Difference of two pixels: absolute or squared.",
 )
 def capture_goal(

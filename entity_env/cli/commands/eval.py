@@ -20,7 +20,17 @@ from entity_env.agents.ratings import Match, Result, Standing, seatings
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.console import ProgressBar, plain_table
-from entity_env.cli.load_game import game_errors, load_game
+from entity_env.cli.load_game import (
+    HUMAN,
+    AgentLoader,
+    azul_agent,
+    game_errors,
+    has_azul_agent,
+    load_game,
+    load_players,
+    max_rounds_of,
+    player_names,
+)
 from entity_env.cli.options import (
     COUNT,
     SEED,
@@ -31,15 +41,6 @@ from entity_env.cli.options import (
     on_error_option,
     set_option,
     step_timeout_option,
-)
-from entity_env.cli.players import (
-    HUMAN,
-    AgentLoader,
-    azul_agent,
-    has_azul_agent,
-    load_players,
-    max_rounds_of,
-    player_names,
 )
 from entity_env.core.episode import Episode
 from entity_env.errors import UsageError
@@ -65,16 +66,9 @@ def play_episodes(
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
 ) -> list[Episode]:
-    """Plays a number of episodes of a game for one agent, `num_envs` at once at most.
-
-    Episode `ix` has the seed `EpisodeSeeds(seed)[ix]`, as in `Game.run` and in
-    `EpisodeEnv.reset_with_index(ix)`, so all agents play the same episodes. A copy of the game that
-    ends takes the next episode, and every episode is played to its end: taking the first ones that
-    end would favour short ones. The number of workers does not change the episodes, nor does that
-    of copies, unless the agent samples: it decides for all copies together.
-
-    `on_episode` is called in the order in which episodes end; they are returned by number.
-    """
+    """Plays a number of episodes of a game for one agent, `num_envs` at once at most."""
+    # Episode `ix` has the seed `EpisodeSeeds(seed)[ix]`, so all agents play the same episodes.
+    # Every episode is played to its end: taking the first ones that end would favour short ones.
     copies = min(episodes, num_envs)
     starts = np.arange(copies)
     played: list[Episode] = []
@@ -107,10 +101,7 @@ _Z95: Final = 1.959964  # half width of a 95 % interval of the normal distributi
 
 @dataclass(frozen=True)
 class Figures:
-    """Statistics over episodes of one agent: `ci95` is half of the 95 % confidence interval.
-
-    `std_reward` is that of the sample (with n - 1), 0 for one episode; `ci95 = 1.96 std / sqrt(n)`.
-    """
+    """Statistics over episodes of one agent: `ci95` is half of the 95 % confidence interval."""
 
     mean_reward: float
     std_reward: float
@@ -135,13 +126,7 @@ class Figures:
 @click.command("eval")
 @game_argument
 @agent_options
-@click.option(
-    "--episodes",
-    type=COUNT,
-    default=100,
-    show_default=True,
-    help="Number of episodes to play.",
-)
+@click.option("--episodes", type=COUNT, default=100, help="Number of episodes to play.")
 @click.option(
     "--agents",
     "entrants",
@@ -158,7 +143,6 @@ class Figures:
     "--seed",
     type=SEED,
     default=0,
-    show_default=True,
     help="Seed of the run; with the same seed all agents play the same episodes.",
 )
 @click.option(
@@ -200,31 +184,35 @@ def evaluate(
         if agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")
         _require_raise(on_error)
-        entered = split_names(entrants)
+        names = split_names(entrants)
         with game_errors(chosen):
             match = run_match(
-                chosen, entered, num_games, seed=seed, load=load, step_timeout_s=step_timeout_s
+                chosen, names, num_games, seed=seed, load=load, step_timeout_s=step_timeout_s
             )
         _report(match_json(match), match_table(match), as_json)
         return
     _require_episodes(chosen, agents, num_games)
-    names = player_names(chosen, agents)
-    if HUMAN in names:
+    players = player_names(chosen, agents)
+    if HUMAN in players:
         raise UsageError("eval has no human players: use entity-env play --agent human")
-    players = load_players(names, seed, load)
-    workers = default_workers(episodes) if num_workers is None else num_workers
     played = _played(
         chosen,
-        players,
+        load_players(players, seed, load),
         episodes,
         seed=seed,
-        workers=workers,
+        workers=default_workers(episodes) if num_workers is None else num_workers,
         step_timeout_s=step_timeout_s,
         on_error=on_error,
     )
-    _report_failed(played)
-    figures = _figures_of(played, chosen.num_agents)
-    _report(_as_json(figures), _table(names, figures), as_json)
+    num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
+    if num_failed:
+        failed = f"{num_failed} of {len(played)} episodes failed"
+        click.echo(f"{failed}, and count with the reward until then", err=True)
+    figures = [
+        Figures.of([episode for episode in played if episode.agent_id == agent_id])
+        for agent_id in range(chosen.num_agents)
+    ]
+    _report(_as_json(figures), _table(players, figures), as_json)
 
 
 def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) -> None:
@@ -264,22 +252,6 @@ def _played(
         _require_raise(on_error)
         return game.run(
             *players, seed=seed, episodes=episodes, watch=progress, step_timeout_s=step_timeout_s
-        )
-
-
-def _figures_of(played: Sequence[Episode], num_agents: int) -> list[Figures]:
-    return [
-        Figures.of([episode for episode in played if episode.agent_id == agent_id])
-        for agent_id in range(num_agents)
-    ]
-
-
-def _report_failed(played: Sequence[Episode]) -> None:
-    num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
-    if num_failed:
-        click.echo(
-            f"{num_failed} of {len(played)} episodes failed, and count with the reward until then",
-            err=True,
         )
 
 

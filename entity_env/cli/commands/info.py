@@ -1,20 +1,26 @@
-"""`entity-env games` and `entity-env doctor`: what there is to play, and what is installed."""
+"""`entity-env games`, `doctor` and `bench`: what there is to play, what is installed, how fast."""
 
 from __future__ import annotations
 
 import inspect
 import platform
 import re
+import time
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import click
+import numpy as np
 from greenlet import greenlet
 from rich.console import Console
 
+from entity_env.agents import RandomAgent, random_actions
 from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.console import plain_table
-from entity_env.cli.load_game import NAMED
+from entity_env.cli.load_game import NAMED, game_errors, is_batch, load_game, make_vec_env
+from entity_env.cli.options import ENVS, FiniteRange, game_argument, set_option
 
 _REQUIRED: Final = ("entity-env", "numpy", "greenlet", "click", "rich")
 _EXTRAS: Final = {
@@ -89,3 +95,54 @@ def _can_suspend() -> bool:
     here = greenlet.getcurrent()
     other = greenlet(lambda value: here.switch(value + 1) + 1)
     return bool(other.switch(1) == 2 and other.switch(2) == 3)
+
+
+@click.command()
+@game_argument
+@click.option("--num-envs", type=ENVS, default=64, help="Number of copies.")
+@click.option(
+    "--seconds",
+    type=FiniteRange(min=0, min_open=True),
+    default=2.0,
+    help="Duration of each of the two measurements.",
+)
+@set_option
+def bench(game: str, num_envs: int, seconds: float, settings: Sequence[str]) -> None:
+    """Measure the steps per second of a game with random actions: one copy, then many."""
+    chosen = load_game(game, settings)
+    with game_errors(chosen):
+        click.echo(f"one game, called directly  {_direct(chosen, seconds):>12,.0f} steps/s")
+        rate, statistics = _vectorized(chosen, num_envs, seconds)
+        copies = f"{num_envs} copies in a {'BatchVecEnv' if is_batch(chosen) else 'VecEnv'}"
+        click.echo(f"{copies:<25}  {rate:>12,.0f} steps/s  ({statistics})")
+
+
+def _direct(game: Game, seconds: float) -> float:
+    """Actions per second of random agents in `Game.run`."""
+    num_steps = 0
+
+    def count(turn: Turn) -> None:
+        nonlocal num_steps
+        num_steps += turn.episode is None
+
+    agents = [RandomAgent(seed) for seed in range(game.num_agents)]
+    start_s = time.perf_counter()
+    episode = 0
+    while time.perf_counter() - start_s < seconds:
+        game.run(*agents, seed=episode, watch=count)
+        episode += 1
+    return num_steps / (time.perf_counter() - start_s)
+
+
+def _vectorized(game: Game, num_envs: int, seconds: float) -> tuple[float, str]:
+    """Environment steps per second of many copies, and the statistics of the `VecEnv`."""
+    rng = np.random.default_rng(0)
+    with make_vec_env(game, num_envs) as vec:
+        space = vec.action_space()
+        obs = vec.reset()
+        start_s = time.perf_counter()
+        num_steps = 0
+        while time.perf_counter() - start_s < seconds:
+            obs = vec.act(random_actions(obs, space, rng))
+            num_steps += num_envs
+        return num_steps / (time.perf_counter() - start_s), str(vec.statistics())

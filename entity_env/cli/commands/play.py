@@ -16,7 +16,17 @@ from entity_env.agents.human.prompt import UserQuit
 from entity_env.authoring.game import Game
 from entity_env.cli.display.azul_view import AzulPrompt, AzulView
 from entity_env.cli.display.pixel_view import viewed
-from entity_env.cli.load_game import game_errors, load_game
+from entity_env.cli.load_game import (
+    HUMAN,
+    AgentLoader,
+    azul_agent,
+    azul_players,
+    game_errors,
+    load_game,
+    load_players,
+    max_rounds_of,
+    player_names,
+)
 from entity_env.cli.options import (
     COUNT,
     SEED,
@@ -26,15 +36,6 @@ from entity_env.cli.options import (
     set_option,
     step_timeout_option,
 )
-from entity_env.cli.players import (
-    HUMAN,
-    AgentLoader,
-    azul_agent,
-    azul_players,
-    load_players,
-    max_rounds_of,
-    player_names,
-)
 from entity_env.core.episode import Episode
 from entity_env.games.azul import AzulAgent, AzulGame, GameResult, describe_end, play_game
 
@@ -42,17 +43,14 @@ from entity_env.games.azul import AzulAgent, AzulGame, GameResult, describe_end,
 @click.command()
 @game_argument
 @agent_options
-@click.option("--render/--no-render", default=True, help="Draw the game.  [default: render]")
+@click.option("--render/--no-render", default=True, help="Draw the game.")
 @click.option(
     "--fps",
     type=FiniteRange(min=0.001),
     default=10,
-    show_default=True,
     help="Frames per second.",
 )
-@click.option(
-    "--episodes", type=COUNT, default=1, show_default=True, help="Number of episodes to play."
-)
+@click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
 @click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
 @step_timeout_option
 @set_option

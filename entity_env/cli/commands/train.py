@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -60,7 +60,19 @@ class TrainSettings:
 # One entity with a few features needs only a small network. Returns of several hundred are far from
 # the values that a new network predicts: a clipped value loss would learn them too slowly, and with
 # its usual weight it would dominate the policy loss.
-_SMALL: Final = RogueNetConfig(d_model=32, n_layer=1, n_head=2)
+_CARTPOLE: Final = TrainSettings(
+    PPOConfig(
+        total_steps=200_000,
+        net=RogueNetConfig(d_model=32, n_layer=1, n_head=2),
+        num_steps=32,
+        minibatch_size=256,
+        update_epochs=4,
+        ent_coef=0.0,
+        clip_vloss=False,
+        vf_coef=0.05,
+    ),
+    num_envs=32,
+)
 # Over a hundred tiles attend to each other, so the network is small. Episodes have about ten steps,
 # so later rewards hardly count.
 _PIXEL: Final = TrainSettings(
@@ -81,30 +93,15 @@ _OF_GAMES: Final[Mapping[str, TrainSettings]] = {
     # Late catches count as much as early ones.
     "pixel:catch": replace(_PIXEL, config=replace(_PIXEL.config, gamma=0.98)),
     "pixel": _PIXEL,
-    "cartpole": TrainSettings(
-        PPOConfig(
-            total_steps=200_000,
-            net=_SMALL,
-            num_steps=32,
-            minibatch_size=256,
-            update_epochs=4,
-            ent_coef=0.0,
-            clip_vloss=False,
-            vf_coef=0.05,
-        ),
-        num_envs=32,
-    ),
+    "cartpole": _CARTPOLE,
     "pendulum": TrainSettings(
-        PPOConfig(
+        replace(
+            _CARTPOLE.config,
             total_steps=300_000,
-            net=_SMALL,
             num_steps=64,
-            minibatch_size=256,
             update_epochs=6,
             learning_rate=0.002,
             gamma=0.9,
-            ent_coef=0.0,
-            clip_vloss=False,
             vf_coef=0.01,
         ),
         num_envs=16,
@@ -135,8 +132,6 @@ def settings_of(game: Game) -> TrainSettings:
     return _OF_GAMES.get(game.name, TrainSettings()) if is_batch(game) else TrainSettings()
 
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
 _PPO_OPTIONS: Final = {
     "seed": "Seed of the run.",
     "learning_rate": "Learning rate of Adam at the start; annealed to 0.",
@@ -155,25 +150,16 @@ _NET_OPTIONS: Final = {
 _DEFAULTS: Final = PPOConfig()
 
 
-def _training_options(command: _Command) -> _Command:
+def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds an option for each main setting; its value is None if it is not given."""
     for config, texts in ((_DEFAULTS.net, _NET_OPTIONS), (_DEFAULTS, _PPO_OPTIONS)):
         for name, text in reversed(texts.items()):
             default = getattr(config, name)
-            option = click.option(
-                f"--{name.replace('_', '-')}",
-                type=_type_of(name, default),
-                help=f"{text}  [default: {default}]",
-            )
-            command = option(command)
+            number = FiniteFloat() if isinstance(default, float) else click.IntRange(max=2**31 - 1)
+            kind = SEED if name == "seed" else number  # `PPOConfig` checks more
+            text = f"{text}  [default: {default}]"
+            command = click.option(f"--{name.replace('_', '-')}", type=kind, help=text)(command)
     return command
-
-
-def _type_of(name: str, default: object) -> click.ParamType[Any]:
-    """The type of an option; `PPOConfig` checks more."""
-    if name == "seed":
-        return SEED
-    return FiniteFloat() if isinstance(default, float) else click.IntRange(max=2**31 - 1)
 
 
 @click.command()

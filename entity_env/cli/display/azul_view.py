@@ -39,11 +39,7 @@ _COSTS: Final = "1 1 2 2 2 3 3"
 class AzulView:
     """Draws a game while it is played: pass it to `play_game` as `watch`.
 
-    Args:
-        console, fps: as for `LiveDisplay`.
-        names: of the agents, by seat.
-        humans: seats of the human players.
-        is_drawn: draw every move, not only the decisions of humans.
+    With `is_drawn` it draws every move, else only the decisions of the seats in `humans`.
     """
 
     def __init__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console, RenderableType
@@ -19,12 +18,8 @@ class LiveDisplay:
     """Shows frames at a pace: each replaces the last one on a terminal, else they follow.
 
     rich's own `Live` keeps the cursor in its frame's last line; here it is below the frame, where
-    people are asked. Whatever writes there erases its text before the next frame.
-
-    Args:
-        console: where to show them.
-        fps: frames per second on a terminal; None = without pauses.
-        wait: sleeps for so many seconds.
+    people are asked. Whatever writes there erases its text before the next frame. `fps` counts on a
+    terminal only; None = without pauses.
     """
 
     def __init__(
@@ -90,12 +85,7 @@ class ProgressBar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar.live.is_started:
             self._bar.stop()
 

@@ -26,19 +26,10 @@ _MAX_QUESTION_LINES: Final = 4
 
 
 class PixelView(TerminalView):
-    """Draws the machine's own screen instead of the agent's observation.
-
-    Play the attribute `game` instead of the argument: the same game, whose machine this can read.
-    Arguments as for `TerminalView`.
-    """
+    """Draws the machine's own screen; play its attribute `game`, whose machine it can read."""
 
     def __init__(
-        self,
-        game: Game,
-        console: Console,
-        *,
-        fps: float | None = None,
-        humans: tuple[int, ...] = (),
+        self, game: Game, console: Console, *, fps: float | None, humans: tuple[int, ...]
     ) -> None:
         super().__init__(game, console, fps=fps, humans=humans)
         self._console = console

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -21,15 +21,168 @@ from entity_env.agents.human.describe import (
     describe_entity,
     describe_features,
     describe_number,
+    member_of,
     seen_entities,
 )
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
+from entity_env.authoring.schema import Schema
 from entity_env.cli.display.console import LiveDisplay
-from entity_env.cli.display.grid import Grid, entity_styles
 from entity_env.core.observation import EntityID, Observation
-from entity_env.core.spaces import GLOBAL_ENTITY, ObsSpace
+from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
 from entity_env.games.classic.viewer import draw_entity
+
+MAX_COLUMNS: Final = 40
+MAX_ROWS: Final = 24
+_GLYPHS: Final = "●■◆▲★○□◇△☆"
+_COLORS: Final = (
+    "bright_green",
+    "bright_red",
+    "bright_yellow",
+    "bright_blue",
+    "bright_magenta",
+    "bright_cyan",
+)
+_GROUND: Final = ("empty", "floor", "free", "ground")
+"""Entity types with these names are drawn as empty cells."""
+
+
+@dataclass(frozen=True)
+class EntityStyle:
+    """How entities of one type are drawn; `x`, `y` and `tint` are columns of features."""
+
+    label: str
+    glyph: str
+    color: str
+    x: int | None
+    y: int | None
+    tint: int | None
+    """Of a `color` feature, which overrides `color`."""
+    members: Mapping[int, str]
+    """Column and letter of each member of a one-hot feature; replaces the glyph."""
+
+    @property
+    def has_place(self) -> bool:
+        return self.x is not None and self.y is not None
+
+    def place(self, entity: SeenEntity) -> tuple[float, float]:
+        return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
+
+    def symbol(self, entity: SeenEntity) -> Text:
+        letters = [letter for i, letter in self.members.items() if entity.features[i]]
+        color = self.color
+        if self.tint is not None:
+            color = _COLORS[int(entity.features[self.tint]) % len(_COLORS)]
+        return Text(letters[0] if letters else self.glyph, style=f"bold {color}")
+
+
+def entity_styles(schema: Schema, *, ascii_only: bool = False) -> dict[EntityName, EntityStyle]:
+    """The style of every type, from its feature names; global features are `GLOBAL_ENTITY`."""
+    kinds = {kind.name: kind for kind in schema.entities}
+    if schema.globals is not None:
+        kinds = {GLOBAL_ENTITY: schema.globals, **kinds}
+    glyphs = _letters(kind.name for kind in kinds.values()) if ascii_only else _GLYPHS
+    ground = "." if ascii_only else Grid.empty
+    found = {}
+    num_placed = 0
+    for key, kind in kinds.items():
+        x, y = _coordinates(kind.features)
+        is_ground = kind.name.lower() in _GROUND
+        found[key] = EntityStyle(
+            kind.name,
+            ground if is_ground else glyphs[num_placed % len(glyphs)],
+            "bright_black" if is_ground else _COLORS[num_placed % len(_COLORS)],
+            x,
+            y,
+            kind.features.index("color") if "color" in kind.features else None,
+            _members(kind.features),
+        )
+        num_placed += x is not None and not is_ground
+    return found
+
+
+@dataclass
+class Grid:
+    """A board that covers all places seen in an episode, and grows with them."""
+
+    columns: int | None = None
+    rows: int | None = None
+    empty: str = "·"
+    _low: list[float] = field(init=False)
+    _high: list[float] = field(init=False)
+    _is_whole: bool = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        sizes = (self.columns, self.rows)
+        self._low = [math.inf if size is None else 0.0 for size in sizes]
+        self._high = [-math.inf if size is None else size - 1.0 for size in sizes]
+
+    def draw(
+        self, entities: Iterable[SeenEntity], styles: Mapping[EntityName, EntityStyle]
+    ) -> Text:
+        """The board with these entities; of several in one cell the first is drawn."""
+        placed = [(styles[e.type].place(e), styles[e.type].symbol(e)) for e in entities]
+        for place, _ in placed:
+            self._grow(place)
+        if any(low > high for low, high in zip(self._low, self._high, strict=True)):
+            return Text("nothing visible", style="dim")
+        columns, rows = (self._num_cells(axis) for axis in (0, 1))
+        symbols: dict[tuple[int, int], Text] = {}
+        for (x, y), symbol in placed:
+            symbols.setdefault((self._cell(x, 0, columns), self._cell(y, 1, rows)), symbol)
+        empty = Text(self.empty, style="dim")
+        return Text("\n").join(
+            Text(" ").join(symbols.get((column, row), empty) for column in range(columns))
+            for row in reversed(range(rows))
+        )
+
+    def _grow(self, place: tuple[float, float]) -> None:
+        if not all(map(math.isfinite, place)):
+            return
+        for axis, value in enumerate(place):
+            self._low[axis] = min(self._low[axis], value)
+            self._high[axis] = max(self._high[axis], value)
+        self._is_whole = self._is_whole and all(value == round(value) for value in place)
+
+    def _num_cells(self, axis: int) -> int:
+        most = (MAX_COLUMNS, MAX_ROWS)[axis]
+        span = self._high[axis] - self._low[axis]
+        return int(min(span + 1, most)) if self._is_whole else most // 2
+
+    def _cell(self, value: float, axis: int, num_cells: int) -> int:
+        span = self._high[axis] - self._low[axis]
+        if span == 0 or not math.isfinite(value):
+            return 0
+        return round((value - self._low[axis]) / span * (num_cells - 1))
+
+
+def _coordinates(features: Sequence[str]) -> tuple[int | None, int | None]:
+    """Columns of `x` and `y`, or of the first pair such as `pos.x` and `pos.y`."""
+    for i, name in enumerate(features):
+        prefix, _, last = name.rpartition(".")
+        partner = f"{prefix}.y" if prefix else "y"
+        if last == "x" and partner in features:
+            return i, features.index(partner)
+    return None, None
+
+
+def _members(features: Sequence[str]) -> dict[int, str]:
+    """Column and letter of each member of the first one-hot feature."""
+    found = [(i, *member_of(name)) for i, name in enumerate(features)]
+    fields = [field for _, field, member in found if member]
+    members = {i: member for i, field, member in found if member and field == fields[0]}
+    return dict(zip(members, _letters(members.values()), strict=True))
+
+
+def _letters(names: Iterable[str]) -> list[str]:
+    """An upper-case letter for each name: its first letter that is not taken, else any other."""
+    letters: list[str] = []
+    for name in names:
+        own = [char for char in name.upper() if char.isalnum()]
+        spare = [*own, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
+        letters.append(next((char for char in spare if char not in letters), "?"))
+    return letters
+
 
 _MAX_LISTED: Final = 20
 """Entities without coordinates that are listed; the rest is counted."""
@@ -51,13 +204,8 @@ class TerminalView:
     """Draws a game while it is played: entities with x and y on a grid, everything else as text.
 
     Pass it to `Game.run` as `watch`. Of a game for several agents it draws the observations of one:
-    the first human, else the first.
-
-    Args:
-        game: the game; its schema and settings say what to draw.
-        console, fps, wait: as for `LiveDisplay`.
-        humans: ids of human agents. They see only visible entities, in frames drawn by `show`
-            before they decide.
+    the first human, else the first. Agents with ids in `humans` see only visible entities, in
+    frames drawn by `show` before they decide.
     """
 
     def __init__(
@@ -87,12 +235,7 @@ class TerminalView:
     def __enter__(self) -> TerminalView:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._display.close()
 
     def __call__(self, turn: Turn) -> None:

@@ -6,7 +6,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -43,12 +42,7 @@ class TrainDisplay:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def __call__(self, progress: TrainProgress) -> None:

@@ -30,8 +30,11 @@ except ImportError as error:
         "entity-gym==0.1.10", "entity-gym", "entity_env.interop.entity_gym"
     ) from error
 
-from entity_env.interop.entity_gym.env import environment as environment
 from entity_env.interop.entity_gym.from_entity_gym import from_entity_gym as from_entity_gym
-from entity_env.interop.entity_gym.vec_env import factory as factory, vec_env as vec_env
+from entity_env.interop.entity_gym.vec_env import (
+    environment as environment,
+    factory as factory,
+    vec_env as vec_env,
+)
 
 __all__ = ["environment", "factory", "from_entity_gym", "vec_env"]

@@ -1,12 +1,12 @@
-"""vec_env: many copies of a game as an `entity_gym.env.VecEnv`."""
+"""Our games as entity-gym's: `vec_env`, many copies; `environment`, a class of one; `factory`."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
 from typing import Any, TypeAlias
 
 import entity_gym.env as theirs
@@ -17,6 +17,7 @@ from ragged_buffer import RaggedBufferBool, RaggedBufferF32, RaggedBufferI64
 
 from entity_env.agents.rogue_net.enn_trainer.writer import refused_names
 from entity_env.authoring.game import Game
+from entity_env.core.observation import EntityID
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
@@ -24,6 +25,7 @@ from entity_env.core.spaces import (
     ActionSpace,
     EntityName,
     GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
 )
 from entity_env.core.vec_obs import (
     VecActionMask,
@@ -75,15 +77,58 @@ def vec_env(
     return EntityGymVecEnv(source, num_envs, num_workers, seed, discretize, hides)
 
 
-class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships no types
+class _Spaces:
+    """A `VecEnv` with entity-gym's spaces; continuous actions are discretized."""
+
+    def __init__(
+        self,
+        vec: VecEnv,
+        discretize: Mapping[ActionName, int] | None,
+        hides: Sequence[EntityName] = (),
+    ) -> None:
+        self._vec = vec
+        try:
+            self._actions = vec.action_space()
+            self._grids = action_grids(self._actions, discretize)
+            entities = vec.obs_space().entities
+            for name in hides:
+                if name not in entities:
+                    raise UsageError(
+                        f"hides names {name!r}; the entities are {', '.join(entities)}"
+                    )
+        except BaseException:
+            vec.close()
+            raise
+        self._shown: VecObs | None = None
+
+    def obs_space(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
+        """An `entity_gym.env.ObsSpace`."""
+        return their_obs_space(self._vec.obs_space())
+
+    def action_space(self) -> dict[ActionName, Any]:
+        """Action spaces of entity-gym; discretized ones are categorical."""
+        return their_action_space(self._actions, self._grids)
+
+    def close(self) -> None:
+        """Ends every game; may be called twice."""
+        self._vec.close()
+
+    def _masks_of(self, actions: Iterable[ActionName]) -> dict[ActionName, VecActionMask]:
+        """The masks of the last batch for these actions."""
+        if self._shown is None:
+            raise ProtocolError("nothing is being played: call reset first")
+        for name in actions:
+            if name not in self._actions:
+                raise SchemaError(f"no action {name!r}; there are {', '.join(self._actions)}")
+        return self._shown.action_masks
+
+
+class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships no types
     """Wraps a `VecEnv` with entity-gym's buffers, new ones on every call.
 
     Resets are in the same step. An agent without a request for a global action, since another one
-    acts, gets an unrestricted one, as entity-gym requires; its choice is ignored.
-
-    Args:
-        source, num_envs, num_workers, seed, discretize, hides: as for `vec_env`.
-        needs_entity: the last row needs an entity, unless some action is global.
+    acts, gets an unrestricted one, as entity-gym requires; its choice is ignored. With
+    `needs_entity` the last row needs an entity, unless some action is global.
     """
 
     def __init__(
@@ -100,27 +145,11 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         agents = source.num_agents if isinstance(source, Game) else 1
         if num_envs < 1 or num_envs % agents:
             raise UsageError(f"num_envs must be a multiple of {agents}, got {num_envs}")
-        self._vec = _made(source, num_envs // agents, num_workers, seed)
-        try:
-            self._actions = self._vec.action_space()
-            self._grids = action_grids(self._actions, discretize)
-            _require_types(hides, list(self._vec.obs_space().entities))
-        except BaseException:
-            self._vec.close()
-            raise
+        super().__init__(_made(source, num_envs // agents, num_workers, seed), discretize, hides)
         self._hides = tuple(hides)
         self._needs_entity = needs_entity and not any(
             isinstance(space, GlobalCategoricalActionSpace) for space in self._actions.values()
         )
-        self._shown: VecObs | None = None
-
-    def obs_space(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """An `entity_gym.env.ObsSpace`."""
-        return their_obs_space(self._vec.obs_space())
-
-    def action_space(self) -> dict[ActionName, Any]:
-        """Action spaces of entity-gym; discretized ones are categorical."""
-        return their_action_space(self._actions, self._grids)
 
     def reset(self, obs_config: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
         """Begins new episodes; `obs_config` is ignored, as in entity-gym's own `VecEnv`s."""
@@ -128,22 +157,13 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
 
     def act(self, actions: Mapping[ActionName, Any], obs_filter: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
         """Performs the actions and returns the next observations."""
-        obs = self._shown
-        if obs is None:
-            raise ProtocolError("nothing is being played: call reset first")
-        chosen = {
-            name: self._chosen(name, buffer, obs.action_masks.get(name))
-            for name, buffer in actions.items()
-        }
+        masks = self._masks_of(actions)
+        chosen = {name: self._chosen(name, buffer, masks[name]) for name, buffer in actions.items()}
         return self._show(self._vec.act(chosen))
 
     def render(self, **kwargs: object) -> NDArray[np.uint8]:
         """Images of all environments, `(num_envs, height, width, 3)` uint8."""
         return np.stack([self._vec.render(i) for i in range(self._vec.num_envs)])
-
-    def close(self) -> None:
-        """Ends every game; may be called twice."""
-        self._vec.close()
 
     def __len__(self) -> int:
         return self._vec.num_rows
@@ -152,11 +172,9 @@ class EntityGymVecEnv(theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships 
         self,
         name: ActionName,
         buffer: Any,  # noqa: ANN401 - entity-gym ships no types
-        mask: VecActionMask | None,
+        mask: VecActionMask,
     ) -> RaggedArray[Any]:
         """The actions of agents with a request, in the order of the mask."""
-        if mask is None:
-            raise SchemaError(f"no action {name!r}; there are {', '.join(self._actions)}")
         values = buffer.as_array().reshape(-1)
         lengths = np.asarray(buffer.size1(), dtype=np.int64).reshape(-1)
         if isinstance(self._actions[name], GlobalCategoricalActionSpace):
@@ -280,12 +298,6 @@ def _num_choices(space: ActionSpace) -> int:
     return 0 if not hasattr(space, "__len__") else len(space)
 
 
-def _require_types(hides: Sequence[EntityName], known: Sequence[EntityName]) -> None:
-    unknown = [name for name in hides if name not in known]
-    if unknown:
-        raise UsageError(f"hides names {unknown[0]!r}; the entities are {', '.join(known)}")
-
-
 def _f32(rows: RaggedArray[np.float32]) -> Any:  # noqa: ANN401 - ragged_buffer ships no types
     values = np.ascontiguousarray(rows.values, dtype=np.float32)
     return RaggedBufferF32.from_flattened(values, np.ascontiguousarray(rows.lengths))
@@ -379,3 +391,151 @@ def _with_settings(source: AnySource, text: str) -> AnySource:
     except TypeError as error:
         raise UsageError(f"env.kwargs does not fit {source!r}, {error}: got {text}") from error
     return partial(source, **settings)
+
+
+def environment(source: Source, *, discretize: Mapping[ActionName, int] | None = None) -> type[Any]:
+    """A new subclass of `entity_gym.env.Environment` that plays a game.
+
+    Its constructor takes the `seed` of the run; None = a random one. The id of an entity is its
+    index in the observation. The last observation of an episode has `done`, also if the episode was
+    truncated.
+
+    Args:
+        source: a game for one agent, a class of environments, or a function that returns one.
+        discretize: as for `vec_env`.
+
+    Raises:
+        SchemaError: an invalid source; from the constructor, a continuous action that is not in
+            `discretize`.
+        UsageError: a game for several agents, which `vec_env` supports.
+    """
+    if isinstance(source, Game) and source.num_agents > 1:
+        raise UsageError(
+            f"an environment of entity-gym has one agent, {source.name} has {source.num_agents}: "
+            "use vec_env"
+        )
+    if not callable(source) and not isinstance(source, Game):
+        raise SchemaError(
+            "environment needs a Game, an Environment class, or a function that returns an "
+            f"Environment: got {source!r}"
+        )
+
+    class OurGame(EntityGymEnvironment):
+        def __init__(self, seed: int | None = None) -> None:
+            super().__init__(source, seed, discretize)
+
+    OurGame.__doc__ = f"{_name_of(source)}, as an environment of entity-gym."
+    return OurGame
+
+
+class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  # no types
+    """One copy of a game as an `entity_gym.env.Environment`; arguments as for `environment`."""
+
+    def __init__(
+        self, source: Source, seed: int | None, discretize: Mapping[ActionName, int] | None
+    ) -> None:
+        seed = int(np.random.default_rng().integers(2**32)) if seed is None else seed
+        super().__init__(VecEnv(source, 1, seed=seed, autoreset="disabled"), discretize)
+
+    def reset(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
+        """Begins the next episode and returns its first observation."""
+        self._shown = self._vec.reset()
+        return self._their_observation(self._shown)
+
+    def act(self, actions: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - entity-gym ships no types
+        """Performs the actions and returns the next observation."""
+        masks = self._masks_of(actions)
+        chosen = {name: self._chosen(name, action, masks[name]) for name, action in actions.items()}
+        self._shown = self._vec.act(chosen)
+        return self._their_observation(self._shown)
+
+    def render(self, **kwargs: object) -> NDArray[np.uint8]:
+        """An image of the game, `(height, width, 3)` uint8."""
+        return self._vec.render()
+
+    def _their_observation(self, obs: VecObs) -> Any:  # noqa: ANN401 - entity-gym ships no types
+        features = {
+            name: np.array(rows.values, dtype=np.float32)
+            for name, rows in obs.features.items()
+            if name != GLOBAL_ENTITY
+        }
+        stops = list(accumulate(map(len, features.values())))
+        ids = {
+            name: list(range(stop - len(rows), stop))
+            for (name, rows), stop in zip(features.items(), stops, strict=True)
+        }
+        common = obs.features.get(GLOBAL_ENTITY)
+        num_globals = len(self._vec.obs_space().global_features)
+        shown = np.zeros(num_globals, dtype=np.float32)
+        if common is not None and common.values.size:
+            shown[:] = common.values[0]
+        return theirs.Observation(
+            features=features,
+            ids=ids,
+            global_features=shown,
+            actions={name: self._their_mask(name, each) for name, each in obs.action_masks.items()},
+            reward=float(obs.reward[0]),
+            done=bool(obs.done[0]),
+            visible={
+                name: np.array(flags.values, dtype=np.bool_) for name, flags in obs.visible.items()
+            },
+            metrics={name: metric.mean for name, metric in obs.metrics.items()},
+        )
+
+    def _their_mask(self, name: ActionName, mask: VecActionMask) -> Any:  # noqa: ANN401 - entity-gym ships no types
+        actors = mask.actors.values.tolist()
+        space = self._actions[name]
+        if isinstance(mask, VecSelectEntityActionMask):
+            allowed = None
+            if mask.mask is not None:
+                allowed = np.array(mask.mask.values, dtype=np.bool_).reshape(len(actors), -1)
+            return theirs.SelectEntityActionMask(
+                actor_ids=actors, actee_ids=mask.actees.values.tolist(), mask=allowed
+            )
+        rows: NDArray[np.bool_] | None = None
+        if isinstance(mask, VecCategoricalActionMask) and mask.mask is not None and actors:
+            rows = np.array(mask.mask.values, dtype=np.bool_).reshape(len(actors), -1)
+        if isinstance(space, GlobalCategoricalActionSpace):
+            return theirs.GlobalCategoricalActionMask(rows)
+        return theirs.CategoricalActionMask(actor_ids=actors, mask=rows)
+
+    def _chosen(
+        self,
+        name: ActionName,
+        action: Any,  # noqa: ANN401 - entity-gym ships no types
+        mask: VecActionMask,
+    ) -> RaggedArray[Any]:
+        """One value per actor, in the order of the mask."""
+        space = self._actions[name]
+        actors = mask.actors.values.tolist()
+        if isinstance(space, GlobalCategoricalActionSpace):
+            values = np.full(len(actors), action.index, dtype=np.int64)
+            return RaggedArray(values, [len(actors)])
+        if isinstance(space, SelectEntityActionSpace) and isinstance(
+            mask, VecSelectEntityActionMask
+        ):
+            place = {each: i for i, each in enumerate(mask.actees.values.tolist())}
+            picks = [place.get(actee, -1) for actee in action.actees]
+        else:
+            picks = np.asarray(action.indices, dtype=np.int64).reshape(-1).tolist()
+        indices = _in_order(name, action.actors, picks, actors)
+        if name in self._grids:
+            return RaggedArray(on_grid(name, indices, self._grids[name]), [len(actors)])
+        return RaggedArray(indices, [len(actors)])
+
+
+def _in_order(
+    name: ActionName, given: Sequence[EntityID], picks: Sequence[int], actors: Sequence[int]
+) -> NDArray[np.int64]:
+    """The choice of each actor, in the order of the mask."""
+    if len(given) != len(picks) or set(given) != set(actors):
+        raise SchemaError(
+            f"action {name!r} needs one choice of each actor {list(actors)}: got "
+            f"{len(picks)} of {list(given)}"
+        )
+    choice = dict(zip(given, picks, strict=True))
+    return np.array([choice[actor] for actor in actors], dtype=np.int64)
+
+
+def _name_of(source: object) -> str:
+    return str(getattr(source, "name", None) or getattr(source, "__name__", "A game"))

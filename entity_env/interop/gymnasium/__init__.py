@@ -53,12 +53,13 @@ except ImportError as error:
         "gymnasium>=1.1", "gymnasium", "entity_env.interop.gymnasium"
     ) from error
 
-from entity_env.interop.gymnasium.batch_vector_env import BatchVectorEnv as BatchVectorEnv
-from entity_env.interop.gymnasium.env import GameEnv as GameEnv
+from entity_env.interop.gymnasium.env import GameEnv as GameEnv, make_vector_env as make_vector_env
 from entity_env.interop.gymnasium.from_gymnasium import GymnasiumVecEnv as GymnasiumVecEnv
-from entity_env.interop.gymnasium.make import make_vector_env as make_vector_env
 from entity_env.interop.gymnasium.padded import IllegalActions as IllegalActions
-from entity_env.interop.gymnasium.vector_env import EntityVectorEnv as EntityVectorEnv
+from entity_env.interop.gymnasium.vector_env import (
+    BatchVectorEnv as BatchVectorEnv,
+    EntityVectorEnv as EntityVectorEnv,
+)
 
 __all__ = [
     "AutoresetMode",

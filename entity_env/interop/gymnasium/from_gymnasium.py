@@ -1,4 +1,4 @@
-"""GymnasiumVecEnv: a `gymnasium.vector.VectorEnv` as a `VecEnvironment`."""
+"""GymnasiumVecEnv: a `gymnasium.vector.VectorEnv` as a `VecEnvironment`, its spaces converted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
     ActionSpace,
+    ContinuousActionSpace,
     Entity,
     EntityName,
+    GlobalCategoricalActionSpace,
     ObsSpace,
     has_global_entity,
 )
@@ -30,18 +32,126 @@ from entity_env.core.vec_obs import (
     VecObs,
 )
 from entity_env.errors import ProtocolError, SchemaError, UsageError
-from entity_env.interop.gymnasium.flat_spaces import (
-    ActionConverter,
-    feature_names,
-    flatten_observations,
-)
+
+
+def feature_names(space: spaces.Space[Any], prefix: str = "") -> list[str]:
+    """A name for each column of `flatten_observations`, such as `position.0` or `mode=2`."""
+    match space:
+        case spaces.Dict():
+            parts: list[tuple[object, spaces.Space[Any]]] = [*space.spaces.items()]
+        case spaces.Tuple():
+            parts = [*enumerate(space.spaces)]
+        case spaces.Discrete():
+            return [f"{_joined(prefix, ())}={space.start + i}" for i in range(int(space.n))]
+        case spaces.MultiDiscrete():
+            return [
+                f"{_joined(prefix, index)}={space.start[index] + i}"
+                for index in np.ndindex(space.nvec.shape)
+                for i in range(int(space.nvec[index]))
+            ]
+        case spaces.Box() | spaces.MultiBinary():
+            return [_joined(prefix, index) for index in np.ndindex(space.shape)]
+        case _:
+            raise UsageError(
+                f"the observation {prefix or 'of this environment'} is a {space}, which has no "
+                "fixed size: wrap the environment so that it is a Box"
+            )
+    return [
+        name
+        for key, part in parts
+        for name in feature_names(part, f"{prefix}.{key}" if prefix else str(key))
+    ]
+
+
+def flatten_observations(
+    space: spaces.Space[Any],
+    batch: Any,  # noqa: ANN401 - of that space
+    num_rows: int,
+) -> NDArray[np.float32]:
+    """Batched observations of a single space as `(num_rows, num_features)` float32."""
+    match space:
+        case spaces.Dict():
+            pairs = [(part, batch[key]) for key, part in space.spaces.items()]
+        case spaces.Tuple():
+            pairs = list(zip(space.spaces, batch, strict=True))
+        case spaces.Discrete():
+            return _one_hot(np.asarray(batch) - space.start, int(space.n))
+        case spaces.MultiDiscrete():
+            chosen = (np.asarray(batch) - space.start).reshape(num_rows, -1)
+            columns = [_one_hot(chosen[:, i], int(n)) for i, n in enumerate(space.nvec.ravel())]
+            return np.concatenate(columns, axis=1)
+        case _:
+            return np.asarray(batch, dtype=np.float32).reshape(num_rows, -1)
+    parts = [flatten_observations(part, values, num_rows) for part, values in pairs]
+    return np.concatenate(parts, axis=1)
+
+
+class ActionConverter:
+    """Converts actions to those of a Gymnasium space; raises `UsageError` for others."""
+
+    def __init__(self, space: spaces.Space[Any], name: ActionName) -> None:
+        self._space = space
+        self._name = name
+        self.spaces: dict[ActionName, ActionSpace] = _action_spaces(space, name)
+        """The action space."""
+
+    def batch(
+        self, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        """Actions for all environments, as in the batched space: any for those not `ready`."""
+        space, num_envs = self._space, len(ready)
+        if isinstance(space, spaces.Box):
+            numbers = np.tile(space.low, (num_envs, *([1] * space.low.ndim)))
+            given = values[self._name].reshape(-1, *space.shape)
+            # A float32 at a bound may lie beyond it by half a unit in the last place.
+            numbers[ready] = np.clip(given, space.low, space.high)
+            return numbers
+        chosen = np.zeros((num_envs, len(self.spaces)), dtype=space.dtype)
+        for i, name in enumerate(self.spaces):
+            chosen[ready, i] = values[name]
+        start = getattr(space, "start", 0)
+        if isinstance(space, spaces.Discrete):
+            return np.asarray(chosen[:, 0] + start, dtype=space.dtype)
+        return np.asarray(chosen.reshape(num_envs, *(space.shape or ())) + start, dtype=space.dtype)
+
+
+def _action_spaces(space: spaces.Space[Any], name: ActionName) -> dict[ActionName, ActionSpace]:
+    match space:
+        case spaces.Discrete():
+            return {name: _choice(int(space.start), int(space.n))}
+        case spaces.MultiDiscrete():
+            pairs = zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True)
+            return {f"{name}.{i}": _choice(start, n) for i, (start, n) in enumerate(pairs)}
+        case spaces.MultiBinary():
+            return {f"{name}.{i}": _choice(0, 2) for i in range(int(np.prod(space.shape)))}
+        case spaces.Box() if np.issubdtype(space.dtype, np.floating):
+            if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+                raise UsageError(
+                    f"actions are a {space}, which has no bounds: wrap the environment in "
+                    "gymnasium's RescaleAction, or in a wrapper of yours that sets bounds"
+                )
+            labels = [_joined("", index) for index in np.ndindex(space.shape)]
+            bounds = space.low.ravel().tolist(), space.high.ravel().tolist()
+            return {name: ContinuousActionSpace(*bounds, labels)}
+    raise UsageError(
+        f"actions are a {space}: expected a Discrete, MultiDiscrete, MultiBinary or a Box of floats"
+    )
+
+
+def _choice(start: int, count: int) -> GlobalCategoricalActionSpace:
+    return GlobalCategoricalActionSpace([str(start + i) for i in range(count)])
+
+
+def _joined(prefix: str, index: tuple[int, ...]) -> str:
+    return ".".join([*filter(None, [prefix]), *map(str, index)]) or "value"
+
+
+def _one_hot(chosen: NDArray[Any], count: int) -> NDArray[np.float32]:
+    return np.asarray(np.arange(count) == chosen.reshape(-1, 1), dtype=np.float32)
 
 
 class AllowedActions:
-    """The last `info["action_mask"]` of each environment.
-
-    `num_choices` is 0 if the action is not one choice; `where` names the source in errors.
-    """
+    """The last `info["action_mask"]`; `num_choices` is 0 if the action is not one choice."""
 
     def __init__(self, num_envs: int, num_choices: int, where: str) -> None:
         self._allowed = np.ones((num_envs, num_choices), dtype=np.bool_)
@@ -115,8 +225,7 @@ class GymnasiumVecEnv(SyncVecEnv):
         action: ActionName = "Action",
     ) -> None:
         self._env = env
-        self._mode = _mode_of(env)
-        _require_autoreset(autoreset, self._mode, env)
+        self._mode = _mode_of(env, autoreset)
         features = feature_names(env.single_observation_space)
         self._obs_space = ObsSpace(entities={entity: Entity(features)})
         self._converter = ActionConverter(env.single_action_space, action)
@@ -191,14 +300,17 @@ class GymnasiumVecEnv(SyncVecEnv):
         last, features = self._end(features, done, info)
         self._require_finite("last observation", last, np.flatnonzero(done), num_steps=0)
         shown = self._make_obs(features, reward, terminated, truncated)
+        env_ids = np.flatnonzero(done)
         shown.episodes = [
-            self._stats.episode(i, terminated[i], truncated[i])
-            for i in np.flatnonzero(done).tolist()
+            self._stats.episode(i, terminated[i], truncated[i]) for i in env_ids.tolist()
         ]
         self._begin(done & ~self._is_waiting, None)
         self._require_finite("observation", features, num_steps=0)
         if self.autoreset == "same_step":
-            shown.final = self._final(last, shown, np.flatnonzero(done))
+            masks = self._masks(np.zeros(len(env_ids), dtype=np.bool_), is_final=True)
+            flags = reward[env_ids], terminated[env_ids], truncated[env_ids]
+            shown.final = self._batch(last, masks, *flags, env_ids)
+            shown.final.episodes = shown.episodes
         return shown
 
     def close(self) -> None:
@@ -265,40 +377,26 @@ class GymnasiumVecEnv(SyncVecEnv):
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> VecObs:
-        self._obs = VecObs(
-            features=self._entities(features),
-            visible={},
-            action_masks=self._masks(~self._is_waiting),
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            env_id=self._env_id,
-            agent_id=np.zeros_like(self._env_id),
-        )
+        masks = self._masks(~self._is_waiting)
+        self._obs = self._batch(features, masks, reward, terminated, truncated, self._env_id)
         return self._obs
 
-    def _final(
-        self, last: NDArray[np.float32], shown: VecObs, env_ids: NDArray[np.int64]
+    def _batch(
+        self,
+        features: NDArray[np.float32],
+        masks: dict[ActionName, VecActionMask],
+        reward: NDArray[np.float32],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        env_ids: NDArray[np.int64],
     ) -> VecObs:
-        return VecObs(
-            features=self._entities(last),
-            visible={},
-            action_masks=self._masks(np.zeros(len(env_ids), dtype=np.bool_), is_final=True),
-            reward=shown.reward[env_ids],
-            terminated=shown.terminated[env_ids],
-            truncated=shown.truncated[env_ids],
-            env_id=env_ids,
-            agent_id=np.zeros_like(env_ids),
-            episodes=shown.episodes,
-        )
-
-    def _entities(self, features: NDArray[np.float32]) -> dict[EntityName, RaggedArray[np.float32]]:
         one_each = np.ones(len(features), dtype=np.int64)
         entities = {self._entity: RaggedArray.unchecked(features, one_each)}
         if has_global_entity(self._obs_space, self._converter.spaces):
             nothing = np.zeros((len(features), 0), dtype=np.float32)
             entities[GLOBAL_ENTITY] = RaggedArray.unchecked(nothing, one_each)
-        return entities
+        no_agents = np.zeros_like(env_ids)
+        return VecObs(entities, {}, masks, reward, terminated, truncated, env_ids, no_agents)
 
     def _masks(
         self, ready: NDArray[np.bool_], *, is_final: bool = False
@@ -314,17 +412,14 @@ class GymnasiumVecEnv(SyncVecEnv):
         return dict.fromkeys(self._converter.spaces, VecCategoricalActionMask(actors, mask))
 
 
-def _mode_of(env: AnyVectorEnv) -> AutoresetMode:
+def _mode_of(env: AnyVectorEnv, autoreset: str) -> AutoresetMode:
+    """The mode of `env`, with which `autoreset` is possible."""
     mode = env.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise UsageError(
             f"{env} does not say what happens to ended episodes: set "
             "env.metadata['autoreset_mode'] to its AutoresetMode"
         )
-    return mode
-
-
-def _require_autoreset(autoreset: str, mode: AutoresetMode, env: AnyVectorEnv) -> None:
     if autoreset not in ("same_step", "disabled"):
         raise UsageError(f'autoreset must be "same_step" or "disabled", got {autoreset!r}')
     if autoreset == "disabled" and mode != AutoresetMode.DISABLED:
@@ -332,3 +427,4 @@ def _require_autoreset(autoreset: str, mode: AutoresetMode, env: AnyVectorEnv) -
             f'{env} resets environments itself, with {mode}: autoreset="disabled" needs one with '
             "AutoresetMode.DISABLED"
         )
+    return mode

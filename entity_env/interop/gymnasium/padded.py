@@ -43,10 +43,7 @@ GLOBAL_KEY: Final = "global"
 
 @dataclass(frozen=True)
 class _EntityRows:
-    """Where an observation has the entities of one type: `(capacity, width)` at `key`.
-
-    If not `is_fixed`, the mask at `mask_key` says which rows are entities.
-    """
+    """Entities of one type: `(capacity, width)` at `key`, with a mask unless `is_fixed`."""
 
     name: EntityName
     key: str
@@ -62,16 +59,7 @@ class _EntityRows:
 class PaddedEntities:
     """Converts entities to a dict of arrays; see `entity_env.interop.gymnasium`.
 
-    Args:
-        obs_space: the observation space.
-        first: first observations of all environments; types not in `max_entities` must always have
-            as many entities as here.
-        max_entities: the largest number of entities of each other type.
-
-    Raises:
-        SchemaError: a type not in `max_entities` has different numbers of entities, or none; or two
-            keys of the observation are equal.
-        UsageError: `max_entities` has an unknown type, or a number below 1.
+    Types that are not in `max_entities` must always have as many entities as in `first`.
     """
 
     def __init__(
@@ -190,16 +178,15 @@ def _table(
 
 @dataclass(frozen=True)
 class _Action:
-    """One action with at most `capacity` actors.
-
-    With `is_single` arrays have no dimension for actors. An action of numbers has 0 `num_choices`.
-    """
+    """One action with at most `capacity` actors."""
 
     name: ActionName
     space: ActionSpace
     capacity: int
     is_single: bool
+    """Arrays have no dimension for actors."""
     num_choices: int
+    """0 for an action of numbers."""
 
     def gym_space(self) -> spaces.Space[Any]:
         if isinstance(self.space, ContinuousActionSpace):
@@ -245,16 +232,7 @@ class _Action:
 class PaddedActions:
     """Converts actions and their masks; see `entity_env.interop.gymnasium`.
 
-    Args:
-        action_space: the action space.
-        entities: the padded entities that actions select.
-        first: first observations of all environments.
-        max_actors: the largest number of actors of each action; default: that of `first`.
-        illegal: what happens to illegal choices.
-
-    Raises:
-        SchemaError: an action not in `max_actors` has no actor in `first`.
-        UsageError: `max_actors` has an unknown action, or a number below 1.
+    The largest number of actors of an action that is not in `max_actors` is that in `first`.
     """
 
     def __init__(

@@ -1,29 +1,210 @@
-"""EntityVectorEnv: a `VecEnv` as a `gymnasium.vector.VectorEnv`."""
+"""Our vector environments as Gymnasium's: EntityVectorEnv of a `VecEnv`, BatchVectorEnv."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium import error, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from entity_env.core.episode import MAX_IDLE_EPISODES
-from entity_env.core.spaces import ActionName, EntityName
-from entity_env.core.vec_env_base import Autoreset
-from entity_env.core.vec_obs import VecEnvironment, VecObs
-from entity_env.episodes.vectorized import ResettableVec
-from entity_env.errors import ProtocolError, UsageError
-from entity_env.interop.gymnasium.padded import IllegalActions, PaddedActions, PaddedEntities
-from entity_env.interop.gymnasium.vector_base import (
-    Flags,
-    Infos,
-    Stepped,
-    VectorEnvBase,
-    with_finals,
+from entity_env.core.spaces import (
+    ActionName,
+    ContinuousActionSpace,
+    EntityName,
+    SelectEntityActionSpace,
 )
+from entity_env.core.validation import require_choice
+from entity_env.core.vec_env_base import Autoreset
+from entity_env.core.vec_obs import VecObs
+from entity_env.episodes.episode_env import ResettableVec, Vec
+from entity_env.errors import ProtocolError, SchemaError, UsageError
+from entity_env.interop.gymnasium.padded import IllegalActions, PaddedActions, PaddedEntities
+from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask, StepResult
+
+Flags: TypeAlias = NDArray[np.bool_]
+Infos: TypeAlias = dict[str, Any]
+Stepped: TypeAlias = tuple[Any, NDArray[np.float64], Flags, Flags, Infos]
+"""Observations, `(num_envs,)` rewards, terminations and truncations, infos; the caller owns all."""
+
+
+class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
+    """Lifecycle, seeds and checks as in `gymnasium.vector.SyncVectorEnv`, with its errors.
+
+    Spaces are those of one environment; `metadata` is added to the autoreset mode.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        autoreset_mode: AutoresetMode,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        metadata: Mapping[str, object],
+    ) -> None:
+        self.num_envs = num_envs
+        self.autoreset_mode = autoreset_mode
+        self.metadata = {**metadata, "autoreset_mode": autoreset_mode}
+        self.single_observation_space = observation_space
+        self.single_action_space = action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        self._seeds: list[int] | None = None
+        """Last seed of each environment."""
+        self._was_reset = False
+        self._autoreset_envs = np.zeros(num_envs, dtype=np.bool_)
+        """Environments whose episode has ended, and that were not reset since."""
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as SyncVectorEnv
+        """The last seed of each environment; drawn if there was none."""
+        return tuple(self._drawn_seeds())
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, Infos]:
+        """Resets all environments, or those in `options["reset_mask"]`; see `SyncVectorEnv`.
+
+        Args:
+            seed: environment i gets the seed `seed + i`, or `seed[i]`, where None draws one; None
+                continues with the next episodes.
+            options: `reset_mask`, `(num_envs,) bool`, True = reset; other environments return their
+                last observation again. Not modified.
+
+        Returns:
+            Observations and infos, owned by the caller.
+
+        Raises:
+            ClosedEnvironmentError: after `close`.
+            ResetNeeded: a mask at the first reset that leaves environments out.
+            TypeError, ValueError: a mask of another type, dtype or shape, or all False; a wrong
+                number of seeds.
+            gymnasium.error.Error: a seed that is not an integer, or negative.
+        """
+        self._require_open()
+        seeds = None if seed is None and self._was_reset else self._checked_seeds(seed)
+        mask = mask_option(options, self.num_envs)
+        if mask is not None and not self._was_reset and not mask.all():
+            raise error.ResetNeeded(
+                "`options['reset_mask']` leaves environments out that were never reset: call "
+                "env.reset() first"
+            )
+        chosen = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask.copy()
+        shown = self._begin(chosen, seeds, is_partial=mask is not None and self._was_reset)
+        if seeds is not None:
+            before = self._seeds or seeds
+            self._seeds = [
+                new if is_new else old
+                for new, old, is_new in zip(seeds, before, chosen.tolist(), strict=True)
+            ]
+        self._autoreset_envs[chosen] = False
+        self._was_reset = True
+        return shown
+
+    def step(self, actions: Any) -> Stepped:  # noqa: ANN401 - as Gymnasium
+        """Steps every environment with an element of `action_space`.
+
+        Raises:
+            AssertionError: with autoresets disabled, an environment has ended and was not reset.
+            ClosedEnvironmentError: after `close`.
+            ResetNeeded: before `reset`.
+            SchemaError: the actions do not match the action space.
+        """
+        self._require_open()
+        if not self._was_reset:
+            raise error.ResetNeeded("Cannot call env.step() before calling env.reset()")
+        if self.autoreset_mode == AutoresetMode.DISABLED and self._autoreset_envs.any():
+            ended = AssertionError(f"{self._autoreset_envs=}")
+            ended.add_note("reset those first: env.reset(options={'reset_mask': mask})")
+            raise ended
+        stepped = self._step(actions)
+        np.logical_or(stepped[2], stepped[3], out=self._autoreset_envs)
+        return stepped
+
+    @abstractmethod
+    def _begin(self, mask: Flags, seeds: list[int] | None, is_partial: bool) -> tuple[Any, Infos]:
+        """Resets the environments in a mask, with one seed each, and observes all of them.
+
+        The mask is all True unless `is_partial`; without seeds the next episodes follow.
+        """
+
+    @abstractmethod
+    def _step(self, actions: object) -> Stepped:
+        """Steps every environment."""
+
+    def _checked_seeds(self, seed: int | Sequence[int | None] | None) -> list[int]:
+        if seed is None:
+            return self._drawn_seeds()
+        if isinstance(seed, int | np.integer):
+            return [gymnasium_seed(seed) + i for i in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(
+                "If seeds are passed as a list the length must match "
+                f"num_envs={self.num_envs} but got length={len(seed)}."
+            )
+        drawn = self.np_random.integers(2**31, size=self.num_envs).tolist()
+        return [
+            other if each is None else gymnasium_seed(each)
+            for each, other in zip(seed, drawn, strict=True)
+        ]
+
+    def _drawn_seeds(self) -> list[int]:
+        if self._seeds is None:
+            first = int(np.random.SeedSequence().generate_state(1)[0])
+            self._seeds = [first + i for i in range(self.num_envs)]
+        return self._seeds
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise error.ClosedEnvironmentError(
+                f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
+            )
+
+
+def mask_option(options: Mapping[str, Any] | None, num_envs: int) -> Flags | None:
+    """The reset mask of `options`, None if there is none; errors as in `SyncVectorEnv`."""
+    if options is None or "reset_mask" not in options:
+        return None
+    mask = options["reset_mask"]
+    where = "`options['reset_mask']` must"
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"{where} be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"{where} have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"{where} have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise ValueError(
+            f"{where} contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
+    return mask
+
+
+def gymnasium_seed(seed: object) -> int:
+    """A seed as an `int`; raises Gymnasium's error if it is not an integer, or negative."""
+    if not isinstance(seed, int | np.integer):
+        raise error.Error(f"Seed must be a python integer, actual type: {type(seed)}")
+    if seed < 0:
+        raise error.Error(f"Seed must be greater or equal to zero, actual value: {seed}")
+    return int(seed)
+
+
+def with_finals(
+    infos: Infos, final_obs: NDArray[np.object_], final_info: Infos, ended: Flags
+) -> None:
+    """Adds the last observations and infos of ended episodes, for `AutoresetMode.SAME_STEP`."""
+    infos["final_obs"], infos["_final_obs"] = final_obs, ended
+    infos["final_info"], infos["_final_info"] = final_info, ended.copy()
+
 
 MODES: Final[Mapping[Autoreset, AutoresetMode]] = {
     "same_step": AutoresetMode.SAME_STEP,
@@ -33,19 +214,6 @@ MODES: Final[Mapping[Autoreset, AutoresetMode]] = {
 RENDER_FPS: Final = 10
 
 _EPISODES_A_SEED: Final = 2**31
-_NUM_SEEDS: Final = 2**32
-
-
-class Vec(VecEnvironment, Protocol):
-    """The methods of `VecEnv` that `EntityVectorEnv` uses."""
-
-    @property
-    def num_envs(self) -> int:
-        """Number of environments."""
-
-    @property
-    def autoreset(self) -> Autoreset:
-        """Mode of automatic resets."""
 
 
 class EntityVectorEnv(VectorEnvBase):
@@ -79,11 +247,11 @@ class EntityVectorEnv(VectorEnvBase):
     ) -> None:
         require_one_agent(vec.num_rows // vec.num_envs)
         require_settings(illegal_actions, render_mode)
-        self._vec = vec
+        self._vec = cast(ResettableVec, vec)  # it has `reset_envs` if autoreset is disabled
         self._takes_starts = "starts" in inspect.signature(vec.reset).parameters
         first = vec.reset(seed=0)
         if vec.autoreset == "disabled":
-            first = past_idle(_resettable(vec), first, np.ones(vec.num_envs, dtype=np.bool_))
+            first = past_idle(self._vec, first, np.ones(vec.num_envs, dtype=np.bool_))
         self._entities = PaddedEntities(vec.obs_space(), first, max_entities or {})
         self._actions = PaddedActions(
             vec.action_space(), self._entities, first, max_actors or {}, illegal_actions
@@ -136,10 +304,10 @@ class EntityVectorEnv(VectorEnvBase):
             starts = {"seed": seeds[0]}
         if self.autoreset_mode != AutoresetMode.DISABLED:
             return self._vec.reset(**starts)
-        vec = _resettable(self._vec)
         if mask is None:
-            return past_idle(vec, vec.reset(**starts), np.ones(self.num_envs, dtype=np.bool_))
-        return past_idle(vec, vec.reset_envs(mask, **starts), mask)
+            mask = np.ones(self.num_envs, dtype=np.bool_)
+            return past_idle(self._vec, self._vec.reset(**starts), mask)
+        return past_idle(self._vec, self._vec.reset_envs(mask, **starts), mask)
 
     def _step(self, actions: object) -> Stepped:
         obs = self._vec.act(self._actions.answer(self._obs, self._masks, actions))
@@ -199,9 +367,17 @@ def vector_info(info: Infos, mask: Flags) -> Infos:
 
 def start_of(seed: int) -> int:
     """The index of a seed's first episode, in the run with seed 0."""
-    if seed >= _NUM_SEEDS:
-        seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    return seed * _EPISODES_A_SEED
+    return _folded(seed, np.uint32) * _EPISODES_A_SEED
+
+
+def require_settings(
+    illegal_actions: str, render_mode: str | None, render_modes: Sequence[str] = ("rgb_array",)
+) -> None:
+    """Raises `UsageError` for an invalid setting."""
+    require_choice("illegal_actions", illegal_actions, ("raise", "next"))
+    if render_mode is not None and render_mode not in render_modes:
+        modes = " or ".join(map(repr, render_modes))
+        raise UsageError(f"render_mode must be {modes}, or None: got {render_mode!r}")
 
 
 def require_one_agent(num_agents: int) -> None:
@@ -213,14 +389,159 @@ def require_one_agent(num_agents: int) -> None:
         )
 
 
-def require_settings(illegal_actions: str, render_mode: str | None) -> None:
-    """Raises `UsageError` for an invalid setting."""
-    if illegal_actions not in ("raise", "next"):
-        raise UsageError(f'illegal_actions must be "raise" or "next": got {illegal_actions!r}')
-    if render_mode not in (None, "rgb_array"):
-        raise UsageError(f'render_mode must be "rgb_array" or None: got {render_mode!r}')
+class BatchVectorEnv(VectorEnvBase):
+    """Wraps a `BatchEnv` as a `gymnasium.vector.VectorEnv`.
+
+    Observations are a `Box` `(num_envs, obs_size)` float32. Actions are a `MultiDiscrete`, or a
+    `Box` `(num_envs, 1)` for an action of one number; numbers out of bounds are errors, which
+    Gymnasium's `ClipAction` prevents. The caller owns all returned arrays. `info` has `final_obs`
+    and `final_info`, and for a batch with `legal_masks` the `action_mask`,
+    `(num_envs, num_choices)` int8. With `AutoresetMode.NEXT_STEP` every second start of an
+    environment is skipped: it is reset twice while it waits for the other environments.
+
+    Args:
+        batch: the environment; this object closes it.
+        autoreset_mode: an `AutoresetMode` or its value.
+
+    Raises:
+        UsageError: a batch without `supports_no_reset()`, or with an action that is neither one
+            choice nor one number.
+        ValueError: no such mode.
+    """
+
+    def __init__(
+        self, batch: BatchEnv, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
+    ) -> None:
+        name = type(batch).__name__
+        if not batch.supports_no_reset():
+            raise UsageError(
+                f"{name} resets ended environments itself, so their last observations are lost: a "
+                "Gymnasium environment needs one whose supports_no_reset() is True"
+            )
+        self._batch = batch
+        action_space = _action_space(batch)
+        self._has_numbers = isinstance(action_space, spaces.Box)
+        super().__init__(
+            batch.num_envs,
+            AutoresetMode(autoreset_mode),
+            spaces.Box(-np.inf, np.inf, (batch.obs_size,), np.float32),
+            action_space,
+            {"render_modes": []},
+        )
+
+    def close_extras(self, **kwargs: object) -> None:
+        self._batch.close()
+
+    def _begin(self, mask: Flags, seeds: list[int] | None, is_partial: bool) -> tuple[Any, Infos]:
+        batch = self._batch
+        if seeds is not None:
+            self._begin_seeded(mask, seeds, is_partial)
+        elif is_partial:
+            batch.reset_envs(ResetMask.from_bool(mask))
+        else:
+            batch.reset()
+        return batch.view().observations.copy(), self._info(mask)
+
+    def _begin_seeded(self, mask: Flags, seeds: list[int], is_partial: bool) -> None:
+        """Resets by groups of environments i whose `seeds[i] - i` are equal, most often all."""
+        by_seed: dict[int, list[int]] = {}
+        for env_id in np.flatnonzero(mask).tolist():
+            seed = _folded(seeds[env_id], np.uint64)
+            by_seed.setdefault((seed - env_id) % 2**64, []).append(env_id)
+        if not is_partial:
+            self._batch.reset(next(iter(by_seed)))
+            if len(by_seed) == 1:
+                return
+        for seed, env_ids in by_seed.items():
+            chosen = np.zeros(self.num_envs, dtype=np.bool_)
+            chosen[env_ids] = True
+            self._batch.reset_envs(ResetMask.from_bool(chosen), seed)
+
+    def _step(self, actions: object) -> Stepped:
+        given = self._checked(actions)
+        if self.autoreset_mode == AutoresetMode.NEXT_STEP:
+            stepped = self._step_waiting(given)
+        else:
+            result = self._batch.step_no_reset_with_result(given)
+            stepped = _copies(result)
+            mask = result.to_reset_mask()
+            if self.autoreset_mode == AutoresetMode.SAME_STEP and mask.any():
+                self._begin_next(mask, stepped)
+        stepped[-1].update(self._info(np.ones(self.num_envs, np.bool_)))
+        return stepped
+
+    def _info(self, mask: Flags) -> Infos:
+        """The action masks of some environments, if the batch has any."""
+        masks = self._batch.legal_masks
+        return {} if masks is None else vector_info({"action_mask": masks.astype(np.int8)}, mask)
+
+    def _step_waiting(self, given: NDArray[Any]) -> Stepped:
+        """A step that only resets environments whose episode had ended."""
+        batch = self._batch
+        waiting = batch.view().to_reset_mask()
+        if not waiting.any():
+            return _copies(batch.step_no_reset_with_result(given))
+        # A batch steps as a whole: reset the waiting ones, step them too, and reset them again.
+        batch.reset_envs(waiting)
+        if batch.legal_masks is not None:  # their given actions may be illegal
+            given = np.where(waiting.to_bool(), batch.legal_masks.argmax(axis=1), given)
+        batch.step_no_reset(given)
+        batch.reset_envs(waiting)
+        stepped = _copies(batch.view())
+        stepped[1][waiting.indices()] = 0
+        return stepped
+
+    def _begin_next(self, mask: ResetMask, stepped: Stepped) -> None:
+        obs, _, _, _, infos = stepped
+        ended = mask.indices()
+        final_obs = np.full(self.num_envs, None, dtype=object)
+        for env_id, last in zip(ended.tolist(), obs[ended], strict=True):
+            final_obs[env_id] = last
+        with_finals(infos, final_obs, {}, mask.to_bool())
+        self._batch.reset_envs(mask)
+        obs[ended] = self._batch.view().observations[ended]
+
+    def _checked(self, actions: object) -> NDArray[Any]:
+        """The actions as the batch takes them, which checks the rest."""
+        given = np.asarray(actions)
+        if not self._has_numbers:
+            return given
+        if given.shape != (self.num_envs, 1) or given.dtype.kind not in "fiu":
+            raise SchemaError(
+                f"{type(self._batch).__name__}: actions must be ({self.num_envs}, 1) numbers, one "
+                f"row per environment: got {given.shape} {given.dtype}"
+            )
+        return given[:, 0].astype(np.float32)
 
 
-def _resettable(vec: Any) -> ResettableVec:  # noqa: ANN401 - checked by its autoreset mode
-    resettable: ResettableVec = vec
-    return resettable
+def _copies(result: StepResult) -> Stepped:
+    return (
+        result.observations.copy(),
+        result.rewards.astype(np.float64),
+        result.terminals.astype(np.bool_),
+        result.truncations.astype(np.bool_),
+        {},
+    )
+
+
+def _folded(seed: int, dtype: type[np.uint32] | type[np.uint64]) -> int:
+    """A seed of any size as one of that type, itself if it fits."""
+    if seed <= np.iinfo(dtype).max:
+        return seed
+    return int(np.random.SeedSequence(seed).generate_state(1, dtype)[0])
+
+
+def _action_space(batch: BatchEnv) -> spaces.Space[Any]:
+    actions = batch.action_space()
+    if len(actions) == 1:
+        (space,) = actions.values()
+        if isinstance(space, ContinuousActionSpace):
+            if len(space) == 1:
+                low, high = np.float32(space.low[0]), np.float32(space.high[0])
+                return spaces.Box(low, high, (1,), np.float32)
+        elif not isinstance(space, SelectEntityActionSpace):
+            return spaces.Discrete(len(space))
+    raise UsageError(
+        f"{type(batch).__name__} has the actions {dict(actions)}: a batch as a Gymnasium "
+        "environment has one, of labels or of one number"
+    )

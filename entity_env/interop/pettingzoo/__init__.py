@@ -35,8 +35,11 @@ except ImportError as error:
     ) from error
 
 from entity_env.interop.gymnasium.padded import IllegalActions as IllegalActions
-from entity_env.interop.pettingzoo.aec_base import Seen as Seen, TurnAECEnv as TurnAECEnv
-from entity_env.interop.pettingzoo.azul_aec_env import AzulAECEnv as AzulAECEnv
-from entity_env.interop.pettingzoo.game_aec_env import GameAECEnv as GameAECEnv
+from entity_env.interop.pettingzoo.aec_env import (
+    AzulAECEnv as AzulAECEnv,
+    GameAECEnv as GameAECEnv,
+    Seen as Seen,
+    TurnAECEnv as TurnAECEnv,
+)
 
 __all__ = ["AzulAECEnv", "GameAECEnv", "IllegalActions", "Seen", "TurnAECEnv"]

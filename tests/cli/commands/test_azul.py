@@ -25,7 +25,7 @@ from entity_env.cli.commands.eval import match_json, match_table, run_match, spl
 from entity_env.cli.commands.play import describe_result, play_azul
 from entity_env.cli.display.azul_view import AzulPrompt, AzulView, shown_names
 from entity_env.cli.display.console import ProgressBar
-from entity_env.cli.players import (
+from entity_env.cli.load_game import (
     AZUL_AGENTS,
     AgentLoader,
     azul_agent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,19 @@ _BLOCKED = """
 import sys
 for name in {missing!r}:
     sys.modules[name] = None
-sys.argv = {argv!r}
 """
-_CLI = "from entity_env.cli import main\nsys.exit(main())"
+_COMMANDS = """
+import contextlib, io, json
+from entity_env.cli import main
+for argv in {commands!r}:
+    sys.argv = ["entity-env", *argv]
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+        try:
+            code = main()
+        except SystemExit as exit:
+            code = exit.code
+    print(json.dumps([code, stderr.getvalue()]))
+"""
 _GRID = """
 from entity_env.games.pixel import Goal, GridWorld, PixelGoalEnv
 world = GridWorld(2)
@@ -26,9 +37,9 @@ print(type(env._ops).__name__)
 """
 
 
-def without(missing: str, code: str, *argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own, for which a package is not there."""
-    program = _BLOCKED.format(missing=[missing], argv=["entity-env", *argv]) + code
+def without(missing: str, code: str, *, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs code in a process of its own, for which a package is not installed."""
+    program = _BLOCKED.format(missing=[missing]) + code
     return subprocess.run(
         [sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, timeout=50
     )
@@ -49,41 +60,31 @@ def told(package: str, extra: str) -> str:
     )
 
 
-COMMANDS: dict[str, tuple[str, list[str], str]] = {
-    "a game without torch": ("torch", ["play", "pixel:maze"], told("torch", "pixel")),
-    "a ROM without torch": (
-        "torch",
-        ["play", "pixel", "--rom", "loop.ch8"],
-        told("torch", "pixel"),
-    ),
-    "capturing without torch": (
-        "torch",
-        ["capture-goal", "loop.ch8", "--keys", "A", "--out", "goal"],
-        told("torch", "pixel"),
-    ),
-    "a game without Warp": ("warp", ["play", "pixel:catch"], told("warp-lang", "pixel")),
-    "a ROM without Warp": (
-        "warp",
-        ["play", "pixel", "--rom", "loop.ch8"],
-        told("warp-lang", "pixel"),
-    ),
-    "a Game Boy without PyBoy": (
-        "pyboy",
-        ["play", "pixel", "--rom", "square.gb"],
-        told("pyboy", "pyboy"),
-    ),
+COMMANDS = {
+    "torch": [
+        (["play", "pixel:maze"], told("torch", "pixel")),
+        (["play", "pixel", "--rom", "loop.ch8"], told("torch", "pixel")),
+        (["capture-goal", "loop.ch8", "--keys", "A", "--out", "goal"], told("torch", "pixel")),
+    ],
+    "warp": [
+        (["play", "pixel:catch"], told("warp-lang", "pixel")),
+        (["play", "pixel", "--rom", "loop.ch8"], told("warp-lang", "pixel")),
+    ],
+    "pyboy": [(["play", "pixel", "--rom", "square.gb"], told("pyboy", "pyboy"))],
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_says_in_one_line_what_is_missing(name: str, folder: Path) -> None:
-    missing, argv, message = COMMANDS[name]
+@pytest.mark.parametrize("missing", COMMANDS)
+def test_a_command_says_in_one_line_what_is_missing(missing: str, folder: Path) -> None:
     before = sorted(folder.iterdir())
-    done = without(missing, _CLI, *argv, cwd=folder)
-    assert done.returncode != 0
-    [line] = done.stderr.splitlines()
-    assert line.startswith("entity-env: ")
-    assert line.endswith(message)
+    code = _COMMANDS.format(commands=[argv for argv, _ in COMMANDS[missing]])
+    done = without(missing, code, cwd=folder)
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    for (code, stderr), (argv, message) in zip(outcomes, COMMANDS[missing], strict=True):
+        assert code, argv
+        [line] = stderr.splitlines()
+        assert line.startswith("entity-env: ")
+        assert line.endswith(message)
     assert sorted(folder.iterdir()) == before
 
 
