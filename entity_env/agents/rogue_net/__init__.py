@@ -19,7 +19,7 @@ from entity_env.agents.rogue_net.weights import Weights as Weights
 from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
-    from entity_env.agents.rogue_net.enn_trainer.writer import (
+    from entity_env.agents.rogue_net.enn_trainer.checkpoint import (
         write_enn_checkpoint as write_enn_checkpoint,
     )
     from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent as NumpyAgent
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _LATE = {
     "NumpyAgent": "numpy_net.agent",
     "NumpyNet": "numpy_net.net",
-    "write_enn_checkpoint": "enn_trainer.writer",
+    "write_enn_checkpoint": "enn_trainer.checkpoint",
     "ActionDistribution": "torch_net.distributions",
     "CategoricalDistribution": "torch_net.distributions",
     "Checkpoint": "torch_net.checkpoint",

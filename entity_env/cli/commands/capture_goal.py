@@ -17,7 +17,7 @@ from entity_env.games.pixel.viewer import GREENS, LIGHT_GREENS, draw_pixels
 from entity_env.games.pixel.worlds.world import Button, parse_keys
 
 if TYPE_CHECKING:
-    from entity_env.games.pixel.reward.capture import Captured
+    from entity_env.games.pixel.reward.goal_files import Captured
 
 _MAX_LISTED: Final = 30
 _MAX_KEY_BYTES: Final = 16 << 20
@@ -74,8 +74,7 @@ def capture_goal(
     """
     start_keys, keys = _read_keys("--start", start_text), _read_keys("--keys", key_text)
     require_torch("capture-goal")
-    from entity_env.games.pixel.reward.capture import capture
-    from entity_env.games.pixel.reward.goal_files import save_goal
+    from entity_env.games.pixel.reward.goal_files import capture, save_goal
     from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
 
     machine = machine_for(rom, quirks=quirks, frames=frames, instructions=instructions, seed=seed)

@@ -11,8 +11,7 @@ from typing import Any, Final
 import torch
 
 from entity_env.games.pixel.env import PixelGoalEnv
-from entity_env.games.pixel.reward.capture import screen_of
-from entity_env.games.pixel.reward.goal_files import load_goal
+from entity_env.games.pixel.reward.goal_files import load_goal, screen_of
 from entity_env.games.pixel.reward.reward import PIXEL_RANGE, Goal, RewardConfig
 from entity_env.games.pixel.worlds.checks import require_count
 from entity_env.games.pixel.worlds.grid_world import GridWorld

@@ -12,8 +12,14 @@ from torch import Tensor
 from entity_env.core.validation import is_index
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.pixel.entities import NUM_SCREEN, NUM_TILE
-from entity_env.games.pixel.reward.reward import Goal, check_pixels, normalize_sums
-from entity_env.games.pixel.reward.tiles import grid_shape, measure_tiles, places
+from entity_env.games.pixel.reward.reward import (
+    Goal,
+    check_pixels,
+    grid_shape,
+    measure_tiles,
+    normalize_sums,
+    places,
+)
 from entity_env.games.pixel.worlds.world import Button, World
 
 NUM_PLACE: Final = 2

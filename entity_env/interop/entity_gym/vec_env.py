@@ -15,7 +15,7 @@ from entity_gym.env.vec_env import Metric as TheirMetric
 from numpy.typing import NDArray
 from ragged_buffer import RaggedBufferBool, RaggedBufferF32, RaggedBufferI64
 
-from entity_env.agents.rogue_net.enn_trainer.writer import refused_names
+from entity_env.agents.rogue_net.enn_trainer.checkpoint import refused_names
 from entity_env.authoring.game import Game
 from entity_env.core.observation import EntityID
 from entity_env.core.ragged import RaggedArray

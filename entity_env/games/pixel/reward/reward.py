@@ -144,12 +144,12 @@ def distance_sum(frames: Tensor, goal: Goal) -> Tensor:
     if goal.metric == "absolute" and fits_words(frames):
         return distances_in_words(frames, goal.pixels)
     if frames.device.type != "cpu" or len(frames) <= _CHUNK_FRAMES:
-        return _sums(frames, goal.pixels, goal.metric)
+        return _apart(frames, goal.pixels, goal.metric).flatten(1).sum(1, dtype=torch.int32)
     sums = torch.empty(len(frames), dtype=torch.int32)
     for start in range(0, len(frames), _CHUNK_FRAMES):
         rows = slice(start, start + _CHUNK_FRAMES)
         pixels = goal.pixels if goal.pixels.ndim == 2 else goal.pixels[rows]
-        sums[rows] = _sums(frames[rows], pixels, goal.metric)
+        sums[rows] = _apart(frames[rows], pixels, goal.metric).flatten(1).sum(1)
     return sums
 
 
@@ -245,12 +245,13 @@ def _group_size(num_words: int) -> int:
     return max(size for size in range(1, _MAX_WORDS + 1) if num_words % size == 0)
 
 
-def _sums(frames: Tensor, goal: Tensor, metric: Metric) -> Tensor:
+def _apart(frames: Tensor, goal: Tensor, metric: Metric) -> Tensor:
+    """Distances of pixels, uint8."""
     # The larger minus the smaller, since bytes would wrap below 0.
     apart = torch.maximum(frames, goal).sub_(torch.minimum(frames, goal))
     if metric == "squared":
         apart.mul_(apart)
-    return apart.flatten(1).sum(1, dtype=torch.int32)
+    return apart
 
 
 def _check_frames(frames: Tensor, goal: Goal) -> None:
@@ -293,3 +294,40 @@ def _check_finite(name: str, value: object) -> None:
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
         raise SchemaError(f"{name}: expected a whole number from 1 to 2**31 - 1, got {value!r}")
+
+
+TILE: Final = 8
+"""Pixels along each side of a tile."""
+
+
+def grid_shape(height: int, width: int) -> tuple[int, int]:
+    """Rows and columns of tiles of a screen."""
+    if height % TILE or width % TILE or not height or not width:
+        raise SchemaError(
+            f"a screen is shown as tiles of {TILE} x {TILE}, so its sides must be multiples of "
+            f"{TILE}: got {height} x {width}"
+        )
+    return height // TILE, width // TILE
+
+
+def places(height: int, width: int) -> Tensor:
+    """Row and column of every tile, (T, 2) float32, row after row from the top left."""
+    rows, columns = grid_shape(height, width)
+    tiles = torch.arange(rows * columns)
+    return torch.stack((tiles // columns, tiles % columns), 1).to(torch.float32)
+
+
+def measure_tiles(frames: Tensor, goal: Goal) -> Tensor:
+    """Histogram of shades, and distance from the goal's tile, of every tile."""
+    apart = _apart(frames, goal.pixels, goal.metric)
+    counts = [_tile_sums((frames == shade).view(torch.uint8)) for shade in range(NUM_SHADES)]
+    return torch.stack((*counts, _tile_sums(apart)), 2)
+
+
+def _tile_sums(pixels: Tensor) -> Tensor:
+    """Sums of the tiles, (N, T) int32, of pixels (N, H, W) uint8 of at most 9."""
+    num, height, width = pixels.shape
+    # A column of a tile adds up to at most 8 * 9, so bytes hold it.
+    columns = pixels.view(num, height // TILE, TILE, width).sum(2, dtype=torch.uint8)
+    sums = columns.view(num, height // TILE, width // TILE, TILE).sum(3, dtype=torch.int32)
+    return sums.flatten(1)

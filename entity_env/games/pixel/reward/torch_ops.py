@@ -11,13 +11,13 @@ from entity_env.games.pixel.episode_state import NUM_PLACE, ResetStates, Tracker
 from entity_env.games.pixel.reward.reward import (
     Goal,
     RewardConfig,
+    measure_tiles,
     normalize_sums,
     reset_mask,
     reward,
     truncate,
     update_match,
 )
-from entity_env.games.pixel.reward.tiles import measure_tiles
 
 
 class GoalOps(Protocol):

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from entity_env.games.pixel.episode_state import ResetStates, Trackers
-from entity_env.games.pixel.reward.reward import Goal, RewardConfig
-from entity_env.games.pixel.reward.tiles import TILE, grid_shape
+from entity_env.games.pixel.reward.reward import TILE, Goal, RewardConfig, grid_shape
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime
 from entity_env.games.pixel.warp_utils.runtime import BoundKernel
 

@@ -3,8 +3,10 @@
 It also runs programs for CHIP-8 and SUPER-CHIP; screens and buttons in general are in `worlds`.
 """
 
-from entity_env.games.pixel.xo_chip.assembler import assemble as assemble
-from entity_env.games.pixel.xo_chip.opcodes import disassemble as disassemble
+from entity_env.games.pixel.xo_chip.assembler import (
+    assemble as assemble,
+    disassemble as disassemble,
+)
 from entity_env.games.pixel.xo_chip.programs import (
     PROGRAMS as PROGRAMS,
     goal_frame as goal_frame,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,7 +46,7 @@ STACK_OVERFLOW = int(Halt.STACK_OVERFLOW)
 STACK_UNDERFLOW = int(Halt.STACK_UNDERFLOW)
 UNKNOWN_OPCODE = int(Halt.UNKNOWN_OPCODE)
 
-# The quirks as bits of a word.
+# The quirks as bits of a word, in the order of `Quirks`.
 LOGIC_CLEARS_FLAG = 1
 SHIFT_IN_PLACE = 2
 MEMORY_MOVES_INDEX = 4
@@ -62,17 +64,8 @@ ADDRESS = ENDS_FRAME - 1
 
 def quirk_bits(quirks: Quirks) -> int:
     """The quirks as bits of a word, without the memory size."""
-    bits = {
-        LOGIC_CLEARS_FLAG: quirks.logic_clears_flag,
-        SHIFT_IN_PLACE: quirks.shift_in_place,
-        MEMORY_MOVES_INDEX: quirks.memory_moves_index,
-        JUMP_ADDS_X: quirks.jump_adds_x,
-        SPRITES_WRAP: quirks.sprites_wrap,
-        DRAW_ENDS_FRAME: quirks.draw_ends_frame,
-        SCROLL_HALF_PIXELS: quirks.scroll_half_pixels,
-        KEY_ON_RELEASE: quirks.key_on_release,
-    }
-    return sum(bit for bit, chosen in bits.items() if chosen)
+    _, *chosen = astuple(quirks)
+    return sum(is_chosen << place for place, is_chosen in enumerate(chosen))
 
 
 def machine_row(machine: PlainMachine) -> NDArray[np.int32]:

@@ -13,8 +13,13 @@ import torch
 from entity_env import UsageError
 from entity_env.games.pixel import Button
 from entity_env.games.pixel.reward import goal_files
-from entity_env.games.pixel.reward.capture import Captured, capture, screen_of
-from entity_env.games.pixel.reward.goal_files import load_goal, save_goal
+from entity_env.games.pixel.reward.goal_files import (
+    Captured,
+    capture,
+    load_goal,
+    save_goal,
+    screen_of,
+)
 from entity_env.games.pixel.worlds.machines import (
     GameBoyMachine,
     XoChipMachine,

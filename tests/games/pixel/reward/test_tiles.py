@@ -10,8 +10,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from entity_env.errors import SchemaError
-from entity_env.games.pixel.reward.reward import Goal, Metric, distance_sum
-from entity_env.games.pixel.reward.tiles import grid_shape, measure_tiles, places
+from entity_env.games.pixel.reward.reward import (
+    Goal,
+    Metric,
+    distance_sum,
+    grid_shape,
+    measure_tiles,
+    places,
+)
 
 
 def shades(*shape: int, seed: int) -> torch.Tensor:

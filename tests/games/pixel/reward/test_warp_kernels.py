@@ -14,8 +14,15 @@ from torch import Tensor
 
 from entity_env.errors import UsageError
 from entity_env.games.pixel.episode_state import ResetStates, Trackers
-from entity_env.games.pixel.reward.reward import Goal, Metric, RewardConfig, distance_sum
-from entity_env.games.pixel.reward.tiles import grid_shape, measure_tiles, places
+from entity_env.games.pixel.reward.reward import (
+    Goal,
+    Metric,
+    RewardConfig,
+    distance_sum,
+    grid_shape,
+    measure_tiles,
+    places,
+)
 from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps
 from entity_env.games.pixel.reward.warp_ops import WarpGoalOps, tile_planes
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime

@@ -17,7 +17,7 @@ from entity_env.games.pixel.xo_chip import (
     Quirks,
     assemble,
 )
-from entity_env.games.pixel.xo_chip.opcodes import FORMS
+from entity_env.games.pixel.xo_chip.assembler import FORMS
 
 DIALECTS = (CHIP8, SUPERCHIP, XOCHIP)
 

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from entity_env.errors import UsageError
 from entity_env.games.pixel.xo_chip import assemble, disassemble
-from entity_env.games.pixel.xo_chip.opcodes import FORMS, LARGEST, REGISTERS, Form
+from entity_env.games.pixel.xo_chip.assembler import FORMS, LARGEST, REGISTERS, Form
 from tests.games.pixel.xo_chip.reference_machines import programs
 
 OPCODES = {

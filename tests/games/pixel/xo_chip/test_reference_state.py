@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from entity_env.errors import SchemaError
 from entity_env.games.pixel.worlds.world import Button
 from entity_env.games.pixel.xo_chip import CHIP8, KEYS, XOCHIP, Halt, PlainMachine, Quirks
-from entity_env.games.pixel.xo_chip.opcodes import FORMS
+from entity_env.games.pixel.xo_chip.assembler import FORMS
 from entity_env.games.pixel.xo_chip.quirks import (
     LARGE_FONT,
     LARGE_FONT_BYTES,
