@@ -79,6 +79,7 @@ class ClassicEnv(BatchEnv):
         action: name of its only action.
         space: labels of that action, or bounds of a torque.
         state_names: numbers of a state.
+        start_middle, start_scale: how draws become the numbers of an initial state.
         state_low, state_high: range of each number of a state in which an episode goes on.
 
     Raises:
@@ -92,6 +93,8 @@ class ClassicEnv(BatchEnv):
     action: ClassVar[ActionName]
     space: ClassVar[GlobalCategoricalActionSpace | ContinuousActionSpace]
     state_names: ClassVar[tuple[str, ...]]
+    start_middle: ClassVar[tuple[float, ...]]
+    start_scale: ClassVar[tuple[float, ...]]
     state_low: ClassVar[tuple[float, ...]]
     state_high: ClassVar[tuple[float, ...]]
 
@@ -127,10 +130,12 @@ class ClassicEnv(BatchEnv):
         self._step: Step = _no_step
         self._steps: dict[str, tuple[np.dtype[Any], Step]] = {}
 
-    @staticmethod
-    @abstractmethod
-    def initial_states(draws: NDArray[np.float32]) -> State:
+    @classmethod
+    def initial_states(cls, draws: NDArray[np.float32]) -> State:
         """States that episodes begin in, of draws; see `start_draws`."""
+        middle, scale = np.array([cls.start_middle, cls.start_scale], np.float32)[..., np.newaxis]
+        states: State = middle + draws[: len(scale)] * scale
+        return states
 
     @staticmethod
     @abstractmethod

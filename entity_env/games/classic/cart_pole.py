@@ -57,6 +57,8 @@ class CartPole(ClassicEnv):
     action = "Push"
     space = GlobalCategoricalActionSpace(("LEFT", "RIGHT"))
     state_names = features
+    start_middle = (0.0,) * 4
+    start_scale = (START_SCALE,) * 4
     state_low = (-MAX_POSITION, -np.inf, -MAX_ANGLE, -np.inf)
     state_high = (MAX_POSITION, np.inf, MAX_ANGLE, np.inf)
 
@@ -64,10 +66,6 @@ class CartPole(ClassicEnv):
         self, num_envs: int, max_episode_steps: int = 500, *, backend: Backend = "auto"
     ) -> None:
         super().__init__(num_envs, max_episode_steps, backend)
-
-    @staticmethod
-    def initial_states(draws: NDArray[np.float32]) -> State:
-        return draws * np.float32(START_SCALE)
 
     @staticmethod
     def advance(

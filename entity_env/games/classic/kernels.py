@@ -24,7 +24,7 @@ from entity_env.core.numba_utils import (
     trailing_zeros,
 )
 from entity_env.games.classic import cart_pole as cart, mountain_car as car, pendulum
-from entity_env.games.classic.batch_env import HALF
+from entity_env.games.classic.batch_env import HALF, ClassicEnv
 from entity_env.games.classic.state_table import (
     CLOCK,
     DEADLINES,
@@ -269,6 +269,39 @@ def _new_deadline(memory: int) -> int:
     return int(deadline)
 
 
+def _starts(game: type[ClassicEnv]) -> NDArray[np.float32]:
+    """`(2, state_size)`: middle and scale of the numbers of initial states."""
+    return np.array([game.start_middle, game.start_scale], f32)
+
+
+@compiled(inline=True)
+def _reset(chosen: Words, memory: int, starts: NDArray[np.float32], has_angle: bool) -> int:
+    """Begins episodes in the chosen environments.
+
+    An observation is the state; `has_angle`: cosine and sine of its first number, and the others.
+    """
+    streams, deadlines = _words(memory, STREAMS), _longs(memory, DEADLINES)
+    deadline, size = _new_deadline(memory), starts.shape[1]
+    terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
+    observations = _floats(memory, STATE + size)
+    for j in range(_num_words(chosen, memory)):
+        word = chosen[j]
+        while word:
+            i = 64 * j + i64(trailing_zeros(word))
+            word &= word - u64(1)
+            draws = _draws(streams, i)
+            end = (size + has_angle) * (i + 1)
+            for k in range(size):
+                number = starts[0, k] + draws[k] * starts[1, k]
+                _floats(memory, STATE + k)[i] = observations[end - size + k] = number
+            if has_angle:
+                angle = np.float64(_floats(memory, STATE)[i])
+                observations[3 * i] = math.cos(angle)
+                observations[3 * i + 1] = math.sin(angle)
+            deadlines[i], terminals[i], truncations[i] = deadline, 0, 0
+    return _still_ended(chosen, memory)
+
+
 _PUSH = f32(cart.FORCE / cart.TOTAL_MASS)
 _POLE = f32(cart.POLE_MASS * cart.HALF_LENGTH / cart.TOTAL_MASS)
 _GRAVITY = f32(cart.GRAVITY)
@@ -276,7 +309,6 @@ _LEVER = f32(cart.HALF_LENGTH * 4 / 3)
 _LEVER_LESS = f32(cart.HALF_LENGTH * cart.POLE_MASS / cart.TOTAL_MASS)
 _TAU = f32(cart.STEP_S)
 _MAX_X, _MAX_THETA = f32(cart.MAX_POSITION), f32(cart.MAX_ANGLE)
-_CART_START = f32(cart.START_SCALE)
 _SIXTH, _120TH, _24TH, _720TH = (f32(1 / n) for n in (6, 120, 24, 720))
 
 
@@ -324,36 +356,18 @@ def step_cart_pole(actions: Choices, memory: int) -> int:
     return _finish_step(memory)
 
 
+_CART_STARTS = _starts(cart.CartPole)
+
+
 @compiled()
 def reset_cart_pole(chosen: Words, memory: int) -> int:
     """`Reset` of the game; see `batch_env`."""
-    streams, deadlines, deadline = (
-        _words(memory, STREAMS),
-        _longs(memory, DEADLINES),
-        _new_deadline(memory),
-    )
-    terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
-    x, x_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
-    theta, theta_dot = _floats(memory, STATE + 2), _floats(memory, STATE + 3)
-    observations = _floats(memory, STATE + 4)
-    for j in range(_num_words(chosen, memory)):
-        word = chosen[j]
-        while word:
-            i = 64 * j + i64(trailing_zeros(word))
-            word &= word - u64(1)
-            first, second, third, fourth = _draws(streams, i)
-            x[i] = observations[4 * i] = first * _CART_START
-            x_dot[i] = observations[4 * i + 1] = second * _CART_START
-            theta[i] = observations[4 * i + 2] = third * _CART_START
-            theta_dot[i] = observations[4 * i + 3] = fourth * _CART_START
-            deadlines[i], terminals[i], truncations[i] = deadline, 0, 0
-    return _still_ended(chosen, memory)
+    return _reset(chosen, memory, _CART_STARTS, False)
 
 
 _ENGINE, _SLOPE = f32(car.FORCE), f32(car.GRAVITY)
 _MIN_X, _RIGHT_END, _GOAL = f32(car.MIN_POSITION), f32(car.MAX_POSITION), f32(car.GOAL)
 _MAX_SPEED = f32(car.MAX_SPEED)
-_CAR_START, _CAR_MIDDLE = f32(car.START_SCALE), f32(car.START_MIDDLE)
 
 
 @compiled(FAST_MATH)
@@ -387,26 +401,13 @@ def step_mountain_car(actions: Choices, memory: int) -> int:
     return _finish_step(memory)
 
 
+_CAR_STARTS = _starts(car.MountainCar)
+
+
 @compiled()
 def reset_mountain_car(chosen: Words, memory: int) -> int:
     """`Reset` of the game; see `batch_env`."""
-    streams, deadlines, deadline = (
-        _words(memory, STREAMS),
-        _longs(memory, DEADLINES),
-        _new_deadline(memory),
-    )
-    terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
-    x, velocity = _floats(memory, STATE), _floats(memory, STATE + 1)
-    observations = _floats(memory, STATE + 2)
-    for j in range(_num_words(chosen, memory)):
-        word = chosen[j]
-        while word:
-            i = 64 * j + i64(trailing_zeros(word))
-            word &= word - u64(1)
-            x[i] = observations[2 * i] = _CAR_MIDDLE + _draws(streams, i)[0] * _CAR_START
-            velocity[i] = observations[2 * i + 1] = _ZERO
-            deadlines[i], terminals[i], truncations[i] = deadline, 0, 0
-    return _still_ended(chosen, memory)
+    return _reset(chosen, memory, _CAR_STARTS, False)
 
 
 _TORQUE = f32(pendulum.MAX_TORQUE)
@@ -414,7 +415,6 @@ _FALL = f32(pendulum.FALL * pendulum.STEP_S)
 _TWIST = f32(pendulum.TWIST * pendulum.STEP_S)
 _DT, _MAX_SPIN = f32(pendulum.STEP_S), f32(pendulum.MAX_SPEED)
 _SPIN_COST, _TORQUE_COST = f32(pendulum.SPEED_COST), f32(pendulum.TORQUE_COST)
-_ANGLE_START, _SPIN_START = f32(pendulum.ANGLE_SCALE), f32(pendulum.SPEED_SCALE)
 _TURN_HIGH, _TURN_LOW = f32(2) * _PI_HIGH, f32(2) * _PI_LOW
 
 
@@ -452,26 +452,10 @@ def step_pendulum(actions: Floats, memory: int) -> int:
     return _finish_step(memory)
 
 
+_PENDULUM_STARTS = _starts(pendulum.Pendulum)
+
+
 @compiled()
 def reset_pendulum(chosen: Words, memory: int) -> int:
     """`Reset` of the game; see `batch_env`."""
-    streams, deadlines, deadline = (
-        _words(memory, STREAMS),
-        _longs(memory, DEADLINES),
-        _new_deadline(memory),
-    )
-    terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
-    theta, theta_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
-    observations = _floats(memory, STATE + 2)
-    for j in range(_num_words(chosen, memory)):
-        word = chosen[j]
-        while word:
-            i = 64 * j + i64(trailing_zeros(word))
-            word &= word - u64(1)
-            first, second, _, _ = _draws(streams, i)
-            theta[i], theta_dot[i] = first * _ANGLE_START, second * _SPIN_START
-            observations[3 * i] = math.cos(np.float64(theta[i]))
-            observations[3 * i + 1] = math.sin(np.float64(theta[i]))
-            observations[3 * i + 2] = theta_dot[i]
-            deadlines[i], terminals[i], truncations[i] = deadline, 0, 0
-    return _still_ended(chosen, memory)
+    return _reset(chosen, memory, _PENDULUM_STARTS, True)

@@ -52,6 +52,8 @@ class MountainCar(ClassicEnv):
     action = "Push"
     space = GlobalCategoricalActionSpace(("LEFT", "NONE", "RIGHT"))
     state_names = features
+    start_middle = (START_MIDDLE, 0.0)
+    start_scale = (START_SCALE, 0.0)
     state_low = (MIN_POSITION, -MAX_SPEED)
     state_high = (MAX_POSITION, MAX_SPEED)
 
@@ -59,11 +61,6 @@ class MountainCar(ClassicEnv):
         self, num_envs: int, max_episode_steps: int = 200, *, backend: Backend = "auto"
     ) -> None:
         super().__init__(num_envs, max_episode_steps, backend)
-
-    @staticmethod
-    def initial_states(draws: NDArray[np.float32]) -> State:
-        positions = np.float32(START_MIDDLE) + draws[0] * np.float32(START_SCALE)
-        return np.stack([positions, np.zeros_like(positions)])
 
     @staticmethod
     def advance(

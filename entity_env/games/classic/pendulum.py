@@ -61,6 +61,8 @@ class Pendulum(ClassicEnv):
     action = "Torque"
     space = ContinuousActionSpace(low=[-MAX_TORQUE], high=[MAX_TORQUE], labels=["torque"])
     state_names = ("angle", "angular_velocity")
+    start_middle = (0.0, 0.0)
+    start_scale = (ANGLE_SCALE, SPEED_SCALE)
     state_low = (-pi, -MAX_SPEED)
     state_high = (pi, MAX_SPEED)
 
@@ -68,10 +70,6 @@ class Pendulum(ClassicEnv):
         self, num_envs: int, max_episode_steps: int = 200, *, backend: Backend = "auto"
     ) -> None:
         super().__init__(num_envs, max_episode_steps, backend)
-
-    @staticmethod
-    def initial_states(draws: NDArray[np.float32]) -> State:
-        return np.stack([draws[0] * np.float32(ANGLE_SCALE), draws[1] * np.float32(SPEED_SCALE)])
 
     @staticmethod
     def advance(
