@@ -18,6 +18,7 @@ from entity_env import (
 )
 from entity_env.vec import Autoreset, VecEnv
 from tests.contract.vec_envs import (
+    ALL,
     KINDS,
     LENGTH,
     MODES,
@@ -39,9 +40,6 @@ from tests.helpers.strategies import untyped
 # The first steps of compiled games compile them, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
-ALL = [True] * NUM_ENVS
-NONE = [False] * NUM_ENVS
-
 
 class TestSeeds:
     @each_mode(KINDS)
@@ -55,6 +53,8 @@ class TestSeeds:
     @each_kind(SEEDED)
     def test_the_first_run_has_the_seed_of_the_constructor(self, make: Make) -> None:
         with make(NUM_ENVS, seed=5) as vec, make(NUM_ENVS) as zero:
+            with pytest.raises(UsageError, match="seed must be an integer"):
+                vec.reset(-1)
             first = plain(vec, vec.reset())
             assert first != plain(zero, zero.reset()) == plain(vec, vec.reset(0))
             assert plain(vec, vec.reset(5)) == first
@@ -101,7 +101,7 @@ WRONG: dict[str, tuple[Callable[[str, NDArray[Any]], Any], str]] = {
         lambda name, right: {name: right[1:]},
         "needs {n} values, one per actor: got {n-1}",
     ),
-    "too many": (lambda name, right: {name: [*right, 0]}, "one per actor: got {n+1}"),
+    "too many": (lambda name, right: {name: np.append(right, 0)}, "one per actor: got {n+1}"),
     "none": (lambda name, right: {name: []}, "one per actor: got 0"),
     "a number": (lambda name, right: {name: 1}, "one per actor: got a single number"),
     "floats": (lambda name, right: {name: right * 1.0}, "needs integers, got float64"),
@@ -109,11 +109,11 @@ WRONG: dict[str, tuple[Callable[[str, NDArray[Any]], Any], str]] = {
     "texts": (lambda name, right: {name: ["UP"] * len(right)}, "needs integers, got <U2"),
     "columns": (lambda name, right: {name: right[:, None]}, "needs the shape .{n},.*got .{n}, 1"),
     "uneven": (lambda name, right: {name: [[0], [0, 1]]}, "needs an array of values"),
-    "large": (
-        lambda name, right: {name: [*right[:-1], 999]},
-        "of env 2.* chose 999, expected 0 to",
+    "negative": (
+        lambda name, right: {name: np.append(right[:-1], -1)},
+        "of env 2.* chose -1, expected 0 to",
     ),
-    "negative": (lambda name, right: {name: [*right[:-1], -1]}, "of env 2.* chose -1, expected 0 "),
+    "negative, in a list": (lambda name, right: {name: [*right[:-1], -1]}, "of env 2.* chose -1"),
     "int8": (lambda name, right: {name: np.array([*right[:-1], -1], np.int8)}, "chose -1, expect"),
     "uint64": (
         lambda name, right: {name: np.array([*right[:-1], 2**63 + 1], np.uint64)},
@@ -142,6 +142,9 @@ class TestActions:
             moved = np.append(lengths[0] - 1, lengths[1:])
             moved[-1] += 1
             wrong.append(({name: RaggedArray(right, moved)}, "env 0.* has {first} actors, got"))
+            limit = len([row for row in before.rows if row.asked][-1].asked[name].allowed[-1])
+            words = f"of env 2.* chose {limit}, expected 0 to {limit - 1}"
+            wrong.append(({name: np.append(right[:-1], limit)}, words))
             for actions, words in wrong:
                 words = words.replace("{name}", name).replace("{rows}", str(vec.num_rows))
                 words = words.replace("{first}", str(lengths[0]))

@@ -17,8 +17,10 @@ from entity_env import (
 )
 from entity_env.vec import Autoreset, VecEnv
 from tests.contract.vec_envs import (
+    ALL,
     KINDS,
     MODES,
+    NONE,
     NUM_ENVS,
     OF_VEC_ENV,
     SEEDED,
@@ -38,9 +40,6 @@ from tests.helpers.strategies import untyped
 
 # The first steps of compiled games compile them, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
-
-ALL = [True] * NUM_ENVS
-NONE = [False] * NUM_ENVS
 
 
 def calls(vec: Vec, actions: Any) -> dict[str, Callable[[], object]]:  # noqa: ANN401 - also wrong ones

@@ -24,6 +24,7 @@ Make: TypeAlias = Callable[..., Vec]
 """Called with a number of environments and the keywords `seed` and `autoreset`."""
 
 NUM_ENVS = 3
+ALL, NONE = [True] * NUM_ENVS, [False] * NUM_ENVS
 LENGTH = 4
 """Steps of the longest episode; those of `AzulTables` are longer."""
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
