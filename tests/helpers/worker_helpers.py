@@ -12,12 +12,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.vec import VecEnv
 from tests import ROOT
+from tests.helpers.executors import Batch, plain_batch
 
 
 def stay(num_actors: int) -> dict[str, NDArray[np.int64]]:
     """The same move for everybody."""
     return {"Move": np.ones(num_actors, np.int64)}
+
+
+def plain_reset(vec: VecEnv) -> Batch:
+    return plain_batch(vec.reset(), (vec.obs_space(), vec.action_space()))
+
+
+def plain_step(vec: VecEnv) -> Batch:
+    return plain_batch(vec.act(stay(vec.num_envs)), (vec.obs_space(), vec.action_space()))
 
 
 def pid_of(worker: int) -> int:
