@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from entity_env import ClosedError, Episode, Game, ProtocolError
+from entity_env import Episode, Game
 from entity_env.agents import Agent
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES
@@ -155,52 +155,6 @@ def test_all_show_what_stepping_by_hand_shows_whatever_the_seed(
         executor.close()
 
 
-@each_executor
-def test_the_same_seed_gives_the_same_run(make: Make, opened: Open) -> None:
-    one, other = (opened(make(chaos, 3, 7, "same_step")) for _ in range(2))
-    assert played(one, chaos, "same_step") == played(other, chaos, "same_step")
-
-
-@each_executor
-def test_another_seed_gives_another_run(make: Make, opened: Open) -> None:
-    one, other = (opened(make(chaos, 3, seed, "same_step")) for seed in (7, 8))
-    assert one.reset() != other.reset()
-
-
-@each_mode
-@each_executor
-def test_reset_with_a_seed_replays(make: Make, autoreset: Autoreset, opened: Open) -> None:
-    executor = opened(make(chaos, 3, 7, autoreset))
-    resets = autoreset == "disabled"
-    runs = []
-    for _ in range(2):
-        run = Run(executor, chaos, 3)
-        run.reset(seed=11)
-        for _ in range(9):
-            run.step(resets=resets)
-        runs.append(run.batches)
-    assert runs[0] == runs[1]
-    fresh = opened(make(chaos, 3, 11, autoreset))
-    assert fresh.reset() == runs[0][0]
-
-
-@each_executor
-def test_reset_without_a_seed_goes_on_to_the_next_episodes(make: Make, opened: Open) -> None:
-    executor = opened(make(count, 2, 7, "disabled"))
-    for number in (0, 1):
-        run = Run(executor, count, 2)
-        batch = run.reset()
-        while not batch.episodes:
-            batch = run.step()
-        assert [episode.number for episode in batch.episodes] == [number] * 2
-    Run(executor, count, 2).play(1)  # is number 2, and left in the middle
-    run = Run(executor, count, 2)
-    batch = run.reset()
-    while not batch.episodes:
-        batch = run.step()
-    assert [episode.number for episode in batch.episodes] == [3] * 2
-
-
 @each_executor_of_games
 def test_environments_do_not_depend_on_each_other(make: Make, opened: Open) -> None:
     alone, among = (opened(make(count, num_envs, 3, "same_step")) for num_envs in (1, 4))
@@ -210,12 +164,6 @@ def test_environments_do_not_depend_on_each_other(make: Make, opened: Open) -> N
         strict=True,
     ):
         assert many.rows[:1] == one.rows
-
-
-@each_executor
-def test_a_seed_alone_tells_what_an_episode_shows_first(make: Make, opened: Open) -> None:
-    one, other = (opened(make(chaos, num_envs, 3, "disabled")) for num_envs in (2, 5))
-    assert other.reset().rows[:2] == one.reset().rows
 
 
 class TestReference:
@@ -369,48 +317,6 @@ def test_a_game_that_loops_equals_one_that_returns(make: Make, opened: Open) -> 
 
 
 class TestResetEnvs:
-    @each_executor
-    def test_leaves_the_others_where_they_are(self, make: Make, opened: Open) -> None:
-        executor = opened(make(count, 3, 0, "disabled"))
-        run = Run(executor, count, 3)
-        before = run.play(2)[-1]
-        after = executor.reset_envs([False, True, False])
-        assert after.rows[1].features["Dot"] == [[0.0]]
-        for i in (0, 2):
-            assert after.rows[i].features == before.rows[i].features
-            assert after.rows[i].asked == before.rows[i].asked
-            assert after.rows[i].reward == 0
-
-    @each_executor
-    def test_of_none_shows_the_same_again(self, make: Make, opened: Open) -> None:
-        executor = opened(make(chaos, 3, 0, "disabled"))
-        executor.reset()
-        first, second = (executor.reset_envs([False] * 3) for _ in range(2))
-        assert first == second
-
-    @each_executor
-    def test_with_a_seed_begins_a_run_there(self, make: Make, opened: Open) -> None:
-        executor = opened(make(count, 2, 0, "disabled"))
-        Run(executor, count, 2).play(3)
-        run = Run(executor, count, 2)
-        run.batches.append(executor.reset_envs([True, True], seed=77))
-        batch = run.batches[-1]
-        while not batch.episodes:
-            batch = run.step()
-        assert [(e.number, e.seed) for e in batch.episodes] == [
-            (0, EpisodeSeeds(77, env_id)[0]) for env_id in range(2)
-        ]
-
-    @each_executor
-    def test_without_a_seed_goes_on(self, make: Make, opened: Open) -> None:
-        executor = opened(make(count, 1, 5, "disabled"))
-        numbers = []
-        run = Run(executor, count, 1)
-        run.reset()
-        for _ in range(8):
-            numbers += [episode.number for episode in run.step(resets=True).episodes]
-        assert numbers == [0, 1]
-
     @each_executor_of_games
     def test_of_one_environment_with_several_agents(self, make: Make, opened: Open) -> None:
         executor = opened(make(together, 2, 5, "disabled"))
@@ -459,26 +365,6 @@ class TestUnwinding:
         assert len(ends) == 5
         executor.close()
         assert len(ends) == 5
-
-
-@each_mode
-@each_executor
-def test_close_at_any_time(make: Make, autoreset: Autoreset) -> None:
-    for num_steps in (0, 1, 4):
-        executor = make(chaos, 3, num_steps, autoreset)
-        played(executor, chaos, autoreset, num_steps=num_steps)
-        executor.close()
-        executor.close()
-        with pytest.raises(ClosedError):
-            executor.reset()
-    make(chaos, 3, 0, autoreset).close()
-
-
-@each_executor
-def test_act_before_reset(make: Make, opened: Open) -> None:
-    executor = opened(make(count, 1, 0, "same_step"))
-    with pytest.raises(ProtocolError, match="reset"):
-        executor.act({})
 
 
 def play_and_raise(agent: Agent, *, seed: int) -> None:

@@ -1,6 +1,5 @@
 """MultiSnakeBatch plays the game multi_snake: observations, endings, error messages."""
 
-import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,10 +15,8 @@ from numpy.typing import NDArray
 
 from entity_env import (
     GLOBAL_ENTITY,
-    ClosedError,
     MissingExtraError,
     Obs,
-    ProtocolError,
     RaggedArray,
     SchemaError,
     UsageError,
@@ -292,62 +289,6 @@ class TestSpaces:
 
 
 class TestCalls:
-    @each_mode
-    def test_act_is_send_and_recv(self, autoreset: Autoreset) -> None:
-        one, other = (small(4, autoreset=autoreset) for _ in range(2))
-        first, second = one.reset(), other.reset()
-        rng = np.random.default_rng(0)
-        for _ in range(20):
-            moves = chosen(first, rng, greed=0.5)
-            shown = _copied(second)
-            other.send({"Move": moves})
-            assert_equal(second, shown)
-            kept = moves.copy()
-            moves[:] = 0  # the caller may use its array again
-            second = other.recv()
-            first = one.act({"Move": kept})
-            assert_equal(first, second)
-            if autoreset == "disabled":
-                mask = first.done
-                first, second = one.reset_envs(mask), other.reset_envs(mask)
-
-    def test_a_seed_replays(self) -> None:
-        vec = small(3, seed=9)
-        batches = []
-        for _ in range(2):
-            obs = vec.reset(seed=4)
-            rng = np.random.default_rng(1)
-            for _ in range(15):
-                obs = vec.act({"Move": chosen(obs, rng, greed=0.8)})
-            batches.append(_copied(obs))
-        assert_equal(*batches)
-        with small(3, seed=4) as fresh:
-            assert_equal(fresh.reset(), vec.reset(seed=4))
-
-    def test_a_reset_drops_what_was_sent(self) -> None:
-        vec = small(2)
-        vec.reset()
-        vec.send({"Move": np.zeros(4, dtype=np.int64)})
-        vec.reset()
-        with pytest.raises(ProtocolError, match="no actions were sent"):
-            vec.recv()
-
-    def test_episodes_stay_what_they_are(self) -> None:
-        vec = small(8, seed=1)
-        obs = vec.reset()
-        rng = np.random.default_rng(0)
-        kept = []
-        for _ in range(60):
-            obs = vec.act({"Move": chosen(obs, rng, greed=0.3)})
-            kept.append((obs.episodes, repr(list(obs.episodes))))
-        assert sum(len(episodes) for episodes, _ in kept) > 20
-        for episodes, shown in kept:
-            assert repr(list(episodes)) == shown
-        latest = next(episodes for episodes, _ in reversed(kept) if len(episodes) > 1)
-        assert latest[-1] == list(latest)[-1]
-        assert latest[:2] == list(latest)[:2]
-        assert repr(latest) == repr(list(latest))
-
     def test_what_was_shown_may_be_spoilt(self) -> None:
         """Nobody but the boards themselves knows where the snakes are."""
         one, other = (small(4, seed=2) for _ in range(2))
@@ -362,147 +303,8 @@ class TestCalls:
             first, second = one.act({"Move": moves}), other.act({"Move": moves})
             assert_equal(first, second)
 
-    @each_mode
-    def test_closed_it_refuses_everything(self, autoreset: Autoreset) -> None:
-        vec = MultiSnakeBatch(2, autoreset=autoreset)
-        vec.reset()
-        vec.close()
-        vec.close()
-        moves = {"Move": np.zeros(4, dtype=np.int64)}
-        for call in (vec.reset, vec.recv, lambda: vec.act(moves), lambda: vec.send(moves)):
-            with pytest.raises(ClosedError, match="make a new one"):
-                call()
-
-
-class TestOrderOfCalls:
-    def test_reset_comes_first(self) -> None:
-        vec = MultiSnakeBatch(1, autoreset="disabled")
-        calls: list[Callable[[], object]] = [
-            lambda: vec.act({}),
-            lambda: vec.send({}),
-            vec.recv,
-            lambda: vec.reset_envs([True]),
-        ]
-        for call in calls:
-            with pytest.raises(ProtocolError, match="call reset first"):
-                call()
-
-    def test_nothing_comes_between_send_and_recv(self) -> None:
-        vec = MultiSnakeBatch(1, autoreset="disabled")
-        vec.reset()
-        moves = {"Move": np.zeros(2, dtype=np.int64)}
-        vec.send(moves)
-        calls: list[Callable[[], object]] = [
-            lambda: vec.send(moves),
-            lambda: vec.act(moves),
-            lambda: vec.reset_envs([True]),
-        ]
-        for call in calls:
-            with pytest.raises(ProtocolError, match="call recv before"):
-                call()
-        vec.recv()
-
-    @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
-    def test_only_without_autoreset_is_there_anything_to_reset(self, autoreset: Autoreset) -> None:
-        vec = MultiSnakeBatch(1, autoreset=autoreset)
-        vec.reset()
-        with pytest.raises(ProtocolError, match=f'needs autoreset="disabled".*{autoreset}'):
-            vec.reset_envs([True])
-
-    def test_what_is_over_must_be_reset(self) -> None:
-        vec = small(3, autoreset="disabled", max_step=1)
-        vec.reset()
-        vec.act({"Move": np.zeros(6, dtype=np.int64)})
-        vec.reset_envs([False, True, False])
-        with pytest.raises(ProtocolError, match=r"environments \[0, 2\] have ended"):
-            vec.act({"Move": np.zeros(2, dtype=np.int64)})
-        obs = vec.reset_envs(np.array([True, False, True]))
-        assert obs.is_ready.all()
-        assert vec.act({"Move": np.zeros(6, dtype=np.int64)}).done.all()
-
-    @pytest.mark.parametrize(
-        "mask", [[True], [1, 0], np.zeros((2, 1), dtype=bool), np.zeros(2, dtype=np.uint8), True]
-    )
-    def test_a_mask_has_a_bool_for_every_environment(self, mask: Any) -> None:  # noqa: ANN401
-        vec = MultiSnakeBatch(2, autoreset="disabled")
-        before = _copied(vec.reset())
-        with pytest.raises(SchemaError, match=r"mask needs the shape \(2,\) and bools"):
-            vec.reset_envs(mask)
-        assert_equal(before, vec.reset_envs([False, False]))
-
-    @pytest.mark.parametrize("seed", [-1, 1.5, True, "1"])
-    def test_a_seed_is_no_negative_integer(self, seed: Any) -> None:  # noqa: ANN401
-        with pytest.raises(UsageError, match="a seed must be an integer"):
-            MultiSnakeBatch(2, seed=seed)
-        vec = MultiSnakeBatch(2, autoreset="disabled")
-        before = _copied(vec.reset())
-        for call in (vec.reset, lambda seed: vec.reset_envs([True, True], seed)):
-            with pytest.raises(UsageError, match="a seed must be an integer"):
-                call(seed)
-        assert_equal(before, vec.reset_envs([False, False]))
-
-
-BAD_ACTIONS: list[Any] = [
-    [0, 0, 0, 0],
-    {},
-    {"Turn": np.zeros(4, dtype=np.int64)},
-    {"Move": np.zeros(4, dtype=np.int64), "Turn": []},
-    {"Move": 3},
-    {"Move": np.zeros(3, dtype=np.int64)},
-    {"Move": np.zeros(5, dtype=np.int64)},
-    {"Move": []},
-    {"Move": np.zeros(4)},
-    {"Move": np.zeros(4, dtype=bool)},
-    {"Move": np.zeros((4, 1), dtype=np.int64)},
-    {"Move": [0, 1, 2, 4]},
-    {"Move": [0, 1, -1, 9]},
-    {"Move": np.array([0, 1, 2, -1], dtype=np.int8)},
-    {"Move": np.array([0, 1, 2**63 + 1, 0], dtype=np.uint64)},
-    {"Move": [[0, 1], [2]]},
-    {"Move": ["UP"] * 4},
-    {"Move": RaggedArray(np.zeros(4, dtype=np.int64), [4])},
-    {"Move": RaggedArray(np.zeros(4, dtype=np.int64), [1, 3])},
-    {"Move": RaggedArray(np.array([0, 0, 0, 4]), [2, 2])},
-    {"Move": RaggedArray(np.zeros(4, dtype=np.float32), [2, 2])},
-]
-
 
 class TestActions:
-    @pytest.mark.parametrize("actions", BAD_ACTIONS, ids=str)
-    def test_bad_ones_are_refused_as_anywhere_else(self, actions: Any) -> None:  # noqa: ANN401
-        vec = MultiSnakeBatch(2)
-        before = _copied(vec.reset())
-        with VecEnv(multi_snake, 2) as plain:
-            first = plain.reset()
-            with pytest.raises(SchemaError) as expected:
-                plain.act(actions)
-            with pytest.raises(SchemaError) as refused:
-                vec.act(actions)
-            with pytest.raises(SchemaError):
-                vec.send(actions)
-            assert str(refused.value) == str(expected.value)
-            assert_equal(first, before)
-            moves = {"Move": np.array([0, 1, 2, 3])}
-            assert_equal(plain.act(moves), vec.act(moves))
-
-    @pytest.mark.parametrize(
-        "moves",
-        [
-            [0, 1, 2, 3],
-            (0, 1, 2, 3),
-            np.array([0, 1, 2, 3], dtype=np.int8),
-            np.array([0, 1, 2, 3], dtype=np.uint64),
-            np.array([0, 9, 1, 9, 2, 9, 3, 9])[::2],
-            RaggedArray(np.array([0, 1, 2, 3]), [2, 2]),
-        ],
-        ids=["list", "tuple", "int8", "uint64", "strided", "ragged"],
-    )
-    def test_good_ones_of_any_kind_are_performed(self, moves: Any) -> None:  # noqa: ANN401
-        one, other = MultiSnakeBatch(2), MultiSnakeBatch(2)
-        one.reset()
-        other.reset()
-        assert_equal(one.act({"Move": np.array([0, 1, 2, 3])}), other.act({"Move": moves}))
-
     def test_nobody_needs_a_move_when_all_are_over(self) -> None:
         vec = small(2, autoreset="next_step", max_step=1)
         vec.reset()
@@ -558,15 +360,6 @@ class TestSettings:
         changes: dict[str, Any] = {"num_snakes": "3", "board_size": "6"}
         with MultiSnakeBatch(2, **changes) as vec:
             assert vec.reset().features["Head"].lengths.tolist() == [3, 3]
-
-    @pytest.mark.parametrize("num_envs", [0, -1, 1.0, True, "1"])
-    def test_there_is_at_least_one_environment(self, num_envs: Any) -> None:  # noqa: ANN401
-        with pytest.raises(UsageError, match="num_envs must be an integer, 1 or more"):
-            MultiSnakeBatch(num_envs)
-
-    def test_there_are_three_modes(self) -> None:
-        with pytest.raises(UsageError, match="autoreset must be one of same_step, next_step"):
-            MultiSnakeBatch(1, autoreset="never")  # type: ignore[arg-type]
 
     def test_an_episode_may_be_as_long_as_one_likes(self) -> None:
         vec = MultiSnakeBatch(1, max_step=10**30)
@@ -654,19 +447,3 @@ def test_a_random_agent_plays_all_boards() -> None:
             obs = vec.act(agent.decide_batch(obs, multi_snake.schema))
             num_episodes += len(obs.episodes)
     assert num_episodes > 20
-
-
-def _copied(obs: VecObs) -> VecObs:
-    """A batch that later steps leave alone."""
-    return dataclasses.replace(
-        obs,
-        features={name: ragged.copy() for name, ragged in obs.features.items()},
-        action_masks={
-            name: dataclasses.replace(mask, actors=mask.actors.copy())
-            for name, mask in obs.action_masks.items()
-        },
-        reward=obs.reward.copy(),
-        terminated=obs.terminated.copy(),
-        truncated=obs.truncated.copy(),
-        final=None if obs.final is None else _copied(obs.final),
-    )

@@ -397,21 +397,8 @@ def _environments_in(transport: Transport) -> Make:
     )
 
 
-def _workers_in(num_workers: int, start_method: str | None = None, *, games: bool = True) -> Make:
-    """Worker processes, at most one an environment."""
-
-    def make(game: Game, num_envs: int, seed: int, autoreset: Autoreset) -> Executor:
-        vec = VecEnv(
-            game if games else lambda: SteppedGame(game, "greenlet"),
-            num_envs,
-            min(num_workers, num_envs),
-            seed=seed,
-            autoreset=autoreset,
-            start_method=start_method,
-        )
-        return Vectorized(vec)
-
-    return make
+def _in_workers(game: Game, num_envs: int, seed: int, autoreset: Autoreset) -> Executor:
+    return Vectorized(VecEnv(game, num_envs, min(2, num_envs), seed=seed, autoreset=autoreset))
 
 
 EXECUTORS: dict[str, Make] = {
@@ -420,6 +407,6 @@ EXECUTORS: dict[str, Make] = {
     "environments-greenlet": _environments_in("greenlet"),
     "environments-thread": _environments_in("thread"),
     "by-hand-thread": partial(ByHand, transport="thread"),
-    "workers": _workers_in(2),
+    "workers": _in_workers,
 }
 """Everything that must show what `ByHand` shows. Those of environments take games for one agent."""

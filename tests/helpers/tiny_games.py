@@ -81,6 +81,22 @@ def play_count(agent: Agent, *, seed: int, length: int = 3) -> None:
 count = dots_game(play_count)
 
 
+def play_walk(agent: Agent, *, seed: int) -> None:
+    """Walks right from a random place; ends, or is cut, after two to four steps."""
+    rng = Random(seed)
+    start, score = float(rng.randrange(1000)), 0
+    for _ in range(rng.randrange(2, 5)):
+        obs = Obs(score).entities([Dot(start + score)]).mask(Move, [False, True, True])
+        move = agent.act(obs, Move)
+        if move is None:
+            return
+        score += move.value
+    agent.game_over(Obs(score).entities([Dot(start + score)]), truncated=bool(seed % 2))
+
+
+walk = dots_game(play_walk)
+
+
 def _look(rng: Random, score: float) -> tuple[Obs, list[Dog]]:
     """A random observation."""
     cats = [Cat(rng.random(), rng.randrange(9)) for _ in range(rng.randrange(4))]

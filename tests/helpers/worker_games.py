@@ -120,18 +120,6 @@ def play_crowd(agent: Agent, *, seed: int, largest: int = 100_000) -> None:
 crowd = dots_game(play_crowd)
 
 
-def play_masked(agent: Agent, *, seed: int) -> None:
-    """Nobody may go left; shows how often it was asked."""
-    i = 0
-    obs = Obs().entities([Dot(i)]).mask(Move, [False, True, True])
-    while agent.act(obs, Move) is not None:
-        i += 1
-        obs = Obs(i).entities([Dot(i)]).mask(Move, [False, True, True])
-
-
-masked = dots_game(play_masked)
-
-
 def forbid_pickling(agent: Agent) -> None:
     """Any pickle from now on, in this process, is an error."""
     for owner in (pickle, multiprocessing.reduction.ForkingPickler):

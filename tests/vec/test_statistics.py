@@ -6,33 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.vec import Autoreset, VecEnv, VecStatistics, WorkerStatistics, statistics
+from entity_env.vec import VecEnv, VecStatistics, WorkerStatistics, statistics
 from entity_env.vec.statistics import Stopwatch
-from tests.helpers.executors import SteppedGame
 from tests.helpers.tiny_games import count
 
 STAY = {"Move": np.ones(3, np.int64)}
-
-
-def counts(told: VecStatistics) -> tuple[int, int, int, int]:
-    return told.num_steps, told.num_env_steps, told.num_episodes, told.num_restarts
-
-
-@pytest.mark.parametrize("of", ["games", "environments"])
-def test_counts_add_up(of: str) -> None:
-    source = count if of == "games" else lambda: SteppedGame(count, "greenlet")
-    with VecEnv(source, 3) as vec:
-        assert counts(vec.statistics()) == (0, 0, 0, 0)
-        episodes = 0
-        vec.reset()  # is no step
-        for _ in range(7):
-            episodes += len(vec.act(STAY).episodes)
-        vec.reset()
-        vec.send(STAY)
-        episodes += len(vec.recv().episodes)
-        assert episodes == 6
-        assert counts(vec.statistics()) == (8, 24, 6, 0)
-        assert sum(worker.num_envs for worker in vec.statistics().workers) == 3
 
 
 def test_times_add_up() -> None:
@@ -49,16 +27,6 @@ def test_times_add_up() -> None:
         parts = told.transport_s, told.waiting_s, told.caller_s
         assert all(part > 0 for part in parts)
         assert sum(parts) <= elapsed
-
-
-@pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
-def test_episodes_count_in_every_mode(autoreset: Autoreset) -> None:
-    with VecEnv(count, 1, autoreset=autoreset) as vec:
-        for _ in range(2):
-            vec.reset()
-            for _ in range(3):
-                vec.act({"Move": np.ones(1, np.int64)})
-        assert counts(vec.statistics()) == (6, 6, 2, 0)
 
 
 def worker(num_restarts: int = 0) -> WorkerStatistics:

@@ -38,7 +38,7 @@ from entity_env.agents import Agent, TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import Entity
-from entity_env.vec import Autoreset, VecEnv
+from entity_env.vec import VecEnv
 from tests.helpers.executors import SteppedGame
 from tests.helpers.strategies import untyped
 from tests.helpers.tiny_games import (
@@ -212,149 +212,10 @@ class TestSource:
         vec.close()
 
 
-class TestArguments:
-    @pytest.mark.parametrize(
-        ("keywords", "message"),
-        [
-            ({"num_envs": 0}, "num_envs must be an integer, 1 or more: got 0"),
-            ({"num_envs": 2.5}, "num_envs must be an integer"),
-            ({"num_envs": True}, "num_envs must be an integer"),
-            ({"num_workers": -1}, "num_workers"),
-            ({"seed": -1}, "seed must be an integer, 0 or more"),
-            ({"seed": "one"}, "seed must be an integer, 0 or more"),
-            ({"autoreset": "never"}, "autoreset must be one of same_step, next_step, disabled"),
-            ({"transport": "fiber"}, "transport must be one of greenlet, thread"),
-        ],
-    )
-    def test_that_make_no_sense(self, keywords: dict[str, Any], message: str) -> None:
-        with pytest.raises(UsageError, match=message):
-            VecEnv(count, **{"num_envs": 1, **keywords})
-
-    def test_a_numpy_integer_will_do(self) -> None:
-        number: Any = np.int64(2)
-        with VecEnv(count, number, seed=number) as vec:
-            vec.reset(seed=number)
-
-
-class TestOrderOfCalls:
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda vec: vec.act(stay(1)),
-            lambda vec: vec.send(stay(1)),
-            lambda vec: vec.recv(),
-            lambda vec: vec.render(),
-            lambda vec: vec.reset_envs([True]),
-        ],
-    )
-    def test_before_reset(self, call: Callable[[VecEnv], object]) -> None:
-        with (
-            VecEnv(count, 1, autoreset="disabled") as vec,
-            pytest.raises(ProtocolError, match="call reset first"),
-        ):
-            call(vec)
-
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda vec: vec.reset(),
-            lambda vec: vec.act(stay(1)),
-            lambda vec: vec.send(stay(1)),
-            lambda vec: vec.recv(),
-            lambda vec: vec.render(),
-            lambda vec: vec.reset_envs([True]),
-        ],
-    )
-    def test_after_close(self, call: Callable[[VecEnv], object]) -> None:
-        vec = VecEnv(count, 1, autoreset="disabled")
-        vec.reset()
-        vec.close()
-        with pytest.raises(ClosedError, match="make a new one"):
-            call(vec)
-
-    def test_send_and_recv_make_an_act(self) -> None:
-        with VecEnv(count, 2) as vec:
-            vec.reset()
-            vec.send(stay(2))
-            assert vec.recv(min_envs=1).reward.tolist() == [1, 1]
-
-    def test_send_twice(self) -> None:
-        with VecEnv(count, 1) as vec:
-            vec.reset()
-            vec.send(stay(1))
-            with pytest.raises(ProtocolError, match="call recv"):
-                vec.send(stay(1))
-            with pytest.raises(ProtocolError, match="call recv"):
-                vec.act(stay(1))
-            assert vec.recv().reward.tolist() == [1]
-
-    def test_recv_without_send(self) -> None:
-        with VecEnv(count, 1) as vec:
-            vec.reset()
-            with pytest.raises(ProtocolError, match="call send"):
-                vec.recv()
-            vec.act(stay(1))
-
-    def test_reset_forgets_what_was_sent(self) -> None:
-        with VecEnv(count, 1) as vec:
-            vec.reset()
-            vec.send(stay(1))
-            vec.reset()
-            with pytest.raises(ProtocolError, match="call send"):
-                vec.recv()
-
-    @pytest.mark.parametrize("min_envs", [0, 3])
-    def test_recv_of_too_few_or_many(self, min_envs: int) -> None:
-        with VecEnv(count, 2) as vec:
-            vec.reset()
-            vec.send(stay(2))
-            with pytest.raises(UsageError, match="min_envs must be from 1 to 2"):
-                vec.recv(min_envs)
-            vec.recv()
-
-    def test_a_bad_seed_at_reset_changes_nothing(self) -> None:
-        bad: Any = 1.5
-        with VecEnv(count, 2, seed=8) as vec:
-            with pytest.raises(UsageError):
-                vec.reset(bad)
-            vec.reset()
-            with pytest.raises(UsageError):
-                vec.reset(bad)
-            for _ in range(3):
-                batch = vec.act(stay(2))
-            assert [e.seed for e in batch.episodes] == [EpisodeSeeds(8, i)[0] for i in range(2)]
-
-    @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
-    def test_reset_envs_with_autoreset(self, autoreset: Autoreset) -> None:
-        with VecEnv(count, 1, autoreset=autoreset) as vec:
-            vec.reset()
-            with pytest.raises(ProtocolError, match=rf'"disabled".* has {autoreset!r}'):
-                vec.reset_envs([True])
-
-    @pytest.mark.parametrize("mask", [[True], [True] * 3, [1, 0], [[True, False]], True])
-    def test_reset_envs_with_a_mask_that_does_not_fit(self, mask: Any) -> None:  # noqa: ANN401
-        with VecEnv(count, 2, autoreset="disabled") as vec:
-            vec.reset()
-            with pytest.raises(SchemaError, match=r"mask needs the shape \(2,\) and bools"):
-                vec.reset_envs(mask)
-            vec.act(stay(2))
-
-    @pytest.mark.parametrize("of", ["games", "environments"])
-    def test_act_while_an_environment_is_over(self, of: str) -> None:
-        source = count if of == "games" else lambda: SteppedGame(count, "greenlet")
-        with VecEnv(source, 3, autoreset="disabled") as vec:
-            vec.reset()
-            vec.act(stay(3))
-            vec.reset_envs([False, True, False])
-            vec.act(stay(3))
-            vec.act(stay(3))
-            message = r"environments \[0, 2\] have ended: call reset_envs"
-            for _ in range(2):
-                with pytest.raises(ProtocolError, match=message):
-                    vec.act({"Move": np.ones(1, np.int64)})
-            batch = vec.reset_envs([True, False, True])
-            assert batch.features["Dot"].values.tolist() == [[0], [2], [0]]
-            vec.act(stay(3))
+def test_an_unknown_transport() -> None:
+    unknown: Any = "fiber"
+    with pytest.raises(UsageError, match="transport must be one of greenlet, thread"):
+        VecEnv(count, 1, transport=unknown)
 
 
 class TestErrorsOfTheGame:
@@ -565,15 +426,6 @@ class TestViews:
             later = [vec.act(stay(4)).features["Dot"].values for _ in range(4)]
             assert any(np.shares_memory(features, values) for values in later)
             assert not np.array_equal(features, kept)
-
-    def test_are_left_alone_by_calls_that_are_refused(self) -> None:
-        with VecEnv(dots_game(self.play), 4) as vec:
-            batch = vec.reset()
-            kept = batch.features["Dot"].copy()
-            with pytest.raises(SchemaError):
-                vec.act({"Move": np.zeros(3, np.int64)})
-            vec.send(stay(4))
-            assert batch.features["Dot"] == kept
 
     def test_outlive_the_vec_env(self) -> None:
         vec = VecEnv(dots_game(self.play), 4)

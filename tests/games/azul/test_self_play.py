@@ -16,7 +16,6 @@ from entity_env import (
     ClosedError,
     MissingExtraError,
     ProtocolError,
-    SchemaError,
     UsageError,
     VecEnvironment,
     VecObs,
@@ -319,19 +318,8 @@ def test_seats_begin_in_turn() -> None:
         assert players[:3] == [i % 2, 1 - i % 2, i % 2]
 
 
-def played(tables: AzulTables, num_steps: int = 40) -> list[VecObs]:
-    rng, obs = np.random.default_rng(0), tables.reset()
-    kept = []
-    for _ in range(num_steps):
-        kept.append(obs)
-        obs = acted(tables, obs, rng)
-    return kept
-
-
 def test_a_seed_plays_the_same_games() -> None:
-    one, again, other = (AzulTables(5, seed=seed) for seed in (9, 9, 10))
-    for mine, theirs in zip(played(one), played(again), strict=True):
-        assert_array_equal(mine.reward, theirs.reward)
+    again, other = AzulTables(5, seed=9), AzulTables(5, seed=10)
     first, shifted = AzulTables(5, seed=9), AzulTables(5, seed=10)
     first.reset()
     shifted.reset()
@@ -342,29 +330,6 @@ def test_a_seed_plays_the_same_games() -> None:
     assert other.seed == 9
     other.reset()
     assert other.state(2) != state[1]
-
-
-def test_what_was_shown_stays_while_the_games_go_on() -> None:
-    """Until `recv` has returned, as whoever stores it meanwhile needs."""
-    tables = AzulTables(4, seed=1)
-    obs = tables.reset()
-    values = {name: obs.features[name].values.copy() for name in FEATURES}
-    tables.send({"SelectOption": picks_of(obs, np.random.default_rng(1))})
-    later = tables.recv()
-    for name, before in values.items():
-        assert_array_equal(obs.features[name].values, before)
-    assert not np.array_equal(later.features["Source"].values, values["Source"])
-
-
-def test_actions_are_taken_when_they_are_sent() -> None:
-    one, other = AzulTables(2, seed=1), AzulTables(2, seed=1)
-    one.reset(), other.reset()
-    picks = np.array([1, 2])
-    one.send({"SelectOption": picks})
-    picks[:] = 0
-    one.recv()
-    other.act({"SelectOption": np.array([1, 2])})
-    assert [one.state(i) for i in range(2)] == [other.state(i) for i in range(2)]
 
 
 def test_it_is_a_vec_environment() -> None:
@@ -383,56 +348,21 @@ def test_it_is_a_vec_environment() -> None:
 
 
 def test_it_refuses_in_words() -> None:
-    for num_envs in (0, -1, True, 1.5, "2"):
-        with pytest.raises(UsageError, match="num_envs must be an integer, 1 or more"):
-            AzulTables(num_envs)  # type: ignore[arg-type]
     wrong: list[Mapping[str, float]] = [{}, {"nobody": 1}, {"self": -1, "rush": 2}, {"self": 0}]
     for others in wrong:
         with pytest.raises(UsageError, match="others must give shares"):
             AzulTables(2, others=others)
-    with pytest.raises(UsageError, match="seed must be an integer"):
-        AzulTables(2, seed=-1)
     tables = AzulTables(2)
-    picks = {"SelectOption": np.array([0, 0])}
-    with pytest.raises(ProtocolError, match="call reset first"):
-        tables.act(picks)
     with pytest.raises(ProtocolError, match="call reset first"):
         tables.state(0)
     with pytest.raises(UsageError, match="seed must be an integer"):
         tables.reset(seed=2**64)
     tables.reset()
-    with pytest.raises(ProtocolError, match="call send before recv"):
-        tables.recv()
     with pytest.raises(UsageError, match="env_id must be an integer from 0 to 1"):
         tables.state(2)
-    tables.send(picks)
-    with pytest.raises(ProtocolError, match="call recv before"):
-        tables.send(picks)
-    tables.recv()
     tables.close()
-    tables.close()
-    for call in (tables.reset, tables.recv, lambda: tables.act(picks), lambda: tables.state(0)):
-        with pytest.raises(ClosedError, match="make a new one"):
-            call()
-
-
-def test_actions_that_do_not_fit_change_nothing() -> None:
-    tables = AzulTables(2, seed=3)
-    obs = tables.reset()
-    before = [tables.state(i) for i in range(2)]
-    most = int(obs.features["Option"].lengths.max())
-    for picks in ([0], [0, most], [0, -1], [0.5, 0.5], [[0], [0]]):
-        with pytest.raises(SchemaError, match="SelectOption"):
-            tables.act({"SelectOption": np.array(picks)})
-        assert [tables.state(i) for i in range(2)] == before
-    tables.act({"SelectOption": np.array([0, 0])})
-
-
-def test_it_closes_behind_a_with_block() -> None:
-    with AzulTables(1) as tables:
-        tables.reset()
-    with pytest.raises(ClosedError):
-        tables.reset()
+    with pytest.raises(ClosedError, match="make a new one"):
+        tables.state(0)
 
 
 def test_it_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:

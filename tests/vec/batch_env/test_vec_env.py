@@ -14,13 +14,11 @@ from hypothesis import given, settings, strategies as st
 from entity_env import (
     GLOBAL_ENTITY,
     CategoricalActionSpace,
-    ClosedError,
     Entity,
     Episode,
     GlobalCategoricalActionSpace,
     ObsSpace,
     ProtocolError,
-    RaggedArray,
     SchemaError,
     SelectEntityActionSpace,
     UsageError,
@@ -72,7 +70,7 @@ MODES: tuple[Autoreset, ...] = get_args(Autoreset)
 WAYS: tuple[Way, ...] = get_args(Way)
 each_make = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
 each_mode = pytest.mark.parametrize("autoreset", MODES)
-each_way = pytest.mark.parametrize("way", WAYS)
+each_way_of_seeds = pytest.mark.parametrize("way", ["act", "workers"])
 
 
 class ByHand:
@@ -265,17 +263,6 @@ def test_whatever_the_seed_and_the_number(
     assert results(make, autoreset, way, num_envs, seed) == by_hand
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 3])
-@each_mode
-def test_workers_change_nothing(autoreset: Autoreset, num_workers: int) -> None:
-    def batches(num_workers: int) -> list[Batch]:
-        vec = BatchVecEnv(Corridor, 7, num_workers, autoreset=autoreset, seed=9)
-        with vec:
-            return played(Vectorized(vec), spaces_of(Corridor), autoreset, 20)
-
-    assert batches(num_workers) == batches(0)
-
-
 @each_make
 def test_it_is_the_batch_with_auto_reset(make: Make) -> None:
     """The observations that `step` leads to, the rewards, and the ends that it hides."""
@@ -295,19 +282,7 @@ def test_it_is_the_batch_with_auto_reset(make: Make) -> None:
 
 
 class TestSeeds:
-    @each_way
-    @each_mode
-    def test_reset_with_a_seed_replays(self, autoreset: Autoreset, way: Way) -> None:
-        run = executor(Corridor, 3, 1, autoreset, way)
-        try:
-            first, again = (played(run, spaces_of(Corridor), autoreset, seed=4) for _ in range(2))
-        finally:
-            run.close()
-        assert first == again
-        assert {e.number for batch in first for e in batch.episodes if e.env_id == 0} >= {0, 1}
-        assert {e.seed - e.env_id for batch in first for e in batch.episodes} == {4}
-
-    @each_way
+    @each_way_of_seeds
     def test_reset_without_a_seed_goes_on(self, way: Way) -> None:
         run = executor(Corridor, 3, 1, "same_step", way)
         by_hand = ByHand(Corridor, 3, 1, "same_step")
@@ -319,7 +294,7 @@ class TestSeeds:
         finally:
             run.close()
 
-    @each_way
+    @each_way_of_seeds
     def test_reset_envs_with_a_seed(self, way: Way) -> None:
         run = executor(Corridor, 3, 1, "disabled", way)
         by_hand = ByHand(Corridor, 3, 1, "disabled")
@@ -332,7 +307,7 @@ class TestSeeds:
         finally:
             run.close()
 
-    @each_way
+    @each_way_of_seeds
     def test_equal_starts_are_equal_episodes(self, way: Way) -> None:
         num_workers = 2 if way == "workers" else 0
         with BatchVecEnv(CartPole, 4, num_workers, autoreset="disabled") as vec:
@@ -361,8 +336,8 @@ class TestSeeds:
                 vec.reset(12).features["CartPole"].values, env.view().observations
             )
 
-    @pytest.mark.parametrize("seed", [-1, 0.5, "one", True, 2**63, 2**63 - 2])
-    def test_that_make_no_sense(self, seed: Any) -> None:  # noqa: ANN401 - something wrong
+    @pytest.mark.parametrize("seed", [2**63, 2**63 - 2])
+    def test_that_are_too_large(self, seed: int) -> None:
         with pytest.raises(UsageError, match="seed must be"):
             BatchVecEnv(Corridor, 3, seed=seed)
         with BatchVecEnv(Corridor(3), autoreset="disabled", seed=8) as vec:
@@ -411,26 +386,6 @@ class TestViews:
                 obs = vec.recv()
                 assert np.shares_memory(obs.features["CartPole"].values, env.view().observations)
 
-    def test_what_was_shown_stays_until_recv(self) -> None:
-        with BatchVecEnv(Corridor(3)) as vec:
-            obs = vec.reset()
-            before = plain_batch(obs, spaces_of(Corridor))
-            vec.send({"Walk": np.ones(3, np.int64)})
-            assert plain_batch(obs, spaces_of(Corridor)) == before
-
-    def test_episodes_can_be_looked_at_later(self) -> None:
-        with BatchVecEnv(Corridor(3), seed=2) as vec:
-            vec.reset()
-            batches = [vec.act({"Walk": np.full(3, 2)}) for _ in range(12)]
-            vec.reset(seed=100)
-            vec.act({"Walk": np.full(3, 2)})
-            late = [list(batch.episodes) for batch in batches]
-        with BatchVecEnv(Corridor(3), seed=2) as vec:
-            vec.reset()
-            early = [list(vec.act({"Walk": np.full(3, 2)}).episodes) for _ in range(12)]
-        assert late == early
-        assert any(early)
-
     def test_masks_are_made_once(self) -> None:
         with BatchVecEnv(CartPole(3, max_episode_steps=2)) as vec:
             vec.reset()
@@ -441,38 +396,6 @@ class TestViews:
 
 
 class TestActions:
-    @pytest.mark.parametrize(
-        ("actions", "message"),
-        [
-            ([1, 1, 1], "must be a mapping"),
-            ({}, "'Walk' is missing: 3 actors wait for it, the first in env 0"),
-            ({"Walk": np.ones(3, np.int64), "Fly": np.ones(3)}, "'Fly' is not in the action space"),
-            ({"Walk": np.ones(2, np.int64)}, "'Walk' needs 3 values, one per actor: got 2"),
-            ({"Walk": np.ones((3, 1), np.int64)}, r"'Walk' needs the shape \(3,\)"),
-            ({"Walk": np.ones(3)}, "'Walk' needs integers, got float64"),
-            ({"Walk": np.ones(3, np.bool_)}, "'Walk' needs integers, got bool"),
-            ({"Walk": np.array([0, 3, 1])}, "actor 0 of env 1 chose 3, expected 0 to 2"),
-            ({"Walk": np.array([0, 1, -1])}, "actor 0 of env 2 chose -1, expected 0 to 2"),
-            ({"Walk": RaggedArray(np.ones(3, np.int64), [1, 2, 0])}, "env 1 has 1 actors, got 2"),
-        ],
-    )
-    @pytest.mark.parametrize("way", ["act", "send"])
-    def test_that_do_not_fit_change_nothing(
-        self,
-        way: Way,
-        actions: Any,  # noqa: ANN401 - something wrong
-        message: str,
-    ) -> None:
-        with BatchVecEnv(Corridor, 3) as vec, BatchVecEnv(Corridor, 3) as same:
-            vec.reset()
-            same.reset()
-            for _ in range(3):
-                with pytest.raises(SchemaError, match=message):
-                    vec.send(actions) if way == "send" else vec.act(actions)
-                right = {"Walk": np.array([0, 1, 2])}
-                wanted = plain_batch(same.act(right), spaces_of(Corridor))
-                assert plain_batch(vec.act(right), spaces_of(Corridor)) == wanted
-
     @pytest.mark.parametrize(
         ("torques", "message"),
         [
@@ -490,23 +413,6 @@ class TestActions:
             assert shown(vec.reset(0)) == before
             vec.act({"Torque": np.zeros((3, 1), np.float32)})
 
-    @pytest.mark.parametrize(
-        "actions",
-        [
-            np.array([0, 1, 2]),
-            np.array([0, 1, 2], np.uint8),
-            np.array([0, 9, 1, 9, 2, 9])[::2],
-            RaggedArray(np.array([0, 1, 2]), [1, 1, 1]),
-            [0, 1, 2],
-        ],
-    )
-    def test_in_any_form(self, actions: Any) -> None:  # noqa: ANN401
-        with BatchVecEnv(Corridor(3)) as vec, BatchVecEnv(Corridor(3)) as same:
-            vec.reset()
-            same.reset()
-            wanted = shown(same.act({"Walk": np.array([0, 1, 2])}))
-            assert shown(vec.act({"Walk": actions})) == wanted
-
     def test_torques_of_any_floats(self) -> None:
         for dtype in (np.float32, np.float64):
             with BatchVecEnv(Pendulum(3)) as vec:
@@ -515,74 +421,13 @@ class TestActions:
                 vec.act({"Torque": torques})
 
 
-class TestOrderOfCalls:
-    CALLS: Mapping[str, Callable[[BatchVecEnv], object]] = {
-        "act": lambda vec: vec.act({"Walk": np.ones(2, np.int64)}),
-        "send": lambda vec: vec.send({"Walk": np.ones(2, np.int64)}),
-        "recv": lambda vec: vec.recv(),
-        "reset_envs": lambda vec: vec.reset_envs([True, True]),
-        "render": lambda vec: vec.render(),
-    }
-    each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-
-    @each_call
-    def test_before_reset(self, call: Callable[[BatchVecEnv], object]) -> None:
-        vec = BatchVecEnv(Corridor(2), autoreset="disabled")
-        with vec, pytest.raises(ProtocolError, match="call reset first"):
-            call(vec)
-
-    @each_call
-    def test_after_close(self, call: Callable[[BatchVecEnv], object]) -> None:
+class TestEnvironment:
+    def test_is_closed(self) -> None:
         env = Corridor(2)
-        vec = BatchVecEnv(env, autoreset="disabled")
-        vec.reset()
-        vec.close()
-        vec.close()
+        BatchVecEnv(env).close()
         assert env.is_closed
-        with pytest.raises(ClosedError, match="make a new one"):
-            call(vec)
-        with pytest.raises(ClosedError, match="make a new one"):
-            vec.reset()
 
-    def test_act_while_something_was_sent(self) -> None:
-        with BatchVecEnv(Corridor(2)) as vec:
-            vec.reset()
-            vec.send({"Walk": np.ones(2, np.int64)})
-            with pytest.raises(ProtocolError, match="call recv"):
-                vec.act({"Walk": np.ones(2, np.int64)})
-            vec.recv()
-            with pytest.raises(ProtocolError, match="call send"):
-                vec.recv()
-
-    @each_way
-    def test_act_while_an_environment_is_over(self, way: Way) -> None:
-        num_workers = 2 if way == "workers" else 0
-        with BatchVecEnv(Corridor, 3, num_workers, autoreset="disabled") as vec:
-            obs = vec.reset()
-            while not obs.done.any():
-                obs = vec.act({"Walk": np.full(3, 2)})
-            over = np.flatnonzero(obs.done).tolist()
-            asked = {"Walk": np.full(3 - len(over), 2)}
-            for _ in range(2):
-                with pytest.raises(ProtocolError, match="have ended: call reset_envs") as caught:
-                    vec.send(asked) if way == "send" else vec.act(asked)
-                assert str(over) in str(caught.value)
-            vec.reset_envs(obs.done)
-            vec.act({"Walk": np.full(3, 2)})
-
-    @each_mode
-    def test_reset_envs_belongs_to_one_mode(self, autoreset: Autoreset) -> None:
-        with BatchVecEnv(Corridor(2), autoreset=autoreset) as vec:
-            vec.reset()
-            if autoreset == "disabled":
-                vec.reset_envs([False, False])
-                with pytest.raises(SchemaError, match=r"mask needs the shape \(2,\) and bools"):
-                    vec.reset_envs([True])
-            else:
-                with pytest.raises(ProtocolError, match="disabled"):
-                    vec.reset_envs([True, False])
-
-    def test_an_environment_that_fails(self) -> None:
+    def test_that_fails(self) -> None:
         class Fragile(Corridor):
             def step_no_reset_with_result(self, actions: Any) -> StepResult:  # noqa: ANN401
                 if self.result.observations[:, 1].max() == 1:
@@ -668,9 +513,6 @@ class TestSources:
         ("arguments", "message"),
         [
             ((Corridor,), "num_envs is missing"),
-            ((Corridor, 0), "num_envs must be an integer, 1 or more: got 0"),
-            ((Corridor, 2, 3), "num_workers must be at most num_envs"),
-            ((Corridor, 2, -1), "num_workers must be an integer, 0 or more"),
             ((Corridor(2), 3), "has 2 copies, not 3"),
             ((Corridor(2), 2, 1), r"BatchVecEnv\(Corridor, 2, num_workers=1\)"),
         ],
@@ -684,29 +526,11 @@ class TestSources:
         with pytest.raises(SchemaError, match="needs a BatchEnv, its class, or a function"):
             BatchVecEnv(source, 2)
 
-    def test_an_unknown_mode(self) -> None:
-        mode: Any = "never"
-        with pytest.raises(UsageError, match="autoreset must be one of"):
-            BatchVecEnv(Corridor(2), autoreset=mode)
-
     def test_attributes(self) -> None:
         with BatchVecEnv(Corridor(3)) as vec:
             assert (vec.num_envs, vec.num_agents, vec.num_rows, len(vec)) == (3, 1, 3, 3)
             assert vec.obs_space() == Corridor(1).obs_space()
             assert vec.action_space() == Corridor(1).action_space()
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_statistics(num_workers: int) -> None:
-    with BatchVecEnv(CartPole, 6, num_workers) as vec:
-        vec.reset()
-        episodes = [len(vec.act({"Push": np.ones(6, np.int64)}).episodes) for _ in range(20)]
-        statistics = vec.statistics()
-    assert (statistics.num_steps, statistics.num_env_steps) == (20, 120)
-    assert statistics.num_episodes == sum(episodes) > 0
-    assert len(statistics.workers) == max(num_workers, 1)
-    assert statistics.games_s > 0
-    assert statistics.waiting_s > 0
 
 
 def test_renders_what_has_a_place() -> None:
@@ -772,20 +596,6 @@ def test_a_mask_of_everything_and_nothing() -> None:
 def test_a_reset_of_more_environments_than_a_pipe_holds() -> None:
     with BatchVecEnv(partial(CartPole, backend="numpy"), 50_000, 1) as vec:
         assert len(vec.reset(seed=1)) == 50_000
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_actions_are_taken_when_they_are_sent(num_workers: int) -> None:
-    """The caller may use its array again."""
-    make = partial(CartPole, backend="numpy")
-    pushes = np.ones(3, np.int64)
-    with BatchVecEnv(make, 3, num_workers) as vec, BatchVecEnv(make, 3) as other:
-        vec.reset(seed=1)
-        vec.send({"Push": pushes})
-        pushes[:] = 0
-        other.reset(seed=1)
-        expected = other.act({"Push": np.ones(3, np.int64)}).features["CartPole"].values
-        assert vec.recv().features["CartPole"].values.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -27,42 +26,20 @@ from entity_env import (
 from entity_env.agents import Agent
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES
-from entity_env.vec import Autoreset, VecEnv
-from tests.contract.test_executors import MODES, Run, played, spaces_of
-from tests.helpers.executors import Batch, SteppedGame, Vectorized, plain_batch
-from tests.helpers.tiny_games import TINY_GAMES, Dot, Move, ask, chaos, count, dots_game, together
+from entity_env.vec import VecEnv
+from tests.contract.test_executors import played, spaces_of
+from tests.helpers.executors import SteppedGame, Vectorized, plain_batch
+from tests.helpers.tiny_games import Dot, Move, ask, chaos, count, dots_game
 from tests.helpers.worker_games import (
     DarkLamp,
     Lamp,
     crowd,
     ever_other_lamps,
     gated,
-    masked,
     refuse,
     without_pickles,
 )
-from tests.helpers.worker_helpers import pid_of, plain_reset, plain_step, processor_s, stay
-
-ALL_GAMES = {**TINY_GAMES, **GAMES}
-
-
-def run_of(
-    game: Game, num_workers: int, *, num_envs: int = 5, autoreset: Autoreset = "same_step"
-) -> list[Batch]:
-    with VecEnv(game, num_envs, num_workers, seed=9, autoreset=autoreset) as vec:
-        return played(Vectorized(vec), game, autoreset, num_envs, num_steps=20)
-
-
-@pytest.mark.parametrize("game", ALL_GAMES.values(), ids=ALL_GAMES)
-def test_batches_do_not_depend_on_the_number_of_workers(game: Game) -> None:
-    assert run_of(game, 3) == run_of(game, 0)
-
-
-@pytest.mark.parametrize("num_workers", [1, 5])
-def test_as_many_workers_as_there_are_environments_and_only_one(num_workers: int) -> None:
-    for autoreset in MODES:
-        expected = run_of(together, 0, autoreset=autoreset)
-        assert run_of(together, num_workers, autoreset=autoreset) == expected
+from tests.helpers.worker_helpers import pid_of, processor_s, stay
 
 
 @pytest.mark.slow
@@ -138,8 +115,6 @@ class TestSource:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"num_workers": 3}, "num_workers must be at most num_envs, got 3 for 2"),
-        ({"num_workers": True}, "num_workers must be an integer"),
         ({"start_method": "fork"}, "start_method must be one of forkserver, spawn, got 'fork'"),
         ({"on_error": "ignore"}, "on_error must be one of raise, restart"),
     ],
@@ -225,14 +200,6 @@ class TestWhoeverIsReady:
             assert batch.env_id.tolist() == [0, 1, 2, 3]
             assert batch.features["Dot"].values.ravel().tolist() == [3, 3, 3, 3]
 
-    def test_more_than_were_sent(self) -> None:
-        with VecEnv(count, 4, 2) as vec:
-            vec.reset()
-            vec.send(stay(4))
-            with pytest.raises(UsageError, match="min_envs must be from 1 to 4, got 5"):
-                vec.recv(min_envs=5)
-            vec.recv()
-
     def test_every_environment_plays_what_it_would_play_alone(self) -> None:
         """Whatever order the groups come in."""
         game = chaos
@@ -284,35 +251,6 @@ def first_choices(batch: Any, game: Game) -> dict[str, Any]:  # noqa: ANN401 - a
     return choices
 
 
-class TestReset:
-    def test_while_something_is_under_way(self) -> None:
-        runs = []
-        for num_workers in (0, 2):
-            with VecEnv(count, 3, num_workers) as vec:
-                batches = [plain_reset(vec)]
-                vec.send(stay(3))
-                batches.append(plain_reset(vec))
-                batches += [plain_step(vec) for _ in range(4)]
-                runs.append(batches)
-                with pytest.raises(ProtocolError, match="call send"):
-                    vec.recv()
-        assert runs[0] == runs[1]
-        assert [e.number for e in runs[0][-2].episodes] == [1] * 3
-
-    def test_of_some_environments_over_several_workers(self) -> None:
-        runs = []
-        for num_workers in (0, 3):
-            with VecEnv(chaos, 6, num_workers, autoreset="disabled") as vec:
-                executor = Vectorized(vec)
-                run = Run(executor, chaos, 6)
-                run.play(5, resets=True)
-                masks = np.random.default_rng(1).random((20, 6)) < 0.4
-                batches = [executor.reset_envs(mask) for mask in masks]
-                batches.append(executor.reset_envs([True] * 6, seed=3))
-                runs.append([*run.batches, *batches])
-        assert runs[0] == runs[1]
-
-
 class TestRender:
     def test_an_environment_draws_itself(self) -> None:
         with VecEnv(Lamp, 4, 2) as vec:
@@ -341,22 +279,6 @@ class TestRender:
 
 
 class TestStatistics:
-    def test_counts_add_up(self) -> None:
-        with VecEnv(count, 5, 2) as vec:
-            vec.reset()
-            for _ in range(7):
-                vec.act(stay(5))
-            told = vec.statistics()
-            assert (told.num_steps, told.num_env_steps, told.num_episodes) == (7, 35, 10)
-            assert [worker.num_envs for worker in told.workers] == [2, 3]
-            assert [worker.num_steps for worker in told.workers] == [7, 7]
-            for worker in told.workers:
-                assert worker.games_s > 0
-                assert worker.packing_s > 0
-                assert worker.waiting_s > 0
-                assert worker.num_bytes > 0
-        assert vec.statistics().num_steps == 7  # also after the end
-
     def test_blocks_that_grow(self) -> None:
         with VecEnv(crowd, 2, 1) as vec:
             vec.reset()
@@ -400,33 +322,6 @@ def test_blocks_of_actions_grow() -> None:
         vec.reset()
         for power in range(6):
             vec.act({"Move": np.tile(np.arange(5**power) % 3, 2)})
-
-
-WRONG: dict[str, tuple[Callable[[], Any], str]] = {
-    "missing": (lambda: {}, "'Move'"),
-    "too few": (lambda: stay(3), "needs 4 values, one per actor: got 3"),
-    "too many": (lambda: stay(5), "needs 4 values, one per actor: got 5"),
-    "out of range": (lambda: {"Move": np.array([0, 1, 3, 0])}, "actor 0 of env 2 chose 3"),
-    "negative": (lambda: {"Move": np.array([0, 1, 1, -1])}, "actor 0 of env 3 chose -1"),
-    "floats": (lambda: {"Move": np.ones(4)}, "needs integers, got float64"),
-    "unknown": (lambda: {**stay(4), "Jump": np.ones(4, np.int64)}, "'Jump' is not in the action"),
-    "masked": (lambda: {"Move": np.array([1, 0, 1, 1])}, "actor 0 of env 1 chose 0, .*mask"),
-    "no mapping": (lambda: [1, 1, 1, 1], "must be a mapping"),
-}
-
-
-@pytest.mark.parametrize(("actions", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_actions_change_nothing(actions: Callable[[], Any], message: str) -> None:
-    with VecEnv(masked, 4, 2) as vec:
-        shown = vec.reset()
-        before = plain_batch(shown, (vec.obs_space(), vec.action_space()))
-        for call in (vec.act, vec.send):
-            with pytest.raises(SchemaError, match=message):
-                call(actions())
-        assert plain_batch(shown, (vec.obs_space(), vec.action_space())) == before
-        batch = vec.act(stay(4))
-        assert batch.features["Dot"].values.tolist() == [[1]] * 4
-        assert [worker.num_steps for worker in vec.statistics().workers] == [1, 1]
 
 
 def test_nothing_is_pickled_by_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,177 @@
+"""The vector environments of the contract tests: how each is made, and which modes it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import pytest
+
+from entity_env import Episode, VecObs
+from entity_env.core.vec_env_base import SyncVecEnv
+from entity_env.games.azul import AzulTables
+from entity_env.games.classic import CartPole
+from entity_env.games.multi_snake_batch import MultiSnakeBatch
+from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
+from tests.helpers.executors import Batch, Choices, Spaces, SteppedGame, choose, plain_batch
+from tests.helpers.tiny_games import walk
+
+Vec: TypeAlias = VecEnv | SyncVecEnv
+Make: TypeAlias = Callable[..., Vec]
+"""Called with a number of environments and the keywords `seed` and `autoreset`."""
+
+NUM_ENVS = 3
+ALL, NONE = [True] * NUM_ENVS, [False] * NUM_ENVS
+LENGTH = 4
+"""Steps of the longest episode; those of `AzulTables` are longer."""
+MODES: tuple[Autoreset, ...] = get_args(Autoreset)
+
+
+class Kind(NamedTuple):
+    """A class that runs many environments, with a source.
+
+    Attributes:
+        make: returns one.
+        modes: the modes that it has.
+        takes_seed: `make` uses the seed; others are seeded by `reset` alone.
+    """
+
+    make: Make
+    modes: tuple[Autoreset, ...] = MODES
+    takes_seed: bool = True
+
+
+poles = partial(CartPole, max_episode_steps=LENGTH, backend="numpy")
+
+
+def _azul_tables(num_envs: int, *, seed: int = 0, autoreset: Autoreset = "same_step") -> Vec:
+    return AzulTables(num_envs, seed=seed, others={"self": 1})
+
+
+def _gymnasium(
+    num_envs: int, *, seed: int = 0, autoreset: Autoreset = "same_step", mode: str = "DISABLED"
+) -> Vec:
+    from gymnasium import make_vec
+    from gymnasium.vector import AutoresetMode
+
+    from entity_env.interop.gymnasium import GymnasiumVecEnv
+
+    keywords = {"autoreset_mode": AutoresetMode[mode]}
+    source: Any = make_vec(
+        "CartPole-v1", num_envs, "sync", vector_kwargs=keywords, max_episode_steps=LENGTH
+    )
+    return GymnasiumVecEnv(source, autoreset="disabled" if autoreset == "disabled" else "same_step")
+
+
+IN_PROCESS: dict[str, Kind] = {
+    "games": Kind(partial(VecEnv, walk)),
+    "games-thread": Kind(partial(VecEnv, walk, transport="thread")),
+    "environments": Kind(partial(VecEnv, partial(SteppedGame, walk, "greenlet"))),
+    "batch": Kind(partial(BatchVecEnv, poles)),
+    "multi_snake": Kind(
+        partial(MultiSnakeBatch, board_size=4, max_snake_length=3, max_step=LENGTH)
+    ),
+    "azul": Kind(_azul_tables, ("same_step",)),
+    "gymnasium": Kind(_gymnasium, ("same_step", "disabled"), takes_seed=False),
+    "gymnasium-same_step": Kind(
+        partial(_gymnasium, mode="SAME_STEP"), ("same_step",), takes_seed=False
+    ),
+    "gymnasium-next_step": Kind(
+        partial(_gymnasium, mode="NEXT_STEP"), ("same_step",), takes_seed=False
+    ),
+}
+KINDS = {**IN_PROCESS, "games-workers": Kind(partial(VecEnv, walk, num_workers=2))}
+"""For rules that take another path with workers."""
+OF_VEC_ENV = {name: KINDS[name] for name in ("games", "environments", "batch", "games-workers")}
+"""Those that are a `VecEnv`, each by another path."""
+NO_BREAKS: Mapping[str, str] = MappingProxyType({})
+SEEDED = {name: kind for name, kind in IN_PROCESS.items() if kind.takes_seed}
+
+
+def each_kind(
+    kinds: dict[str, Kind] = IN_PROCESS, breaks: Mapping[str, str] = NO_BREAKS
+) -> pytest.MarkDecorator:
+    """Tests every kind, in its first mode. `breaks` are reasons why a kind breaks the rule."""
+    cases = [
+        pytest.param(kind.make, id=name, marks=_marks(name, breaks)) for name, kind in kinds.items()
+    ]
+    return pytest.mark.parametrize("make", cases)
+
+
+def each_mode(
+    kinds: dict[str, Kind] = IN_PROCESS,
+    breaks: Mapping[str, str] = NO_BREAKS,
+    *,
+    modes: tuple[Autoreset, ...] = MODES,
+) -> pytest.MarkDecorator:
+    """Tests every kind in each of its modes, or in those of `modes`."""
+    cases = [
+        pytest.param(kind.make, mode, id=f"{name}-{mode}", marks=_marks(name, breaks))
+        for name, kind in kinds.items()
+        for mode in kind.modes
+        if mode in modes
+    ]
+    return pytest.mark.parametrize(("make", "autoreset"), cases)
+
+
+def _marks(name: str, breaks: Mapping[str, str]) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.xfail(reason=breaks[name], strict=True),) if name in breaks else ()
+
+
+def each_disabled(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
+    """Tests every kind that has autoreset "disabled", in that mode."""
+    found = {
+        name: partial(kind.make, autoreset="disabled")
+        for name, kind in kinds.items()
+        if "disabled" in kind.modes
+    }
+    return pytest.mark.parametrize("make", found.values(), ids=found)
+
+
+def spaces_of(vec: Vec) -> Spaces:
+    return vec.obs_space(), vec.action_space()
+
+
+def plain(vec: Vec, obs: VecObs) -> Batch:
+    """A batch in plain lists, which later steps leave alone; checks its form."""
+    return plain_batch(obs, spaces_of(vec))
+
+
+def legal(vec: Vec, obs: VecObs, rng: np.random.Generator | None = None) -> Choices:
+    """Random legal actions; without `rng` the same ones for equal batches."""
+    rng = np.random.default_rng(0) if rng is None else rng
+    return choose(plain(vec, obs), spaces_of(vec), rng)
+
+
+def steps(vec: Vec, obs: VecObs, num_steps: int) -> Iterator[VecObs]:
+    """Acts, or with autoreset "disabled" resets the environments that are over."""
+    rng = np.random.default_rng(1)
+    for _ in range(num_steps):
+        if vec.autoreset == "disabled" and obs.done.any():
+            obs = vec.reset_envs(obs.done)
+        else:
+            obs = vec.act(legal(vec, obs, rng))
+        yield obs
+
+
+def played(vec: Vec, seed: int | None = 5, num_steps: int = 3 * LENGTH) -> list[Batch]:
+    """All batches from a reset on, in plain lists."""
+    obs = vec.reset(seed)
+    return [plain(vec, obs), *(plain(vec, each) for each in steps(vec, obs, num_steps))]
+
+
+def episodes_of(vec: Vec, vec_obs: VecObs, num_steps: int = LENGTH) -> list[Episode]:
+    """The episodes that end in the next steps."""
+    return [episode for obs in steps(vec, vec_obs, num_steps) for episode in obs.episodes]
+
+
+def num_steps_of(vec: Vec) -> int:
+    """Steps in which some episodes end."""
+    return 100 if isinstance(vec, AzulTables) else 3 * LENGTH
+
+
+def place(episode: Episode) -> tuple[int, int]:
+    return episode.env_id, episode.agent_id
