@@ -129,6 +129,7 @@ class InProcess(_InProcess[LocalBatch]):
 
     def start_act(self, group: int, values: ActionValues) -> None:
         chosen = {name: array.tolist() for name, array in values.items()}  # a copy
+        self.num_steps += 1
         self._start = partial(self.batch.act, chosen, self._next_memory())
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
@@ -136,7 +137,6 @@ class InProcess(_InProcess[LocalBatch]):
         if start is not None:
             with self._timeout:
                 self._step = start()
-            self.num_steps += 1
         return list(groups)
 
     def collect(self, groups: Sequence[int]) -> BatchStep:
@@ -165,6 +165,7 @@ class BatchInProcess(_InProcess[WorkerBatchEnv]):
 
     def start_act(self, group: int, values: ActionValues) -> None:
         actions = self.batch.actions_of(values[self.batch.action]).copy()
+        self.num_steps += 1
         self._start = partial(self.batch.advance, actions)
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
@@ -172,7 +173,7 @@ class BatchInProcess(_InProcess[WorkerBatchEnv]):
         if start is not None:
             begin = perf_counter()
             start()
-            self.count(perf_counter() - begin)
+            self.batch.games_s += perf_counter() - begin
         return list(groups)
 
     def collect(self, groups: Sequence[int]) -> BatchView:

@@ -274,7 +274,9 @@ def play(executor: Executor, on_error: OnError, fault: str, attack: Attack) -> N
     """Plays random orders until the time is up."""
     given = {"executor": executor, "on_error": on_error, "fault": fault, "counts": attack.counts}
     machine = type("Machine", (Machine,), given)
-    num_examples = 5 if executor.num_workers else 20 if attack.is_full else 4
+    num_examples = 20 if attack.is_full else 4
+    if executor.num_workers:  # each starts processes
+        num_examples = 5 if attack.is_full else 1
     for _ in attack.rounds():
         seeded(attack.rng.randrange(2**32))(machine)
         run_state_machine_as_test(

@@ -273,9 +273,7 @@ class TestStatistics:
             if vec.num_workers:
                 assert min(worker.packing_s, worker.waiting_s) > 0
 
-    @each_kind(
-        OF_VEC_ENV, dict.fromkeys(("games", "environments", "batch"), "a reset counts as a step")
-    )
+    @each_kind(OF_VEC_ENV)
     def test_of_workers_count_the_same_steps(self, make: Make) -> None:
         vec: VecEnv = untyped(make(NUM_ENVS))
         with vec:

@@ -24,6 +24,7 @@ from tests.contract.vec_envs import (
     NUM_ENVS,
     OF_VEC_ENV,
     SEEDED,
+    WITH_FINAL,
     Make,
     Vec,
     each_disabled,
@@ -87,9 +88,7 @@ class TestForm:
                     flags = bool(obs.terminated[row]), bool(obs.truncated[row])
                     assert flags == (episode.terminated, episode.truncated)
 
-    @each_mode(
-        breaks={"azul": "AzulTables has autoreset same_step, but shows no last observations"}
-    )
+    @each_mode(WITH_FINAL)
     def test_of_last_observations(self, make: Make, autoreset: Autoreset) -> None:
         with make(NUM_ENVS, autoreset=autoreset) as vec:
             num_ended = 0
@@ -298,7 +297,7 @@ class TestArguments:
         with pytest.raises(UsageError, match=words):
             make(NUM_ENVS, num_workers=num_workers)
 
-    @each_kind(SEEDED, {"multi_snake": "a seed that is a numpy integer raises AttributeError"})
+    @each_kind(SEEDED)
     def test_numpy_integers_are_integers(self, make: Make) -> None:
         with make(np.int64(NUM_ENVS), seed=np.int64(5)) as vec, make(NUM_ENVS) as twin:
             assert plain(vec, vec.reset()) == plain(twin, twin.reset(untyped(np.int64(5))))

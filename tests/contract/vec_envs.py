@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -87,38 +86,28 @@ KINDS = {**IN_PROCESS, "games-workers": Kind(partial(VecEnv, walk, num_workers=2
 """For rules that take another path with workers."""
 OF_VEC_ENV = {name: KINDS[name] for name in ("games", "environments", "batch", "games-workers")}
 """Those that are a `VecEnv`, each by another path."""
-NO_BREAKS: Mapping[str, str] = MappingProxyType({})
+# Games of Azul are never cut, so training needs no last observations of them.
+WITH_FINAL = {name: kind for name, kind in IN_PROCESS.items() if name != "azul"}
 SEEDED = {name: kind for name, kind in IN_PROCESS.items() if kind.takes_seed}
 
 
-def each_kind(
-    kinds: dict[str, Kind] = IN_PROCESS, breaks: Mapping[str, str] = NO_BREAKS
-) -> pytest.MarkDecorator:
-    """Tests every kind, in its first mode. `breaks` are reasons why a kind breaks the rule."""
-    cases = [
-        pytest.param(kind.make, id=name, marks=_marks(name, breaks)) for name, kind in kinds.items()
-    ]
+def each_kind(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
+    """Tests every kind, in its first mode."""
+    cases = [pytest.param(kind.make, id=name) for name, kind in kinds.items()]
     return pytest.mark.parametrize("make", cases)
 
 
 def each_mode(
-    kinds: dict[str, Kind] = IN_PROCESS,
-    breaks: Mapping[str, str] = NO_BREAKS,
-    *,
-    modes: tuple[Autoreset, ...] = MODES,
+    kinds: dict[str, Kind] = IN_PROCESS, *, modes: tuple[Autoreset, ...] = MODES
 ) -> pytest.MarkDecorator:
     """Tests every kind in each of its modes, or in those of `modes`."""
     cases = [
-        pytest.param(kind.make, mode, id=f"{name}-{mode}", marks=_marks(name, breaks))
+        pytest.param(kind.make, mode, id=f"{name}-{mode}")
         for name, kind in kinds.items()
         for mode in kind.modes
         if mode in modes
     ]
     return pytest.mark.parametrize(("make", "autoreset"), cases)
-
-
-def _marks(name: str, breaks: Mapping[str, str]) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.xfail(reason=breaks[name], strict=True),) if name in breaks else ()
 
 
 def each_disabled(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:

@@ -61,7 +61,8 @@ class AzulTables(SyncVecEnv):
     """Steps many games of two; see the module. Ended episodes are followed by new ones at once.
 
     Row `2 i + s` of a batch is seat s of game i; the row of a player that waits is empty. Seats
-    begin in turn. Arrays of a `VecObs` stay valid until the next call that returns one.
+    begin in turn. Arrays of a `VecObs` stay valid until the next call that returns one. `final` is
+    None: no game is cut, so that no value of a last observation is needed.
 
     Args:
         num_envs: number of games.

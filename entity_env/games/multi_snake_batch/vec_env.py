@@ -75,7 +75,7 @@ class MultiSnakeBatch(SyncVecEnv):
     ) -> None:
         num_envs = checked_count("num_envs", num_envs)
         require_choice("autoreset", autoreset, get_args(Autoreset))
-        checked_seed(seed)  # a bad one fails here rather than at the first reset
+        seed = checked_seed(seed)
         game = multi_snake.with_settings(
             board_size=board_size,
             num_snakes=num_snakes,

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,8 +11,11 @@ from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
 
 
 @pytest.fixture(autouse=True)
-def _asked_anew() -> None:
+def as_in_a_new_process() -> Iterator[None]:
     tune_malloc.cache_clear()
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def test_may_be_asked_for_twice() -> None:
