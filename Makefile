@@ -54,7 +54,8 @@ demo: $(STAMP)  ## train snake for half a minute, then watch the trained agent p
 
 # Files of tests are shared out to a process for every core, up to eight; `make test TESTS=tests/vec` runs some.
 TESTS ?= tests
-PARALLEL = --numprocesses auto --maxprocesses 8 --dist loadfile
+# Three for two cores: tests of processes and time-outs wait more than they compute.
+PARALLEL = --numprocesses $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3 + 1) / 2 ))) --maxprocesses 8 --dist loadfile
 
 test: $(STAMP)  ## run the fast tests
 	$(BIN)/python -m pytest $(TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile $(if $(CI),ci-fast,fast)

@@ -24,7 +24,7 @@ settings.register_profile(
     "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 # `make test` tries a few examples of each property, `make test-all` all of them.
-_FEW_EXAMPLES = 20
+_FEW_EXAMPLES = 10
 settings.register_profile("fast", settings.get_profile("dev"), max_examples=_FEW_EXAMPLES)
 settings.register_profile("ci-fast", settings.get_profile("ci"), max_examples=_FEW_EXAMPLES)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
@@ -71,8 +71,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Compiles what training needs before many tests: a single one would take too long over it."""
     if len(session.items) >= _MANY_TESTS and not session.config.option.collectonly:
         _compile()
-    # Half a million objects of tests and packages live as long as the process: unfrozen, each full
-    # garbage collection took a second, and all of them a quarter of the processor time.
+    # Half a million objects of tests and packages live as long as the process: a full garbage
+    # collection that looks at them takes half a second, and there were hundreds.
     gc.collect()
     gc.freeze()
 
@@ -130,3 +130,5 @@ def leaves_no_orphans() -> Iterator[None]:
     yield
     if leaked := leaked_since(before, orphans=True):
         pytest.fail("left behind: " + "; ".join(leaked), pytrace=False)
+    gc.collect()
+    gc.freeze()  # the modules and compiled functions that came since the last file

@@ -12,7 +12,7 @@ SECONDS_VARIABLE = "ENTITY_ENV_ATTACK_SECONDS"
 SEED_VARIABLE = "ENTITY_ENV_ATTACK_SEED"
 """Repeats a run: the seed that it printed."""
 
-SHARE_S = 0.2
+SHARE_S = 0.1
 """Seconds of a test of weight 1 in `make test`."""
 
 
