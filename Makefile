@@ -15,6 +15,9 @@ PYTHON ?= $(shell for python in python3.11 python3; do \
 # The folders with Python in them, so far. Never `.`: the links agents, games and vec would show the same files twice.
 CODE = $(patsubst %/,%,$(sort $(dir $(wildcard $(addsuffix /*.py,entity_env tests examples benchmarks tools)))))
 
+# Where it is set, every process of the tests would compile all modules anew: a fifth of their time.
+unexport PYTHONDONTWRITEBYTECODE
+
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
