@@ -29,9 +29,16 @@ settings.register_profile("fast", settings.get_profile("dev"), max_examples=_FEW
 settings.register_profile("ci-fast", settings.get_profile("ci"), max_examples=_FEW_EXAMPLES)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-# Workers begin with what they would import anyway: 30 ms each rather than 500.
+# Workers begin with what they would import anyway: 30 ms each rather than 500, and numba takes more.
 multiprocessing.set_forkserver_preload(
-    ["entity_env.vec.workers.process", "tests.helpers.worker_games"]
+    [
+        "entity_env.vec.workers.process",
+        "tests.helpers.worker_games",
+        "tests.helpers.executors",
+        "pytest",
+        "hypothesis.stateful",
+        *(["entity_env.vec.batch_env.reset_mask_kernel"] if find_spec("numba") else []),
+    ]
 )
 # Now, while the current folder is searched: a VecEnv starts it without that, and finds no tests.
 multiprocessing.forkserver.ensure_running()

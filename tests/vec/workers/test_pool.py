@@ -348,11 +348,13 @@ def test_an_idle_vec_env_uses_no_processor_time() -> None:
         vec.act(stay(4))
         pids = [pid_of(0), pid_of(1)]
         never = threading.Event()
-        never.wait(0.05)  # until the workers have looked often enough, and gone to sleep
-        workers, ours = [processor_s(pid) for pid in pids], process_time()
-        never.wait(0.5)
-        assert [processor_s(pid) for pid in pids] == workers
-        assert process_time() - ours < 0.02
+        for _ in range(40):  # on a busy machine they take a while to go to sleep
+            workers, ours = [processor_s(pid) for pid in pids], process_time()
+            never.wait(0.5)
+            if [processor_s(pid) for pid in pids] == workers and process_time() - ours < 0.02:
+                break
+        else:
+            pytest.fail("the workers or this process compute while nothing is asked of them")
         vec.act(stay(4))
 
 
