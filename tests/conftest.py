@@ -6,13 +6,16 @@ import multiprocessing.forkserver
 import os
 import re
 import signal
+import sys
 from collections.abc import Generator, Iterator
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from entity_env.errors import MissingExtraError
+from tests import ROOT
 from tests.helpers.leaks import holdings, leaked_since, watch_segments
 
 # Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
@@ -29,7 +32,7 @@ settings.register_profile("fast", settings.get_profile("dev"), max_examples=_FEW
 settings.register_profile("ci-fast", settings.get_profile("ci"), max_examples=_FEW_EXAMPLES)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-# Workers begin with what they would import anyway: 30 ms each rather than 500, and numba takes more.
+# Workers begin with what they would import anyway: 30 ms each rather than 500, or more of numba.
 multiprocessing.set_forkserver_preload(
     [
         "entity_env.vec.workers.process",
@@ -71,21 +74,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compiles before several processes do so at once: the first that collects nothing itself."""
     if getattr(session.config.option, "numprocesses", None):
-        _compile()
+        _compile(session.config)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compiles what training needs before many tests: a single one would take too long over it."""
     if len(session.items) >= _MANY_TESTS and not session.config.option.collectonly:
-        _compile()
+        _compile(session.config)
     # Half a million objects of tests and packages live as long as the process: a full garbage
     # collection that looks at them takes half a second, and there were hundreds.
     gc.collect()
     gc.freeze()
 
 
-def _compile() -> None:
+def _compile(config: pytest.Config) -> None:
+    """Compiles the kernels of training, unless that was done since the package last changed."""
     if "PYTEST_XDIST_WORKER" in os.environ or {"numba", "torch"} & set(_MISSING):
+        return
+    newest = max(path.stat().st_mtime for path in (ROOT / "entity_env").rglob("*.py"))
+    state = [newest, sys.version, version("numba")]
+    if config.cache is not None and config.cache.get("entity_env/compiled", None) == state:
         return
     from entity_env.agents.ppo import PPOConfig, train
     from entity_env.games import cherry_pick, multi_snake
@@ -94,6 +102,8 @@ def _compile() -> None:
     for game in (multi_snake, cherry_pick):
         with VecEnv(game, 40) as vec:
             train(vec, PPOConfig(total_steps=160, num_steps=2))
+    if config.cache is not None:
+        config.cache.set("entity_env/compiled", state)
 
 
 @pytest.hookimpl(wrapper=True)
