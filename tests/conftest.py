@@ -93,7 +93,8 @@ def _compile(config: pytest.Config) -> None:
         return
     newest = max(path.stat().st_mtime for path in (ROOT / "entity_env").rglob("*.py"))
     state = [newest, sys.version, version("numba")]
-    if config.cache is not None and config.cache.get("entity_env/compiled", None) == state:
+    cache = getattr(config, "cache", None)  # a plugin that can be switched off
+    if cache is not None and cache.get("entity_env/compiled", None) == state:
         return
     from entity_env.agents.ppo import PPOConfig, train
     from entity_env.games import cherry_pick, multi_snake
@@ -102,8 +103,8 @@ def _compile(config: pytest.Config) -> None:
     for game in (multi_snake, cherry_pick):
         with VecEnv(game, 40) as vec:
             train(vec, PPOConfig(total_steps=160, num_steps=2))
-    if config.cache is not None:
-        config.cache.set("entity_env/compiled", state)
+    if cache is not None:
+        cache.set("entity_env/compiled", state)
 
 
 @pytest.hookimpl(wrapper=True)
