@@ -10,11 +10,13 @@ import sys
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, settings
 
-from entity_env.errors import MissingExtraError
+from entity_env.errors import ContractError, MissingExtraError
 from tests import ROOT
 from tests.helpers.leaks import holdings, leaked_since, watch_segments
 
@@ -122,14 +124,41 @@ def pytest_make_collect_report(
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """Skips the tests whose fixtures find an optional package missing."""
+    return (yield from _skipping())
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, None, None]:
     """Skips the tests that find an optional package missing."""
+    return (yield from _skipping())
+
+
+def _skipping() -> Generator[None, None, None]:
     try:
         return (yield)
-    except (ModuleNotFoundError, MissingExtraError) as error:
-        if found := [name for name in _MISSING if name in str(error)]:
-            pytest.skip(f"{found[0]} is not installed")
+    except (ModuleNotFoundError, MissingExtraError, ContractError) as error:
+        _skip_if_missing(str(error))
         raise
+
+
+def _skip_if_missing(message: str) -> None:
+    if found := [name for name in _MISSING if f"'{name}" in message]:
+        pytest.skip(f"{found[0]} is not installed")
+
+
+def _invoke_or_skip(runner: CliRunner, *args: Any, **keywords: Any) -> Result:  # noqa: ANN401
+    """The command line says what is missing in one line, which is no failure of the command."""
+    result = _invoke(runner, *args, **keywords)
+    if result.exit_code and "which is not installed" in result.output:
+        _skip_if_missing(result.output)
+    return result
+
+
+if _MISSING:
+    _invoke = CliRunner.invoke
+    CliRunner.invoke = _invoke_or_skip  # type: ignore[assignment, method-assign]
 
 
 @pytest.fixture(autouse=True)

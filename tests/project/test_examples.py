@@ -47,6 +47,7 @@ def test_the_game_is_played_trained_and_shipped(
 def test_the_demo_trains_compares_and_plays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("torch")
     monkeypatch.setattr(demo, "EVAL_EPISODES", 3)
     for _ in range(2):  # the second time over what the first one left
         demo.main(tmp_path / "demo", steps=1024)

@@ -241,8 +241,8 @@ def _train(
     """Trains; returns the result and the exit code of the program."""
     with TrainDisplay(f"training {game.name}", Console()) as display:
         # Here, inside the display: importing torch takes seconds.
+        from entity_env.agents.ppo import train as train_ppo
         from entity_env.agents.ppo.signals import StoppedBySignal
-        from entity_env.agents.ppo.trainer import train as train_ppo
 
         with game_errors(game), make() as vec:
             if isinstance(vec, VecEnv):
