@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from inspect import getdoc
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -250,9 +251,9 @@ def test_docstring_has_the_fixed_form(game: Game) -> None:
 
 @every_game
 def test_every_setting_is_documented(game: Game) -> None:
-    documented = game.play.__doc__ or ""
+    documented = getdoc(game.play) or ""
     for name in game.parameters:
-        assert f"\n        {name}: " in documented
+        assert f"\n    {name}: " in documented
 
 
 @every_game

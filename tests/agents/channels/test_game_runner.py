@@ -1,6 +1,7 @@
 """The driver's side: a host begins, resumes and ends a game, and counts its episodes."""
 
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Protocol, get_args
@@ -217,7 +218,8 @@ class TestRestart:
 
     def test_after_an_interrupt_anywhere_in_the_first(self, make: MakeHost) -> None:
         """The next one starts the game, which then can be resumed."""
-        for number in itertools.count(1):
+        # Python 3.13 counts the instructions of a function from its second traced call on.
+        for number in itertools.chain([sys.maxsize], itertools.count(1)):
             host = make(Plays().play)
             with Interrupter(by_instruction=True) as interrupter:
                 is_struck = interrupter.strike(partial(host.restart, 0), number)
@@ -225,7 +227,7 @@ class TestRestart:
             host.restart(0)
             host.step()
             host.close()
-            if not is_struck:
+            if not is_struck and number < sys.maxsize:
                 break
         assert number > 10
 

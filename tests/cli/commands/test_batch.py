@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ class TestGames:
     @each_game
     def test_every_setting_is_documented(self, batch_game: BatchGame) -> None:
         for name in batch_game.game.parameters:
-            assert f"\n        {name}: " in (batch_game.game.play.__doc__ or "")
+            assert f"\n    {name}: " in (getdoc(batch_game.game.play) or "")
 
     def test_names_are_their_own(self) -> None:
         assert not set(GAMES) & set(BATCH_GAMES)

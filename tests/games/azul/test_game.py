@@ -2,6 +2,7 @@
 
 import doctest
 from collections.abc import Mapping
+from inspect import getdoc
 from typing import Any
 
 import numpy as np
@@ -274,7 +275,7 @@ def test_docstring_names_what_is_shown() -> None:
         for name in (*game.obs_space().entities, *game.action_space()):
             assert name in text
         for name in game.parameters:
-            assert f"\n        {name}: " in (game.play.__doc__ or "")
+            assert f"\n    {name}: " in (getdoc(game.play) or "")
 
 
 def test_the_example_runs() -> None:
