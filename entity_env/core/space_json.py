@@ -35,7 +35,11 @@ def spaces_to_json(
     return {
         "global_features": list(obs_space.global_features),
         "entities": [
-            {"name": name, "features": list(entity.features)}
+            {
+                "name": name,
+                "features": list(entity.features),
+                **({"is_single": True} if entity.is_single else {}),
+            }
             for name, entity in obs_space.entities.items()
         ],
         "actions": [
@@ -51,7 +55,10 @@ def spaces_from_json(data: object) -> tuple[ObsSpace, dict[ActionName, ActionSpa
     actions = [_as_dict(item, "an action") for item in _items(spaces, "actions")]
     obs_space = ObsSpace(
         global_features=_strings(spaces, "global_features"),
-        entities={_name(item): Entity(_strings(item, "features")) for item in entities},
+        entities={
+            _name(item): Entity(_strings(item, "features"), item.get("is_single") is True)
+            for item in entities
+        },
     )
     action_space = {_name(item): _action_from_json(item) for item in actions}
     if len(obs_space.entities) != len(entities) or len(action_space) != len(actions):

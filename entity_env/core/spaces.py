@@ -18,9 +18,16 @@ GLOBAL_ENTITY = "__global__"
 
 @dataclass(frozen=True)
 class Entity:
-    """Lists the features of one type of entity, in the order of their columns."""
+    """Lists the features of one type of entity, in the order of their columns.
+
+    Args:
+        features: their names.
+        is_single: every observation has exactly one, so that a network can read it as a vector; no
+            part of a comparison.
+    """
 
     features: Sequence[str]
+    is_single: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         _require_unique(self.features, "entity features")

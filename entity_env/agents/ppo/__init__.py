@@ -16,6 +16,10 @@ from entity_env.agents.ppo.logging import (
 from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
-    from entity_env.agents.ppo.trainer import train as train
+    from entity_env.agents.ppo.trainer import (
+        MLPPolicy as MLPPolicy,
+        Policy as Policy,
+        train as train,
+    )
 
-__getattr__ = late_names(__name__, {"train": "trainer"})
+__getattr__ = late_names(__name__, dict.fromkeys(("MLPPolicy", "Policy", "train"), "trainer"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Final, TextIO
@@ -20,13 +21,14 @@ import torch
 from torch import Tensor
 
 from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.gae import ReturnStatistics
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, prepare_place
 from entity_env.agents.rogue_net.torch_net.checkpoint import (
     Checkpoint,
     not_finite,
     save_checkpoint,
 )
-from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError
 
 if sys.platform != "win32":  # there two runs in one folder are not kept apart
@@ -56,9 +58,10 @@ class Learner:
         update: rollouts learnt from so far.
         num_episodes: episodes that ended so far.
         elapsed_s: seconds of training so far.
+        returns: mean and deviation of returns, if they are normalized.
     """
 
-    net: RogueNet
+    net: Policy
     optimizer: torch.optim.Adam
     generator: torch.Generator
     rng: np.random.Generator
@@ -66,6 +69,7 @@ class Learner:
     update: int = 0
     num_episodes: int = 0
     elapsed_s: float = 0.0
+    returns: ReturnStatistics = field(default_factory=ReturnStatistics)
 
 
 @contextmanager
@@ -153,6 +157,7 @@ def save_learner(path: Path, learner: Learner, config: PPOConfig) -> None:
             "num_episodes": learner.num_episodes,
             "elapsed_s": learner.elapsed_s,
             "rng": learner.rng.bit_generator.state,
+            "returns": [learner.returns.mean, learner.returns.square, learner.returns.count],
         },
         optimizer=_optimizer_tensors(learner),
     )
@@ -167,6 +172,7 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
         )
         elapsed_s = float(_number(training, "elapsed_s", int | float))
         learner.rng.bit_generator.state = _object(training, "rng")
+        learner.returns = _returns(training)
         learner.generator.set_state(checkpoint.optimizer[GENERATOR].cpu())
         _fill_optimizer(learner.optimizer, learner.net, checkpoint.optimizer)
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
@@ -191,6 +197,16 @@ def _number(training: Mapping[str, object], key: str, kinds: type | UnionType) -
     raise ValueError(f"{key} is {repr(value)[:40]}, not {name} from 0 to 2**63 - 1")
 
 
+def _returns(training: Mapping[str, object]) -> ReturnStatistics:
+    given = training.get("returns", [0.0, 0.0, 0])  # earlier releases had none
+    if not isinstance(given, list) or len(given) != 3:
+        raise TypeError(f"returns is {repr(given)[:40]}, not three numbers")
+    mean, square, count = (float(each) for each in given)
+    if not (math.isfinite(mean) and 0 <= square < math.inf and 0 <= count < math.inf):
+        raise ValueError(f"returns is {repr(given)[:40]}, not three finite numbers")
+    return ReturnStatistics(mean, square, int(count))
+
+
 def _object(training: Mapping[str, object], key: str) -> dict[str, object]:
     value = training[key]
     if not isinstance(value, dict):
@@ -208,7 +224,7 @@ def _optimizer_tensors(learner: Learner) -> dict[str, Tensor]:
 
 
 def _fill_optimizer(
-    optimizer: torch.optim.Adam, net: RogueNet, tensors: Mapping[str, Tensor]
+    optimizer: torch.optim.Adam, net: Policy, tensors: Mapping[str, Tensor]
 ) -> None:
     for name, parameter in net.named_parameters():
         found = {

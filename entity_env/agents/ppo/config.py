@@ -9,7 +9,15 @@ from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
 from typing import Final
 
-from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+    entity_widths,
+)
+from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
 _INTEGERS: Final = {
@@ -22,13 +30,40 @@ _INTEGERS: Final = {
     "episode_window": (1, 10**9),
 }
 """Smallest and largest value: a file must not make the trainer take all memory."""
-_FLAGS: Final = ("anneal_learning_rate", "norm_adv", "clip_vloss", "anneal_entropy")
+_FLAGS: Final = (
+    *("anneal_learning_rate", "norm_adv", "norm_returns", "clip_vloss", "anneal_entropy"),
+)
 _NUMBERS: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
-    *("max_grad_norm", "target_kl", "checkpoint_interval_s"),
+    *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s"),
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
+
+_FLAT: Final[Mapping[str, object]] = {
+    "net": MLPConfig(),
+    "minibatch_size": 256,
+    "update_epochs": 8,
+    "learning_rate": 0.001,
+    "ent_coef": 0.0,
+    "clip_vloss": False,
+    "max_grad_norm": 0.5,
+}
+_FLAT_ROLLOUT: Final = 2048
+"""Decisions of a rollout."""
+
+
+def control_settings(num_rows: int) -> dict[str, object]:
+    """Settings for observations of fixed size, in so many environments."""
+    return {**_FLAT, "num_steps": max(_FLAT_ROLLOUT // num_rows, 8)}
+
+
+def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
+    """Whether observations have a fixed size, so that an MLP can read them."""
+    is_fixed = all(entity.is_single for entity in obs_space.entities.values())
+    num_features = sum(entity_widths(obs_space, action_space).values())
+    selects = any(isinstance(each, SelectEntityActionSpace) for each in action_space.values())
+    return is_fixed and num_features > 0 and not selects
 
 
 @dataclass(frozen=True)
@@ -45,8 +80,8 @@ class PPOConfig:
     """Decisions to learn from: one is all that one agent does on one observation."""
     seed: int = 1
     """Makes the network, the draws, the minibatches and the environments repeat themselves."""
-    net: RogueNetConfig = field(default_factory=RogueNetConfig)
-    """Size of the network."""
+    net: RogueNetConfig | MLPConfig = field(default_factory=RogueNetConfig)
+    """Kind and size of the network."""
 
     num_steps: int = 16
     """Steps of every environment in one rollout."""
@@ -68,14 +103,18 @@ class PPOConfig:
     """How far the probability of an action may move before its gradient is cut."""
     norm_adv: bool = True
     """Whether the advantages of a minibatch are shifted and scaled to mean 0, deviation 1."""
+    norm_returns: bool = True
+    """Whether values are learnt in units of the deviation of returns, see `ReturnStatistics`."""
     clip_vloss: bool = True
-    """Whether the value's gradient is cut where it moved more than `clip_coef`."""
+    """Whether the value's gradient is cut where it moved more than `clip_coef`, in such units."""
     vf_coef: float = 0.5
     """Weight of the value's loss."""
     ent_coef: float = 0.02
     """Reward for entropy, in nats a decision, at the start."""
     anneal_entropy: bool = True
     """Whether that reward falls linearly to 0 over `total_steps`."""
+    weight_decay: float = 0.0
+    """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
     max_grad_norm: float = 2.0
     """Longest gradient that is followed as it is."""
     target_kl: float | None = None
@@ -112,7 +151,28 @@ class PPOConfig:
         for name in ("gamma", "gae_lambda"):
             _require(self, name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
         _require(self, "device", type(self.device) is str, "a name")
-        _require(self, "net", isinstance(self.net, RogueNetConfig), "a RogueNetConfig")
+        for name in ("vf_coef", "ent_coef", "weight_decay", "target_kl", "checkpoint_interval_s"):
+            value = getattr(self, name)
+            _require(self, name, value is None or value >= 0, "0 or more")
+        is_size = isinstance(self.net, RogueNetConfig | MLPConfig)
+        _require(self, "net", is_size, "a RogueNetConfig or an MLPConfig")
+
+    @classmethod
+    def for_env(cls, vec: VecEnvironment, **settings: object) -> PPOConfig:
+        """Settings that suit the kind of environment, with the given ones in their place.
+
+        Observations of fixed size (entities that are all single, and no select action) get an MLP
+        and the settings of control tasks, all others a RogueNet and the defaults of this class.
+
+        Raises:
+            UsageError: a setting that there is not, or that cannot work.
+        """
+        known = {each.name for each in fields(cls)}
+        if unknown := sorted(set(settings) - known):
+            raise UsageError(f"there is no setting {unknown[0]!r}; there are {sorted(known)}")
+        is_control = is_flat(vec.obs_space(), vec.action_space())
+        own = control_settings(vec.num_rows) if is_control else {}
+        return cls(**{**own, **settings})  # type: ignore[arg-type]  # checked by the class
 
     def to_json(self) -> dict[str, object]:
         """The settings as JSON."""
@@ -133,7 +193,7 @@ class PPOConfig:
         if not isinstance(net, dict):
             raise UsageError(f"the setting 'net' holds settings of its own, got {net!r}")
         try:
-            size = RogueNetConfig(**net)
+            size = MLPConfig(**net) if "hidden" in net else RogueNetConfig(**net)
         except TypeError as error:  # a setting that is unknown
             raise UsageError(f"the setting 'net': {error}") from error
         return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class

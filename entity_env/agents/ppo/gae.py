@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,3 +86,37 @@ def compute_advantages(
         next_advantage = np.where(decided, advantages[t], next_advantage)
         has_next |= decided
     return advantages, is_known
+
+
+class ReturnStatistics:
+    """Running mean and deviation of returns, as a moving average over rollouts.
+
+    Args:
+        mean, square: means of the returns and of their squares.
+        count: rollouts so far.
+    """
+
+    def __init__(self, mean: float = 0.0, square: float = 0.0, count: int = 0) -> None:
+        self.mean = mean
+        self.square = square
+        self.count = count
+
+    @property
+    def std(self) -> float:
+        """Deviation, at least a tenth of the root mean square: equal returns still have a scale."""
+        variance = max(self.square - self.mean**2, 0.01 * self.square)
+        return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
+
+    def update(self, returns: NDArray[np.float32]) -> None:
+        """Counts the returns of a rollout, if there are any."""
+        if not len(returns):
+            return
+        self.count += 1
+        rate = max(1 / self.count, _RATE)
+        self.mean += rate * (float(returns.mean(dtype=np.float64)) - self.mean)
+        self.square += rate * (float(np.square(returns, dtype=np.float64).mean()) - self.square)
+
+
+_RATE: Final = 0.05
+"""Weight of the newest rollout, at least."""
+_LEAST_STD: Final = 1e-6

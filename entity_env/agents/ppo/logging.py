@@ -18,7 +18,7 @@ from entity_env.core.vec_obs import Metric, VecObs
 from entity_env.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from entity_env.agents.rogue_net.torch_net.net import RogueNet
+    from entity_env.agents.rogue_net.torch_net.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class TrainResult:
         checkpoint: the folder of the last checkpoint; None without `out`.
     """
 
-    net: RogueNet
+    net: Policy
     progress: TrainProgress
     is_interrupted: bool = False
     checkpoint: Path | None = None

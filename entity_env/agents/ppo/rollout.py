@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.gae import Trajectories, compute_advantages
 from entity_env.agents.ppo.rollout_buffer import Rollout, RolloutBuffer, StoredEntities
-from entity_env.agents.rogue_net.torch_net.net import PolicyOutput, RogueNet
+from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
 from entity_env.core.spaces import CategoricalActionSpace, GlobalCategoricalActionSpace
 from entity_env.core.vec_obs import VecEnvironment, VecObs, find_not_finite
@@ -35,7 +35,7 @@ class Collector:
     def __init__(
         self,
         vec: VecEnvironment,
-        net: RogueNet,
+        net: Policy,
         generator: torch.Generator,
         next_obs: VecObs,
         config: PPOConfig,
@@ -164,7 +164,7 @@ def require_finite_output(output: PolicyOutput) -> None:
             raise TrainingDivergedError(f"the {name} that the network gives are not finite")
 
 
-def _require_finite_obs(obs: VecObs, net: RogueNet, place: Callable[[int], str]) -> None:
+def _require_finite_obs(obs: VecObs, net: Policy, place: Callable[[int], str]) -> None:
     found = find_not_finite(obs.features)
     if found is None:
         return
@@ -211,7 +211,7 @@ class _FinalObservations:
         self._rows.append(rows[chosen])
         self._steps.append(np.full(len(chosen), step, dtype=np.int64))
 
-    def fill(self, final_values: NDArray[np.float32], net: RogueNet) -> None:
+    def fill(self, final_values: NDArray[np.float32], net: Policy) -> None:
         if self._rows:
             place = np.concatenate(self._steps), np.concatenate(self._rows)
             final_values[place] = net.values(self._entities.batch({}))

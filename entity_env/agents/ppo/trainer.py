@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
+from torch import nn
 
 from entity_env.agents.ppo.checkpoint import Learner, load_learner, run_folder, save_learner
 from entity_env.agents.ppo.config import PPOConfig
@@ -27,22 +29,29 @@ from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
-from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.core.space_json import differences
+from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy as MLPPolicy, make_policy
+from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
+from entity_env.core.space_json import Spaces, differences
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
-from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError
+from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError, shown
+
+MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
+"""Makes the network to train from the spaces of the environments."""
 
 
 def train(
     vec: VecEnvironment,
     config: PPOConfig | None = None,
     *,
+    policy: Policy | MakePolicy | None = None,
     out: str | Path | None = None,
     resume: bool | str | Path = False,
     on_update: Callable[[TrainProgress], None] | None = None,
 ) -> TrainResult:
-    """Trains a RogueNet on environments.
+    """Trains a network on environments.
 
     The same settings, environments and number of threads give the same network on a CPU.
 
@@ -54,7 +63,10 @@ def train(
     Args:
         vec: the environments, with autoreset "same_step". They are reset here; the caller closes
             them.
-        config: the settings.
+        config: the settings; None = `PPOConfig.for_env(vec)`.
+        policy: the network to train, or a function that makes one from an observation and an
+            action space; None = the one of `config.net`. A network of your own derives from
+            `Policy`.
         out: folder for the checkpoint (`out/checkpoint`) and the curves; None writes nothing. Only
             one run at a time can use it. Other files in it stay as they are.
         resume: True continues from the checkpoint in `out`, a path from that checkpoint. Network,
@@ -71,15 +83,16 @@ def train(
         UsageError: `resume=True` without `out`, another run is training there, or a checkpoint
             cannot be written there without touching other files.
     """
-    config = config or PPOConfig()
+    config = config or PPOConfig.for_env(vec)
     tune_malloc()
     with _threads(config.num_threads):
-        return _train(vec, config, out, resume, on_update)
+        return _train(vec, config, policy, out, resume, on_update)
 
 
 def _train(
     vec: VecEnvironment,
     config: PPOConfig,
+    policy: Policy | MakePolicy | None,
     out: str | Path | None,
     resume: bool | str | Path,
     on_update: Callable[[TrainProgress], None] | None,
@@ -87,7 +100,7 @@ def _train(
     resume_path = _resume_path(resume, out) if resume else None
     is_interrupted, cause = False, None
     with run_folder(None if out is None else Path(out)), HeldInterrupt() as interrupt:
-        run = _Run(vec, config, Path(out) if out is not None else None)
+        run = _Run(vec, config, policy, Path(out) if out is not None else None)
         if resume_path is not None:
             run.resume(resume_path)
         with curve_writer(run.curves) as write_curves, freeze_gc() as freeze:
@@ -125,12 +138,18 @@ def _train(
 class _Run:
     """State of one call of `train`."""
 
-    def __init__(self, vec: VecEnvironment, config: PPOConfig, out: Path | None) -> None:
+    def __init__(
+        self,
+        vec: VecEnvironment,
+        config: PPOConfig,
+        policy: Policy | MakePolicy | None,
+        out: Path | None,
+    ) -> None:
         self.vec = vec
         self.config = config
         self.folder = out / SUBFOLDER if out is not None else None
         self.curves = out / "tensorboard" if out is not None else None
-        self.learner = new_learner(vec, config)
+        self.learner = new_learner(vec, config, policy)
         self.meter = EpisodeMeter(config.episode_window)
         self.progress = TrainProgress(step=0, total=config.total_steps)
         self._started = self._saved = time.monotonic()
@@ -141,11 +160,13 @@ class _Run:
 
     def resume(self, path: Path) -> None:
         """Loads a checkpoint."""
-        checkpoint, net = load_checkpoint(path), self.learner.net
+        net = self.learner.net
+        checkpoint = load_checkpoint(path, net)
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
-        if checkpoint.net.config != net.config:
-            differing.append(f"its network is {checkpoint.net.config}, asked for {net.config}")
+        found, wanted = checkpoint.net.net_config, net.net_config
+        if found != wanted:
+            differing.append(f"its network is {found}, asked for {wanted}")
         if differing:
             raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}")
         load_learner(checkpoint, self.learner)
@@ -183,7 +204,14 @@ class _Run:
 
         self.meter.start_rollout()
         rollout = collector.collect(min(config.num_steps, steps_left), after_step)
-        losses = learn(learner.net, learner.optimizer, rollout, config, ent_coef, learner.rng)
+        scale = None
+        if config.norm_returns:
+            learner.returns.update(rollout.returns[rollout.b_inds])
+            scale = learner.returns.std
+            learner.net.scale_values(learner.returns.mean, scale)
+        losses = learn(
+            learner.net, learner.optimizer, rollout, config, ent_coef, learner.rng, scale
+        )
         # After learning, so that the policy which learns is the one that played. The first rollout
         # was normalized by its first observations, which must not be counted twice: restart.
         self._count(rollout.obs, restart=learner.update == 0)
@@ -263,18 +291,43 @@ class _Run:
         )
 
 
-def new_learner(vec: VecEnvironment, config: PPOConfig) -> Learner:
-    """An untrained network and its optimizer; torch's own random state stays as it is."""
+def new_learner(
+    vec: VecEnvironment, config: PPOConfig, policy: Policy | MakePolicy | None = None
+) -> Learner:
+    """A network and its optimizer; torch's own random state stays as it is."""
     device = _device(config.device)
+    obs_space, action_space = vec.obs_space(), vec.action_space()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        net = RogueNet(vec.obs_space(), vec.action_space(), config.net).to(device)
+        if policy is None:
+            size = config.net
+            if isinstance(size, RogueNetConfig):
+                size = replace(size, value_scale=config.norm_returns)
+            net: object = make_policy(obs_space, action_space, size)
+        else:
+            is_made = isinstance(policy, nn.Module) or not callable(policy)
+            net = policy if is_made else policy(obs_space, action_space)
+        checked = _checked(net, (obs_space, action_space)).to(device)
     return Learner(
-        net=net,
-        optimizer=torch.optim.Adam(net.parameters(), eps=1e-5, fused=True),
+        net=checked,
+        optimizer=torch.optim.AdamW(
+            checked.parameters(), eps=1e-5, weight_decay=config.weight_decay, fused=True
+        ),
         generator=torch.Generator(device).manual_seed(config.seed),
         rng=np.random.default_rng(config.seed),
     )
+
+
+def _checked(net: object, spaces: Spaces) -> Policy:
+    """Checks that a network was made for the environments."""
+    if not isinstance(net, Policy):
+        raise UsageError(
+            f"policy must be a Policy, or a function that returns one, got {shown(net)}: derive "
+            "the class from entity_env.agents.ppo.Policy"
+        )
+    if found := differences((net.obs_space, net.action_space), spaces):
+        raise UsageError(f"the policy was made for other spaces: {'; '.join(found)}")
+    return net
 
 
 @contextmanager

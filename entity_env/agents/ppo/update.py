@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import torch
@@ -13,18 +14,21 @@ from torch import Tensor, nn
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.logging import Losses
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
-from entity_env.agents.rogue_net.torch_net.net import Evaluation, RogueNet
+from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.errors import TrainingDivergedError
 
+_LEAST_DEVIATION: Final = 0.02
+
 
 def learn(
-    net: RogueNet,
+    net: Policy,
     optimizer: torch.optim.Optimizer,
     rollout: Rollout,
     config: PPOConfig,
     ent_coef: float,
     rng: np.random.Generator,
+    return_scale: float | None = None,
 ) -> Losses:
     """Some epochs of minibatches over a rollout; changes nothing if no outcome is known."""
     num_minibatches = max(1, round(len(rollout.b_inds) / config.minibatch_size))
@@ -32,7 +36,7 @@ def learn(
     parameters = list(net.parameters())
     for _ in range(config.update_epochs if len(rollout.b_inds) else 0):
         for mb_inds in np.array_split(rng.permutation(rollout.b_inds), num_minibatches):
-            loss, figures = minibatch_loss(net, rollout, mb_inds, config, ent_coef)
+            loss, figures = minibatch_loss(net, rollout, mb_inds, config, ent_coef, return_scale)
             for parameter in parameters:
                 parameter.grad = None
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
@@ -52,21 +56,31 @@ def learn(
 
 
 def minibatch_loss(
-    net: RogueNet,
+    net: Policy,
     rollout: Rollout,
     mb_inds: NDArray[np.int64],
     config: PPOConfig,
     ent_coef: float,
+    return_scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`ppo_loss` of some decisions of a rollout."""
     minibatch = rollout.minibatch(mb_inds)
-    return ppo_loss(net.evaluate(minibatch.obs, minibatch.samples), minibatch, config, ent_coef)
+    new = net.evaluate(minibatch.obs, minibatch.samples)
+    return ppo_loss(new, minibatch, config, ent_coef, return_scale)
 
 
 def ppo_loss(
-    new: Evaluation, minibatch: Minibatch, config: PPOConfig, ent_coef: float
+    new: Evaluation,
+    minibatch: Minibatch,
+    config: PPOConfig,
+    ent_coef: float,
+    return_scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """PPO loss: clipped policy objective, clipped value loss, entropy bonus.
+
+    The value loss is in units of `return_scale`, the deviation of returns; None = raw returns.
+    Advantages are divided by their own deviation, but by no less than a share of that scale: where
+    all outcomes are equal, they are errors of the value, which must not become large ones.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
     loss is clipped as in OpenAI's baselines.
@@ -75,18 +89,21 @@ def ppo_loss(
         as_tensor(each, new.values.device)
         for each in (minibatch.logprobs, minibatch.values, minibatch.advantages, minibatch.returns)
     )
+    scale = 1.0 if return_scale is None else return_scale
     logratio = new.logprobs - old_logprobs
     ratio = logratio.exp()
     if config.norm_adv and len(advantages) > 1:
-        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        deviation = advantages.std().clamp_min(1e-8 + _LEAST_DEVIATION * (return_scale or 0.0))
+        advantages = (advantages - advantages.mean()) / deviation
 
     clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
     pg_loss = torch.max(-advantages * ratio, -advantages * clipped).mean()
     error = (new.values - returns).square()
     if config.clip_vloss:
-        step = (new.values - old_values).clamp(-config.clip_coef, config.clip_coef)
+        most = config.clip_coef * scale
+        step = (new.values - old_values).clamp(-most, most)
         error = torch.max(error, (old_values + step - returns).square())
-    v_loss = 0.5 * error.mean()
+    v_loss = 0.5 * error.mean() / scale**2
     entropy = new.entropy.mean()
     loss = pg_loss - ent_coef * entropy + config.vf_coef * v_loss
     with torch.no_grad():

@@ -99,6 +99,18 @@ def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Cho
     return choices
 
 
+def find_row_choices(action: ActionName, mask: VecActionMask) -> Choices:
+    """The same for a network with one output a row: actors are rows, whatever their entity."""
+    rows = mask.actors.row_index
+    if isinstance(mask, VecSelectEntityActionMask):
+        raise SchemaError(f"action {action!r} selects entities, which a network of rows cannot")
+    if isinstance(mask, VecContinuousActionMask):
+        return Choices(rows, rows, allowed=None)
+    choices = Choices(rows, rows, None if mask.mask is None else mask.mask.values)
+    _require_a_choice(action, choices)
+    return choices
+
+
 def _slots(entities: RaggedArray[np.int64], width: int) -> Int:
     slots: Int = entities.row_index * width + _place_in_row(entities)
     return slots

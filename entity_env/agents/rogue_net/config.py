@@ -197,7 +197,7 @@ def _has_inverse(scale: float) -> bool:
         return False
 
 
-def _require_flags(config: RelposEncodingConfig | TranslationConfig) -> None:
+def _require_flags(config: RelposEncodingConfig | TranslationConfig | RogueNetConfig) -> None:
     for field in fields(config):
         value = getattr(config, field.name)
         if type(field.default) is bool and type(value) is not bool:
@@ -260,6 +260,9 @@ class RogueNetConfig:
         d_qk: width of the queries and keys of select actions.
         relpos_encoding: relative positions in attention; None = none.
         translation: moves positions so that one entity is at the origin; None = no move.
+        separate_value: the value has a network apart, of the same size, instead of a head on the
+            network of the policy.
+        value_scale: the value head predicts normalized returns, see `ValueScale`.
 
     The options may be given as the mappings that `to_json` makes of them.
 
@@ -274,8 +277,11 @@ class RogueNetConfig:
     d_qk: int = 16
     relpos_encoding: RelposEncodingConfig | None = None
     translation: TranslationConfig | None = None
+    separate_value: bool = False
+    value_scale: bool = False
 
     def __post_init__(self) -> None:
+        _require_flags(self)
         for name in _SIZES:
             value = getattr(self, name)
             smallest, largest = (0, MAX_LAYERS) if name == "n_layer" else (1, MAX_WIDTH)
@@ -304,8 +310,12 @@ class RogueNetConfig:
         return self.d_model // self.n_head
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON, without options that are None."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """The configuration as JSON, without options that are not used."""
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and value is not False
+        }
 
     @classmethod
     def from_json(cls, data: object) -> RogueNetConfig:
@@ -319,9 +329,65 @@ class RogueNetConfig:
             got = ", ".join(map(str, data))[:200] if isinstance(data, dict) else shown(data)
             raise UsageError(
                 f"the network needs {', '.join(sorted(_SIZES))} and may have "
-                f"{', '.join(_OPTIONS)}; got {got}"
+                f"{', '.join(sorted(known - set(_SIZES)))}; got {got}"
             )
         return cls(**data)
+
+
+@dataclass(frozen=True)
+class MLPConfig:
+    """Sizes of an `MLPPolicy`.
+
+    Args:
+        hidden: widths of the hidden layers, one at least, of the policy and of the value alike.
+
+    Raises:
+        UsageError: no width, or one that is not an integer from 1 to `MAX_WIDTH`.
+    """
+
+    hidden: Sequence[int] = (64, 64)
+
+    def __post_init__(self) -> None:
+        _freeze(self, "hidden")
+        widths = self.hidden
+        is_valid = isinstance(widths, tuple) and 0 < len(widths) <= MAX_LAYERS
+        if not is_valid or not all(type(x) is int and 0 < x <= MAX_WIDTH for x in widths):
+            raise UsageError(
+                f"hidden needs the widths of one or more layers, integers from 1 to {MAX_WIDTH}: "
+                f"got {shown(widths)}"
+            )
+
+    def to_json(self) -> dict[str, object]:
+        """The configuration as JSON."""
+        return {"hidden": list(self.hidden)}
+
+
+@dataclass(frozen=True)
+class OwnNetConfig:
+    """Stands in a checkpoint for a network of another class, which only its maker can make again.
+
+    Args:
+        name: of the class.
+    """
+
+    name: str
+
+    def to_json(self) -> dict[str, object]:
+        """The name as JSON."""
+        return {"class": self.name}
+
+
+NetConfig: TypeAlias = RogueNetConfig | MLPConfig | OwnNetConfig
+"""Kind, sizes and options of a network."""
+
+
+def net_from_json(data: object) -> NetConfig:
+    """The configuration that `to_json` of one of them gave; raises `UsageError`."""
+    if isinstance(data, dict) and set(data) == {"hidden"}:
+        return MLPConfig(data["hidden"])
+    if isinstance(data, dict) and set(data) == {"class"}:
+        return OwnNetConfig(str(data["class"]))
+    return RogueNetConfig.from_json(data)
 
 
 def _option(

@@ -18,6 +18,7 @@ from entity_env.core.spaces import (
     EntityName,
     GlobalCategoricalActionSpace,
     ObsSpace,
+    entity_widths,
 )
 from entity_env.errors import SchemaError
 
@@ -120,6 +121,48 @@ class Inputs:
                 values = np.concatenate((values, shared.values[place[own.row_index]]), axis=1)
             joined[name] = values
         return joined
+
+
+class FlatFeatures:
+    """Features of observations of fixed size as one vector: every entity's, then the global ones.
+
+    Raises:
+        SchemaError: an entity type that is not single, or no feature at all.
+    """
+
+    def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
+        if several := [name for name, each in obs_space.entities.items() if not each.is_single]:
+            raise SchemaError(
+                f"an MLP needs observations of fixed size, but there may be any number of "
+                f"{several[0]!r} entities: use a RogueNet, or declare it with is_single=True"
+            )
+        self._widths = {
+            name: width for name, width in entity_widths(obs_space, action_space).items() if width
+        }
+        self.width = sum(self._widths.values())
+        """Length of the vector."""
+        if not self.width:
+            raise SchemaError("an MLP needs at least one feature, and there is none")
+
+    def array(self, batch: Batch) -> Float:
+        """`(num_rows, width)`; zeros for an entity that is not there."""
+        parts = [self._part(name, batch) for name in self._widths]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _part(self, name: EntityName, batch: Batch) -> Float:
+        ragged = batch.features[name]
+        lengths = ragged.lengths
+        if (lengths == 1).all():
+            return ragged.values
+        if lengths.max(initial=0) > 1:
+            row = int(lengths.argmax())
+            raise SchemaError(
+                f"row {row} has {lengths[row]} entities of type {name!r}, which is declared as "
+                "single: an MLP reads one"
+            )
+        part = np.zeros((len(lengths), self._widths[name]), dtype=np.float32)
+        part[ragged.row_index] = ragged.values
+        return part
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import MAX_NUMBERS, RelposEncodingConfig, RogueNetConfig
-from entity_env.agents.rogue_net.features import Inputs
+from entity_env.agents.rogue_net.config import (
+    MAX_NUMBERS,
+    MLPConfig,
+    NetConfig,
+    OwnNetConfig,
+    RelposEncodingConfig,
+    RogueNetConfig,
+)
+from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
 from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.core.spaces import (
     ActionName,
@@ -25,9 +33,11 @@ from entity_env.errors import CheckpointError, SchemaError
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 RELPOS: Final = "backbone.relpos_encoding."
+VALUE_NET: Final = "value_net."
 MAX_TENSORS: Final = 1 << 17
 """In one file, with those of an optimizer."""
 _MAX_LISTED: Final = 5
+_LINEAR: Final = ("weight", "bias")
 
 
 class TensorSpec(NamedTuple):
@@ -49,8 +59,48 @@ class Weights:
 
     obs_space: ObsSpace
     action_space: Mapping[ActionName, ActionSpace]
-    config: RogueNetConfig
+    config: NetConfig
     tensors: Tensors
+
+    def value_net(self) -> Weights:
+        """The network of the value alone, where it is apart."""
+        config = replace(self.rogue_net_config(), separate_value=False)
+        tensors = {
+            name.removeprefix(VALUE_NET): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(VALUE_NET)
+        }
+        return Weights(self.obs_space, {}, config, tensors)
+
+    def as_rogue_net(self) -> Weights:
+        """The network without options that rogue-net lacks; a value network apart is left out."""
+        config = self.rogue_net_config()
+        if config.separate_value:
+            width = config.d_model
+            weight, bias = np.zeros((1, width), np.float32), np.zeros(1, np.float32)
+        else:
+            weight, bias = self.value_head()
+        left_out = (VALUE_NET, "auxiliary_heads.value_scale.")
+        tensors = {
+            name: tensor for name, tensor in self.tensors.items() if not name.startswith(left_out)
+        }
+        tensors |= {"auxiliary_heads.value.weight": weight, "auxiliary_heads.value.bias": bias}
+        config = replace(config, separate_value=False, value_scale=False)
+        return Weights(self.obs_space, self.action_space, config, tensors)
+
+    def value_head(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """`(1, d_model)` weight and `(1,)` bias of the value head, in units of the reward."""
+        weight, bias = (self.tensors[f"auxiliary_heads.value.{part}"] for part in _LINEAR)
+        if self.rogue_net_config().value_scale:
+            mean, std = (self.tensors[f"auxiliary_heads.value_scale.{x}"] for x in ("mean", "std"))
+            return weight * std, bias * std + mean
+        return weight, bias
+
+    def rogue_net_config(self) -> RogueNetConfig:
+        """The configuration; raises `SchemaError` for another kind of network."""
+        if not isinstance(self.config, RogueNetConfig):
+            raise SchemaError(f"it needs a RogueNet, this is a network of {self.config}")
+        return self.config
 
     def require_fit(self, where: str, source: str) -> None:
         """Checks that the tensors are those of the configuration.
@@ -69,7 +119,7 @@ class Weights:
             raise CheckpointError(f"{source}: {error}") from error
         faults = sorted(_faults(expected, self.tensors))
         if not faults:
-            faults = sorted(_contradictions(self.config.relpos_encoding, self.tensors))
+            faults = sorted(_contradictions(self.config, self.tensors))
         if faults:
             more = f", and {len(faults) - _MAX_LISTED} more" if len(faults) > _MAX_LISTED else ""
             listed = "; ".join(faults[:_MAX_LISTED])
@@ -77,9 +127,46 @@ class Weights:
 
 
 def expected_tensors(
+    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: NetConfig
+) -> dict[str, TensorSpec]:
+    """Every parameter and statistic of a network by name; of a RogueNet as in rogue-net 0.1.9."""
+    if isinstance(config, OwnNetConfig):
+        raise SchemaError(
+            f"it is a network of the class {config.name}, which only its own program can make: "
+            "make it there, and load_checkpoint(path, policy=it)"
+        )
+    if isinstance(config, MLPConfig):
+        specs = _mlp(FlatFeatures(obs_space, action_space).width, action_space, config)
+    else:
+        specs = _rogue_net(obs_space, action_space, config)
+    num_numbers = sum(prod(spec.shape) for spec in specs.values())
+    if num_numbers > MAX_NUMBERS:
+        raise SchemaError(
+            f"the network would have {num_numbers} parameters, at most {MAX_NUMBERS} go: choose a "
+            "smaller one"
+        )
+    return specs
+
+
+def _mlp(
+    width: int, action_space: Mapping[ActionName, ActionSpace], config: MLPConfig
+) -> dict[str, TensorSpec]:
+    sizes = (width, *config.hidden)
+    specs: dict[str, TensorSpec] = {}
+    for net in ("policy_net", "value_net"):
+        for i, (num_inputs, num_outputs) in enumerate(pairwise(sizes)):
+            specs |= _prefixed(f"{net}.{2 * i}.", _linear(num_inputs, num_outputs))
+    for action, space in action_space.items():
+        if isinstance(space, SelectEntityActionSpace):
+            raise SchemaError(f"action {action!r} selects entities: an MLP cannot, use a RogueNet")
+        specs |= _prefixed(f"action_heads.{action}.", _label_head(space, sizes[-1]))
+    specs |= _prefixed("value_head.", _linear(sizes[-1], 1))
+    return specs | _prefixed("value_scale.", _value_scale())
+
+
+def _rogue_net(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: RogueNetConfig
 ) -> dict[str, TensorSpec]:
-    """Every parameter and statistic of a network, by its name in rogue-net 0.1.9."""
     inputs = Inputs(obs_space, action_space, config.translation)
     specs: dict[str, TensorSpec] = {}
     for name, width in inputs.widths.items():
@@ -91,14 +178,17 @@ def expected_tensors(
         specs |= _prefixed(f"backbone.blocks.{i}.", _block(config.d_model))
     for action, space in action_space.items():
         specs |= _prefixed(f"action_heads.{action}.", _head(space, config))
+    if config.separate_value:
+        value_net = _rogue_net(obs_space, {}, replace(config, separate_value=False))
+        return specs | _prefixed(VALUE_NET, value_net)
     specs |= _prefixed("auxiliary_heads.value.", _linear(config.d_model, 1))
-    num_numbers = sum(prod(spec.shape) for spec in specs.values())
-    if num_numbers > MAX_NUMBERS:
-        raise SchemaError(
-            f"the network would have {num_numbers} parameters, at most {MAX_NUMBERS} go: choose a "
-            "smaller one"
-        )
+    if config.value_scale:
+        specs |= _prefixed("auxiliary_heads.value_scale.", _value_scale())
     return specs
+
+
+def _value_scale() -> dict[str, TensorSpec]:
+    return {"mean": TensorSpec(()), "std": TensorSpec(())}
 
 
 def num_bytes(specs: Iterable[TensorSpec]) -> int:
@@ -173,7 +263,15 @@ def _head(space: ActionSpace, config: RogueNetConfig) -> dict[str, TensorSpec]:
             **_prefixed("query_proj.", _linear(config.d_model, config.d_qk)),
             **_prefixed("key_proj.", _linear(config.d_model, config.d_qk)),
         }
-    specs = _prefixed("proj.", _linear(config.d_model, len(space)))
+    return _label_head(space, config.d_model)
+
+
+def _num_labels(space: ActionSpace) -> int:
+    return 0 if isinstance(space, SelectEntityActionSpace) else len(space)
+
+
+def _label_head(space: ActionSpace, width: int) -> dict[str, TensorSpec]:
+    specs = _prefixed("proj.", _linear(width, _num_labels(space)))
     if isinstance(space, ContinuousActionSpace):
         specs["log_std"] = TensorSpec((len(space),))
     return specs
@@ -198,14 +296,18 @@ def _faults(expected: Mapping[str, TensorSpec], tensors: Tensors) -> Iterator[st
             yield f"{name} holds numbers that are not finite"
 
 
-def _contradictions(relpos: RelposEncodingConfig | None, tensors: Tensors) -> Iterator[str]:
+def _contradictions(config: NetConfig, tensors: Tensors) -> Iterator[str]:
     """Tensors that contradict the configuration from which they follow."""
+    relpos = config.relpos_encoding if isinstance(config, RogueNetConfig) else None
+    is_separate = isinstance(config, RogueNetConfig) and config.separate_value
     for name, expected in relpos_constants(relpos).items():
-        found = tensors[RELPOS + name]
-        if not np.array_equal(found, expected):
-            yield (
-                f"{RELPOS}{name} is {found.ravel().tolist()}, expected {expected.ravel().tolist()}"
-            )
+        for prefix in (RELPOS, VALUE_NET + RELPOS) if is_separate else (RELPOS,):
+            found = tensors[prefix + name]
+            if not np.array_equal(found, expected):
+                yield (
+                    f"{prefix}{name} is {found.ravel().tolist()}, "
+                    f"expected {expected.ravel().tolist()}"
+                )
 
 
 def relpos_constants(relpos: RelposEncodingConfig | None) -> dict[str, NDArray[Any]]:

@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from entity_env.agents.ppo import PPOConfig, TrainResult
+from entity_env.agents.ppo.config import control_settings
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import (
@@ -57,22 +58,12 @@ class TrainSettings:
     num_envs: int = 128
 
 
-# One entity with a few features needs only a small network. Returns of several hundred are far from
-# the values that a new network predicts: a clipped value loss would learn them too slowly, and with
-# its usual weight it would dominate the policy loss.
-_CARTPOLE: Final = TrainSettings(
-    PPOConfig(
-        total_steps=200_000,
-        net=RogueNetConfig(d_model=32, n_layer=1, n_head=2),
-        num_steps=32,
-        minibatch_size=256,
-        update_epochs=4,
-        ent_coef=0.0,
-        clip_vloss=False,
-        vf_coef=0.05,
-    ),
-    num_envs=32,
-)
+def _control(**settings: object) -> TrainSettings:
+    """Settings of a task with observations of fixed size."""
+    num_envs = 16
+    return TrainSettings(PPOConfig(**(control_settings(num_envs) | settings)), num_envs)  # type: ignore[arg-type]
+
+
 # Over a hundred tiles attend to each other, so the network is small. Episodes have about ten steps,
 # so later rewards hardly count.
 _PIXEL: Final = TrainSettings(
@@ -93,19 +84,9 @@ _OF_GAMES: Final[Mapping[str, TrainSettings]] = {
     # Late catches count as much as early ones.
     "pixel:catch": replace(_PIXEL, config=replace(_PIXEL.config, gamma=0.98)),
     "pixel": _PIXEL,
-    "cartpole": _CARTPOLE,
-    "pendulum": TrainSettings(
-        replace(
-            _CARTPOLE.config,
-            total_steps=300_000,
-            num_steps=64,
-            update_epochs=6,
-            learning_rate=0.002,
-            gamma=0.9,
-            vf_coef=0.01,
-        ),
-        num_envs=16,
-    ),
+    "cartpole": _control(total_steps=100_000),
+    # A push shows its effect within ten steps.
+    "pendulum": _control(total_steps=150_000, gamma=0.9),
 }
 
 # Without blocks each legal move is scored from its own features, at ten times the speed; see the
@@ -268,7 +249,7 @@ def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
     changed = {name: value for name, value in given.items() if value is not None}
     sizes = {name: changed.pop(name) for name in _NET_OPTIONS if name in changed}
     config = PPOConfig.from_json(start)
-    net: RogueNetConfig = replace(config.net, **sizes)
+    net = replace(config.net, **sizes) if sizes else config.net
     return replace(config, net=net, **changed)
 
 

@@ -150,7 +150,7 @@ class ClassicEnv(BatchEnv):
         return state.T
 
     def obs_space(self) -> ObsSpace:
-        return ObsSpace(entities={self.name: Entity(self.features)})
+        return ObsSpace(entities={self.name: Entity(self.features, is_single=True)})
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return {self.action: self.space}

@@ -227,7 +227,7 @@ class GymnasiumVecEnv(SyncVecEnv):
         self._env = env
         self._mode = _mode_of(env, autoreset)
         features = feature_names(env.single_observation_space)
-        self._obs_space = ObsSpace(entities={entity: Entity(features)})
+        self._obs_space = ObsSpace(entities={entity: Entity(features, is_single=True)})
         self._converter = ActionConverter(env.single_action_space, action)
         self._entity = entity
         super().__init__(env.num_envs, 1, autoreset)

@@ -58,7 +58,7 @@ class Fixture:
 
     @property
     def config(self) -> RogueNetConfig:
-        return self.weights.config
+        return self.weights.rogue_net_config()
 
     def net(self) -> RogueNet:
         """The network with the checkpoint's parameters."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli import load_game as games_by_name, main
 from entity_env.cli.commands.train import TrainSettings, settings_of
@@ -50,7 +51,9 @@ def test_other_games_and_workers_are_as_ever(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_it_has_settings_of_its_own() -> None:
     assert settings_of(azul) != TrainSettings()
-    assert settings_of(azul).config.net.n_layer == 0
+    net = settings_of(azul).config.net
+    assert isinstance(net, RogueNetConfig)
+    assert net.n_layer == 0
     for game in (azul_by_id, azul.with_settings(num_players=4), snake):
         assert settings_of(game) == TrainSettings()
 

@@ -24,7 +24,7 @@ from entity_env.agents.rogue_net.checkpoints.safetensors import (
     read_safetensors,
     write_safetensors,
 )
-from entity_env.agents.rogue_net.config import MAX_NUMBERS, RogueNetConfig
+from entity_env.agents.rogue_net.config import MAX_NUMBERS, net_from_json
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.files import parse_json, read_file
 from entity_env.core.space_json import spaces_from_json, spaces_to_json
@@ -104,7 +104,7 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
     try:
         data = _description(body[8 : 8 + length])
         obs_space, action_space = spaces_from_json(data.get("spaces"))
-        config = RogueNetConfig.from_json(data.get("net"))
+        config = net_from_json(data.get("net"))
     except (ValueError, EntityEnvError) as error:
         raise CheckpointError(f"{where}: {error}") from error
     weights = Weights(obs_space, action_space, config, read_safetensors(body[8 + length :], where))

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.config import NetConfig, net_from_json
 from entity_env.core.files import Descriptor, parse_json, read_file
 from entity_env.core.space_json import spaces_from_json, spaces_to_json
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
@@ -68,7 +68,7 @@ class Header:
 
     obs_space: ObsSpace
     action_space: Mapping[ActionName, ActionSpace]
-    config: RogueNetConfig
+    config: NetConfig
     training: Mapping[str, object]
     save: str = ""
     files: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def read_header(folder: Path) -> Header:
     training = data.get("training")
     try:
         obs_space, action_space = spaces_from_json(data.get("spaces"))
-        config = RogueNetConfig.from_json(data.get("net"))
+        config = net_from_json(data.get("net"))
     except EntityEnvError as error:
         raise CheckpointError(f"{path}: {error}") from error
     if not isinstance(training, dict):

@@ -20,6 +20,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     read_header,
 )
 from entity_env.agents.rogue_net.checkpoints.safetensors import MAX_HEADER, read_safetensors
+from entity_env.agents.rogue_net.config import MAX_NUMBERS, OwnNetConfig
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import (
     CONFIG as ENN_CONFIG,
     SUFFIX,
@@ -116,6 +117,8 @@ def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]
 
 def _max_bytes(folder: Path, header: Header) -> int:
     """Largest size of a file of a checkpoint; the optimizer has two numbers per parameter."""
+    if isinstance(header.config, OwnNetConfig):
+        return 8 * MAX_NUMBERS + MAX_HEADER
     try:
         expected = expected_tensors(header.obs_space, header.action_space, header.config)
     except SchemaError as error:

@@ -162,7 +162,7 @@ def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
     """The tensors of rogue-net, where every block has copies of those of relative positions."""
     shared = {name: t for name, t in weights.tensors.items() if name.startswith(RELPOS)}
     tensors = dict(weights.tensors)
-    for i in range(weights.config.n_layer):
+    for i in range(weights.rogue_net_config().n_layer):
         tensors |= {_copy_of(name, i): tensor for name, tensor in shared.items()}
     return tensors
 
@@ -233,13 +233,14 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
         UsageError: `path` is a file, or a folder with other files.
     """
     _require_names(weights)
+    weights = weights.as_rogue_net()
     spaces = spaces_to_ron(weights.obs_space, weights.action_space)
     config = Struct(
         "TrainConfig",
         {
             "version": LAST_VERSION,
             "env": Struct("EnvConfig", {"id": "entity_env"}),
-            "net": config_to_ron(weights.config),
+            "net": config_to_ron(weights.rogue_net_config()),
             "optim": Struct("OptimizerConfig"),
             "ppo": Struct("PPOConfig"),
             "rollout": Struct("RolloutConfig"),

@@ -22,7 +22,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 )
 from entity_env.agents.rogue_net.numpy_net.functions import softmax
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
-from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
+from entity_env.agents.rogue_net.numpy_net.net import NumpyNet, numpy_net
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.action_request import MASK_OF_SPACE
 from entity_env.core.observation import ActionMask, Observation, SelectEntityActionMask
@@ -203,7 +203,8 @@ class NumpyAgent(TrainedAgent):
         obs_space, action_space = weights.obs_space, weights.action_space
         super().__init__((obs_space, action_space), Choosing(greedy, temperature), adapt=adapt)
         try:
-            self._fused, self._net = FusedNet(weights), NumpyNet(weights)
+            self._net = numpy_net(weights)
+            self._fused = FusedNet(weights) if isinstance(self._net, NumpyNet) else None
         except SchemaError as error:
             raise CheckpointError(str(error)) from error
         self.weights = weights
@@ -224,9 +225,10 @@ class NumpyAgent(TrainedAgent):
         return cls(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
     def choose(self, observation: Observation) -> Choice:
-        one = self._reader.read(observation)
-        x = None if one is None else self._encode(one)
-        if one is None or x is None:
+        fused = self._fused
+        one = None if fused is None else self._reader.read(observation)
+        x = None if fused is None or one is None else _encode(fused, one)
+        if fused is None or one is None or x is None:
             return self._choose_from_batch(observation)
         chosen: dict[ActionName, Samples] = {}
         probs: dict[ActionName, Float] = {}
@@ -237,9 +239,9 @@ class NumpyAgent(TrainedAgent):
             actors, actees = x[start:middle], x[middle:stop]
             space = self.weights.action_space[asked.name]
             if isinstance(space, ContinuousActionSpace):
-                chosen[asked.name] = self._numbers(asked, space, actors)
+                chosen[asked.name] = self._numbers(fused, asked, space, actors)
             else:
-                probs[asked.name] = self._probs(asked, actors, actees)
+                probs[asked.name] = self._probs(fused, asked, actors, actees)
                 chosen[asked.name] = choose_label(
                     probs[asked.name], self.choosing.greedy, self._rng
                 )
@@ -248,20 +250,13 @@ class NumpyAgent(TrainedAgent):
     def choose_batch(self, obs: Batch) -> VecActions:
         return self._sample(self._distributions(obs))
 
-    def _encode(self, one: _SingleObservation) -> Float | None:
-        """Embeddings of actors and actees, action after action; None when there are none."""
-        asked = [each for action in one.asked for each in (action.actors, action.actees)]
-        present = [each for each in asked if each is not None and len(each)]
-        if not present:
-            return None
-        wanted = present[0] if len(present) == 1 else np.concatenate(present)
-        return self._fused.encode(one.own, one.shared, one.visible, wanted)
-
-    def _probs(self, asked: _RequestedAction, actors: Float, actees: Float) -> Float:
+    def _probs(
+        self, fused: FusedNet, asked: _RequestedAction, actors: Float, actees: Float
+    ) -> Float:
         if asked.actees is None:
-            logits = self._fused.score_labels(asked.name, actors)
+            logits = fused.score_labels(asked.name, actors)
         else:
-            logits = self._fused.score_actees(asked.name, actors, actees)
+            logits = fused.score_actees(asked.name, actors, actees)
         if self.choosing.temperature != 1.0:
             logits /= np.float32(self.choosing.temperature)
         if asked.allowed is not None:
@@ -269,9 +264,13 @@ class NumpyAgent(TrainedAgent):
         return softmax(logits) if logits.size else logits
 
     def _numbers(
-        self, asked: _RequestedAction, space: ContinuousActionSpace, actors: Float
+        self,
+        fused: FusedNet,
+        asked: _RequestedAction,
+        space: ContinuousActionSpace,
+        actors: Float,
     ) -> Float:
-        mean = self._fused.score_labels(asked.name, actors)
+        mean = fused.score_labels(asked.name, actors)
         log_std = self.weights.tensors[f"action_heads.{asked.name}.log_std"]
         numbers = GaussianArrays(asked.actors, mean, log_std, *bounds(space))
         return numbers.at_temperature(self.choosing.temperature).choose(
@@ -303,3 +302,13 @@ class NumpyAgent(TrainedAgent):
     ) -> dict[ActionName, Samples]:
         greedy = self.choosing.greedy
         return {name: each.choose(greedy, self._rng) for name, each in distributions.items()}
+
+
+def _encode(fused: FusedNet, one: _SingleObservation) -> Float | None:
+    """Embeddings of actors and actees, action after action; None when there are none."""
+    asked = [each for action in one.asked for each in (action.actors, action.actees)]
+    present = [each for each in asked if each is not None and len(each)]
+    if not present:
+        return None
+    wanted = present[0] if len(present) == 1 else np.concatenate(present)
+    return fused.encode(one.own, one.shared, one.visible, wanted)

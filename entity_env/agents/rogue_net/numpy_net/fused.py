@@ -85,7 +85,7 @@ class _FusedBlock(NamedTuple):
 
 
 class FusedNet:
-    """Embeddings, logits and value of one observation.
+    """Embeddings and logits of one observation.
 
     It is immutable: several agents may share one, on any thread.
 
@@ -97,15 +97,15 @@ class FusedNet:
     """
 
     def __init__(self, weights: Weights) -> None:
-        self.config = weights.config
-        self._inputs = Inputs(weights.obs_space, weights.action_space, weights.config.translation)
+        self.config = config = weights.rogue_net_config()
+        self._inputs = Inputs(weights.obs_space, weights.action_space, config.translation)
         tensors: dict[str, NDArray[np.float64]] = {
             name: tensor.astype(np.float64) for name, tensor in weights.tensors.items()
         }
-        relpos = weights.config.relpos_encoding
+        relpos = config.relpos_encoding
         self._relpos = NumpyRelpos.of(weights, self._inputs)
         # Options need all features of an entity in one array; else they go straight to `_embed`.
-        self._is_joined = relpos is not None or weights.config.translation is not None
+        self._is_joined = relpos is not None or config.translation is not None
         num_shared = 0 if self._is_joined else len(weights.obs_space.global_features)
         self._columns = _entity_columns(self._inputs, weights.tensors, num_shared)
         self._inverse, self._embedding = _fuse_embedding(self._inputs, tensors, self.config.d_model)
@@ -124,10 +124,6 @@ class FusedNet:
             for name, space in weights.action_space.items()
             if isinstance(space, SelectEntityActionSpace)
         }
-        self._value = (
-            _f32(tensors["auxiliary_heads.value.weight"][0]),
-            float(tensors["auxiliary_heads.value.bias"][0]),
-        )
 
     def encode(
         self,
@@ -177,11 +173,6 @@ class FusedNet:
         keys += key_bias
         logits: Float = queries @ keys.T
         return logits
-
-    def value(self, x: Float) -> float:
-        """The value of the observation: expected discounted reward."""
-        weight, bias = self._value
-        return float(x.mean(axis=0) @ weight) + bias
 
     def _embed(self, arrays: Mapping[EntityName, Float], shared: Float) -> Float | None:
         num_entities = sum(map(len, arrays.values()))

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.action_index import Choices, find_choices
+from entity_env.agents.rogue_net.action_index import Choices, find_choices, find_row_choices
 from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
-from entity_env.agents.rogue_net.features import Inputs
+from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
     Distribution,
@@ -55,8 +57,10 @@ class NumpyNet:
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
         self._tensors: dict[str, NDArray[Any]] = dict(weights.tensors)
-        self._inputs = Inputs(weights.obs_space, weights.action_space, weights.config.translation)
+        self._config = config = weights.rogue_net_config()
+        self._inputs = Inputs(weights.obs_space, weights.action_space, config.translation)
         self._relpos = NumpyRelpos.of(weights, self._inputs)
+        self._value_net = NumpyNet(weights.value_net()) if config.separate_value else None
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
         """The distribution of every action, and the `(num_rows,)` values.
@@ -74,7 +78,9 @@ class NumpyNet:
             name: self._head(name, space, x, choices[name])
             for name, space in self.weights.action_space.items()
         }
-        return distributions, self._values(x, layout)
+        if self._value_net is not None:
+            return distributions, self._value_net.distributions(batch)[1]
+        return distributions, self._values(x, layout, self.weights.value_head())
 
     def _encode(self, batch: Batch, layout: Layout) -> Float:
         """`(num_entities, d_model)`, packed."""
@@ -83,7 +89,7 @@ class NumpyNet:
         if not layout.num_padded:
             return x
         relpos = None if self._relpos is None else self._relpos.look_up(inputs, layout)
-        for i in range(self.weights.config.n_layer):
+        for i in range(self._config.n_layer):
             x = x + self._attend(i, self._norm(f"backbone.blocks.{i}.ln1", x), layout, relpos)
             x = x + self._mlp(i, self._norm(f"backbone.blocks.{i}.ln2", x))
         return x
@@ -104,7 +110,7 @@ class NumpyNet:
         # (num_padded, n_head, max_length, d_head)
         q, k, v = (
             linear(self._tensors, f"{prefix}.{part}", x)[layout.source]
-            .reshape(*shape, self.weights.config.n_head, -1)
+            .reshape(*shape, self._config.n_head, -1)
             .transpose(0, 2, 1, 3)
             for part in ("query", "key", "value")
         )
@@ -131,24 +137,17 @@ class NumpyNet:
     def _head(
         self, name: ActionName, space: ActionSpace, x: Float, choices: Choices
     ) -> Distribution:
-        prefix = f"action_heads.{name}"
         if isinstance(space, SelectEntityActionSpace):
-            logits = self._compare(prefix, x, choices)
+            logits = self._compare(f"action_heads.{name}", x, choices)
             return CategoricalArrays.of(choices.rows, logits, choices.allowed)
-        logits = linear(self._tensors, f"{prefix}.proj", x[choices.packed])
-        if isinstance(space, ContinuousActionSpace):
-            low, high = bounds(space)
-            return GaussianArrays(
-                choices.rows, logits, self._tensors[f"{prefix}.log_std"], low, high
-            )
-        return CategoricalArrays.of(choices.rows, logits, choices.allowed)
+        return label_distribution(self._tensors, name, space, x[choices.packed], choices)
 
     def _compare(self, prefix: str, x: Float, choices: Choices) -> Float:
         """`(num_actors, max_actees)` logits of a select action."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
             return np.zeros((0, 1), dtype=np.float32)
-        d_qk = self.weights.config.d_qk
+        d_qk = self._config.d_qk
         queries = np.zeros((actees.num_rows * actees.max_actors, d_qk), dtype=np.float32)
         keys = np.zeros((actees.num_rows * actees.max_actees, d_qk), dtype=np.float32)
         queries[actees.actor_slots] = linear(
@@ -161,8 +160,66 @@ class NumpyNet:
         flat = logits.reshape(-1, actees.max_actees)[actees.actor_slots]
         return flat * np.float32(1.0 / math.sqrt(d_qk))
 
-    def _values(self, x: Float, layout: Layout) -> Float:
+    def _values(self, x: Float, layout: Layout, head: tuple[Float, Float]) -> Float:
         total = np.zeros((len(layout.lengths), x.shape[1]), dtype=np.float32)
         np.add.at(total, layout.rows, x)
         count = np.maximum(layout.lengths, 1).astype(np.float32)
-        return linear(self._tensors, "auxiliary_heads.value", total / count[:, None])[:, 0]
+        weight, bias = head
+        values: Float = (total / count[:, None]) @ weight[0] + bias
+        return values
+
+
+class NumpyMLP:
+    """Action distributions and values of an `MLPPolicy`, for batches; otherwise as `NumpyNet`.
+
+    Args:
+        weights: a network that fits its own description, see `Weights.require_fit`.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self._tensors: dict[str, NDArray[Any]] = dict(weights.tensors)
+        self._flat = FlatFeatures(weights.obs_space, weights.action_space)
+
+    def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
+        """The distribution of every action, and the `(num_rows,)` values."""
+        x = self._flat.array(batch)
+        hidden = self._hidden("policy_net", x)
+        distributions: dict[ActionName, Distribution] = {}
+        for name, space in self.weights.action_space.items():
+            choices = find_row_choices(name, batch.action_masks[name])
+            distributions[name] = label_distribution(
+                self._tensors, name, space, hidden[choices.rows], choices
+            )
+        scale = (self._tensors[f"value_scale.{part}"] for part in ("std", "mean"))
+        std, mean = scale
+        normalized = linear(self._tensors, "value_head", self._hidden("value_net", x))[:, 0]
+        return distributions, normalized * std + mean
+
+    def _hidden(self, net: str, x: Float) -> Float:
+        i = 0
+        while f"{net}.{i}.weight" in self._tensors:
+            x = np.tanh(linear(self._tensors, f"{net}.{i}", x))
+            i += 2
+        return x
+
+
+def numpy_net(weights: Weights) -> NumpyNet | NumpyMLP:
+    """The network of these weights."""
+    return NumpyMLP(weights) if isinstance(weights.config, MLPConfig) else NumpyNet(weights)
+
+
+def label_distribution(
+    tensors: Mapping[str, NDArray[Any]],
+    name: ActionName,
+    space: ActionSpace,
+    x: Float,
+    choices: Choices,
+) -> Distribution:
+    """The distribution of an action that selects no entities; `x` has a row an actor."""
+    prefix = f"action_heads.{name}"
+    logits = linear(tensors, f"{prefix}.proj", x)
+    if isinstance(space, ContinuousActionSpace):
+        log_std = tensors[f"{prefix}.log_std"]
+        return GaussianArrays(choices.rows, logits, log_std, *bounds(space))
+    return CategoricalArrays.of(choices.rows, logits, choices.allowed)

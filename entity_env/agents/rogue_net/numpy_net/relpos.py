@@ -52,7 +52,7 @@ class NumpyRelpos:
     @classmethod
     def of(cls, weights: Weights, inputs: Inputs) -> NumpyRelpos | None:
         """That of a network; None if it has none."""
-        config = weights.config.relpos_encoding
+        config = weights.rogue_net_config().relpos_encoding
         return None if config is None else cls(config, inputs.features, weights.tensors)
 
     def look_up(

@@ -17,7 +17,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     at_temperature,
     sample_actions,
 )
-from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import VecActions
@@ -45,7 +45,7 @@ class NeuralAgent(TrainedAgent):
 
     def __init__(
         self,
-        net: RogueNet,
+        net: Policy,
         *,
         greedy: bool = False,
         temperature: float = 1.0,

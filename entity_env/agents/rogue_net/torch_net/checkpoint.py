@@ -1,4 +1,4 @@
-"""Saves and loads a RogueNet, with or without the state of its training."""
+"""Saves and loads a network, with or without the state of its training."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from entity_env.agents.rogue_net.checkpoints.reader import (
     read_network,
 )
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
+from entity_env.agents.rogue_net.config import OwnNetConfig
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import is_enn_checkpoint
-from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.agents.rogue_net.torch_net.mlp import policy_of
+from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
@@ -42,7 +44,7 @@ class Checkpoint:
         path: the folder or file that it was read from.
     """
 
-    net: RogueNet
+    net: Policy
     training: Mapping[str, object] = field(default_factory=dict)
     optimizer: Mapping[str, Tensor] = field(default_factory=dict)
     path: Path | None = None
@@ -50,7 +52,7 @@ class Checkpoint:
 
 def save_checkpoint(
     path: str | Path,
-    net: RogueNet,
+    net: Policy,
     *,
     training: Mapping[str, object] | None = None,
     optimizer: Mapping[str, Tensor] | None = None,
@@ -72,7 +74,7 @@ def save_checkpoint(
         MissingExtraError: safetensors is not installed.
         UsageError: `path` is a file, or a folder that holds something and is no checkpoint.
     """
-    header = Header(net.obs_space, net.action_space, net.config, training or {})
+    header = Header(net.obs_space, net.action_space, net.net_config, training or {})
     parts = {MODEL: net.state_dict(), OPTIMIZER: optimizer or {}}
     for name, tensors in parts.items():
         for key in not_finite(tensors):
@@ -89,11 +91,15 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     return [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
 
 
-def load_checkpoint(path: str | Path) -> Checkpoint:
+def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoint:
     """Reads a checkpoint folder, that of the training run in the folder `path`, or enn-trainer's.
 
     A checkpoint of enn-trainer has no `training` and no `optimizer`: training can start from its
     network, but its run cannot be resumed.
+
+    Args:
+        path: the folder or file.
+        policy: a network of your own class, which takes the tensors; others are made here.
 
     Raises:
         CheckpointError: it is missing, damaged, or its tensors do not fit its own description.
@@ -103,14 +109,25 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     if is_enn_checkpoint(found) or is_agent_file(found):
         return Checkpoint(_net(read_network(found), found), path=found)
     header, files = read_checkpoint(found, MODEL, OPTIMIZER)
-    net = _net(read_model(found, header, files[MODEL]), found)
+    if policy is not None and isinstance(header.config, OwnNetConfig):
+        net = _filled(policy, files[MODEL], found)
+    else:
+        net = _net(read_model(found, header, files[MODEL]), found)
     optimizer = _tensors(files[OPTIMIZER], found / OPTIMIZER) if OPTIMIZER in files else {}
     return Checkpoint(net, header.training, optimizer, found)
 
 
-def _net(weights: Weights, found: Path) -> RogueNet:
+def _filled(policy: Policy, content: bytes, found: Path) -> Policy:
     try:
-        return RogueNet.of(weights)
+        policy.load_state_dict(_tensors(content, found / MODEL))
+    except RuntimeError as error:
+        raise CheckpointError(f"{found} does not fit the network: {error}") from error
+    return policy
+
+
+def _net(weights: Weights, found: Path) -> Policy:
+    try:
+        return policy_of(weights)
     except SchemaError as error:
         raise CheckpointError(f"{found}: {error}") from error
 

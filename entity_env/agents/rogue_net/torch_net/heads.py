@@ -21,7 +21,9 @@ from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
+    CategoricalActionSpace,
     ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
 from entity_env.errors import SchemaError
@@ -110,9 +112,18 @@ def make_head(name: ActionName, space: ActionSpace, config: RogueNetConfig) -> n
     """The head for an action."""
     if isinstance(space, SelectEntityActionSpace):
         return SelectEntityHead(config.d_model, config.d_qk)
+    return label_head(name, space, config.d_model)
+
+
+def label_head(
+    name: ActionName,
+    space: CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace,
+    width: int,
+) -> nn.Module:
+    """The head for an action that selects no entities; `width` is the size of its input."""
     if isinstance(space, ContinuousActionSpace):
-        return GaussianHead(name, space, config.d_model)
-    return CategoricalHead(config.d_model, len(space))
+        return GaussianHead(name, space, width)
+    return CategoricalHead(width, len(space))
 
 
 def _bounds(name: ActionName, bounds: Sequence[float]) -> Tensor:

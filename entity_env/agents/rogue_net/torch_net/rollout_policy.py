@@ -28,7 +28,8 @@ from entity_env.agents.rogue_net.torch_net.embedding import (
     embed_type,
 )
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
-from entity_env.agents.rogue_net.torch_net.net import PolicyOutput, RogueNet, Samples
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput, Samples, ValueScale
 from entity_env.agents.rogue_net.torch_net.tensors import as_array
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import has_numba
@@ -40,8 +41,8 @@ _ALL: Final = np.empty((0, 0), dtype=np.bool_)
 """All choices are allowed."""
 
 
-class Policy(Protocol):
-    """Has the `act` of a `RogueNet`."""
+class ActingPolicy(Protocol):
+    """Has the `act` of a `Policy`."""
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput: ...
 
@@ -65,9 +66,11 @@ class _Head(NamedTuple):
     bias: Floats
 
 
-def fastest_policy(net: RogueNet) -> Policy:
+def fastest_policy(net: Policy) -> ActingPolicy:
     """Acts as `net.act` does, for as long as nothing changes the network."""
-    return CompiledPolicy(net) if CompiledPolicy.fits(net) else net
+    if isinstance(net, RogueNet) and CompiledPolicy.fits(net):
+        return CompiledPolicy(net)
+    return net
 
 
 class CompiledPolicy:
@@ -86,7 +89,9 @@ class CompiledPolicy:
         }
         self._blocks = [cast(TransformerBlock, each).weights() for each in net.backbone.blocks]
         self._heads = {name: _head(module) for name, module in net.action_heads.items()}
-        self._value = _arrays(net.auxiliary_heads["value"])
+        self._value_policy = None if net.value_net is None else CompiledPolicy(net.value_net)
+        if net.value_net is None:
+            self._value = _value_head(net)
 
     @staticmethod
     def fits(net: RogueNet) -> bool:
@@ -105,7 +110,7 @@ class CompiledPolicy:
         )
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
-        """See `RogueNet.act`; the same draws choose the same."""
+        """See `Policy.act`; the same draws choose the same."""
         # Here and not above: numba takes a while to import, and may not be installed.
         from entity_env.agents.rogue_net.kernels.policy import draw_categorical, mean_values
 
@@ -113,7 +118,10 @@ class CompiledPolicy:
         asked = {name: find_choices(name, batch.action_masks[name], layout) for name in self._heads}
         x = self._encode(batch, layout)
         logprobs, entropy, values = np.zeros((3, len(layout.lengths)), dtype=np.float32)
-        mean_values(x, layout.order, layout.offsets, *self._value, values)
+        if self._value_policy is None:
+            mean_values(x, layout.order, layout.offsets, *self._value, values)
+        else:
+            values = self._value_policy.values(batch)
         samples: dict[ActionName, Samples] = {}
         for name, choices in asked.items():
             logits = _logits(self._heads[name], x, choices)
@@ -124,9 +132,19 @@ class CompiledPolicy:
             samples[name] = chosen
         return PolicyOutput(samples, samples, logprobs, entropy, values)
 
+    def values(self, batch: EntityBatch) -> Floats:
+        """See `Policy.values`."""
+        from entity_env.agents.rogue_net.kernels.policy import mean_values
+
+        layout = lay_out(batch, self._inputs.names, is_compiled=True)
+        values = np.zeros(len(layout.lengths), dtype=np.float32)
+        x = self._encode(batch, layout)
+        mean_values(x, layout.order, layout.offsets, *self._value, values)
+        return values
+
     def _encode(self, batch: EntityBatch, layout: Layout) -> Floats:
         arrays = self._inputs.arrays(batch)
-        width = self._value[0].shape[1]
+        width = self._net.config.d_model
         x = np.empty((len(layout.order), width), dtype=np.float32)
         at = 0
         for name, embedding in self._embeddings.items():
@@ -153,6 +171,16 @@ def _embedding(module: nn.Module) -> _Embedding | Floats:
 
 def _arrays(layer: nn.Module) -> Pair:
     return as_array(cast(Tensor, layer.weight)), as_array(cast(Tensor, layer.bias))
+
+
+def _value_head(net: RogueNet) -> Pair:
+    """Weight and bias of the value, in units of the reward."""
+    weight, bias = _arrays(net.auxiliary_heads["value"])
+    if not net.config.value_scale:
+        return weight, bias
+    scale = cast(ValueScale, net.auxiliary_heads["value_scale"])
+    std, mean = np.float32(scale.std), np.float32(scale.mean)
+    return weight * std, bias * std + mean
 
 
 def _head(module: nn.Module) -> _Head:

@@ -25,6 +25,7 @@ from entity_env.agents.rogue_net import (
 from entity_env.agents.rogue_net.checkpoints import folder as checkpoint_folder
 from entity_env.agents.rogue_net.checkpoints.reader import read_checkpoint
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
+from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.errors import CheckpointError, UsageError
 from tests.agents.rogue_net.fixtures import FIXTURES, OPTIONS, batch_of
 
@@ -37,7 +38,7 @@ def _net(seed: int = 0) -> RogueNet:
     return RogueNet(FIXTURE.obs_space, FIXTURE.action_space, RogueNetConfig(d_model=16))
 
 
-def _is(net: RogueNet, other: RogueNet) -> bool:
+def _is(net: Policy, other: Policy) -> bool:
     state = other.state_dict()
     return all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
 
@@ -326,7 +327,10 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
             "needs d_model, d_qk, n_head, n_layer and may have .*; got d_model",
         ),
         ({"net": 3}, "the network needs d_model"),
-        ({"net": NET | {"d_ff": 3}}, "may have relpos_encoding, translation; got .*d_ff"),
+        (
+            {"net": NET | {"d_ff": 3}},
+            r"may have relpos_encoding, separate_value, .*; got .*d_ff",
+        ),
         ({"net": NET | {"translation": {"reference_entity": "Input"}}}, "position_features"),
         (
             {"net": NET | {"translation": {"reference_entity": "X", "position_features": []}}},

@@ -181,7 +181,8 @@ def test_what_a_setting_that_is_left_out_meant() -> None:
     assert relpos(0, values) == (False, True)
     assert [relpos(version, values) for version in (1, 2, 3, 4)] == [(False, False)] * 4
     layers = "        n_layer: 2,\n"
-    assert parse_enn_checkpoint(_edited(XOR, config=(layers, "")), "x").config.n_layer == 2
+    read = parse_enn_checkpoint(_edited(XOR, config=(layers, "")), "x")
+    assert read.rogue_net_config().n_layer == 2
     old = _edited(_edited(XOR, config=("version: 4", "version: 1")), config=(layers, ""))
     with pytest.raises(CheckpointError, match=r"blocks\.1.* belongs to no part"):
         parse_enn_checkpoint(old, "x")

@@ -1,0 +1,282 @@
+"""Policy: base class of the networks that PPO trains, and what they return."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from entity_env.agents.rogue_net.action_index import find_row_choices
+from entity_env.agents.rogue_net.config import NetConfig, OwnNetConfig
+from entity_env.agents.rogue_net.torch_net.distributions import (
+    ActionDistribution,
+    CategoricalDistribution,
+    at_temperature,
+    masked_log_softmax,
+    sample_actions,
+)
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.rogue_net.weights import Weights
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.core.vec_obs import (
+    EntityBatch,
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecSelectEntityActionMask,
+)
+
+Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
+"""One value an actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutput:
+    """Actions, log-probabilities and values of a batch, in arrays of their own.
+
+    Args:
+        actions: per action what `VecEnvironment.act` takes: `(num_actors,)` int64, or
+            `(num_actors, num_labels)` float32 within the bounds of a continuous action.
+        samples: per action what `Policy.evaluate` takes: the same array, but for a continuous
+            action the draw before it was clipped (see `GaussianDistribution`).
+        logprobs: `(num_rows,)` float32, joint log-probability of the samples of a row; 0 for a row
+            without actors. Of real numbers it is a density, which can exceed 0.
+        entropy: `(num_rows,)` float32 nats, summed over the actors of a row.
+        values: `(num_rows,)` float32 value estimates, in units of the reward.
+    """
+
+    actions: Mapping[ActionName, Samples]
+    samples: Mapping[ActionName, Samples]
+    logprobs: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+    values: NDArray[np.float32]
+
+
+Decisions: TypeAlias = PolicyOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Log-probabilities, entropy and values of given samples: `(num_rows,)`, with gradients."""
+
+    logprobs: Tensor
+    entropy: Tensor
+    values: Tensor
+
+
+class Policy(nn.Module, ABC):
+    """Policy and value network over batches of observations; base class of what PPO trains.
+
+    A network of your own implements `distributions`. `act`, `evaluate` and `values` follow from it
+    and may be replaced by faster ones. Training and evaluation mode are the same. Arrays of a batch
+    are only read during a call.
+
+    Args:
+        obs_space: what is observed.
+        action_space: what can be done.
+    """
+
+    def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
+        super().__init__()
+        self.obs_space = obs_space
+        self.action_space = dict(action_space)
+
+    @abstractmethod
+    def distributions(
+        self, batch: EntityBatch
+    ) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
+        """The distribution of every action, and the `(num_rows,)` float32 values, with gradients.
+
+        Args:
+            batch: observations; rows without entities or actors occur.
+        """
+
+    @property
+    def net_config(self) -> NetConfig:
+        """Kind and size, for checkpoints."""
+        return OwnNetConfig(f"{type(self).__module__}.{type(self).__qualname__}")
+
+    def weights(self) -> Weights:
+        """The parameters as copies, for other programs and for `NumpyAgent`."""
+        tensors = {name: t.detach().cpu().numpy().copy() for name, t in self.state_dict().items()}
+        return Weights(self.obs_space, self.action_space, self.net_config, tensors)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether `update_statistics` was called, or changes nothing."""
+        return True
+
+    def update_statistics(self, batch: EntityBatch, *, restart: bool = False) -> None:
+        """Counts a batch of observations into the statistics that normalize features, if any.
+
+        Called once for each batch that is learnt from; `restart` resets the statistics first.
+        """
+
+    def labels(
+        self, action: ActionName, logits: Tensor, batch: EntityBatch
+    ) -> CategoricalDistribution:
+        """The distribution of an action with labels, for networks with one output a row.
+
+        Args:
+            action: its name.
+            logits: `(num_rows, num_labels)`; each actor takes those of its row.
+            batch: the observations, with the masks.
+
+        Raises:
+            SchemaError: an actor that has nothing to choose from, or an action of another kind.
+        """
+        choices = find_row_choices(action, batch.action_masks[action])
+        rows = as_tensor(choices.rows, logits.device)
+        logprobs = masked_log_softmax(logits.index_select(0, rows), choices.allowed)
+        return CategoricalDistribution(rows, logprobs)
+
+    def scale_values(self, mean: float, std: float) -> None:
+        """Takes new statistics of returns; values stay the same. Does nothing if not implemented.
+
+        Args:
+            mean, std: of recent returns, in units of the reward.
+        """
+
+    @torch.inference_mode()
+    def act(
+        self,
+        batch: EntityBatch,
+        *,
+        greedy: bool = False,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> PolicyOutput:
+        """Samples an action of every actor.
+
+        Args:
+            batch: observations; rows without entities or actors are allowed.
+            greedy: take the most probable action, of real numbers the mean, instead of drawing.
+            temperature: of the distributions, see `ActionDistribution.at_temperature`; applies to
+                log-probabilities and entropy too.
+            generator: source of the draws; None = torch's default.
+
+        Raises:
+            SchemaError: an actor that has nothing to choose from, or an index out of range.
+        """
+        distributions, values = self.distributions(batch)
+        if temperature != 1.0:
+            distributions = at_temperature(distributions, temperature)
+        chosen = sample_actions(distributions, greedy=greedy, generator=generator)
+        logprobs, entropy = _sum_over_actors(distributions, chosen, values)
+        samples = {name: choice.cpu().numpy() for name, choice in chosen.items()}
+        return PolicyOutput(
+            actions=_to_actions(distributions, chosen, samples),
+            samples=samples,
+            logprobs=logprobs.cpu().numpy(),
+            entropy=entropy.cpu().numpy(),
+            values=values.cpu().numpy(),
+        )
+
+    def evaluate(
+        self, batch: EntityBatch, samples: Mapping[ActionName, NDArray[np.int64 | np.float32]]
+    ) -> Evaluation:
+        """Evaluates samples that `act` returned, of every action of the space."""
+        distributions, values = self.distributions(batch)
+        chosen = {name: as_tensor(samples[name], self.device) for name in distributions}
+        logprobs, entropy = _sum_over_actors(distributions, chosen, values)
+        return Evaluation(logprobs, entropy, values)
+
+    @torch.inference_mode()
+    def values(self, batch: EntityBatch) -> NDArray[np.float32]:
+        """`(num_rows,)` float32 value estimates, in units of the reward; masks may be missing."""
+        if not batch.action_masks:
+            batch = self._without_actors(batch)
+        values: NDArray[np.float32] = self.distributions(batch)[1].cpu().numpy()
+        return values
+
+    def _without_actors(self, batch: EntityBatch) -> EntityBatch:
+        num_rows = len(next(iter(batch.features.values())))
+        none = RaggedArray(np.zeros(0, np.int64), np.zeros(num_rows, np.int64))
+        masks: dict[ActionName, VecActionMask] = {}
+        for name, space in self.action_space.items():
+            if isinstance(space, SelectEntityActionSpace):
+                masks[name] = VecSelectEntityActionMask(none, none)
+            elif isinstance(space, ContinuousActionSpace):
+                masks[name] = VecContinuousActionMask(none)
+            else:
+                masks[name] = VecCategoricalActionMask(none)
+        return EntityBatch(batch.features, batch.visible, masks)
+
+
+class ValueScale(nn.Module):
+    """Mean and deviation of returns, which turn the output of a value head into a value.
+
+    The head predicts normalized returns, so that its learning rate suits rewards of any size. When
+    the statistics change, its last layer changes so that values do not (PopArt): van Hasselt et
+    al., "Learning values across many orders of magnitude" (2016), equations 3 to 5.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("std", torch.ones(()))
+
+    def forward(self, normalized: Tensor) -> Tensor:
+        """Values in units of the reward."""
+        return normalized * self.std + self.mean
+
+    @torch.no_grad()
+    def change(self, mean: float, std: float, head: nn.Linear) -> None:
+        """Takes new statistics, and changes the last layer of the value accordingly."""
+        ratio = float(self.std) / std
+        head.weight.mul_(ratio)
+        head.bias.mul_(ratio).add_((float(self.mean) - mean) / std)
+        self.mean.fill_(mean)
+        self.std.fill_(std)
+
+
+def _to_actions(
+    distributions: Mapping[ActionName, ActionDistribution],
+    chosen: Mapping[ActionName, Tensor],
+    samples: Mapping[ActionName, Samples],
+) -> dict[ActionName, Samples]:
+    """Samples in the units of the action space; `samples` are `chosen` as arrays."""
+    actions: dict[ActionName, Samples] = {}
+    for name, each in distributions.items():
+        action = each.actions(chosen[name])
+        # Most actions are their samples: these are copied from a device only once.
+        actions[name] = samples[name] if action is chosen[name] else action.cpu().numpy()
+    return actions
+
+
+def _sum_over_actors(
+    distributions: Mapping[ActionName, ActionDistribution],
+    chosen: Mapping[ActionName, Tensor],
+    values: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of `chosen` and entropy, `(num_rows,)`, summed over the actors of a row."""
+    logprobs = torch.zeros_like(values)
+    entropy = torch.zeros_like(values)
+    for name, each in distributions.items():
+        if not len(each.rows):
+            continue
+        logprob, own_entropy = each.weigh(chosen[name])
+        logprobs = logprobs.index_add(0, each.rows, logprob)
+        entropy = entropy.index_add(0, each.rows, own_entropy)
+    return logprobs, entropy

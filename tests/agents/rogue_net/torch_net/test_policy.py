@@ -1,0 +1,286 @@
+"""Policies beside the plain RogueNet: an MLP, a value network apart, scaled values, one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from torch import Tensor, nn
+
+from entity_env import ActionSpace, CheckpointError, Entity, ObsSpace, SchemaError, UsageError
+from entity_env.agents.ppo import MLPPolicy, Policy, PPOConfig, train
+from entity_env.agents.rogue_net import (
+    ActionDistribution,
+    MLPConfig,
+    NumpyAgent,
+    RogueNet,
+    RogueNetConfig,
+    load_checkpoint,
+    read_network,
+    save_checkpoint,
+)
+from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, agent_from_bytes
+from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays, GaussianArrays
+from entity_env.agents.rogue_net.numpy_net.net import numpy_net
+from entity_env.agents.rogue_net.torch_net.distributions import (
+    CategoricalDistribution,
+    GaussianDistribution,
+)
+from entity_env.agents.rogue_net.torch_net.policy import ValueScale
+from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import (
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.core.validation import has_numba
+from entity_env.core.vec_obs import (
+    EntityBatch,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+)
+from entity_env.games import BATCH_GAMES, multi_snake, snake
+from entity_env.vec import BatchVecEnv, VecEnv
+
+CART = ObsSpace(("time",), {"Cart": Entity(("x", "v"), is_single=True)})
+PUSH: dict[str, ActionSpace] = {
+    "Push": GlobalCategoricalActionSpace(("L", "R", "N")),
+    "Force": ContinuousActionSpace((-1.0, 0.0), (1.0, 4.0)),
+}
+
+
+def cart_batch(num_rows: int, seed: int = 0) -> EntityBatch:
+    """Observations of carts; the last row has no entity and no actor, and the first a mask."""
+    rng = np.random.default_rng(seed)
+    lengths = np.ones(num_rows, np.int64)
+    lengths[-1] = 0
+    own = rng.normal(size=(num_rows - 1, 2)).astype(np.float32)
+    shared = rng.normal(size=(num_rows - 1, 1)).astype(np.float32)
+    allowed = np.ones((num_rows - 1, 3), np.bool_)
+    allowed[0, 0] = False
+    actors = RaggedArray(np.ones(num_rows - 1, np.int64), lengths)
+    return EntityBatch(
+        {"Cart": RaggedArray(own, lengths), "__global__": RaggedArray(shared, lengths)},
+        {},
+        {
+            "Push": VecCategoricalActionMask(actors, RaggedArray(allowed, lengths)),
+            "Force": VecContinuousActionMask(
+                RaggedArray(np.zeros(num_rows - 1, np.int64), lengths)
+            ),
+        },
+    )
+
+
+def random_mlp() -> MLPPolicy:
+    torch.manual_seed(3)
+    net = MLPPolicy(CART, PUSH, MLPConfig((8, 5)))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.normal_()
+    net.scale_values(-3.0, 7.0)
+    return net
+
+
+def require_same(net: Policy, batch: EntityBatch) -> None:
+    """Checks the numpy form of a network against the network."""
+    theirs, values = net.distributions(batch)
+    ours, our_values = numpy_net(net.weights()).distributions(batch)
+    np.testing.assert_allclose(our_values, values.detach().numpy(), rtol=1e-4, atol=1e-4)
+    assert ours.keys() == theirs.keys()
+    for name, one in ours.items():
+        other = theirs[name]
+        np.testing.assert_array_equal(one.rows, other.rows.numpy())
+        if isinstance(one, CategoricalArrays):
+            assert isinstance(other, CategoricalDistribution)
+            np.testing.assert_allclose(one.logprobs, other.logprobs.detach().numpy(), atol=1e-4)
+        else:
+            assert isinstance(one, GaussianArrays)
+            assert isinstance(other, GaussianDistribution)
+            np.testing.assert_allclose(one.mean, other.mean.detach().numpy(), atol=1e-4)
+
+
+class TestMLP:
+    def test_is_the_same_in_numpy(self) -> None:
+        for num_rows in (2, 9):
+            require_same(random_mlp(), cart_batch(num_rows, num_rows))
+
+    def test_evaluates_what_it_sampled(self) -> None:
+        net, batch = random_mlp(), cart_batch(20)
+        output = net.act(batch, generator=torch.Generator().manual_seed(1))
+        evaluation = net.evaluate(batch, output.samples)
+        np.testing.assert_allclose(evaluation.logprobs.detach().numpy(), output.logprobs, atol=1e-5)
+        np.testing.assert_allclose(evaluation.values.detach().numpy(), output.values, atol=1e-5)
+        np.testing.assert_allclose(net.values(batch), output.values, atol=1e-5)
+        assert output.samples["Push"][0] != 0
+        assert output.logprobs[-1] == 0
+
+    def test_comes_back_from_files(self, tmp_path: Path) -> None:
+        net = random_mlp()
+        save_checkpoint(tmp_path / "checkpoint", net)
+        read = read_network(tmp_path / "checkpoint")
+        assert read.config == MLPConfig((8, 5))
+        assert read.obs_space.entities["Cart"].is_single
+        again = agent_from_bytes(agent_bytes(read), "it")
+        for name, tensor in net.state_dict().items():
+            np.testing.assert_array_equal(again.tensors[name], tensor.numpy())
+        found = load_checkpoint(tmp_path / "checkpoint").net
+        assert isinstance(found, MLPPolicy)
+        NumpyAgent(again)
+
+    @pytest.mark.parametrize(
+        ("obs_space", "actions", "words"),
+        [
+            (ObsSpace((), {"Dot": Entity(("x",))}), PUSH, "any number of 'Dot' entities"),
+            (CART, {"Pick": SelectEntityActionSpace()}, "'Pick' selects entities"),
+            (ObsSpace(), PUSH, "at least one feature"),
+        ],
+    )
+    def test_refuses_what_has_no_fixed_size(
+        self, obs_space: ObsSpace, actions: dict[str, ActionSpace], words: str
+    ) -> None:
+        with pytest.raises(SchemaError, match=words):
+            MLPPolicy(obs_space, actions)
+
+    def test_refuses_a_second_entity(self) -> None:
+        batch = cart_batch(3)
+        lengths = np.array([2, 0, 0])
+        batch.features = {
+            **batch.features,
+            "Cart": RaggedArray(np.ones((2, 2), np.float32), lengths),
+        }
+        with pytest.raises(SchemaError, match="row 0 has 2 entities of type 'Cart'"):
+            random_mlp().values(batch)
+
+    @pytest.mark.parametrize("hidden", [(), (0,), (3.5,), 7, [8, True]])
+    def test_of_sizes_that_make_no_sense(self, hidden: object) -> None:
+        with pytest.raises(UsageError, match="hidden needs"):
+            MLPConfig(hidden)  # type: ignore[arg-type]
+
+
+@given(
+    changes=st.lists(st.tuples(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4)), min_size=1, max_size=5)
+)
+def test_values_stay_when_their_scale_changes(changes: list[tuple[float, float]]) -> None:
+    torch.manual_seed(0)
+    head, scale, x = nn.Linear(4, 1).double(), ValueScale().double(), torch.randn(6, 4).double()
+    before = scale(head(x)).detach()
+    for mean, std in changes:
+        scale.change(mean, std, head)
+    torch.testing.assert_close(scale(head(x)).detach(), before, rtol=1e-6, atol=1e-6)
+    assert (float(scale.mean), float(scale.std)) == changes[-1]
+
+
+class TestOptionsOfRogueNet:
+    """A value network apart, and values that are scaled."""
+
+    @pytest.fixture(params=[(True, False), (False, True), (True, True)], ids=str)
+    def net(self, request: pytest.FixtureRequest) -> RogueNet:
+        separate, scaled = request.param
+        torch.manual_seed(5)
+        config = RogueNetConfig(d_model=8, separate_value=separate, value_scale=scaled)
+        net = RogueNet(multi_snake.obs_space(), multi_snake.action_space(), config)
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.normal_(std=0.5)
+        net.scale_values(2.0, 5.0)
+        return net
+
+    @pytest.fixture
+    def batch(self) -> EntityBatch:
+        with VecEnv(multi_snake, 6, seed=4) as vec:
+            return vec.reset()
+
+    def test_are_the_same_in_numpy_and_compiled(self, net: RogueNet, batch: EntityBatch) -> None:
+        net.update_statistics(batch)
+        require_same(net, batch)
+        if has_numba():
+            generator = torch.Generator().manual_seed(1)
+            output = CompiledPolicy(net).act(batch, generator=generator)
+            np.testing.assert_allclose(output.values, net.values(batch), rtol=1e-3, atol=1e-3)
+
+    def test_come_back_from_a_checkpoint(
+        self, net: RogueNet, batch: EntityBatch, tmp_path: Path
+    ) -> None:
+        save_checkpoint(tmp_path / "checkpoint", net)
+        found = load_checkpoint(tmp_path / "checkpoint").net
+        assert found.net_config == net.config
+        np.testing.assert_array_equal(found.values(batch), net.values(batch))
+
+    def test_leave_what_rogue_net_has(self, net: RogueNet, batch: EntityBatch) -> None:
+        plain = RogueNet.of(net.weights().as_rogue_net())
+        assert not plain.config.separate_value
+        assert not plain.config.value_scale
+        if not net.config.separate_value:
+            np.testing.assert_allclose(plain.values(batch), net.values(batch), rtol=1e-4, atol=1e-4)
+        one, other = (each.distributions(batch)[0]["Move"] for each in (plain, net))
+        torch.testing.assert_close(one.entropy(), other.entropy())
+
+
+class Own(Policy):
+    """Sums what it sees of heads, and decides by that."""
+
+    def __init__(self, obs_space: ObsSpace, action_space: Mapping[str, ActionSpace]) -> None:
+        super().__init__(obs_space, action_space)
+        self.layer = nn.Linear(2, 5)
+
+    def distributions(self, batch: EntityBatch) -> tuple[dict[str, ActionDistribution], Tensor]:
+        heads = batch.features["Head"]
+        x = torch.zeros(len(heads), 5)
+        x = x.index_add(0, torch.tensor(heads.row_index), self.layer(torch.tensor(heads.values)))
+        return {"Move": self.labels("Move", x[:, :4], batch)}, x[:, 4]
+
+
+class TestOwn:
+    def test_is_trained_saved_and_resumed(self, tmp_path: Path) -> None:
+        with VecEnv(snake, 8) as vec:
+            config = PPOConfig(total_steps=512)
+            before = Own(vec.obs_space(), vec.action_space())
+            first = {name: tensor.clone() for name, tensor in before.state_dict().items()}
+            result = train(vec, config, policy=before, out=tmp_path)
+            assert result.net is before
+            assert not torch.equal(first["layer.weight"], before.layer.weight)
+            longer = PPOConfig(total_steps=1024)
+            resumed = train(vec, longer, policy=Own, out=tmp_path, resume=True)
+            assert resumed.progress.step == 1024
+        fresh = Own(snake.obs_space(), snake.action_space())
+        assert load_checkpoint(tmp_path, fresh).net is fresh
+        with pytest.raises(
+            CheckpointError, match=r"network of the class .*Own, which only its own"
+        ):
+            read_network(tmp_path)
+
+    def test_of_other_spaces_is_refused(self) -> None:
+        own = Own(multi_snake.obs_space(), multi_snake.action_space())
+        with VecEnv(snake, 2) as vec, pytest.raises(UsageError, match="made for other spaces"):
+            train(vec, PPOConfig(total_steps=16), policy=own)
+
+    @pytest.mark.parametrize("policy", [3, nn.Linear(1, 1), lambda obs, actions: nn.Linear(1, 1)])
+    def test_that_is_no_policy_is_refused(self, policy: object) -> None:
+        with VecEnv(snake, 2) as vec, pytest.raises(UsageError, match="policy must be a Policy"):
+            train(vec, PPOConfig(total_steps=16), policy=policy)  # type: ignore[arg-type]
+
+
+class TestForEnv:
+    def test_of_control_tasks_is_an_mlp(self) -> None:
+        with BatchVecEnv(BATCH_GAMES["cartpole"].batch(16)) as vec:
+            config = PPOConfig.for_env(vec, total_steps=7, gamma=0.5)
+        assert isinstance(config.net, MLPConfig)
+        assert (config.total_steps, config.gamma, config.num_steps) == (7, 0.5, 128)
+
+    def test_of_entities_are_the_defaults(self) -> None:
+        with VecEnv(snake, 2) as vec:
+            assert PPOConfig.for_env(vec) == PPOConfig()
+
+    def test_refuses_what_is_no_setting(self) -> None:
+        with VecEnv(snake, 2) as vec, pytest.raises(UsageError, match="no setting 'lr'"):
+            PPOConfig.for_env(vec, lr=3)
+
+    def test_learns_the_cart_pole(self) -> None:
+        with BatchVecEnv(BATCH_GAMES["cartpole"].batch(16)) as vec:
+            result = train(vec, PPOConfig.for_env(vec, total_steps=30_000))
+        assert result.progress.mean_reward > 60  # a random one reaches 22
