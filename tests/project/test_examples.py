@@ -67,3 +67,11 @@ def test_the_demo_ends_with_the_first_command_that_fails(
         demo.command("play", "snaek")
     assert error.value.code == 2
     assert "did you mean snake?" in capsys.readouterr().err
+
+
+def test_a_network_of_ones_own_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    from examples import own_network
+
+    own_network.main(steps=2_000)
+    assert "foods an episode after 2,0" in capsys.readouterr().out

@@ -75,6 +75,8 @@ class Weights:
     def as_rogue_net(self) -> Weights:
         """The network without options that rogue-net lacks; a value network apart is left out."""
         config = self.rogue_net_config()
+        if not (config.separate_value or config.value_scale):
+            return self
         if config.separate_value:
             width = config.d_model
             weight, bias = np.zeros((1, width), np.float32), np.zeros(1, np.float32)

@@ -249,7 +249,9 @@ def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
     changed = {name: value for name, value in given.items() if value is not None}
     sizes = {name: changed.pop(name) for name in _NET_OPTIONS if name in changed}
     config = PPOConfig.from_json(start)
-    net = replace(config.net, **sizes) if sizes else config.net
+    net = config.net
+    if sizes:  # those of a RogueNet, which then is wanted
+        net = replace(net, **sizes) if isinstance(net, RogueNetConfig) else RogueNetConfig(**sizes)
     return replace(config, net=net, **changed)
 
 

@@ -380,7 +380,7 @@ def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
     from entity_env.games.azul import EntityAgent, play_game
 
     config = PPOConfig(
-        total_steps=4_000,
+        total_steps=8_000,
         net=RogueNetConfig(d_model=16, n_layer=0, n_head=1, d_qk=8),
         minibatch_size=256,
         learning_rate=0.01,
@@ -398,9 +398,9 @@ def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
     assert result.progress.step >= config.total_steps
     assert means[-1] < means[0] - 0.3
     agent = EntityAgent(load_agent(tmp_path, greedy=True))
-    game = play_game([agent, GreedyAgent()], seed=1)
-    assert game.end is not None
-    assert game.scores[0] > 10
+    games = [play_game([agent, GreedyAgent()], seed=seed) for seed in range(5)]
+    assert all(game.end is not None for game in games)
+    assert np.mean([game.scores[0] for game in games]) > 10
 
 
 def test_the_example_runs() -> None:
