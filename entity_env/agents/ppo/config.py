@@ -42,6 +42,7 @@ _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 
 _FLAT: Final[Mapping[str, object]] = {
     "net": MLPConfig(),
+    "norm_returns": True,
     "minibatch_size": 256,
     "update_epochs": 8,
     "learning_rate": 0.001,
@@ -103,7 +104,7 @@ class PPOConfig:
     """How far the probability of an action may move before its gradient is cut."""
     norm_adv: bool = True
     """Whether the advantages of a minibatch are shifted and scaled to mean 0, deviation 1."""
-    norm_returns: bool = True
+    norm_returns: bool = False
     """Whether values are learnt in units of the deviation of returns, see `ReturnStatistics`."""
     clip_vloss: bool = True
     """Whether the value's gradient is cut where it moved more than `clip_coef`, in such units."""
