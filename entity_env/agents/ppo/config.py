@@ -168,9 +168,7 @@ class PPOConfig:
         Raises:
             UsageError: a setting that there is not, or that cannot work.
         """
-        known = {each.name for each in fields(cls)}
-        if unknown := sorted(set(settings) - known):
-            raise UsageError(f"there is no setting {unknown[0]!r}; there are {sorted(known)}")
+        _require_known(settings)
         is_control = is_flat(vec.obs_space(), vec.action_space())
         own = control_settings(vec.num_rows) if is_control else {}
         return cls(**{**own, **settings})  # type: ignore[arg-type]  # checked by the class
@@ -186,9 +184,7 @@ class PPOConfig:
         Raises:
             UsageError: a setting that this release does not know, or that cannot work.
         """
-        known = {each.name for each in fields(cls)}
-        if unknown := sorted(set(data) - known):
-            raise UsageError(f"there is no setting {unknown[0]!r}; there are {sorted(known)}")
+        _require_known(data)
         values = dict(data)
         net = values.pop("net", {})
         if not isinstance(net, dict):
@@ -198,6 +194,12 @@ class PPOConfig:
         except TypeError as error:  # a setting that is unknown
             raise UsageError(f"the setting 'net': {error}") from error
         return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class
+
+
+def _require_known(settings: Mapping[str, object]) -> None:
+    known = {each.name for each in fields(PPOConfig)}
+    if unknown := sorted(set(settings) - known):
+        raise UsageError(f"there is no setting {unknown[0]!r}; there are {sorted(known)}")
 
 
 def _is(value: object, kind: type | UnionType) -> bool:

@@ -191,8 +191,7 @@ class NumpyMLP:
             distributions[name] = label_distribution(
                 self._tensors, name, space, hidden[choices.rows], choices
             )
-        scale = (self._tensors[f"value_scale.{part}"] for part in ("std", "mean"))
-        std, mean = scale
+        std, mean = (self._tensors[f"value_scale.{part}"] for part in ("std", "mean"))
         normalized = linear(self._tensors, "value_head", self._hidden("value_net", x))[:, 0]
         return distributions, normalized * std + mean
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from entity_env.agents.rogue_net.checkpoints.agent_file import is_agent_file
@@ -27,7 +26,7 @@ from entity_env.agents.rogue_net.config import OwnNetConfig
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import is_enn_checkpoint
 from entity_env.agents.rogue_net.torch_net.mlp import policy_of
 from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensors
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
 
@@ -143,6 +142,4 @@ def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
-    tensors = read_safetensors(content, str(path))
-    cpu = torch.device("cpu")
-    return {name: as_tensor(tensor, cpu) for name, tensor in tensors.items()}
+    return as_tensors(read_safetensors(content, str(path)))

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.action_index import find_row_choices
-from entity_env.agents.rogue_net.config import MLPConfig, NetConfig, OwnNetConfig, RogueNetConfig
+from entity_env.agents.rogue_net.config import MLPConfig, NetConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import FlatFeatures
 from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
 from entity_env.agents.rogue_net.torch_net.heads import label_head
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy, ValueScale
-from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor, as_tensors
 from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
 from entity_env.agents.rogue_net.weights import Weights, expected_tensors
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, SelectEntityActionSpace
@@ -116,8 +116,7 @@ def make_policy(
     """The untrained network of a configuration; raises `SchemaError` for other classes."""
     if isinstance(config, MLPConfig):
         return MLPPolicy(obs_space, action_space, config)
-    if isinstance(config, OwnNetConfig):
-        expected_tensors(obs_space, action_space, config)  # raises
+    # Which refuses other classes.
     return RogueNet(obs_space, action_space, cast(RogueNetConfig, config))
 
 
@@ -128,6 +127,5 @@ def policy_of(weights: Weights) -> RogueNet | MLPPolicy:
         SchemaError: no network has such spaces and options.
     """
     net = make_policy(weights.obs_space, weights.action_space, weights.config)
-    cpu = torch.device("cpu")
-    net.load_state_dict({name: as_tensor(t, cpu) for name, t in weights.tensors.items()})
+    net.load_state_dict(as_tensors(weights.tensors))
     return net

@@ -31,7 +31,12 @@ from entity_env.agents.rogue_net.torch_net.policy import (
     Samples as Samples,
     ValueScale,
 )
-from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor, use_kernels
+from entity_env.agents.rogue_net.torch_net.tensors import (
+    NamedModules,
+    as_tensor,
+    as_tensors,
+    use_kernels,
+)
 from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities, Transformer
 from entity_env.agents.rogue_net.weights import Weights, expected_tensors
 from entity_env.core.spaces import (
@@ -102,8 +107,7 @@ class RogueNet(Policy):
             SchemaError: no network has such spaces and options.
         """
         net = cls(weights.obs_space, weights.action_space, weights.rogue_net_config())
-        cpu = torch.device("cpu")
-        net.load_state_dict({name: as_tensor(t, cpu) for name, t in weights.tensors.items()})
+        net.load_state_dict(as_tensors(weights.tensors))
         return net
 
     @property

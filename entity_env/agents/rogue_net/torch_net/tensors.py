@@ -31,6 +31,12 @@ def as_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
     return torch.from_numpy(array).to(device)
 
 
+def as_tensors(arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
+    """Tensors on the CPU by name, as `as_tensor`."""
+    cpu = torch.device("cpu")
+    return {name: as_tensor(array, cpu) for name, array in arrays.items()}
+
+
 def as_array(tensor: Tensor) -> NDArray[np.float32]:
     """A float32 tensor on the CPU as an array, without a copy where it is contiguous."""
     numbers: NDArray[np.float32] = tensor.detach().contiguous().numpy()
