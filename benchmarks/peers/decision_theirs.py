@@ -1,21 +1,21 @@
 """enn-trainer's agent: one decision after another, by the real rogue-net in torch.
 
-Runs in the environment that `make interop` makes. `torch_scatter` has the stand-in of those tests.
+Runs in the environment that `make interop` makes. `torch_scatter` has a stand-in.
 """
 
+# ruff: noqa: E402 - enn-trainer can be imported once torch_scatter can
 from __future__ import annotations
 
-import sys
 import tempfile
 from itertools import cycle
 from pathlib import Path
 
 from benchmarks.peers.decision import ACTION, shown, weights
-from benchmarks.peers.environment import ROOT
 from benchmarks.peers.stepper import Stepper
 from entity_env.agents.rogue_net import write_enn_checkpoint
+from entity_env.interop.entity_gym import provide_torch_scatter
 
-sys.path.insert(0, str(ROOT / "tests" / "interop" / "stand_in"))
+provide_torch_scatter()
 
 import torch
 from enn_trainer import load_agent

@@ -3,6 +3,7 @@
 Runs in an environment of its own, as `make interop` makes it.
 """
 
+# ruff: noqa: E402 - enn-trainer can be imported once torch_scatter can
 from __future__ import annotations
 
 import json
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from entity_env.interop.entity_gym import provide_torch_scatter
+
+provide_torch_scatter()
+
 from enn_trainer import State, TrainConfig, init_train_state, train
 from entity_gym.examples import ENV_REGISTRY
 from hyperstate import StateManager

@@ -1,4 +1,4 @@
-"""What rogue-net needs of torch_scatter, which takes four minutes to build.
+"""What rogue-net needs of torch_scatter, which has no wheels and takes four minutes to build.
 
 Equal to the last bit where every row is reached, in values and gradients. `reduce="max"` is only
 what pooling needs, which rogue-net 0.1.9 cannot run anyway.
@@ -6,7 +6,20 @@ what pooling needs, which rogue-net 0.1.9 cannot run anyway.
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
+
 import torch
+
+
+def provide_torch_scatter() -> None:
+    """Lets `import enn_trainer` succeed where torch_scatter is not installed.
+
+    Registers this module under that name, for this process. Does nothing where torch_scatter is
+    installed, or has been imported.
+    """
+    if "torch_scatter" not in sys.modules and find_spec("torch_scatter") is None:
+        sys.modules["torch_scatter"] = sys.modules[__name__]
 
 
 def scatter(
