@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.batch_groups.plan import Entry, Rounds, Setup, measured, median_us, ratio
-from benchmarks.peers.batch_environment import envpool_python
+from benchmarks.peers.environment import envpool_python
 
 # Neighbours run one after another: those that are compared stand together.
 _ENTRIES = {

@@ -37,7 +37,13 @@ class _CountedVecEnv(VecEnv):
 
 
 def main(task: Task, seed: int, folder: Path, run: Run) -> None:
+    """Trains with the task's settings."""
+    train_on(task, task.num_envs, _config(task, seed), folder, run)
+
+
+def train_on(task: Task, num_envs: int, config: PPOConfig, folder: Path, run: Run) -> None:
     """Trains, with checkpoints put off until the end, when nobody counts the time any more."""
+    seed = config.seed
     random.seed(seed)  # where entity-gym's games draw from; theirs does the same
     np.random.seed(seed)
     make = partial(from_entity_gym(ENV_REGISTRY[task.env_id]), **task.kwargs)
@@ -45,8 +51,8 @@ def main(task: Task, seed: int, folder: Path, run: Run) -> None:
     def on_update(progress: TrainProgress) -> None:
         run.end_update()
 
-    with _CountedVecEnv(make, task.num_envs, run) as vec:
-        train(vec, _config(task, seed), out=folder, on_update=on_update)
+    with _CountedVecEnv(make, num_envs, run) as vec:
+        train(vec, config, out=folder, on_update=on_update)
 
 
 def _config(task: Task, seed: int) -> PPOConfig:

@@ -13,7 +13,7 @@ from benchmarks.peers.environment import ROOT
 from benchmarks.peers.training import Task
 
 _INTEROP = ROOT / ".venv-interop"
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Trainee:
                 *(module, name, str(seed)),
             ],
             cwd=ROOT,
-            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -1,0 +1,211 @@
+"""Does our trainer learn what others learn, with its defaults?
+
+Ordinary control tasks beside Stable-Baselines3's PPO (its defaults, eight environments), on the
+same steps; and entity-gym's own games beside enn-trainer, which is told what it learns its games
+with (`benchmarks/peers/training.py`), where ours keeps its defaults. A run is a process with one
+thread. A control task is judged by the mean reward of 40 episodes played greedily after learning
+(`sampled`: 40 with actions drawn), a game of entity-gym by the last tenth of the run.
+
+`--keep FILE` writes every run down as it ends, and takes up those that are there; `--picture FILE`
+draws the curves. The peers' environment `.venv-learning` is made where it is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import report
+from benchmarks.peers.environment import ROOT, made_python
+from benchmarks.peers.trainee import ONE_THREAD, Trainee
+from benchmarks.peers.training import NUM_PIECES, TASKS as ENTITY_TASKS
+from benchmarks.vec import Progress
+
+_FOLDER = ROOT / ".venv-learning"
+_PEERS = ("stable-baselines3==2.9.2", "gymnasium[box2d]", "minigrid==3.2.0", "minatar==1.0.15")
+_NEEDED = ("numba", "greenlet", "rich", "click", "tensorboard", "matplotlib")
+_PACKAGES = ("stable-baselines3", "gymnasium", "torch", "numpy", "numba", "minigrid", "minatar")
+
+CONTROL_TASKS = (
+    *("cartpole", "acrobot", "lunarlander", "mountaincarcontinuous", "pendulum"),
+    *("frozenlake", "taxi", "minigrid_empty_5x5", "minatar_breakout"),
+)
+_REPORTED = CONTROL_TASKS[3:]
+"""Of these, most must be as good as Stable-Baselines3 within the spread of the seeds."""
+_NUM_ENTITY_SEEDS = 9
+
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is yet to be made: a task, whose trainer, and a seed."""
+
+    task: str
+    who: str
+    seed: int
+
+
+def main() -> None:
+    """Measures and reports."""
+    given = _arguments()
+    progress = Progress()
+    jobs = [
+        Job(task, who, seed)
+        for task in given.only
+        for seed in range(1, 1 + _num_seeds(task, given.seeds))
+        for who in (("ours", "sb3") if task in CONTROL_TASKS else ("ours", "enn"))
+    ]
+    runs = _runs(jobs, given.keep, given.jobs, progress)
+    progress.end()
+    if given.picture is not None:
+        command = [str(_FOLDER / "bin" / "python"), "-m", "benchmarks.peers.learn", "picture"]
+        lines = json.dumps([run for run in runs if run["curve"]])
+        subprocess.run([*command, given.picture], input=lines, text=True, cwd=ROOT, check=True)
+    figures: dict[str, float] = {}
+    for task in given.only:
+        of_task = [run for run in runs if run["task"] == task]
+        figures |= (_control if task in CONTROL_TASKS else _entities)(task, of_task)
+    names = [task for task in _REPORTED if task in given.only]
+    if names:
+        figures["as_good_as_sb3_of_six"] = sum(figures[f"{name}_as_good"] for name in names)
+    # The versions that are told are those of the trainers.
+    sys.path[:0] = [str(path) for path in _FOLDER.glob("lib/*/site-packages")]
+    report("Learning", figures, _PACKAGES, given.json)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
+    tasks = [*CONTROL_TASKS, *ENTITY_TASKS]
+    parser.add_argument("--only", nargs="+", choices=tasks, default=tasks, metavar="TASK")
+    parser.add_argument("--seeds", type=int, help="runs of each; default 3, of entities 9")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="where runs are written down")
+    parser.add_argument("--picture", metavar="FILE", help="SVG with the curves of all runs")
+    return parser.parse_args()
+
+
+def _num_seeds(task: str, given: int | None) -> int:
+    return given or (3 if task in CONTROL_TASKS else _NUM_ENTITY_SEEDS)
+
+
+def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progress) -> list[Run]:
+    """All runs, in the order of the jobs; those that are kept already are not made again."""
+    lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
+    kept = {_job(run): run for run in map(json.loads, lines)}
+    todo = [job for job in jobs if job not in kept]
+    python = _python(progress.say) if any(job.task in CONTROL_TASKS for job in todo) else None
+    lock = threading.Lock()
+
+    def made(job: Job) -> None:
+        run = _control_run(job, python) if python and job.who != "enn" else None
+        if job.task in ENTITY_TASKS:
+            run = _entity_run(job)
+        with lock:
+            kept[job] = {"task": job.task, "who": job.who, "seed": job.seed, **(run or {})}
+            if keep is not None:
+                with keep.open("a") as file:
+                    file.write(json.dumps(kept[job]) + "\n")
+            left = sum(job not in kept for job in jobs)
+            progress.say(f"{job.task}, {job.who}, seed {job.seed} done; {left} runs left")
+
+    with ThreadPoolExecutor(max(num_jobs, 1)) as pool:
+        for _ in pool.map(made, todo):
+            pass
+    return [kept[job] for job in jobs]
+
+
+def _job(run: Run) -> Job:
+    return Job(run["task"], run["who"], run["seed"])
+
+
+def _control_run(job: Job, python: Path) -> Run:
+    """One run of a control task, in a process of its own."""
+    done = subprocess.run(
+        [str(python), "-m", "benchmarks.peers.learn", job.who, job.task, str(job.seed)],
+        cwd=ROOT,
+        env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise SystemExit(f"{done.stderr}\n{job} has failed")
+    run: Run = json.loads(done.stdout)
+    return run
+
+
+def _entity_run(job: Job) -> Run:
+    """One run of a game of entity-gym; the reward is that of its last tenth."""
+    task = ENTITY_TASKS[job.task]
+    module = "train_theirs" if job.who == "enn" else "train_defaults"
+    num_steps, cpu_s, curve = task.steps_per_update, 0.0, []
+    trainee = Trainee(module, job.task, task, job.seed)
+    try:
+        ends = [round(task.num_updates * (i + 1) / NUM_PIECES) for i in range(NUM_PIECES)]
+        for begin, end in zip([1, *ends], ends, strict=False):
+            piece = trainee.piece(end - begin)
+            cpu_s += piece.cpu_s
+            num_steps += (end - begin) * task.steps_per_update
+            curve.append((num_steps, piece.mean_reward))
+    finally:
+        trainee.close()
+    return {"steps": num_steps, "cpu_s": cpu_s, "last": curve[-1][1], "curve": curve}
+
+
+def _control(task: str, runs: Iterable[Run]) -> dict[str, float]:
+    """Figures of a control task."""
+    of = {who: [run for run in runs if run["who"] == who] for who in ("ours", "sb3")}
+    greedy = {who: [run["greedy"] for run in each] for who, each in of.items()}
+    spread = max(statistics.pstdev(each) for each in greedy.values())
+    means = {who: statistics.mean(each) for who, each in greedy.items()}
+    return {
+        **{f"{task}_{who}_seed_{run['seed']}": run["greedy"] for who in of for run in of[who]},
+        **{f"{task}_{who}": mean for who, mean in means.items()},
+        **{f"{task}_{who}_sampled": _mean(of[who], "sampled") for who in of},
+        f"{task}_minus_sb3": means["ours"] - means["sb3"],
+        f"{task}_as_good": float(means["ours"] >= means["sb3"] - spread),
+        f"steps_per_cpu_s_{task}": _speed(of["ours"]),
+        f"steps_per_cpu_s_vs_sb3_{task}": _speed(of["ours"]) / _speed(of["sb3"]),
+    }
+
+
+def _entities(task: str, runs: Iterable[Run]) -> dict[str, float]:
+    """Figures of a game of entity-gym."""
+    of = {who: [run for run in runs if run["who"] == who] for who in ("ours", "enn")}
+    rewards = {who: [run["last"] for run in each] for who, each in of.items()}
+    return {
+        **{f"{task}_{who}": statistics.mean(each) for who, each in rewards.items()},
+        **{f"{task}_{who}_least": min(each) for who, each in rewards.items()},
+        f"{task}_vs_enn": statistics.mean(rewards["ours"]) / statistics.mean(rewards["enn"]),
+        f"steps_per_cpu_s_vs_enn_{task}": _speed(of["ours"]) / _speed(of["enn"]),
+    }
+
+
+def _mean(runs: Sequence[Run], name: str) -> float:
+    return float(statistics.mean(run[name] for run in runs))
+
+
+def _speed(runs: Sequence[Run]) -> float:
+    return float(statistics.median(run["steps"] / run["cpu_s"] for run in runs))
+
+
+def _python(say: Callable[[str], None]) -> Path:
+    """The interpreter of the environment with Stable-Baselines3, which is made when missing."""
+    constraints = ("--constraint", str(ROOT / "constraints.txt"))
+    first = (*constraints, "torch", "swig")  # before what needs them: pip takes this torch then
+    return made_python(_FOLDER, [first, (*constraints, *_PEERS, *_NEEDED)], say)
+
+
+if __name__ == "__main__":
+    main()

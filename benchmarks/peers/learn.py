@@ -1,0 +1,215 @@
+"""One run of learning: `python -m benchmarks.peers.learn ours|sb3 TASK SEED`, or a picture of runs.
+
+Runs in the environment that `benchmarks/learning.py` makes, which has Stable-Baselines3 and the
+tasks, for both trainers the same torch, numpy and Gymnasium. Prints one line of JSON.
+`python -m benchmarks.peers.learn picture FILE` draws runs, JSON on stdin, as curves.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from time import perf_counter, process_time
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from benchmarks.peers.serve import private_stdout
+
+WINDOW = 100
+"""Episodes that a point of a curve is the mean of; as Stable-Baselines3 has it."""
+NUM_GREEDY = 40
+_EVAL_SEED = 10_000
+_NUM_ENVS = {"ours": 16, "sb3": 8}
+
+
+@dataclass(frozen=True)
+class ControlTask:
+    """A task of Gymnasium's kind.
+
+    Args:
+        env_id: its registered name.
+        total_steps: steps of the environments, for both trainers.
+    """
+
+    env_id: str
+    total_steps: int
+
+
+TASKS = {
+    "cartpole": ControlTask("CartPole-v1", 100_000),
+    "acrobot": ControlTask("Acrobot-v1", 100_000),
+    "lunarlander": ControlTask("LunarLander-v3", 300_000),
+    "mountaincarcontinuous": ControlTask("MountainCarContinuous-v0", 100_000),
+    "pendulum": ControlTask("Pendulum-v1", 100_000),
+    "frozenlake": ControlTask("FrozenLake-v1", 100_000),
+    "taxi": ControlTask("Taxi-v4", 100_000),
+    "minigrid_empty_5x5": ControlTask("MiniGrid-Empty-5x5-v0", 100_000),
+    "minatar_breakout": ControlTask("MinAtar/Breakout-v1", 200_000),
+}
+
+Curve = list[tuple[int, float]]
+"""Steps, and the mean reward of the last episodes."""
+
+
+def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
+    """The environment as both trainers see it: pictures of a few cells as one row of numbers."""
+    from gymnasium.wrappers import FlattenObservation
+
+    if env_id.startswith("MiniGrid"):
+        from minigrid.wrappers import ImgObsWrapper
+
+        return FlattenObservation(ImgObsWrapper(gymnasium.make(env_id)))
+    if env_id.startswith("MinAtar"):
+        import minatar.gym
+
+        if env_id not in gymnasium.registry:
+            minatar.gym.register_envs()
+        return FlattenObservation(gymnasium.make(env_id))
+    return gymnasium.make(env_id)
+
+
+def make_envs(env_id: str, count: int) -> gymnasium.vector.SyncVectorEnv:
+    """Copies of an environment, reset within the step that ends an episode."""
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    return gymnasium.vector.SyncVectorEnv([lambda: make_env(env_id)] * count, autoreset_mode=mode)
+
+
+def ours(task: ControlTask, seed: int) -> dict[str, object]:
+    """Our trainer with its defaults."""
+    from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+    from entity_env.interop.gymnasium import GymnasiumVecEnv
+
+    curve: Curve = []
+
+    def on_update(progress: TrainProgress) -> None:
+        curve.append((progress.step, progress.mean_reward))
+
+    with GymnasiumVecEnv(make_envs(task.env_id, _NUM_ENVS["ours"])) as vec:
+        config = PPOConfig.for_env(
+            vec, total_steps=task.total_steps, seed=seed, episode_window=WINDOW
+        )
+        wall_s, cpu_s = perf_counter(), process_time()
+        net = train(vec, config, on_update=on_update).net
+        wall_s, cpu_s = perf_counter() - wall_s, process_time() - cpu_s
+
+    def evaluated(greedy: bool) -> float:
+        generator = torch.Generator().manual_seed(_EVAL_SEED)
+        with GymnasiumVecEnv(make_envs(task.env_id, NUM_GREEDY)) as vec:
+            obs = vec.reset(seed=_EVAL_SEED)
+            rewards: dict[int, float] = {}
+            while len(rewards) < NUM_GREEDY:
+                obs = vec.act(net.act(obs, greedy=greedy, generator=generator).actions)
+                ended = np.flatnonzero(obs.done)
+                for env, episode in zip(ended, obs.episodes, strict=True):
+                    rewards.setdefault(int(env), episode.reward)
+        return float(statistics.mean(rewards.values()))
+
+    return _result(task.total_steps, wall_s, cpu_s, curve, evaluated)
+
+
+def sb3(task: ControlTask, seed: int) -> dict[str, object]:
+    """Stable-Baselines3's PPO with its defaults, on eight copies."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    curve: Curve = []
+
+    class Curves(BaseCallback):  # type: ignore[misc]  # ships types, but not here
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            episodes = self.model.ep_info_buffer
+            mean = statistics.mean(each["r"] for each in episodes) if episodes else float("nan")
+            curve.append((self.num_timesteps, float(mean)))
+
+    vec = make_vec_env(lambda: make_env(task.env_id), n_envs=_NUM_ENVS["sb3"], seed=seed)
+    model = PPO("MlpPolicy", vec, seed=seed, device="cpu")
+    wall_s, cpu_s = perf_counter(), process_time()
+    model.learn(task.total_steps, callback=Curves())
+    wall_s, cpu_s = perf_counter() - wall_s, process_time() - cpu_s
+    vec.close()
+
+    def evaluated(greedy: bool) -> float:
+        envs = make_envs(task.env_id, NUM_GREEDY)
+        obs, _ = envs.reset(seed=_EVAL_SEED)
+        totals, is_over = np.zeros(NUM_GREEDY), np.zeros(NUM_GREEDY, bool)
+        while not is_over.all():
+            actions, _ = model.predict(obs, deterministic=greedy)
+            obs, rewards, terminated, truncated, _ = envs.step(actions)
+            totals += np.where(is_over, 0, rewards)
+            is_over |= terminated | truncated
+        envs.close()
+        return float(totals.mean())
+
+    return _result(model.num_timesteps, wall_s, cpu_s, curve, evaluated)
+
+
+def _result(
+    steps: int, wall_s: float, cpu_s: float, curve: Curve, evaluated: Callable[[bool], float]
+) -> dict[str, object]:
+    return {
+        "steps": steps,
+        "wall_s": wall_s,
+        "cpu_s": cpu_s,
+        "last": curve[-1][1],
+        "greedy": evaluated(True),
+        "sampled": evaluated(False),
+        "curve": [(step, mean) for step, mean in curve if mean == mean],
+    }
+
+
+def picture(file: str) -> None:
+    """Curves of all runs, a panel for each task, as SVG."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "learning"
+    from matplotlib import pyplot
+
+    runs = json.load(sys.stdin)
+    names = list(dict.fromkeys(run["task"] for run in runs))
+    num_columns = 3
+    shape = (-(-len(names) // num_columns), num_columns)
+    size = (4 * shape[1], 2.6 * shape[0])
+    figure, panels = pyplot.subplots(*shape, figsize=size, squeeze=False, layout="constrained")
+    colours = {"ours": "#c03028", "sb3": "#3060c0", "enn": "#308030"}
+    for panel in panels.flat[len(names) :]:
+        panel.axis("off")
+    for name, panel in zip(names, panels.flat, strict=False):
+        panel.set_title(name, fontsize=10)
+        panel.tick_params(labelsize=8)
+        of_task = sorted((run for run in runs if run["task"] == name), key=lambda run: run["who"])
+        for who, lines in groupby(of_task, key=lambda run: run["who"]):
+            for i, line in enumerate(lines):
+                label = who if i == 0 else None
+                panel.plot(*zip(*line["curve"], strict=True), colours[who], label=label, lw=1)
+    panels.flat[0].legend(fontsize=8)
+    figure.supxlabel("steps", fontsize=9)
+    figure.supylabel("mean episode reward", fontsize=9)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def main(arguments: Sequence[str]) -> None:
+    """One run, or the picture."""
+    if arguments[0] == "picture":
+        return picture(arguments[1])
+    answers = private_stdout()
+    who, name, seed = arguments
+    torch.set_num_threads(1)
+    result = (ours if who == "ours" else sb3)(TASKS[name], int(seed))
+    answers.write(json.dumps(result) + "\n")
+    answers.close()
+    return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
