@@ -9,14 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
 from typing import Final
 
+from entity_env.agents.ppo.presets import named_preset, preset_for
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
-from entity_env.core.spaces import (
-    ActionName,
-    ActionSpace,
-    ObsSpace,
-    SelectEntityActionSpace,
-    entity_widths,
-)
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
@@ -39,32 +33,6 @@ _NUMBERS: Final = (
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
-
-_FLAT: Final[Mapping[str, object]] = {
-    "net": MLPConfig(),
-    "norm_returns": True,
-    "minibatch_size": 256,
-    "update_epochs": 8,
-    "learning_rate": 0.001,
-    "ent_coef": 0.0,
-    "clip_vloss": False,
-    "max_grad_norm": 0.5,
-}
-_FLAT_ROLLOUT: Final = 2048
-"""Decisions of a rollout."""
-
-
-def control_settings(num_rows: int) -> dict[str, object]:
-    """Settings for observations of fixed size, in so many environments."""
-    return {**_FLAT, "num_steps": max(_FLAT_ROLLOUT // num_rows, 8)}
-
-
-def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
-    """Whether observations have a fixed size, so that an MLP can read them."""
-    is_fixed = all(entity.is_single for entity in obs_space.entities.values())
-    num_features = sum(entity_widths(obs_space, action_space).values())
-    selects = any(isinstance(each, SelectEntityActionSpace) for each in action_space.values())
-    return is_fixed and num_features > 0 and not selects
 
 
 @dataclass(frozen=True)
@@ -159,18 +127,24 @@ class PPOConfig:
         _require(self, "net", is_size, "a RogueNetConfig or an MLPConfig")
 
     @classmethod
-    def for_env(cls, vec: VecEnvironment, **settings: object) -> PPOConfig:
+    def for_env(
+        cls, vec: VecEnvironment, *, preset: str | None = None, **settings: object
+    ) -> PPOConfig:
         """Settings that suit the kind of environment, with the given ones in their place.
 
-        Observations of fixed size (entities that are all single, and no select action) get an MLP
-        and the settings of control tasks, all others a RogueNet and the defaults of this class.
+        Args:
+            vec: the environments.
+            preset: name of one of `PRESETS`; None = the one that suits the spaces: "control" (an
+                MLP, normalized returns, more gradient steps) for observations of fixed size and no
+                select action, "entities" (the defaults of this class) for all others.
+            settings: fields of this class.
 
         Raises:
-            UsageError: a setting that there is not, or that cannot work.
+            UsageError: a preset or a setting that there is not, or one that cannot work.
         """
         _require_known(settings)
-        is_control = is_flat(vec.obs_space(), vec.action_space())
-        own = control_settings(vec.num_rows) if is_control else {}
+        found = named_preset(preset) if preset else preset_for(vec.obs_space(), vec.action_space())
+        own = found.settings_for(vec.num_rows)
         return cls(**{**own, **settings})  # type: ignore[arg-type]  # checked by the class
 
     def to_json(self) -> dict[str, object]:

@@ -60,6 +60,7 @@ class TrainProgress:
         elapsed_s: seconds so far, including those before a resume.
         eta_s: seconds left at that speed.
         metrics: means of the games' named numbers in the last rollout.
+        std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
     """
 
     step: int
@@ -75,6 +76,7 @@ class TrainProgress:
     elapsed_s: float = 0.0
     eta_s: float = float("inf")
     metrics: Mapping[str, float] = field(default_factory=dict)
+    std_reward: float = float("nan")
 
 
 WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric]], None]
@@ -89,12 +91,15 @@ class TrainResult:
         progress: figures at the end.
         is_interrupted: a signal ended the run early.
         checkpoint: the folder of the last checkpoint; None without `out`.
+        hints: what to look at if the reward did not rise, a sentence each, from the figures of the
+            run; empty if it did, or if the run was too short to tell. See docs/not_learning.md.
     """
 
     net: Policy
     progress: TrainProgress
     is_interrupted: bool = False
     checkpoint: Path | None = None
+    hints: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -149,6 +154,7 @@ def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dic
         "charts/learning_rate": progress.learning_rate,
         "charts/ent_coef": progress.ent_coef,
         "episode/mean_reward": progress.mean_reward,
+        "episode/std_reward": progress.std_reward,
         "episode/mean_length": progress.mean_length,
         "episode/count": float(progress.num_episodes),
         **{f"losses/{name}": value for name, value in asdict(progress.losses).items()},
@@ -192,6 +198,11 @@ class EpisodeMeter:
     def mean_reward(self) -> float:
         """Mean reward of the last episodes; NaN if there are none."""
         return float(np.mean(self._rewards)) if self._rewards else float("nan")
+
+    @property
+    def std_reward(self) -> float:
+        """Standard deviation of the same rewards; NaN if there are none."""
+        return float(np.std(self._rewards)) if self._rewards else float("nan")
 
     @property
     def mean_length(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
@@ -9,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
+from entity_env.agents.ppo.advice import RunHistory, unusual_settings
 from entity_env.agents.ppo.checkpoint import Learner, load_learner, run_folder, save_learner
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
@@ -37,6 +39,8 @@ from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError, shown
+
+_LOGGER: Final = logging.getLogger("entity_env.ppo")
 
 MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
 """Makes the network to train from the spaces of the environments."""
@@ -84,6 +88,9 @@ def train(
             cannot be written there without touching other files.
     """
     config = config or PPOConfig.for_env(vec)
+    spaces = vec.obs_space(), vec.action_space()
+    for sentence in unusual_settings(config, *spaces, vec.num_rows):
+        _LOGGER.warning("unusual: %s", sentence)
     tune_malloc()
     with _threads(config.num_threads):
         return _train(vec, config, policy, out, resume, on_update)
@@ -130,7 +137,8 @@ def _train(
                     raise
                 cause = error  # of that signal, likely: a terminal, a worker that is gone, too
         is_interrupted |= interrupt.signum is not None
-    result = TrainResult(run.learner.net, run.progress, is_interrupted, run.folder)
+    hints = run.history.hints(run.progress, config)
+    result = TrainResult(run.learner.net, run.progress, is_interrupted, run.folder, hints)
     interrupt.deliver(result, cause)
     return result
 
@@ -151,6 +159,7 @@ class _Run:
         self.curves = out / "tensorboard" if out is not None else None
         self.learner = new_learner(vec, config, policy)
         self.meter = EpisodeMeter(config.episode_window)
+        self.history = RunHistory()
         self.progress = TrainProgress(step=0, total=config.total_steps)
         self._started = self._saved = time.monotonic()
         self._saved_update = 0
@@ -219,6 +228,7 @@ class _Run:
         learner.step += len(rollout)
         learner.update += 1
         self.progress = self._progress(losses, learning_rate, ent_coef)
+        self.history.add(self.progress)
         return self.progress
 
     def save_if_due(self, collector: Collector) -> None:
@@ -288,6 +298,7 @@ class _Run:
             elapsed_s=learner.elapsed_s,
             eta_s=steps_left / steps_per_s if steps_per_s else float("inf"),
             metrics={name: metric.mean for name, metric in self.meter.metrics.items()},
+            std_reward=self.meter.std_reward,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,8 @@ import click
 from rich.console import Console
 
 from entity_env.agents.ppo import PPOConfig, TrainResult
-from entity_env.agents.ppo.config import control_settings
+from entity_env.agents.ppo.advice import PAGE
+from entity_env.agents.ppo.presets import PRESETS, Preset, preset_for
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import (
@@ -50,67 +51,11 @@ from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
 
 
-@dataclass(frozen=True)
-class TrainSettings:
-    """Default settings of a training run."""
-
-    config: PPOConfig = field(default_factory=PPOConfig)
-    num_envs: int = 128
-
-
-def _control(**settings: object) -> TrainSettings:
-    """Settings of a task with observations of fixed size."""
-    num_envs = 16
-    return TrainSettings(PPOConfig(**(control_settings(num_envs) | settings)), num_envs)  # type: ignore[arg-type]
-
-
-# Over a hundred tiles attend to each other, so the network is small. Episodes have about ten steps,
-# so later rewards hardly count.
-_PIXEL: Final = TrainSettings(
-    PPOConfig(
-        total_steps=40_000,
-        net=RogueNetConfig(d_model=16, n_layer=1, n_head=1),
-        num_steps=16,
-        minibatch_size=128,
-        update_epochs=4,
-        learning_rate=0.003,
-        gamma=0.95,
-    ),
-    num_envs=32,
-)
-_OF_GAMES: Final[Mapping[str, TrainSettings]] = {
-    "pixel:grid": _PIXEL,
-    "pixel:maze": _PIXEL,
-    # Late catches count as much as early ones.
-    "pixel:catch": replace(_PIXEL, config=replace(_PIXEL.config, gamma=0.98)),
-    "pixel": _PIXEL,
-    "cartpole": _control(total_steps=100_000),
-    # A push shows its effect within ten steps.
-    "pendulum": _control(total_steps=150_000, gamma=0.9),
-}
-
-# Without blocks each legal move is scored from its own features, at ten times the speed; see the
-# results in `examples/azul`. Games are short, and rewards immediate.
-_AZUL: Final = TrainSettings(
-    PPOConfig(
-        total_steps=1_200_000,
-        net=RogueNetConfig(d_model=64, n_layer=0, n_head=2, d_qk=32),
-        learning_rate=0.003,
-        gamma=0.995,
-        gae_lambda=0.9,
-        ent_coef=0.005,
-        clip_vloss=False,
-        max_grad_norm=1.0,
-    ),
-    num_envs=128,
-)
-
-
-def settings_of(game: Game) -> TrainSettings:
+def preset_of(game: Game) -> Preset:
     """The default settings for a game."""
-    if has_self_play(game):
-        return _AZUL
-    return _OF_GAMES.get(game.name, TrainSettings()) if is_batch(game) else TrainSettings()
+    is_own = is_batch(game) or has_self_play(game)
+    name = game.name if is_own else None
+    return preset_for(game.obs_space(), game.action_space(), game=name)
 
 
 _PPO_OPTIONS: Final = {
@@ -153,7 +98,7 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--num-envs",
     type=ENVS,
-    help=f"Number of environments.  [default: {TrainSettings().num_envs}]",
+    help=f"Number of environments.  [default: {PRESETS['entities'].num_envs}]",
 )
 @click.option(
     "--num-workers",
@@ -193,13 +138,14 @@ def train(
     chosen = load_game(game, settings)
     out = Path("runs", chosen.name) if out is None else out
     _require_text(out)
-    own = settings_of(chosen)
-    start = _start(out) if resume else own.config.to_json()
+    preset = preset_of(chosen)
+    env_words = [] if num_envs is None else ["--num-envs", str(num_envs)]
+    num_envs = preset.num_envs if num_envs is None else num_envs
+    start = _start(out) if resume else preset.settings_for(num_envs * chosen.num_agents)
     config = _config(start, {"total_steps": steps, **options})
     if not resume:
         _require_unused(out)
-    env_words = [] if num_envs is None else ["--num-envs", str(num_envs)]
-    num_envs = own.num_envs if num_envs is None else num_envs
+        click.echo(f"settings for {preset.kind}: {_settings_text(config, num_envs)}")
     if num_workers is None:  # a batch environment steps faster than a worker can send its arrays
         is_fast = is_batch(chosen) or has_self_play(chosen)
         num_workers = 0 if is_fast else default_workers(num_envs)
@@ -234,25 +180,40 @@ def _train(
                 return stop.result, 128 + stop.signum
 
 
-def _start(out: Path) -> Mapping[str, object]:
-    """The settings of the run whose checkpoint is in `out`, as JSON."""
+def _start(out: Path) -> dict[str, object]:
+    """The settings of the run whose checkpoint is in `out`."""
     found = find_checkpoint(out)
     config = read_header(found).training.get("config", {})
     try:
-        return PPOConfig.from_json(config if isinstance(config, dict) else {}).to_json()
+        run = PPOConfig.from_json(config if isinstance(config, dict) else {})
     except UsageError as error:
         raise CheckpointError(f"{found} cannot be resumed: {error}") from error
+    return {each.name: getattr(run, each.name) for each in fields(run)}
 
 
-def _config(start: Mapping[str, object], given: Mapping[str, Any]) -> PPOConfig:
+def _config(start: Mapping[str, Any], given: Mapping[str, Any]) -> PPOConfig:
     """The settings `start` with the given ones in their place."""
     changed = {name: value for name, value in given.items() if value is not None}
     sizes = {name: changed.pop(name) for name in _NET_OPTIONS if name in changed}
-    config = PPOConfig.from_json(start)
+    config = PPOConfig(**start)
     net = config.net
     if sizes:  # those of a RogueNet, which then is wanted
         net = replace(net, **sizes) if isinstance(net, RogueNetConfig) else RogueNetConfig(**sizes)
     return replace(config, net=net, **changed)
+
+
+def _settings_text(config: PPOConfig, num_envs: int) -> str:
+    """The settings that a user may want to change, in one line."""
+    net = config.net
+    if isinstance(net, RogueNetConfig):
+        size = f"RogueNet of {net.n_layer} blocks of {net.d_model}"
+    else:
+        size = f"MLP of {'-'.join(map(str, net.hidden))}"
+    return (
+        f"{size}, {num_envs} environments, num_steps {config.num_steps}, minibatch_size "
+        f"{config.minibatch_size}, update_epochs {config.update_epochs}, learning_rate "
+        f"{config.learning_rate:g}, gamma {config.gamma:g}, ent_coef {config.ent_coef:g}"
+    )
 
 
 def _require_text(out: Path) -> None:
@@ -293,6 +254,10 @@ def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -
     click.echo(
         f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}"
     )
+    for hint in result.hints:
+        click.echo(f"hint: {hint}")
+    if result.hints:
+        click.echo(f"more: {PAGE}")
     click.echo(play)
     click.echo(f"curves: tensorboard --logdir {shlex.quote(str(out))}")
 

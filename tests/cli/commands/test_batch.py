@@ -19,7 +19,7 @@ from entity_env.agents.human.describe import SeenEntity
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.check import check_game
 from entity_env.cli import main
-from entity_env.cli.commands.train import TrainSettings, settings_of
+from entity_env.cli.commands.train import preset_of
 from entity_env.cli.load_game import is_batch, load_game, make_vec_env
 from entity_env.core.space_json import differences
 from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
@@ -203,8 +203,8 @@ def settings_in(out: Path) -> dict[str, Any]:
 
 
 def test_games_have_settings_of_their_own() -> None:
-    assert settings_of(cartpole).num_envs == 16
-    assert settings_of(snake) == TrainSettings()
+    assert preset_of(cartpole).num_envs == 16
+    assert preset_of(snake).name == "entities"
 
 
 class TestPictures:

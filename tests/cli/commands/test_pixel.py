@@ -15,7 +15,7 @@ from rich.console import Console
 
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
-from entity_env.cli.commands.train import settings_of
+from entity_env.cli.commands.train import preset_of
 from entity_env.cli.display.pixel_view import PixelView, colors_of, viewed
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import load_game
@@ -189,7 +189,7 @@ class TestGame:
         env.close()
 
     def test_settings_of_its_own(self) -> None:
-        assert settings_of(pixel_rom) == settings_of(pixel_maze)
+        assert preset_of(pixel_rom).name == preset_of(pixel_maze).name == "screen"
 
     def test_a_dialect_is_chosen(self, tmp_path: Path) -> None:
         # 8XYE doubles VY into VX, or VX in place; then a digit of V0 is drawn.

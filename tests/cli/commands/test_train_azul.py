@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli import load_game as games_by_name, main
-from entity_env.cli.commands.train import TrainSettings, settings_of
+from entity_env.cli.commands.train import preset_of
 from entity_env.cli.load_game import has_self_play, make_training_env
 from entity_env.games import snake
 from entity_env.games.azul import AzulTables, azul, azul_by_id
@@ -50,12 +50,11 @@ def test_other_games_and_workers_are_as_ever(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_it_has_settings_of_its_own() -> None:
-    assert settings_of(azul) != TrainSettings()
-    net = settings_of(azul).config.net
+    net = preset_of(azul).settings["net"]
     assert isinstance(net, RogueNetConfig)
     assert net.n_layer == 0
     for game in (azul_by_id, azul.with_settings(num_players=4), snake):
-        assert settings_of(game) == TrainSettings()
+        assert preset_of(game).name == "entities"
 
 
 def test_what_is_learnt_plays(tmp_path: Path) -> None:

@@ -1,0 +1,193 @@
+"""Advice: settings that are unusual for a kind of environment, and what a run's figures tell.
+
+The rules, with what is behind each, are explained in docs/not_learning.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.logging import TrainProgress
+from entity_env.agents.ppo.presets import is_flat
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+
+PAGE: Final = "docs/not_learning.md"
+"""Where the rules are explained."""
+
+_USUAL: Final[Mapping[str, tuple[float, float]]] = {
+    "learning_rate": (1e-5, 1e-2),
+    "gamma": (0.8, 0.9999),
+    "gae_lambda": (0.5, 1.0),
+    "clip_coef": (0.05, 0.5),
+    "vf_coef": (0.01, 2.0),
+    "ent_coef": (0.0, 0.3),
+    "max_grad_norm": (0.1, 100.0),
+    "update_epochs": (1, 30),
+    "target_kl": (0.003, 0.3),
+    "weight_decay": (0.0, 0.1),
+}
+"""Smallest and largest value that is usual for PPO."""
+_LEAST_ROLLOUT: Final = 256
+_LEAST_GRADIENT_STEPS: Final = 8
+
+_LEAST_UPDATES: Final = 10
+_MAX_POINTS: Final = 1024
+_COLLAPSED: Final = 0.05
+_UNCHANGED: Final = 0.98
+_LEAST_EXPLAINED: Final = 0.2
+_LARGE_VALUE_LOSS: Final = 100.0
+_LARGE_KL: Final = 0.05
+_STANDARD_ERRORS: Final = 3.0
+
+
+def unusual_settings(
+    config: PPOConfig,
+    obs_space: ObsSpace,
+    action_space: Mapping[ActionName, ActionSpace],
+    num_rows: int,
+) -> list[str]:
+    """Settings that are allowed but rarely right for an environment, a sentence each.
+
+    Args:
+        config: the settings.
+        obs_space, action_space: of the environment.
+        num_rows: rows of a batch of it.
+    """
+    found = []
+    for name, (least, most) in _USUAL.items():
+        value = getattr(config, name)
+        if value is not None and not least <= value <= most and math.isfinite(value):
+            found.append(f"{name}={value:g}: usual are {least:g} to {most:g}")
+    rollout = config.num_steps * num_rows
+    if rollout < _LEAST_ROLLOUT:
+        found.append(
+            f"a rollout has {rollout} decisions (num_steps={config.num_steps}, {num_rows} rows): "
+            f"usual are {_LEAST_ROLLOUT} or more"
+        )
+    if is_flat(obs_space, action_space):
+        num_minibatches = max(1, round(rollout / config.minibatch_size))
+        gradient_steps = num_minibatches * config.update_epochs
+        if gradient_steps < _LEAST_GRADIENT_STEPS:
+            found.append(
+                f"{gradient_steps} gradient steps a rollout (minibatch_size="
+                f"{config.minibatch_size}, update_epochs={config.update_epochs}): observations of "
+                f"fixed size are usually learnt with more"
+            )
+        if isinstance(config.net, RogueNetConfig):
+            found.append(
+                "net is a RogueNet: observations of fixed size are usually learnt by an MLPConfig"
+            )
+    return found
+
+
+class RunHistory:
+    """Figures of a run as it went on, at most so many points."""
+
+    def __init__(self) -> None:
+        self._points: list[TrainProgress] = []
+        self._stride = 1
+        self._num_updates = 0
+
+    def add(self, progress: TrainProgress) -> None:
+        """Counts an update."""
+        if self._num_updates % self._stride == 0:
+            self._points.append(progress)
+        self._num_updates += 1
+        if len(self._points) >= _MAX_POINTS:
+            del self._points[1::2]
+            self._stride *= 2
+
+    def hints(self, last: TrainProgress, config: PPOConfig) -> tuple[str, ...]:
+        """What to look at, if the run did not learn, a sentence each; see `hints_for`."""
+        return () if self._num_updates < _LEAST_UPDATES else hints_for(self._points, last, config)
+
+
+def hints_for(
+    points: Sequence[TrainProgress], last: TrainProgress, config: PPOConfig
+) -> tuple[str, ...]:
+    """What the figures of a run tell, if its reward did not rise or fell again; else nothing.
+
+    Rewards are compared by the standard errors of their means over the last episodes.
+
+    Args:
+        points: some updates from the start of the run on.
+        last: the last update.
+        config: the settings.
+    """
+    if last.num_episodes == 0:
+        return (
+            f"no episode has ended in {last.step:,} steps: let the game truncate its episodes, or "
+            "train for longer",
+        )
+    scored = [each for each in points if math.isfinite(each.mean_reward)]
+    if len(scored) < 2:
+        return ()
+    first = scored[0]
+    best = max(scored, key=lambda each: each.mean_reward)
+    if _is_above(last, first, config):
+        if _is_above(best, last, config) and _lost_share(first, best, last) > 0.5:
+            return (
+                f"the mean reward was {best.mean_reward:.3g} at step {best.step:,} and fell to "
+                f"{last.mean_reward:.3g}: try target_kl=0.02, or a smaller learning_rate "
+                f"({config.learning_rate:g})",
+            )
+        return ()
+    told = f"the mean reward did not rise: {first.mean_reward:.3g} at first, "
+    return (f"{told}{last.mean_reward:.3g} at the end", *_causes(points[0], last, config))
+
+
+def _is_above(high: TrainProgress, low: TrainProgress, config: PPOConfig) -> bool:
+    """Whether a mean reward is larger by more than chance makes it."""
+    errors = [
+        each.std_reward / math.sqrt(max(1, min(each.num_episodes, config.episode_window)))
+        for each in (high, low)
+    ]
+    return high.mean_reward - low.mean_reward > _STANDARD_ERRORS * math.hypot(*errors)
+
+
+def _lost_share(first: TrainProgress, best: TrainProgress, last: TrainProgress) -> float:
+    return (best.mean_reward - last.mean_reward) / (best.mean_reward - first.mean_reward)
+
+
+def _causes(first: TrainProgress, last: TrainProgress, config: PPOConfig) -> list[str]:
+    found = []
+    start, end = first.losses, last.losses
+    if last.std_reward == 0:
+        found.append(
+            f"the last episodes all earned {last.mean_reward:.3g}: where more is possible the "
+            "agent has not met it; try rewards on the way there, a larger ent_coef, or more steps"
+        )
+    if start.entropy > 0 and end.entropy < _COLLAPSED * start.entropy:
+        found.append(
+            f"the policy no longer explores (entropy {start.entropy:.3g}, then {end.entropy:.3g}): "
+            f"try a larger ent_coef ({config.ent_coef:g}) or a smaller learning_rate "
+            f"({config.learning_rate:g})"
+        )
+    elif start.entropy > 0 and end.entropy > _UNCHANGED * start.entropy:
+        found.append(
+            f"the policy hardly changed (entropy {start.entropy:.3g}, then {end.entropy:.3g}): try "
+            "more steps, more gradient steps (smaller minibatch_size, more update_epochs), a "
+            "larger learning_rate, or a smaller ent_coef"
+        )
+    if end.value_loss > _LARGE_VALUE_LOSS and not config.norm_returns:
+        found.append(
+            f"returns are large (value loss {end.value_loss:.3g}): try norm_returns=True, or "
+            "rewards of about 1"
+        )
+    elif end.explained_variance < _LEAST_EXPLAINED and last.std_reward > 0:
+        found.append(
+            f"values do not tell returns (explained variance {end.explained_variance:.2f}): the "
+            "observation may lack what the reward depends on; try norm_returns=True, a value "
+            "network apart (separate_value=True), or another gamma "
+            f"({config.gamma:g})"
+        )
+    if end.approx_kl > _LARGE_KL:
+        found.append(
+            f"updates are large (approx kl {end.approx_kl:.3g}): try a smaller learning_rate "
+            f"({config.learning_rate:g}), or target_kl=0.02"
+        )
+    return found

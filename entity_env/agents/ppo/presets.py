@@ -1,0 +1,150 @@
+"""Presets: settings of PPO by kind of environment.
+
+The trainer and the command line both take their defaults from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+    entity_widths,
+)
+from entity_env.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings that suit a kind of environment.
+
+    Args:
+        name: what `PPOConfig.for_env` calls it.
+        kind: the environments that it suits, in a few words.
+        num_envs: how many to train on, where nothing speaks for another number.
+        settings: fields of `PPOConfig` that differ from its defaults.
+        rollout_size: decisions of a rollout whatever the number of environments; None = as many as
+            `num_steps` makes.
+    """
+
+    name: str
+    kind: str
+    num_envs: int = 128
+    settings: Mapping[str, object] = field(default_factory=dict)
+    rollout_size: int | None = None
+
+    def settings_for(self, num_rows: int) -> dict[str, object]:
+        """Fields of `PPOConfig` for a batch of so many rows."""
+        if self.rollout_size is None:
+            return dict(self.settings)
+        return {"num_steps": max(self.rollout_size // num_rows, 8), **self.settings}
+
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    preset.name: preset
+    for preset in (
+        Preset("entities", "any number of entities"),
+        # More gradient steps than for entities, and values in units of their deviation: returns are
+        # in the hundreds.
+        Preset(
+            "control",
+            "observations of fixed size",
+            num_envs=16,
+            settings={
+                "net": MLPConfig(),
+                "norm_returns": True,
+                "minibatch_size": 256,
+                "update_epochs": 8,
+                "learning_rate": 0.001,
+                "ent_coef": 0.0,
+                "clip_vloss": False,
+                "max_grad_norm": 0.5,
+            },
+            rollout_size=2048,
+        ),
+        # Over a hundred tiles attend to each other, so the network is small. Episodes have about
+        # ten steps, so later rewards hardly count.
+        Preset(
+            "screen",
+            "the tiles of a screen",
+            num_envs=32,
+            settings={
+                "total_steps": 40_000,
+                "net": RogueNetConfig(d_model=16, n_layer=1, n_head=1),
+                "minibatch_size": 128,
+                "update_epochs": 4,
+                "gamma": 0.95,
+            },
+        ),
+        # Without blocks each legal move is scored from its own features, at ten times the speed;
+        # see the results in `examples/azul`. Games are short, and rewards immediate.
+        Preset(
+            "azul",
+            "Azul by self-play",
+            settings={
+                "total_steps": 1_200_000,
+                "net": RogueNetConfig(d_model=64, n_layer=0, n_head=2, d_qk=32),
+                "gamma": 0.995,
+                "gae_lambda": 0.9,
+                "ent_coef": 0.005,
+                "clip_vloss": False,
+                "max_grad_norm": 1.0,
+            },
+        ),
+    )
+}
+
+_OF_GAMES: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
+    **dict.fromkeys(("pixel", "pixel:grid", "pixel:maze"), ("screen", {})),
+    # Late catches count as much as early ones.
+    "pixel:catch": ("screen", {"gamma": 0.98}),
+    "cartpole": ("control", {"total_steps": 100_000}),
+    # A push shows its effect within ten steps.
+    "pendulum": ("control", {"total_steps": 150_000, "gamma": 0.9}),
+    "azul": ("azul", {}),
+}
+"""By name of a game: its preset, and what else is different."""
+
+
+def preset_for(
+    obs_space: ObsSpace,
+    action_space: Mapping[ActionName, ActionSpace],
+    *,
+    game: str | None = None,
+) -> Preset:
+    """The preset that suits an environment.
+
+    Args:
+        obs_space, action_space: of the environment.
+        game: name of one of the package's own games, which may have settings of its own.
+    """
+    if game is not None and game in _OF_GAMES:
+        name, settings = _OF_GAMES[game]
+        preset = PRESETS[name]
+        return replace(preset, settings={**preset.settings, **settings})
+    return PRESETS["control" if is_flat(obs_space, action_space) else "entities"]
+
+
+def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
+    """Whether observations have a fixed size, so that an MLP can read them."""
+    is_fixed = all(entity.is_single for entity in obs_space.entities.values())
+    num_features = sum(entity_widths(obs_space, action_space).values())
+    selects = any(isinstance(each, SelectEntityActionSpace) for each in action_space.values())
+    return is_fixed and num_features > 0 and not selects
+
+
+def named_preset(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in PRESETS:
+        raise UsageError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,168 @@
+"""Presets by kind of environment, unusual settings, and hints about a run that did not learn."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.agents.ppo.advice import RunHistory, hints_for, unusual_settings
+from entity_env.agents.ppo.logging import Losses
+from entity_env.agents.ppo.presets import PRESETS, preset_for
+from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
+from entity_env.core.space_json import Spaces
+from entity_env.errors import UsageError
+from entity_env.games import snake, treasure_hunt
+from entity_env.games.classic import CartPole
+from entity_env.interop.gymnasium import GymnasiumVecEnv
+from entity_env.vec import BatchVecEnv, VecEnv
+
+pytest.importorskip("torch")
+
+_CONTROL: Spaces = CartPole(1).obs_space(), CartPole(1).action_space()
+_ENTITIES: Spaces = snake.obs_space(), snake.action_space()
+_CONFIG = PPOConfig(episode_window=100)
+
+
+def _point(reward: float, std: float = 1.0, *, step: int = 0, **losses: float) -> TrainProgress:
+    figures = {"entropy": 1.0, "explained_variance": 0.9, "value_loss": 0.1, "approx_kl": 0.01}
+    return TrainProgress(
+        step=step,
+        total=100_000,
+        mean_reward=reward,
+        std_reward=std,
+        num_episodes=200,
+        losses=Losses(**(figures | losses)),
+    )
+
+
+class TestPresets:
+    def test_by_kind_of_environment(self) -> None:
+        hunt = treasure_hunt.obs_space(), treasure_hunt.action_space()
+        for spaces, name in ((_CONTROL, "control"), (_ENTITIES, "entities"), (hunt, "entities")):
+            assert preset_for(*spaces).name == name
+
+    def test_games_have_settings_of_their_own(self) -> None:
+        own = preset_for(*_CONTROL, game="cartpole").settings
+        assert own == {**PRESETS["control"].settings, "total_steps": 100_000}
+        assert (
+            preset_for(*_CONTROL, game="a game of somebody").settings == PRESETS["control"].settings
+        )
+
+    @pytest.mark.parametrize("name", PRESETS)
+    def test_all_are_settings_of_ppo(self, name: str) -> None:
+        with VecEnv(snake, 2) as vec:
+            config = PPOConfig.for_env(vec, preset=name, total_steps=77)
+        assert config.total_steps == 77
+        for field, value in PRESETS[name].settings.items():
+            assert field == "total_steps" or getattr(config, field) == value
+
+    @given(st.integers(1, 10_000))
+    def test_a_rollout_of_control_has_about_2048_decisions(self, num_rows: int) -> None:
+        num_steps = PRESETS["control"].settings_for(num_rows)["num_steps"]
+        assert isinstance(num_steps, int)
+        assert num_steps == 8 or 2048 - num_rows < num_steps * num_rows <= 2048
+
+    def test_unknown_ones_are_refused(self) -> None:
+        with (
+            VecEnv(snake, 1) as vec,
+            pytest.raises(UsageError, match="no preset 'contrl'; there are entities, control"),
+        ):
+            PPOConfig.for_env(vec, preset="contrl")
+
+    @pytest.mark.parametrize("spaces", [_CONTROL, _ENTITIES])
+    def test_nothing_of_them_is_unusual(self, spaces: Spaces) -> None:
+        preset = preset_for(*spaces)
+        config = PPOConfig(**preset.settings_for(preset.num_envs))  # type: ignore[arg-type]
+        assert unusual_settings(config, *spaces, preset.num_envs) == []
+
+
+class TestUnusual:
+    @pytest.mark.parametrize(
+        ("settings", "told"),
+        [
+            ({"learning_rate": 0.5}, "learning_rate=0.5: usual are 1e-05 to 0.01"),
+            ({"gamma": 0.1}, "gamma=0.1"),
+            ({"target_kl": 5.0}, "target_kl=5"),
+            ({"num_steps": 1}, "a rollout has 16 decisions"),
+            ({"update_epochs": 1, "minibatch_size": 2048}, "1 gradient steps a rollout"),
+            ({"net": RogueNetConfig()}, "net is a RogueNet"),
+        ],
+    )
+    def test_are_told(self, settings: dict[str, object], told: str) -> None:
+        own = PRESETS["control"].settings_for(16)
+        config = PPOConfig(**{**own, **settings})  # type: ignore[arg-type]
+        found = unusual_settings(config, *_CONTROL, 16)
+        assert any(told in sentence for sentence in found), found
+
+    def test_training_tells_them(self, caplog: pytest.LogCaptureFixture) -> None:
+        with BatchVecEnv(CartPole, 4) as vec, caplog.at_level(logging.WARNING):
+            train(vec, PPOConfig.for_env(vec, total_steps=32, num_steps=8, net=MLPConfig((8,))))
+        assert "unusual: a rollout has 32 decisions" in caplog.text
+
+
+class TestHints:
+    def test_none_where_the_reward_rose(self) -> None:
+        assert hints_for([_point(0), _point(5)], _point(10), _CONFIG) == ()
+
+    def test_a_reward_that_chance_explains_did_not_rise(self) -> None:
+        (told, *_) = hints_for([_point(0), _point(0.1)], _point(0.2), _CONFIG)
+        assert told == "the mean reward did not rise: 0 at first, 0.2 at the end"
+
+    @pytest.mark.parametrize(
+        ("std", "losses", "told"),
+        [
+            (0.0, {}, "all earned 0"),
+            (1.0, {"entropy": 0.01}, "no longer explores (entropy 1, then 0.01)"),
+            (1.0, {"entropy": 0.99}, "hardly changed"),
+            (1.0, {"value_loss": 5_000}, "norm_returns=True"),
+            (1.0, {"explained_variance": -0.1}, "explained variance -0.10"),
+            (1.0, {"approx_kl": 0.2}, "target_kl=0.02"),
+        ],
+    )
+    def test_causes(self, std: float, losses: dict[str, Any], told: str) -> None:
+        last = _point(0, std, **({"entropy": 0.5} | losses))
+        found = hints_for([_point(0), _point(0)], last, _CONFIG)
+        assert len(found) == 2
+        assert told in found[1]
+
+    def test_what_was_learnt_and_lost(self) -> None:
+        points = [_point(0), _point(10, step=500), _point(4)]
+        (told,) = hints_for(points, _point(3), _CONFIG)
+        assert told.startswith("the mean reward was 10 at step 500 and fell to 3: try target_kl")
+        assert hints_for([_point(0), _point(10), _point(9)], _point(9), _CONFIG) == ()
+
+    def test_no_episode(self) -> None:
+        last = replace(_point(float("nan")), num_episodes=0, step=640)
+        (told,) = hints_for([last], last, _CONFIG)
+        assert told.startswith("no episode has ended in 640 steps")
+
+    def test_long_runs_keep_few_points(self) -> None:
+        history = RunHistory()
+        for i in range(10_000):
+            history.add(_point(i))
+        assert len(history._points) < 1024
+        assert history._points[0].mean_reward == 0
+        assert history._points[-1].mean_reward > 9_900
+
+    def test_a_short_run_is_not_judged(self) -> None:
+        history = RunHistory()
+        history.add(_point(0))
+        history.add(_point(0))
+        assert history.hints(_point(0), _CONFIG) == ()
+
+    def test_of_a_real_run(self) -> None:
+        """Mountain car never reaches its goal by chance, so that all episodes earn -200."""
+        envs = gymnasium.make_vec("MountainCar-v0", 8, vectorization_mode="sync")
+        with GymnasiumVecEnv(envs) as vec:
+            config = PPOConfig.for_env(
+                vec, total_steps=4_800, num_steps=50, update_epochs=1, minibatch_size=400
+            )
+            hints = train(vec, config).hints
+        assert hints[0] == "the mean reward did not rise: -200 at first, -200 at the end"
+        assert "the last episodes all earned -200" in hints[1]
