@@ -144,8 +144,11 @@ class PPOConfig:
         """
         _require_known(settings)
         found = named_preset(preset) if preset else preset_for(vec.obs_space(), vec.action_space())
-        own = found.settings_for(vec.num_rows)
-        return cls(**{**own, **settings})  # type: ignore[arg-type]  # checked by the class
+        total_steps = settings.get("total_steps")
+        if not isinstance(total_steps, int):  # refused by the class, unless there is none
+            total_steps = None
+        own = found.settings_for(vec.num_rows, total_steps)
+        return cls(**{**own, **settings})
 
     def to_json(self) -> dict[str, object]:
         """The settings as JSON."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.core.spaces import (
@@ -29,21 +29,33 @@ class Preset:
         kind: the environments that it suits, in a few words.
         num_envs: how many to train on, where nothing speaks for another number.
         settings: fields of `PPOConfig` that differ from its defaults.
-        rollout_size: decisions of a rollout whatever the number of environments; None = as many as
-            `num_steps` makes.
+        rollout_sizes: least and most decisions of a rollout, whatever the number of environments;
+            between them a run has `num_rollouts`. None = as many as `num_steps` makes.
+        num_rollouts: of a run.
     """
 
     name: str
     kind: str
     num_envs: int = 128
-    settings: Mapping[str, object] = field(default_factory=dict)
-    rollout_size: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rollout_sizes: tuple[int, int] | None = None
+    num_rollouts: int = 40
 
-    def settings_for(self, num_rows: int) -> dict[str, object]:
-        """Fields of `PPOConfig` for a batch of so many rows."""
-        if self.rollout_size is None:
-            return dict(self.settings)
-        return {"num_steps": max(self.rollout_size // num_rows, 8), **self.settings}
+    def settings_for(self, num_rows: int, total_steps: int | None = None) -> dict[str, Any]:
+        """Fields of `PPOConfig`.
+
+        Args:
+            num_rows: rows of a batch of the environments.
+            total_steps: decisions of the run; None = those of the preset.
+        """
+        settings = dict(self.settings)
+        if total_steps is not None:
+            settings["total_steps"] = total_steps
+        if self.rollout_sizes is None:
+            return settings
+        least, most = self.rollout_sizes
+        size = max(least, min(settings["total_steps"] // self.num_rollouts, most))
+        return {"num_steps": max(size // num_rows, 8), **settings}
 
 
 PRESETS: Final[Mapping[str, Preset]] = {
@@ -51,22 +63,24 @@ PRESETS: Final[Mapping[str, Preset]] = {
     for preset in (
         Preset("entities", "any number of entities"),
         # More gradient steps than for entities, and values in units of their deviation: returns are
-        # in the hundreds.
+        # in the hundreds. A long run can afford long rollouts, whose gradients are less noisy:
+        # LunarLander hovers without end with 2,048 decisions, and lands with 8,192.
         Preset(
             "control",
             "observations of fixed size",
             num_envs=16,
             settings={
+                "total_steps": 300_000,
                 "net": MLPConfig(),
                 "norm_returns": True,
                 "minibatch_size": 256,
                 "update_epochs": 8,
                 "learning_rate": 0.001,
-                "ent_coef": 0.0,
+                "ent_coef": 0.01,
                 "clip_vloss": False,
                 "max_grad_norm": 0.5,
             },
-            rollout_size=2048,
+            rollout_sizes=(2048, 8192),
         ),
         # Over a hundred tiles attend to each other, so the network is small. Episodes have about
         # ten steps, so later rewards hardly count.

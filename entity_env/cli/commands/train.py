@@ -141,7 +141,7 @@ def train(
     preset = preset_of(chosen)
     env_words = [] if num_envs is None else ["--num-envs", str(num_envs)]
     num_envs = preset.num_envs if num_envs is None else num_envs
-    start = _start(out) if resume else preset.settings_for(num_envs * chosen.num_agents)
+    start = _start(out) if resume else preset.settings_for(num_envs * chosen.num_agents, steps)
     config = _config(start, {"total_steps": steps, **options})
     if not resume:
         _require_unused(out)

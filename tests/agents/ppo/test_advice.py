@@ -62,11 +62,13 @@ class TestPresets:
         for field, value in PRESETS[name].settings.items():
             assert field == "total_steps" or getattr(config, field) == value
 
-    @given(st.integers(1, 10_000))
-    def test_a_rollout_of_control_has_about_2048_decisions(self, num_rows: int) -> None:
-        num_steps = PRESETS["control"].settings_for(num_rows)["num_steps"]
-        assert isinstance(num_steps, int)
-        assert num_steps == 8 or 2048 - num_rows < num_steps * num_rows <= 2048
+    @given(num_rows=st.integers(1, 10_000), total_steps=st.integers(1, 10**7))
+    def test_rollouts_of_control_grow_with_the_run(self, num_rows: int, total_steps: int) -> None:
+        settings = PRESETS["control"].settings_for(num_rows, total_steps)
+        assert settings["total_steps"] == total_steps
+        size = settings["num_steps"] * num_rows
+        wanted = sorted((2048, total_steps // 40, 8192))[1]
+        assert settings["num_steps"] == 8 or wanted - num_rows < size <= wanted
 
     def test_unknown_ones_are_refused(self) -> None:
         with (
@@ -78,7 +80,7 @@ class TestPresets:
     @pytest.mark.parametrize("spaces", [_CONTROL, _ENTITIES])
     def test_nothing_of_them_is_unusual(self, spaces: Spaces) -> None:
         preset = preset_for(*spaces)
-        config = PPOConfig(**preset.settings_for(preset.num_envs))  # type: ignore[arg-type]
+        config = PPOConfig(**preset.settings_for(preset.num_envs))
         assert unusual_settings(config, *spaces, preset.num_envs) == []
 
 
@@ -95,8 +97,8 @@ class TestUnusual:
         ],
     )
     def test_are_told(self, settings: dict[str, object], told: str) -> None:
-        own = PRESETS["control"].settings_for(16)
-        config = PPOConfig(**{**own, **settings})  # type: ignore[arg-type]
+        own = PRESETS["control"].settings_for(16, 100_000)
+        config = PPOConfig(**{**own, **settings})
         found = unusual_settings(config, *_CONTROL, 16)
         assert any(told in sentence for sentence in found), found
 
