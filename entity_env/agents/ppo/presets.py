@@ -64,7 +64,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         Preset("entities", "any number of entities"),
         # More gradient steps than for entities, and values in units of their deviation: returns are
         # in the hundreds. A long run can afford long rollouts, whose gradients are less noisy:
-        # LunarLander hovers without end with 2,048 decisions, and lands with 8,192.
+        # LunarLander hovers without end with 2,048 decisions and a gamma of 0.99.
         Preset(
             "control",
             "observations of fixed size",
@@ -76,6 +76,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
                 "minibatch_size": 256,
                 "update_epochs": 8,
                 "learning_rate": 0.001,
+                "gamma": 0.995,
                 "ent_coef": 0.01,
                 "clip_vloss": False,
                 "max_grad_norm": 0.5,
