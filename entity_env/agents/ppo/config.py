@@ -9,14 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
 from typing import Final
 
-from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
-from entity_env.core.spaces import (
-    ActionName,
-    ActionSpace,
-    ObsSpace,
-    SelectEntityActionSpace,
-    entity_widths,
-)
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
+from entity_env.agents.rogue_net.features import is_flat as is_flat
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
@@ -59,14 +53,6 @@ def control_settings(num_rows: int) -> dict[str, object]:
     return {**_FLAT, "num_steps": max(_FLAT_ROLLOUT // num_rows, 8)}
 
 
-def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
-    """Whether observations have a fixed size, so that an MLP can read them."""
-    is_fixed = all(entity.is_single for entity in obs_space.entities.values())
-    num_features = sum(entity_widths(obs_space, action_space).values())
-    selects = any(isinstance(each, SelectEntityActionSpace) for each in action_space.values())
-    return is_fixed and num_features > 0 and not selects
-
-
 @dataclass(frozen=True)
 class PPOConfig:
     """Every setting of the trainer; the defaults suit small games on a few cores.
@@ -81,7 +67,7 @@ class PPOConfig:
     """Decisions to learn from: one is all that one agent does on one observation."""
     seed: int = 1
     """Makes the network, the draws, the minibatches and the environments repeat themselves."""
-    net: RogueNetConfig | MLPConfig = field(default_factory=RogueNetConfig)
+    net: RogueNetConfig | MLPConfig | CNNConfig = field(default_factory=RogueNetConfig)
     """Kind and size of the network."""
 
     num_steps: int = 16
@@ -155,8 +141,8 @@ class PPOConfig:
         for name in ("vf_coef", "ent_coef", "weight_decay", "target_kl", "checkpoint_interval_s"):
             value = getattr(self, name)
             _require(self, name, value is None or value >= 0, "0 or more")
-        is_size = isinstance(self.net, RogueNetConfig | MLPConfig)
-        _require(self, "net", is_size, "a RogueNetConfig or an MLPConfig")
+        is_size = isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig)
+        _require(self, "net", is_size, "a RogueNetConfig, MLPConfig or CNNConfig")
 
     @classmethod
     def for_env(cls, vec: VecEnvironment, **settings: object) -> PPOConfig:
@@ -190,7 +176,8 @@ class PPOConfig:
         if not isinstance(net, dict):
             raise UsageError(f"the setting 'net' holds settings of its own, got {net!r}")
         try:
-            size = MLPConfig(**net) if "hidden" in net else RogueNetConfig(**net)
+            kind = CNNConfig if "layers" in net else MLPConfig if "hidden" in net else None
+            size = (kind or RogueNetConfig)(**net)
         except TypeError as error:  # a setting that is unknown
             raise UsageError(f"the setting 'net': {error}") from error
         return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class

@@ -31,7 +31,11 @@ from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
-from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy as MLPPolicy, make_policy
+from entity_env.agents.rogue_net.torch_net.mlp import (
+    CNNPolicy as CNNPolicy,
+    MLPPolicy as MLPPolicy,
+    make_policy,
+)
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.action_index import Choices, find_choices, find_row_choices
 from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
-from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig
 from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
@@ -24,6 +24,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 )
 from entity_env.agents.rogue_net.numpy_net.functions import (
     HIDDEN,
+    convolve,
     layer_norm,
     linear,
     normalize_features,
@@ -32,7 +33,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
     table_gelu,
 )
 from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
-from entity_env.agents.rogue_net.weights import Weights
+from entity_env.agents.rogue_net.weights import Picture, Weights
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -170,7 +171,7 @@ class NumpyNet:
 
 
 class NumpyMLP:
-    """Action distributions and values of an `MLPPolicy`, for batches; otherwise as `NumpyNet`.
+    """Action distributions and values of an `MLPPolicy` or `CNNPolicy`; otherwise as `NumpyNet`.
 
     Args:
         weights: a network that fits its own description, see `Weights.require_fit`.
@@ -179,12 +180,18 @@ class NumpyMLP:
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
         self._tensors: dict[str, NDArray[Any]] = dict(weights.tensors)
-        self._flat = FlatFeatures(weights.obs_space, weights.action_space)
+        spaces, config = (weights.obs_space, weights.action_space), weights.config
+        self._picture = Picture.of(*spaces, config) if isinstance(config, CNNConfig) else None
+        self._flat = FlatFeatures(*spaces, None if self._picture is None else self._picture.name)
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
         """The distribution of every action, and the `(num_rows,)` values."""
-        x = self._flat.array(batch)
-        hidden = self._hidden("policy_net", x)
+        if self._picture is None:
+            x = self._flat.array(batch)
+            hidden = self._layers("policy_net", x, np.tanh)
+            of_value = self._layers("value_net", x, np.tanh)
+        else:
+            hidden = of_value = self._layers("hidden", self._convolved(self._picture, batch), relu)
         distributions: dict[ActionName, Distribution] = {}
         for name, space in self.weights.action_space.items():
             choices = find_row_choices(name, batch.action_masks[name])
@@ -192,20 +199,33 @@ class NumpyMLP:
                 self._tensors, name, space, hidden[choices.rows], choices
             )
         std, mean = (self._tensors[f"value_scale.{part}"] for part in ("std", "mean"))
-        normalized = linear(self._tensors, "value_head", self._hidden("value_net", x))[:, 0]
+        normalized = linear(self._tensors, "value_head", of_value)[:, 0]
         return distributions, normalized * std + mean
 
-    def _hidden(self, net: str, x: Float) -> Float:
+    def _layers(self, net: str, x: Float, activation: Callable[[Float], Float]) -> Float:
         i = 0
         while f"{net}.{i}.weight" in self._tensors:
-            x = np.tanh(linear(self._tensors, f"{net}.{i}", x))
+            x = activation(linear(self._tensors, f"{net}.{i}", x))
             i += 2
         return x
+
+    def _convolved(self, picture: Picture, batch: Batch) -> Float:
+        """`(num_rows, picture.sizes[0])`: the picture after all convolutions, and all else."""
+        x = self._flat.part(picture.name, batch).reshape(-1, *picture.shape)
+        x = normalize_features(self._tensors, "picture_norm", x)
+        for i, (_, _, stride) in enumerate(picture.config.layers or ()):
+            x = relu(convolve(self._tensors, f"convolutions.{2 * i}", x, stride))
+        # Channel after channel, as in torch.
+        convolved = x.transpose(0, 3, 1, 2).reshape(len(x), picture.num_convolved)
+        if not picture.width:
+            return convolved
+        return np.concatenate((convolved, self._flat.array(batch)), axis=1)
 
 
 def numpy_net(weights: Weights) -> NumpyNet | NumpyMLP:
     """The network of these weights."""
-    return NumpyMLP(weights) if isinstance(weights.config, MLPConfig) else NumpyNet(weights)
+    is_flat = isinstance(weights.config, MLPConfig | CNNConfig)
+    return NumpyMLP(weights) if is_flat else NumpyNet(weights)
 
 
 def label_distribution(
