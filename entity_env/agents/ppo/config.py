@@ -20,6 +20,8 @@ _INTEGERS: Final = {
     "num_steps": (1, 10**6),
     "minibatch_size": (1, 2**31 - 1),
     "update_epochs": (1, 10**6),
+    "microbatch_size": (1, 2**31 - 1),
+    "warmup_steps": (0, 2**63 - 1),
     "num_threads": (1, 1024),
     "episode_window": (1, 10**9),
 }
@@ -74,6 +76,9 @@ class PPOConfig:
     """Steps of every environment in one rollout."""
     minibatch_size: int = 1024
     """Decisions in one step of the optimizer, about."""
+    microbatch_size: int | None = None
+    """Most decisions whose gradient is computed at a time, to need less memory; the gradients of a
+    minibatch are added. None = all of a minibatch."""
     update_epochs: int = 3
     """How often each rollout is learnt from."""
 
@@ -81,6 +86,8 @@ class PPOConfig:
     """Step size of Adam at the start."""
     anneal_learning_rate: bool = True
     """Whether the step size falls linearly to 0 over `total_steps`."""
+    warmup_steps: int = 0
+    """Decisions during which the step size first rises linearly to `learning_rate`."""
     gamma: float = 0.99
     """Discount of the reward, a decision."""
     gae_lambda: float = 0.95
@@ -120,7 +127,7 @@ class PPOConfig:
     def __post_init__(self) -> None:
         for name, (least, most) in _INTEGERS.items():
             value = getattr(self, name)
-            if value is not None or name != "num_threads":
+            if value is not None or name not in ("num_threads", "microbatch_size"):
                 is_right = _is(value, int) and least <= value <= most
                 _require(self, name, is_right, f"an integer from {least} to {most:.4g}")
         for name in _FLAGS:

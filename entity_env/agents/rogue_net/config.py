@@ -16,6 +16,8 @@ MAX_NUMBERS: Final = 1 << 28
 """Parameters of a network: 1 GiB of float32."""
 GATES: Final = (None, "linear", "relu", "gelu", "sigmoid")
 """Activations of a value gate."""
+POOLINGS: Final = (None, "mean", "max", "meanmax")
+"""What may replace attention."""
 
 MAX_BUCKETS: Final = 1_000_000
 """Largest number of buckets of relative positions."""
@@ -272,6 +274,11 @@ class RogueNetConfig:
         separate_value: the value has a network apart, of the same size, instead of a head on the
             network of the policy.
         value_scale: the value head predicts normalized returns, see `ValueScale`.
+        pooling: "mean", "max" or "meanmax" of all visible entities in place of attention, at a cost
+            that grows linearly with their number; None = attention. Excludes `relpos_encoding`, and
+            `n_head` is without effect.
+        dropout: share of activations that are zeroed in training, of embeddings, attention weights
+            and what each layer adds; 0 = none. Never while acting.
 
     The options may be given as the mappings that `to_json` makes of them.
 
@@ -288,9 +295,17 @@ class RogueNetConfig:
     translation: TranslationConfig | None = None
     separate_value: bool = False
     value_scale: bool = False
+    pooling: str | None = None
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         _require_flags(self)
+        if self.pooling not in POOLINGS:
+            raise UsageError(f"pooling must be one of {POOLINGS}, got {shown(self.pooling)}")
+        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout must be from 0 to below 1, got {shown(self.dropout)}")
+        if self.pooling is not None and self.relpos_encoding is not None:
+            raise UsageError("pooling has no relative positions: set relpos_encoding to None")
         for name in _SIZES:
             value = getattr(self, name)
             smallest, largest = (0, MAX_LAYERS) if name == "n_layer" else (1, MAX_WIDTH)
@@ -323,7 +338,7 @@ class RogueNetConfig:
         return {
             name: value
             for name, value in asdict(self).items()
-            if value is not None and value is not False
+            if value is not None and value is not False and (name != "dropout" or value)
         }
 
     @classmethod

@@ -247,7 +247,7 @@ def _rogue_net(
         Relpos(config.relpos_encoding, inputs.features)
         specs |= _prefixed(RELPOS, _relpos(config, config.relpos_encoding, inputs))
     for i in range(config.n_layer):
-        specs |= _prefixed(f"backbone.blocks.{i}.", _block(config.d_model))
+        specs |= _prefixed(f"backbone.blocks.{i}.", _block(config.d_model, config.pooling))
     for action, space in action_space.items():
         specs |= _prefixed(f"action_heads.{action}.", _head(space, config))
     if config.separate_value:
@@ -291,12 +291,14 @@ def _layer_norm(width: int) -> dict[str, TensorSpec]:
     return {"weight": TensorSpec((width,)), "bias": TensorSpec((width,))}
 
 
-def _block(d_model: int) -> dict[str, TensorSpec]:
+def _block(d_model: int, pooling: str | None) -> dict[str, TensorSpec]:
     specs: dict[str, TensorSpec] = {}
     for name in ("ln1", "ln2"):
         specs |= _prefixed(f"{name}.", _layer_norm(d_model))
-    for name in ("key", "query", "value", "proj"):
+    num_pooled = 2 * d_model if pooling == "meanmax" else d_model
+    for name in ("key", "query", "value") if pooling is None else ("prepool",):
         specs |= _prefixed(f"attn.{name}.", _linear(d_model, d_model))
+    specs |= _prefixed("attn.proj.", _linear(num_pooled, d_model))
     specs |= _prefixed("mlp.0.", _linear(d_model, 4 * d_model))
     return specs | _prefixed("mlp.2.", _linear(4 * d_model, d_model))
 

@@ -204,7 +204,8 @@ class NumpyAgent(TrainedAgent):
         super().__init__((obs_space, action_space), Choosing(greedy, temperature), adapt=adapt)
         try:
             self._net = numpy_net(weights)
-            self._fused = FusedNet(weights) if isinstance(self._net, NumpyNet) else None
+            attends = isinstance(self._net, NumpyNet) and not weights.rogue_net_config().pooling
+            self._fused = FusedNet(weights) if attends else None
         except SchemaError as error:
             raise CheckpointError(str(error)) from error
         self.weights = weights

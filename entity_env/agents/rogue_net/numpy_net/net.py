@@ -91,7 +91,11 @@ class NumpyNet:
             return x
         relpos = None if self._relpos is None else self._relpos.look_up(inputs, layout)
         for i in range(self._config.n_layer):
-            x = x + self._attend(i, self._norm(f"backbone.blocks.{i}.ln1", x), layout, relpos)
+            normed = self._norm(f"backbone.blocks.{i}.ln1", x)
+            if self._config.pooling is not None:
+                x = x + self._pool(i, normed, layout, self._config.pooling)
+            else:
+                x = x + self._attend(i, normed, layout, relpos)
             x = x + self._mlp(i, self._norm(f"backbone.blocks.{i}.ln2", x))
         return x
 
@@ -128,6 +132,24 @@ class NumpyNet:
             y = y + relpos.values(attention, gate)
         packed = y.transpose(0, 2, 1, 3).reshape(len(layout.source), -1)[layout.slots]
         return linear(self._tensors, f"{prefix}.proj", packed)
+
+    def _pool(self, block: int, x: Float, layout: Layout, pooling: str) -> Float:
+        prefix = f"backbone.blocks.{block}.attn"
+        x = linear(self._tensors, f"{prefix}.prepool", x)[layout.order]
+        visible = np.ones(len(x), np.bool_) if layout.visible is None else layout.visible
+        seen = visible[layout.order, None].astype(np.float32)
+        starts = layout.offsets[:-1][layout.lengths > 0]
+        count: Float = np.add.reduceat(seen, starts)
+        parts: list[Float] = []
+        if "mean" in pooling:
+            parts.append(np.add.reduceat(x * seen, starts))
+            parts[0] /= np.maximum(count, 1)
+        if "max" in pooling:
+            shown = np.where(seen > 0, x, np.float32(-np.inf))
+            parts.append(np.where(count > 0, np.maximum.reduceat(shown, starts), np.float32(0)))
+        pooled = linear(self._tensors, f"{prefix}.proj", np.concatenate(parts, axis=1))
+        own: Float = pooled[(np.cumsum(layout.lengths > 0) - 1)[layout.rows]]
+        return own
 
     def _mlp(self, block: int, x: Float) -> Float:
         prefix = f"backbone.blocks.{block}.mlp"

@@ -81,8 +81,8 @@ class Policy(nn.Module, ABC):
     """Policy and value network over batches of observations; base class of what PPO trains.
 
     A network of your own implements `distributions`. `act`, `evaluate` and `values` follow from it
-    and may be replaced by faster ones. Training and evaluation mode are the same. Arrays of a batch
-    are only read during a call.
+    and may be replaced by faster ones. The trainer acts in evaluation mode and learns in training
+    mode. Arrays of a batch are only read during a call.
 
     Args:
         obs_space: what is observed.

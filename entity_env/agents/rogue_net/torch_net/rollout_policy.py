@@ -100,6 +100,7 @@ class CompiledPolicy:
             net.device.type == "cpu"
             and has_numba()
             and net.config.relpos_encoding is None
+            and net.config.pooling is None
             and net.config.d_head <= LARGEST_HEAD
             and net.config.d_model <= LARGEST_MODEL
             and max(net.inputs.widths.values()) <= LARGEST_WIDTH
