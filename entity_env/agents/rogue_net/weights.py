@@ -83,7 +83,7 @@ class Weights:
             width = config.d_model
             weight, bias = np.zeros((1, width), np.float32), np.zeros(1, np.float32)
         else:
-            weight, bias = self.value_head()
+            weight, bias = value_head(self.tensors)
         left_out = (VALUE_NET, "auxiliary_heads.value_scale.")
         tensors = {
             name: tensor for name, tensor in self.tensors.items() if not name.startswith(left_out)
@@ -91,14 +91,6 @@ class Weights:
         tensors |= {"auxiliary_heads.value.weight": weight, "auxiliary_heads.value.bias": bias}
         config = replace(config, separate_value=False, value_scale=False)
         return Weights(self.obs_space, self.action_space, config, tensors)
-
-    def value_head(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """`(1, d_model)` weight and `(1,)` bias of the value head, in units of the reward."""
-        weight, bias = (self.tensors[f"auxiliary_heads.value.{part}"] for part in _LINEAR)
-        if self.rogue_net_config().value_scale:
-            mean, std = (self.tensors[f"auxiliary_heads.value_scale.{x}"] for x in ("mean", "std"))
-            return weight * std, bias * std + mean
-        return weight, bias
 
     def rogue_net_config(self) -> RogueNetConfig:
         """The configuration; raises `SchemaError` for another kind of network."""
@@ -128,6 +120,16 @@ class Weights:
             more = f", and {len(faults) - _MAX_LISTED} more" if len(faults) > _MAX_LISTED else ""
             listed = "; ".join(faults[:_MAX_LISTED])
             raise CheckpointError(f"{where} does not fit the network in {source}: {listed}{more}")
+
+
+def value_head(tensors: Tensors) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """`(1, d_model)` weight and `(1,)` bias of a RogueNet's value head, in units of the reward."""
+    weight, bias = (tensors[f"auxiliary_heads.value.{part}"] for part in _LINEAR)
+    scale = [tensors.get(f"auxiliary_heads.value_scale.{part}") for part in ("mean", "std")]
+    mean, std = scale
+    if mean is None or std is None:
+        return weight, bias
+    return weight * std, bias * std + mean
 
 
 def expected_tensors(

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
-from entity_env.agents.rogue_net.neural_agent import Choosing, Samples, TrainedAgent
+from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     FORBIDDEN,
     CategoricalArrays,

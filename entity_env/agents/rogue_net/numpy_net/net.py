@@ -33,7 +33,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
     table_gelu,
 )
 from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
-from entity_env.agents.rogue_net.weights import Picture, Weights
+from entity_env.agents.rogue_net.weights import Picture, Weights, value_head
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -62,6 +62,8 @@ class NumpyNet:
         self._inputs = Inputs(weights.obs_space, weights.action_space, config.translation)
         self._relpos = NumpyRelpos.of(weights, self._inputs)
         self._value_net = NumpyNet(weights.value_net()) if config.separate_value else None
+        if not config.separate_value:
+            self._value_head = value_head(self._tensors)
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
         """The distribution of every action, and the `(num_rows,)` values.
@@ -81,7 +83,7 @@ class NumpyNet:
         }
         if self._value_net is not None:
             return distributions, self._value_net.distributions(batch)[1]
-        return distributions, self._values(x, layout, self.weights.value_head())
+        return distributions, self._values(x, layout)
 
     def _encode(self, batch: Batch, layout: Layout) -> Float:
         """`(num_entities, d_model)`, packed."""
@@ -183,11 +185,11 @@ class NumpyNet:
         flat = logits.reshape(-1, actees.max_actees)[actees.actor_slots]
         return flat * np.float32(1.0 / math.sqrt(d_qk))
 
-    def _values(self, x: Float, layout: Layout, head: tuple[Float, Float]) -> Float:
+    def _values(self, x: Float, layout: Layout) -> Float:
         total = np.zeros((len(layout.lengths), x.shape[1]), dtype=np.float32)
         np.add.at(total, layout.rows, x)
         count = np.maximum(layout.lengths, 1).astype(np.float32)
-        weight, bias = head
+        weight, bias = self._value_head
         values: Float = (total / count[:, None]) @ weight[0] + bias
         return values
 

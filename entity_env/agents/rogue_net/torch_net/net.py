@@ -28,7 +28,6 @@ from entity_env.agents.rogue_net.torch_net.policy import (
     Evaluation as Evaluation,
     Policy,
     PolicyOutput as PolicyOutput,
-    Samples as Samples,
     ValueScale,
 )
 from entity_env.agents.rogue_net.torch_net.tensors import (

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from entity_env.agents.rogue_net.action_index import Choices, find_choices
+from entity_env.agents.rogue_net.action_index import Choices, Samples, find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
 from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, PackedLayout
 from entity_env.agents.rogue_net.torch_net.block import (
@@ -29,8 +29,9 @@ from entity_env.agents.rogue_net.torch_net.embedding import (
 )
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput, Samples, ValueScale
+from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.tensors import as_array
+from entity_env.agents.rogue_net.weights import value_head
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import EntityBatch
@@ -91,7 +92,8 @@ class CompiledPolicy:
         self._heads = {name: _head(module) for name, module in net.action_heads.items()}
         self._value_policy = None if net.value_net is None else CompiledPolicy(net.value_net)
         if net.value_net is None:
-            self._value = _value_head(net)
+            heads = net.auxiliary_heads.state_dict(prefix="auxiliary_heads.")
+            self._value = value_head({name: as_array(tensor) for name, tensor in heads.items()})
 
     @staticmethod
     def fits(net: RogueNet) -> bool:
@@ -113,16 +115,14 @@ class CompiledPolicy:
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
         """See `Policy.act`; the same draws choose the same."""
         # Here and not above: numba takes a while to import, and may not be installed.
-        from entity_env.agents.rogue_net.kernels.policy import draw_categorical, mean_values
+        from entity_env.agents.rogue_net.kernels.policy import draw_categorical
 
         layout = lay_out(batch, self._inputs.names, is_compiled=True)
         asked = {name: find_choices(name, batch.action_masks[name], layout) for name in self._heads}
         x = self._encode(batch, layout)
-        logprobs, entropy, values = np.zeros((3, len(layout.lengths)), dtype=np.float32)
-        if self._value_policy is None:
-            mean_values(x, layout.order, layout.offsets, *self._value, values)
-        else:
-            values = self._value_policy.values(batch)
+        logprobs, entropy = np.zeros((2, len(layout.lengths)), dtype=np.float32)
+        apart = self._value_policy
+        values = self._values(x, layout) if apart is None else apart.values(batch)
         samples: dict[ActionName, Samples] = {}
         for name, choices in asked.items():
             logits = _logits(self._heads[name], x, choices)
@@ -135,11 +135,15 @@ class CompiledPolicy:
 
     def values(self, batch: EntityBatch) -> Floats:
         """See `Policy.values`."""
+        if self._value_policy is not None:
+            return self._value_policy.values(batch)
+        layout = lay_out(batch, self._inputs.names, is_compiled=True)
+        return self._values(self._encode(batch, layout), layout)
+
+    def _values(self, x: Floats, layout: Layout) -> Floats:
         from entity_env.agents.rogue_net.kernels.policy import mean_values
 
-        layout = lay_out(batch, self._inputs.names, is_compiled=True)
         values = np.zeros(len(layout.lengths), dtype=np.float32)
-        x = self._encode(batch, layout)
         mean_values(x, layout.order, layout.offsets, *self._value, values)
         return values
 
@@ -172,16 +176,6 @@ def _embedding(module: nn.Module) -> _Embedding | Floats:
 
 def _arrays(layer: nn.Module) -> Pair:
     return as_array(cast(Tensor, layer.weight)), as_array(cast(Tensor, layer.bias))
-
-
-def _value_head(net: RogueNet) -> Pair:
-    """Weight and bias of the value, in units of the reward."""
-    weight, bias = _arrays(net.auxiliary_heads["value"])
-    if not net.config.value_scale:
-        return weight, bias
-    scale = cast(ValueScale, net.auxiliary_heads["value_scale"])
-    std, mean = np.float32(scale.std), np.float32(scale.mean)
-    return weight * std, bias * std + mean
 
 
 def _head(module: nn.Module) -> _Head:
