@@ -61,6 +61,11 @@ class _FlatPolicy(Policy):
     @abstractmethod
     def _read(self, batch: EntityBatch) -> Tensor: ...
 
+    @property
+    def device(self) -> torch.device:
+        # Read many times a step; iterating over parameters takes many times as long.
+        return self.value_head.weight.device
+
     def scale_values(self, mean: float, std: float) -> None:
         self.value_scale.change(mean, std, self.value_head)
 

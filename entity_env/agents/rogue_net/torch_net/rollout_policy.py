@@ -1,4 +1,4 @@
-"""The policy of a rollout: a forward pass in a few numba kernels.
+"""The policy of a rollout: a forward pass in a few numba kernels, or of an MLP in numpy.
 
 For some hundred entities an operation of torch takes longer to be called than to compute, a module
 longer still. The network does not change during a rollout: its arrays are looked up once.
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.action_index import Choices, Samples, find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
+from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
+from entity_env.agents.rogue_net.numpy_net.net import NumpyMLP
 from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, PackedLayout
 from entity_env.agents.rogue_net.torch_net.block import (
     LARGEST_MODEL,
@@ -28,10 +30,11 @@ from entity_env.agents.rogue_net.torch_net.embedding import (
     embed_type,
 )
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
+from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.tensors import as_array
-from entity_env.agents.rogue_net.weights import value_head
+from entity_env.agents.rogue_net.weights import Weights, value_head
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import EntityBatch
@@ -40,6 +43,8 @@ Floats: TypeAlias = NDArray[np.float32]
 Pair: TypeAlias = tuple[Floats, Floats]
 _ALL: Final = np.empty((0, 0), dtype=np.bool_)
 """All choices are allowed."""
+_FEW_PRODUCTS: Final = 1 << 18
+"""Of a layer and a batch: more are left to torch, because OpenBLAS starts threads for them."""
 
 
 class ActingPolicy(Protocol):
@@ -71,7 +76,44 @@ def fastest_policy(net: Policy) -> ActingPolicy:
     """Acts as `net.act` does, for as long as nothing changes the network."""
     if isinstance(net, RogueNet) and CompiledPolicy.fits(net):
         return CompiledPolicy(net)
+    if type(net) is MLPPolicy and net.device.type == "cpu":
+        return ArrayPolicy(net)
     return net
+
+
+class ArrayPolicy:
+    """Acts as an `MLPPolicy` does, by arrays: for few rows torch takes several times as long.
+
+    Args:
+        net: a network on the CPU, whose parameters are read where they are.
+    """
+
+    def __init__(self, net: MLPPolicy) -> None:
+        self._net = net
+        tensors = {name: as_array(tensor) for name, tensor in net.state_dict().items()}
+        self._most_rows = _FEW_PRODUCTS // max(tensor.size for tensor in tensors.values())
+        self._arrays = NumpyMLP(Weights(net.obs_space, net.action_space, net.config, tensors))
+
+    def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
+        """See `Policy.act`; the same draws choose the same."""
+        if len(next(iter(batch.features.values()))) > self._most_rows:
+            return self._net.act(batch, generator=generator)
+        distributions, values = self._arrays.distributions(batch)
+        logprobs, entropy = np.zeros((2, len(values)), dtype=np.float32)
+        samples: dict[ActionName, Samples] = {}
+        actions: dict[ActionName, Samples] = {}
+        for name, each in distributions.items():
+            if isinstance(each, CategoricalArrays):
+                draws = torch.empty(each.logprobs.shape).exponential_(generator=generator)
+                samples[name], logprob, own_entropy = each.race(draws.numpy())
+                actions[name] = samples[name]
+            else:
+                draws = torch.empty(each.mean.shape).normal_(generator=generator)
+                drawn, logprob, own_entropy = each.shift(draws.numpy())
+                samples[name], actions[name] = drawn, each.actions(drawn)
+            np.add.at(logprobs, each.rows, logprob)
+            np.add.at(entropy, each.rows, own_entropy)
+        return PolicyOutput(actions, samples, logprobs, entropy, values)
 
 
 class CompiledPolicy:
