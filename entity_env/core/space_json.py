@@ -39,6 +39,7 @@ def spaces_to_json(
                 "name": name,
                 "features": list(entity.features),
                 **({"is_single": True} if entity.is_single else {}),
+                **({"shape": list(entity.shape)} if entity.shape is not None else {}),
             }
             for name, entity in obs_space.entities.items()
         ],
@@ -55,15 +56,20 @@ def spaces_from_json(data: object) -> tuple[ObsSpace, dict[ActionName, ActionSpa
     actions = [_as_dict(item, "an action") for item in _items(spaces, "actions")]
     obs_space = ObsSpace(
         global_features=_strings(spaces, "global_features"),
-        entities={
-            _name(item): Entity(_strings(item, "features"), item.get("is_single") is True)
-            for item in entities
-        },
+        entities={_name(item): _entity_from_json(item) for item in entities},
     )
     action_space = {_name(item): _action_from_json(item) for item in actions}
     if len(obs_space.entities) != len(entities) or len(action_space) != len(actions):
         raise SchemaError("spaces in JSON name an entity or an action more than once")
     return obs_space, action_space
+
+
+def _entity_from_json(data: Mapping[str, object]) -> Entity:
+    shape = data.get("shape")
+    if isinstance(shape, list):
+        shape = tuple(shape)
+    is_single = data.get("is_single") is True
+    return Entity(_strings(data, "features"), is_single, shape)  # type: ignore[arg-type]  # checked
 
 
 def differences(

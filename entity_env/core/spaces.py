@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TypeAlias
 
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, shown
 
 EntityName: TypeAlias = str
 ActionName: TypeAlias = str
@@ -24,13 +25,29 @@ class Entity:
         features: their names.
         is_single: every observation has exactly one, so that a network can read it as a vector; no
             part of a comparison.
+        shape: height, width and channels, if the features are the pixels of a picture, row after
+            row and each with its channels; None = they are not. No part of a comparison.
+
+    Raises:
+        SchemaError: a feature twice, or a shape of another number of features.
     """
 
     features: Sequence[str]
     is_single: bool = field(default=False, compare=False)
+    shape: tuple[int, int, int] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         _require_unique(self.features, "entity features")
+        shape = self.shape
+        if shape is None:
+            return
+        sizes: object = shape  # of any type, from a file
+        is_shape = isinstance(sizes, tuple) and [type(size) for size in sizes] == [int] * 3
+        if not is_shape or min(shape) < 1 or prod(shape) != len(self.features):
+            raise SchemaError(
+                "the shape of a picture is its height, width and channels, whose product is the "
+                f"number of features, {len(self.features)}: got {shown(shape)}"
+            )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import minibatch_loss
+from entity_env.agents.ppo.update import ppo_loss
 from entity_env.agents.rogue_net import (
     GaussianDistribution,
     NeuralAgent,
@@ -292,7 +292,8 @@ def test_what_was_drawn_is_learnt_from_and_what_is_clipped_is_performed() -> Non
     # Rows without actors decide nothing: they are not stored.
     assert drawn.lengths.min() == 1
     assert drawn.values.dtype == np.float32
-    _, figures = minibatch_loss(net, batch, batch.b_inds, CONFIG, 0.0)
+    whole = batch.minibatch(batch.b_inds)
+    _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG, 0.0)
     assert abs(float(figures[3])) < 1e-6  # no divergence before the first step
     assert float(figures[4]) == 0
 

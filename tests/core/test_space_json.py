@@ -55,6 +55,16 @@ def test_spaces_survive_json(
     assert differences((obs_space, action_space), again) == []
 
 
+def test_a_picture_survives_json() -> None:
+    obs_space = ObsSpace((), {"Screen": Entity((*"abcdef",), is_single=True, shape=(1, 3, 2))})
+    data = json.loads(json.dumps(spaces_to_json(obs_space, {})))
+    assert spaces_from_json(data)[0].entities["Screen"].shape == (1, 3, 2)
+    for shape in ([1, 3], [1, 3, 3], "abc", [1.0, 3, 2], [-1, -3, 2], True):
+        data["entities"][0]["shape"] = shape
+        with pytest.raises(SchemaError, match="the shape of a picture is its height, width"):
+            spaces_from_json(data)
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import minibatch_loss
+from entity_env.agents.ppo.update import ppo_loss as our_ppo_loss
 from entity_env.agents.rogue_net import ObsBatch, RogueNet, RogueNetConfig, write_enn_checkpoint
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.ragged import RaggedArray
@@ -56,7 +56,8 @@ def test_loss_and_gradients_are_the_same(name: str, spread: float, tmp_path: Pat
     net.update_statistics(batch)
     played = decided(net, batch)
     config = PPOConfig()
-    loss, _ = minibatch_loss(net, played, np.arange(len(shown)), config, ENT_COEF)
+    whole = played.minibatch(np.arange(len(shown)))
+    loss, _ = our_ppo_loss(net.evaluate(whole.obs, whole.samples), whole, config, ENT_COEF)
     loss.backward()  # type: ignore[no-untyped-call]
 
     write_enn_checkpoint(tmp_path, net.weights(), step=1)

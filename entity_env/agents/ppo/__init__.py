@@ -17,9 +17,12 @@ from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
     from entity_env.agents.ppo.trainer import (
+        CNNPolicy as CNNPolicy,
         MLPPolicy as MLPPolicy,
         Policy as Policy,
         train as train,
     )
 
-__getattr__ = late_names(__name__, dict.fromkeys(("MLPPolicy", "Policy", "train"), "trainer"))
+_LATE = dict.fromkeys(("CNNPolicy", "MLPPolicy", "Policy", "train"), "trainer")
+
+__getattr__ = late_names(__name__, _LATE)

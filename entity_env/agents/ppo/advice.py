@@ -11,8 +11,8 @@ from typing import Final
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.logging import TrainProgress
-from entity_env.agents.ppo.presets import is_flat
 from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.features import is_flat
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 
 PAGE: Final = "docs/not_learning.md"

@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Final
 
 from entity_env.agents.ppo.presets import named_preset, preset_for
-from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
@@ -20,6 +20,8 @@ _INTEGERS: Final = {
     "num_steps": (1, 10**6),
     "minibatch_size": (1, 2**31 - 1),
     "update_epochs": (1, 10**6),
+    "microbatch_size": (1, 2**31 - 1),
+    "warmup_steps": (0, 2**63 - 1),
     "num_threads": (1, 1024),
     "episode_window": (1, 10**9),
 }
@@ -49,13 +51,16 @@ class PPOConfig:
     """Decisions to learn from: one is all that one agent does on one observation."""
     seed: int = 1
     """Makes the network, the draws, the minibatches and the environments repeat themselves."""
-    net: RogueNetConfig | MLPConfig = field(default_factory=RogueNetConfig)
+    net: RogueNetConfig | MLPConfig | CNNConfig = field(default_factory=RogueNetConfig)
     """Kind and size of the network."""
 
     num_steps: int = 16
     """Steps of every environment in one rollout."""
     minibatch_size: int = 1024
     """Decisions in one step of the optimizer, about."""
+    microbatch_size: int | None = None
+    """Most decisions whose gradient is computed at a time, to need less memory; the gradients of a
+    minibatch are added. None = all of a minibatch."""
     update_epochs: int = 3
     """How often each rollout is learnt from."""
 
@@ -63,6 +68,8 @@ class PPOConfig:
     """Step size of Adam at the start."""
     anneal_learning_rate: bool = True
     """Whether the step size falls linearly to 0 over `total_steps`."""
+    warmup_steps: int = 0
+    """Decisions during which the step size first rises linearly to `learning_rate`."""
     gamma: float = 0.99
     """Discount of the reward, a decision."""
     gae_lambda: float = 0.95
@@ -102,7 +109,7 @@ class PPOConfig:
     def __post_init__(self) -> None:
         for name, (least, most) in _INTEGERS.items():
             value = getattr(self, name)
-            if value is not None or name != "num_threads":
+            if value is not None or name not in ("num_threads", "microbatch_size"):
                 is_right = _is(value, int) and least <= value <= most
                 _require(self, name, is_right, f"an integer from {least} to {most:.4g}")
         for name in _FLAGS:
@@ -123,8 +130,8 @@ class PPOConfig:
         for name in ("vf_coef", "ent_coef", "weight_decay", "target_kl", "checkpoint_interval_s"):
             value = getattr(self, name)
             _require(self, name, value is None or value >= 0, "0 or more")
-        is_size = isinstance(self.net, RogueNetConfig | MLPConfig)
-        _require(self, "net", is_size, "a RogueNetConfig or an MLPConfig")
+        is_size = isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig)
+        _require(self, "net", is_size, "a RogueNetConfig, MLPConfig or CNNConfig")
 
     @classmethod
     def for_env(
@@ -167,7 +174,8 @@ class PPOConfig:
         if not isinstance(net, dict):
             raise UsageError(f"the setting 'net' holds settings of its own, got {net!r}")
         try:
-            size = MLPConfig(**net) if "hidden" in net else RogueNetConfig(**net)
+            kind = CNNConfig if "layers" in net else MLPConfig if "hidden" in net else None
+            size = (kind or RogueNetConfig)(**net)
         except TypeError as error:  # a setting that is unknown
             raise UsageError(f"the setting 'net': {error}") from error
         return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class

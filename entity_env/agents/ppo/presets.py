@@ -9,14 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
-from entity_env.core.spaces import (
-    ActionName,
-    ActionSpace,
-    ObsSpace,
-    SelectEntityActionSpace,
-    entity_widths,
-)
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
+from entity_env.agents.rogue_net.features import is_flat
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import UsageError
 
 
@@ -58,31 +53,39 @@ class Preset:
         return {"num_steps": max(size // num_rows, 8), **settings}
 
 
+# More gradient steps than for entities, and values in units of their deviation: returns are in the
+# hundreds. A long run can afford long rollouts, whose gradients are less noisy: LunarLander hovers
+# without end with 2,048 decisions and a gamma of 0.99.
+_CONTROL: Final = Preset(
+    "control",
+    "observations of fixed size",
+    num_envs=16,
+    settings={
+        "total_steps": 300_000,
+        "net": MLPConfig(),
+        "norm_returns": True,
+        "minibatch_size": 256,
+        "update_epochs": 8,
+        "learning_rate": 0.001,
+        "gamma": 0.995,
+        "ent_coef": 0.01,
+        "clip_vloss": False,
+        "max_grad_norm": 0.5,
+    },
+    rollout_sizes=(2048, 8192),
+)
+_PICTURES: Final = replace(
+    _CONTROL,
+    name="pictures",
+    kind="pictures",
+    settings={**_CONTROL.settings, "net": CNNConfig(), "learning_rate": 0.0005},
+)
 PRESETS: Final[Mapping[str, Preset]] = {
     preset.name: preset
     for preset in (
         Preset("entities", "any number of entities"),
-        # More gradient steps than for entities, and values in units of their deviation: returns are
-        # in the hundreds. A long run can afford long rollouts, whose gradients are less noisy:
-        # LunarLander hovers without end with 2,048 decisions and a gamma of 0.99.
-        Preset(
-            "control",
-            "observations of fixed size",
-            num_envs=16,
-            settings={
-                "total_steps": 300_000,
-                "net": MLPConfig(),
-                "norm_returns": True,
-                "minibatch_size": 256,
-                "update_epochs": 8,
-                "learning_rate": 0.001,
-                "gamma": 0.995,
-                "ent_coef": 0.01,
-                "clip_vloss": False,
-                "max_grad_norm": 0.5,
-            },
-            rollout_sizes=(2048, 8192),
-        ),
+        _CONTROL,
+        _PICTURES,
         # Over a hundred tiles attend to each other, so the network is small. Episodes have about
         # ten steps, so later rewards hardly count.
         Preset(
@@ -143,15 +146,10 @@ def preset_for(
         name, settings = _OF_GAMES[game]
         preset = PRESETS[name]
         return replace(preset, settings={**preset.settings, **settings})
-    return PRESETS["control" if is_flat(obs_space, action_space) else "entities"]
-
-
-def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
-    """Whether observations have a fixed size, so that an MLP can read them."""
-    is_fixed = all(entity.is_single for entity in obs_space.entities.values())
-    num_features = sum(entity_widths(obs_space, action_space).values())
-    selects = any(isinstance(each, SelectEntityActionSpace) for each in action_space.values())
-    return is_fixed and num_features > 0 and not selects
+    if not is_flat(obs_space, action_space):
+        return PRESETS["entities"]
+    has_picture = any(entity.shape is not None for entity in obs_space.entities.values())
+    return PRESETS["pictures" if has_picture else "control"]
 
 
 def named_preset(name: str) -> Preset:

@@ -11,7 +11,7 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.torch_net.net import Samples
+from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionName, EntityName
 from entity_env.core.validation import has_numba

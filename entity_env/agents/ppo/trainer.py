@@ -29,11 +29,15 @@ from entity_env.agents.ppo.logging import (
 )
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.update import learn
+from entity_env.agents.ppo.update import learn, step_size
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
-from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy as MLPPolicy, make_policy
+from entity_env.agents.rogue_net.torch_net.mlp import (
+    CNNPolicy as CNNPolicy,
+    MLPPolicy as MLPPolicy,
+    make_policy,
+)
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
@@ -206,13 +210,13 @@ class _Run:
 
         config, learner = self.config, self.learner
         left = 1 - learner.step / config.total_steps
-        learning_rate = config.learning_rate * (left if config.anneal_learning_rate else 1)
         ent_coef = config.ent_coef * (left if config.anneal_entropy else 1)
-        learner.optimizer.param_groups[0]["lr"] = learning_rate
         steps_left = math.ceil((config.total_steps - learner.step) / self.vec.num_rows)
 
         self.meter.start_rollout()
         rollout = collector.collect(min(config.num_steps, steps_left), after_step)
+        learning_rate = step_size(config, learner.step, len(rollout))
+        learner.optimizer.param_groups[0]["lr"] = learning_rate
         scale = None
         if config.norm_returns:
             learner.returns.update(rollout.returns[rollout.b_inds])
@@ -318,7 +322,7 @@ def new_learner(
         else:
             is_made = isinstance(policy, nn.Module) or not callable(policy)
             net = policy if is_made else policy(obs_space, action_space)
-        checked = _checked(net, (obs_space, action_space)).to(device)
+        checked = _checked(net, (obs_space, action_space)).to(device).eval()
     return Learner(
         net=checked,
         optimizer=torch.optim.AdamW(

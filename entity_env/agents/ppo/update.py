@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -30,23 +32,17 @@ def learn(
     rng: np.random.Generator,
     return_scale: float | None = None,
 ) -> Losses:
-    """Some epochs of minibatches over a rollout; changes nothing if no outcome is known."""
-    num_minibatches = max(1, round(len(rollout.b_inds) / config.minibatch_size))
-    seen: list[Tensor] = []
-    parameters = list(net.parameters())
-    for _ in range(config.update_epochs if len(rollout.b_inds) else 0):
-        for mb_inds in np.array_split(rng.permutation(rollout.b_inds), num_minibatches):
-            loss, figures = minibatch_loss(net, rollout, mb_inds, config, ent_coef, return_scale)
-            for parameter in parameters:
-                parameter.grad = None
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-            norm = _clip_gradient(parameters, config.max_grad_norm)
-            if not math.isfinite(norm + float(loss.detach())):
-                raise TrainingDivergedError(_not_finite_figures(norm, figures))
-            optimizer.step()
-            seen.append(figures)
-        if config.target_kl is not None and seen[-1][3] > config.target_kl:
-            break
+    """Some epochs of minibatches over a rollout; changes nothing if no outcome is known.
+
+    The network is in training mode meanwhile. What its dropout zeroes depends on `rng` alone.
+    """
+    net.train()
+    try:
+        old = copy.deepcopy(net) if _has_dropout(net) else None
+        minibatches = _Minibatches(net, old, rollout, config, ent_coef, return_scale)
+        seen = _descend(minibatches, optimizer, rng)
+    finally:
+        net.eval()
     if not seen:
         return Losses()
     policy_loss, value_loss, entropy, approx_kl, clip_fraction = torch.stack(seen).mean(0).tolist()
@@ -55,18 +51,105 @@ def learn(
     )
 
 
-def minibatch_loss(
-    net: Policy,
-    rollout: Rollout,
-    mb_inds: NDArray[np.int64],
-    config: PPOConfig,
-    ent_coef: float,
-    return_scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`ppo_loss` of some decisions of a rollout."""
-    minibatch = rollout.minibatch(mb_inds)
-    new = net.evaluate(minibatch.obs, minibatch.samples)
-    return ppo_loss(new, minibatch, config, ent_coef, return_scale)
+def step_size(config: PPOConfig, step: int, num_decisions: int) -> float:
+    """The step size of Adam for a rollout of so many decisions, after `step` decisions."""
+    if step < config.warmup_steps:
+        return config.learning_rate * min(1.0, (step + num_decisions) / config.warmup_steps)
+    if not config.anneal_learning_rate:
+        return config.learning_rate
+    whole = config.total_steps - config.warmup_steps
+    return config.learning_rate * (1 - (step - config.warmup_steps) / whole)
+
+
+class _Minibatches(NamedTuple):
+    """What the gradient of a minibatch depends on.
+
+    Args:
+        old: a copy of the network before it learnt, if it has dropout.
+    """
+
+    net: Policy
+    old: Policy | None
+    rollout: Rollout
+    config: PPOConfig
+    ent_coef: float
+    return_scale: float | None
+
+    def add_gradient(
+        self, mb_inds: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[float, Tensor]:
+        """Adds the gradient of the decisions of that index; returns their loss and figures."""
+        losses: list[float] = []
+        figures: list[Tensor] = []
+        for minibatch, config, share in self._parts(mb_inds):
+            new, minibatch = self._evaluate(minibatch, rng)
+            loss, own = ppo_loss(new, minibatch, config, self.ent_coef, self.return_scale)
+            (loss * share).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+            losses.append(float(loss.detach()) * share)
+            figures.append(own * share)
+        return sum(losses), torch.stack(figures).sum(0)
+
+    def _parts(self, mb_inds: NDArray[np.int64]) -> Iterator[tuple[Minibatch, PPOConfig, float]]:
+        """Microbatches, with the advantages of the whole, and their shares of it."""
+        config, most = self.config, self.config.microbatch_size
+        if most is None or len(mb_inds) <= most:
+            yield self.rollout.minibatch(mb_inds), config, 1.0
+            return
+        advantages = torch.from_numpy(self.rollout.advantages[mb_inds])
+        advantages = _normalized(advantages, config, self.return_scale)
+        config = replace(config, norm_adv=False)
+        for at in np.array_split(np.arange(len(mb_inds)), math.ceil(len(mb_inds) / most)):
+            part = self.rollout.minibatch(mb_inds[at])
+            part = replace(part, advantages=advantages[torch.from_numpy(at)].numpy())
+            yield part, config, len(at) / len(mb_inds)
+
+    def _evaluate(
+        self, minibatch: Minibatch, rng: np.random.Generator
+    ) -> tuple[Evaluation, Minibatch]:
+        """The samples by the network; with dropout, also by the one before, in the minibatch.
+
+        A ratio of probabilities compares two policies: with dropout, those with the same units
+        zeroed, which are equal before the first step.
+        """
+        if self.old is None:
+            return self.net.evaluate(minibatch.obs, minibatch.samples), minibatch
+        seed = int(rng.integers(2**63))
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                old = self.old.evaluate(minibatch.obs, minibatch.samples)
+            torch.manual_seed(seed)
+            new = self.net.evaluate(minibatch.obs, minibatch.samples)
+        logprobs, values = (each.cpu().numpy() for each in (old.logprobs, old.values))
+        return new, replace(minibatch, logprobs=logprobs, values=values)
+
+
+def _has_dropout(net: nn.Module) -> bool:
+    kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+    return any(isinstance(module, kinds) and module.p > 0 for module in net.modules())
+
+
+def _descend(
+    minibatches: _Minibatches, optimizer: torch.optim.Optimizer, rng: np.random.Generator
+) -> list[Tensor]:
+    """The figures of every minibatch, after a step of the optimizer for each."""
+    config, b_inds = minibatches.config, minibatches.rollout.b_inds
+    num_minibatches = max(1, round(len(b_inds) / config.minibatch_size))
+    seen: list[Tensor] = []
+    parameters = list(minibatches.net.parameters())
+    for _ in range(config.update_epochs if len(b_inds) else 0):
+        for mb_inds in np.array_split(rng.permutation(b_inds), num_minibatches):
+            for parameter in parameters:
+                parameter.grad = None
+            loss, figures = minibatches.add_gradient(mb_inds, rng)
+            norm = _clip_gradient(parameters, config.max_grad_norm)
+            if not math.isfinite(norm + loss):
+                raise TrainingDivergedError(_not_finite_figures(norm, figures))
+            optimizer.step()
+            seen.append(figures)
+        if config.target_kl is not None and seen[-1][3] > config.target_kl:
+            break
+    return seen
 
 
 def ppo_loss(
@@ -92,10 +175,7 @@ def ppo_loss(
     scale = 1.0 if return_scale is None else return_scale
     logratio = new.logprobs - old_logprobs
     ratio = logratio.exp()
-    if config.norm_adv and len(advantages) > 1:
-        deviation = advantages.std().clamp_min(1e-8 + _LEAST_DEVIATION * (return_scale or 0.0))
-        advantages = (advantages - advantages.mean()) / deviation
-
+    advantages = _normalized(advantages, config, return_scale)
     clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
     pg_loss = torch.max(-advantages * ratio, -advantages * clipped).mean()
     error = (new.values - returns).square()
@@ -111,6 +191,14 @@ def ppo_loss(
         clip_fraction = ((ratio - 1).abs() > config.clip_coef).float().mean()
         figures = torch.stack((pg_loss, v_loss, entropy, approx_kl, clip_fraction))
     return loss, figures
+
+
+def _normalized(advantages: Tensor, config: PPOConfig, return_scale: float | None) -> Tensor:
+    """Advantages of a whole minibatch with mean 0 and about deviation 1, see `ppo_loss`."""
+    if not config.norm_adv or len(advantages) < 2:
+        return advantages
+    deviation = advantages.std().clamp_min(1e-8 + _LEAST_DEVIATION * (return_scale or 0.0))
+    return (advantages - advantages.mean()) / deviation
 
 
 def _not_finite_figures(norm: float, figures: Tensor) -> str:

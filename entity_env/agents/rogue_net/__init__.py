@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from entity_env.agents.rogue_net.batch_layout import Batch as Batch, ObsBatch as ObsBatch
 from entity_env.agents.rogue_net.checkpoints.reader import read_network as read_network
 from entity_env.agents.rogue_net.config import (
+    CNNConfig as CNNConfig,
     MLPConfig as MLPConfig,
     RelposEncodingConfig as RelposEncodingConfig,
     RogueNetConfig as RogueNetConfig,

@@ -22,6 +22,9 @@ from entity_env.errors import SchemaError
 
 Int: TypeAlias = NDArray[np.int64]
 
+Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
+"""One value an actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
+
 
 @dataclass(frozen=True)
 class Actees:

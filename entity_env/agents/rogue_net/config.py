@@ -1,4 +1,4 @@
-"""Sizes and options of a RogueNet."""
+"""Sizes and options of a RogueNet, and of networks for observations of fixed size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Final, TypeAlias
 
-from entity_env.errors import UsageError, shown
+from entity_env.errors import SchemaError, UsageError, shown
 
 MAX_LAYERS: Final = 1000
 MAX_WIDTH: Final = 1 << 16
@@ -16,6 +16,8 @@ MAX_NUMBERS: Final = 1 << 28
 """Parameters of a network: 1 GiB of float32."""
 GATES: Final = (None, "linear", "relu", "gelu", "sigmoid")
 """Activations of a value gate."""
+POOLINGS: Final = (None, "mean", "max", "meanmax")
+"""What may replace attention."""
 
 MAX_BUCKETS: Final = 1_000_000
 """Largest number of buckets of relative positions."""
@@ -245,6 +247,15 @@ def _require_rotation(vector: Names | None, angle: str | None) -> None:
         raise UsageError(f"rotation_angle_feature is a name, got {shown(angle)}")
 
 
+def _require_widths(name: str, widths: Sequence[int], least: int) -> None:
+    is_valid = isinstance(widths, tuple) and least <= len(widths) <= MAX_LAYERS
+    if not is_valid or not all(type(x) is int and 0 < x <= MAX_WIDTH for x in widths):
+        raise UsageError(
+            f"{name} needs the widths of {least} or more layers, integers from 1 to {MAX_WIDTH}: "
+            f"got {shown(widths)}"
+        )
+
+
 _SIZES: Final = ("d_model", "n_layer", "n_head", "d_qk")
 _OPTIONS: Final = {"relpos_encoding": RelposEncodingConfig, "translation": TranslationConfig}
 
@@ -263,6 +274,11 @@ class RogueNetConfig:
         separate_value: the value has a network apart, of the same size, instead of a head on the
             network of the policy.
         value_scale: the value head predicts normalized returns, see `ValueScale`.
+        pooling: "mean", "max" or "meanmax" of all visible entities in place of attention, at a cost
+            that grows linearly with their number; None = attention. Excludes `relpos_encoding`, and
+            `n_head` is without effect.
+        dropout: share of activations that are zeroed in training, of embeddings, attention weights
+            and what each layer adds; 0 = none. Never while acting.
 
     The options may be given as the mappings that `to_json` makes of them.
 
@@ -279,9 +295,17 @@ class RogueNetConfig:
     translation: TranslationConfig | None = None
     separate_value: bool = False
     value_scale: bool = False
+    pooling: str | None = None
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         _require_flags(self)
+        if self.pooling not in POOLINGS:
+            raise UsageError(f"pooling must be one of {POOLINGS}, got {shown(self.pooling)}")
+        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout must be from 0 to below 1, got {shown(self.dropout)}")
+        if self.pooling is not None and self.relpos_encoding is not None:
+            raise UsageError("pooling has no relative positions: set relpos_encoding to None")
         for name in _SIZES:
             value = getattr(self, name)
             smallest, largest = (0, MAX_LAYERS) if name == "n_layer" else (1, MAX_WIDTH)
@@ -314,7 +338,7 @@ class RogueNetConfig:
         return {
             name: value
             for name, value in asdict(self).items()
-            if value is not None and value is not False
+            if value is not None and value is not False and (name != "dropout" or value)
         }
 
     @classmethod
@@ -349,17 +373,102 @@ class MLPConfig:
 
     def __post_init__(self) -> None:
         _freeze(self, "hidden")
-        widths = self.hidden
-        is_valid = isinstance(widths, tuple) and 0 < len(widths) <= MAX_LAYERS
-        if not is_valid or not all(type(x) is int and 0 < x <= MAX_WIDTH for x in widths):
-            raise UsageError(
-                f"hidden needs the widths of one or more layers, integers from 1 to {MAX_WIDTH}: "
-                f"got {shown(widths)}"
-            )
+        _require_widths("hidden", self.hidden, least=1)
 
     def to_json(self) -> dict[str, object]:
         """The configuration as JSON."""
         return {"hidden": list(self.hidden)}
+
+
+CNN_LAYERS: Final = {
+    36: (((32, 8, 4), (64, 4, 2), (64, 3, 1)), (512,)),
+    16: (((32, 4, 2), (64, 4, 2)), (256,)),
+    1: (((16, 3, 1), (32, 3, 1)), (128,)),
+}
+"""Default layers and hidden widths of a `CNNConfig`, for pictures whose smaller side is at least so
+long. Of large ones they are those of Mnih et al., "Human-level control through deep reinforcement
+learning" (2015)."""
+_MAX_KERNEL: Final = 1024
+
+
+@dataclass(frozen=True)
+class CNNConfig:
+    """Sizes of a `CNNPolicy`.
+
+    Args:
+        layers: channels, kernel size and stride of every convolution; None = by the size of the
+            picture, see `CNN_LAYERS`.
+        hidden: widths of the hidden layers after them, which also read all other features; None =
+            by the size of the picture. May be empty.
+
+    Raises:
+        UsageError: a layer that is not three integers above 0, or an invalid width.
+    """
+
+    layers: Sequence[Sequence[int]] | None = None
+    hidden: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        _freeze(self, "hidden")
+        if isinstance(self.layers, list | tuple):
+            layers = (tuple(x) if isinstance(x, list) else x for x in self.layers)
+            object.__setattr__(self, "layers", tuple(layers))
+        if self.layers is not None and not self._has_layers():
+            raise UsageError(
+                "layers needs channels, kernel size and stride of one or more convolutions, "
+                f"integers above 0 and at most {MAX_WIDTH}, kernels and strides {_MAX_KERNEL}: got "
+                f"{shown(self.layers)}"
+            )
+        if self.hidden is not None:
+            _require_widths("hidden", self.hidden, least=0)
+
+    def _has_layers(self) -> bool:
+        most = (MAX_WIDTH, _MAX_KERNEL, _MAX_KERNEL)
+        return (
+            isinstance(self.layers, tuple)
+            and 0 < len(self.layers) <= MAX_LAYERS
+            and all(isinstance(each, tuple) and len(each) == 3 for each in self.layers)
+            and all(
+                type(size) is int and 0 < size <= bound
+                for each in self.layers
+                for size, bound in zip(each, most, strict=True)
+            )
+        )
+
+    def of_shape(self, shape: tuple[int, int, int]) -> CNNConfig:
+        """The same with all sizes, for pictures of that height, width and number of channels."""
+        side = min(shape[:2])
+        layers, hidden = next(each for least, each in CNN_LAYERS.items() if side >= least)
+        if self.layers is not None:
+            layers = self.layers  # type: ignore[assignment]  # checked
+        elif side < 5:
+            layers = tuple((channels, min(kernel, side), 1) for channels, kernel, _ in layers[:1])
+        return CNNConfig(layers, hidden if self.hidden is None else self.hidden)
+
+    def out_sizes(self, shape: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+        """Channels, height and width after every convolution, of a configuration with all sizes.
+
+        Raises:
+            SchemaError: a kernel that is larger than what it reads.
+        """
+        height, width, _ = shape
+        sizes: list[tuple[int, int, int]] = []
+        for channels, kernel, stride in self.layers or ():
+            if kernel > min(height, width):
+                raise SchemaError(
+                    f"convolution {len(sizes) + 1} has a kernel of {kernel}, but reads {height} x "
+                    f"{width} pixels: choose other layers for pictures of {shape[0]} x {shape[1]}"
+                )
+            height, width = ((side - kernel) // stride + 1 for side in (height, width))
+            sizes.append((channels, height, width))
+        return sizes
+
+    def to_json(self) -> dict[str, object]:
+        """The configuration as JSON."""
+        return {
+            "layers": None if self.layers is None else [list(each) for each in self.layers],
+            "hidden": None if self.hidden is None else list(self.hidden),
+        }
 
 
 @dataclass(frozen=True)
@@ -377,7 +486,7 @@ class OwnNetConfig:
         return {"class": self.name}
 
 
-NetConfig: TypeAlias = RogueNetConfig | MLPConfig | OwnNetConfig
+NetConfig: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig | OwnNetConfig
 """Kind, sizes and options of a network."""
 
 
@@ -385,6 +494,8 @@ def net_from_json(data: object) -> NetConfig:
     """The configuration that `to_json` of one of them gave; raises `UsageError`."""
     if isinstance(data, dict) and set(data) == {"hidden"}:
         return MLPConfig(data["hidden"])
+    if isinstance(data, dict) and set(data) == {"layers", "hidden"}:
+        return CNNConfig(data["layers"], data["hidden"])
     if isinstance(data, dict) and set(data) == {"class"}:
         return OwnNetConfig(str(data["class"]))
     return RogueNetConfig.from_json(data)

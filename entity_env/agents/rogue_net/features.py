@@ -18,6 +18,7 @@ from entity_env.core.spaces import (
     EntityName,
     GlobalCategoricalActionSpace,
     ObsSpace,
+    SelectEntityActionSpace,
     entity_widths,
 )
 from entity_env.errors import SchemaError
@@ -123,33 +124,71 @@ class Inputs:
         return joined
 
 
+def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
+    """Whether observations have a fixed size and no action selects entities.
+
+    Then an MLP can play, and where `picture_of` names an entity, a CNN.
+    """
+    return _variable_size(obs_space, action_space) is None
+
+
+def _variable_size(
+    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
+) -> str | None:
+    """Why a network that reads one vector cannot play; None = it can."""
+    for name, entity in obs_space.entities.items():
+        if not entity.is_single:
+            return (
+                "an MLP or CNN needs observations of fixed size, but there may be any number of "
+                f"{name!r} entities: use a RogueNet, or declare it with is_single=True"
+            )
+    for action, space in action_space.items():
+        if isinstance(space, SelectEntityActionSpace):
+            return f"action {action!r} selects entities: an MLP or CNN cannot, use a RogueNet"
+    if not sum(entity_widths(obs_space, action_space).values()):
+        return "an MLP or CNN needs at least one feature, and there is none"
+    return None
+
+
+def picture_of(obs_space: ObsSpace) -> EntityName | None:
+    """The only entity type that is a picture (`Entity.shape`), which a CNN reads; None = no such"""
+    pictures = [name for name, entity in obs_space.entities.items() if entity.shape is not None]
+    return pictures[0] if len(pictures) == 1 else None
+
+
 class FlatFeatures:
     """Features of observations of fixed size as one vector: every entity's, then the global ones.
 
+    Args:
+        obs_space, action_space: spaces of the network.
+        left_out: an entity type that is read by itself, as an `array` of `part`.
+
     Raises:
-        SchemaError: an entity type that is not single, or no feature at all.
+        SchemaError: unless `is_flat`.
     """
 
-    def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
-        if several := [name for name, each in obs_space.entities.items() if not each.is_single]:
-            raise SchemaError(
-                f"an MLP needs observations of fixed size, but there may be any number of "
-                f"{several[0]!r} entities: use a RogueNet, or declare it with is_single=True"
-            )
+    def __init__(
+        self,
+        obs_space: ObsSpace,
+        action_space: Mapping[ActionName, ActionSpace],
+        left_out: EntityName | None = None,
+    ) -> None:
+        if reason := _variable_size(obs_space, action_space):
+            raise SchemaError(reason)
         self._widths = {
             name: width for name, width in entity_widths(obs_space, action_space).items() if width
         }
-        self.width = sum(self._widths.values())
+        self._names = [name for name in self._widths if name != left_out]
+        self.width = sum(self._widths[name] for name in self._names)
         """Length of the vector."""
-        if not self.width:
-            raise SchemaError("an MLP needs at least one feature, and there is none")
 
     def array(self, batch: Batch) -> Float:
         """`(num_rows, width)`; zeros for an entity that is not there."""
-        parts = [self._part(name, batch) for name in self._widths]
+        parts = [self.part(name, batch) for name in self._names]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
-    def _part(self, name: EntityName, batch: Batch) -> Float:
+    def part(self, name: EntityName, batch: Batch) -> Float:
+        """`(num_rows, num_features)` of one entity type, which has features; zeros as `array`."""
         ragged = batch.features[name]
         lengths = ragged.lengths
         if (lengths == 1).all():
@@ -158,7 +197,7 @@ class FlatFeatures:
             row = int(lengths.argmax())
             raise SchemaError(
                 f"row {row} has {lengths[row]} entities of type {name!r}, which is declared as "
-                "single: an MLP reads one"
+                "single: an MLP or CNN reads one"
             )
         part = np.zeros((len(lengths), self._widths[name]), dtype=np.float32)
         part[ragged.row_index] = ragged.values

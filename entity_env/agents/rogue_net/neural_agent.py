@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.authoring.local_run import AgentRun
@@ -30,9 +30,6 @@ from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import ActionName, ObsSpace
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import CheckpointError, UsageError
-
-Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
-"""One value per actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
 
 
 @dataclass(frozen=True)

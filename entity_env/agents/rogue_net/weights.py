@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -13,18 +13,20 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.config import (
     MAX_NUMBERS,
+    CNNConfig,
     MLPConfig,
     NetConfig,
     OwnNetConfig,
     RelposEncodingConfig,
     RogueNetConfig,
 )
-from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
+from entity_env.agents.rogue_net.features import FlatFeatures, Inputs, picture_of
 from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
     ContinuousActionSpace,
+    EntityName,
     ObsSpace,
     SelectEntityActionSpace,
 )
@@ -81,7 +83,7 @@ class Weights:
             width = config.d_model
             weight, bias = np.zeros((1, width), np.float32), np.zeros(1, np.float32)
         else:
-            weight, bias = self.value_head()
+            weight, bias = value_head(self.tensors)
         left_out = (VALUE_NET, "auxiliary_heads.value_scale.")
         tensors = {
             name: tensor for name, tensor in self.tensors.items() if not name.startswith(left_out)
@@ -89,14 +91,6 @@ class Weights:
         tensors |= {"auxiliary_heads.value.weight": weight, "auxiliary_heads.value.bias": bias}
         config = replace(config, separate_value=False, value_scale=False)
         return Weights(self.obs_space, self.action_space, config, tensors)
-
-    def value_head(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """`(1, d_model)` weight and `(1,)` bias of the value head, in units of the reward."""
-        weight, bias = (self.tensors[f"auxiliary_heads.value.{part}"] for part in _LINEAR)
-        if self.rogue_net_config().value_scale:
-            mean, std = (self.tensors[f"auxiliary_heads.value_scale.{x}"] for x in ("mean", "std"))
-            return weight * std, bias * std + mean
-        return weight, bias
 
     def rogue_net_config(self) -> RogueNetConfig:
         """The configuration; raises `SchemaError` for another kind of network."""
@@ -128,6 +122,16 @@ class Weights:
             raise CheckpointError(f"{where} does not fit the network in {source}: {listed}{more}")
 
 
+def value_head(tensors: Tensors) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """`(1, d_model)` weight and `(1,)` bias of a RogueNet's value head, in units of the reward."""
+    weight, bias = (tensors[f"auxiliary_heads.value.{part}"] for part in _LINEAR)
+    scale = [tensors.get(f"auxiliary_heads.value_scale.{part}") for part in ("mean", "std")]
+    mean, std = scale
+    if mean is None or std is None:
+        return weight, bias
+    return weight * std, bias * std + mean
+
+
 def expected_tensors(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: NetConfig
 ) -> dict[str, TensorSpec]:
@@ -139,6 +143,8 @@ def expected_tensors(
         )
     if isinstance(config, MLPConfig):
         specs = _mlp(FlatFeatures(obs_space, action_space).width, action_space, config)
+    elif isinstance(config, CNNConfig):
+        specs = _cnn(obs_space, action_space, config)
     else:
         specs = _rogue_net(obs_space, action_space, config)
     num_numbers = sum(prod(spec.shape) for spec in specs.values())
@@ -154,15 +160,81 @@ def _mlp(
     width: int, action_space: Mapping[ActionName, ActionSpace], config: MLPConfig
 ) -> dict[str, TensorSpec]:
     sizes = (width, *config.hidden)
+    specs = {**_prefixed("policy_net.", _layers(sizes)), **_prefixed("value_net.", _layers(sizes))}
+    return specs | _flat_heads(sizes[-1], action_space)
+
+
+class Picture(NamedTuple):
+    """What a CNN reads.
+
+    Args:
+        name: the entity type that is a picture.
+        shape: its height, width and channels.
+        config: sizes of the network, all of them.
+        width: length of the vector of all else.
+        num_convolved: numbers that the last convolution gives.
+    """
+
+    name: EntityName
+    shape: tuple[int, int, int]
+    config: CNNConfig
+    width: int
+    num_convolved: int
+
+    @classmethod
+    def of(
+        cls,
+        obs_space: ObsSpace,
+        action_space: Mapping[ActionName, ActionSpace],
+        config: CNNConfig,
+    ) -> Picture:
+        """Raises `SchemaError` unless `is_flat` with one picture, or for too large a kernel."""
+        name = picture_of(obs_space)
+        width = FlatFeatures(obs_space, action_space, name).width
+        shape = None if name is None else obs_space.entities[name].shape
+        if name is None or shape is None:
+            raise SchemaError(
+                "a CNN reads one entity that is a picture: declare its shape, as "
+                "Entity(features, is_single=True, shape=(height, width, channels))"
+            )
+        config = config.of_shape(shape)
+        return cls(name, shape, config, width, prod(config.out_sizes(shape)[-1]))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Widths of input and output of the layers after the convolutions."""
+        return (self.num_convolved + self.width, *(self.config.hidden or ()))
+
+
+def _cnn(
+    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: CNNConfig
+) -> dict[str, TensorSpec]:
+    picture = Picture.of(obs_space, action_space, config)
+    num_inputs = picture.shape[2]
+    specs = _prefixed("picture_norm.", _input_norm(num_inputs))
+    for i, (num_outputs, kernel, _) in enumerate(picture.config.layers or ()):
+        weight = TensorSpec((num_outputs, num_inputs, kernel, kernel))
+        specs[f"convolutions.{2 * i}.weight"] = weight
+        specs[f"convolutions.{2 * i}.bias"] = TensorSpec((num_outputs,))
+        num_inputs = num_outputs
+    specs |= _prefixed("hidden.", _layers(picture.sizes))
+    return specs | _flat_heads(picture.sizes[-1], action_space)
+
+
+def _layers(sizes: Sequence[int]) -> dict[str, TensorSpec]:
     specs: dict[str, TensorSpec] = {}
-    for net in ("policy_net", "value_net"):
-        for i, (num_inputs, num_outputs) in enumerate(pairwise(sizes)):
-            specs |= _prefixed(f"{net}.{2 * i}.", _linear(num_inputs, num_outputs))
+    for i, (num_inputs, num_outputs) in enumerate(pairwise(sizes)):
+        specs |= _prefixed(f"{2 * i}.", _linear(num_inputs, num_outputs))
+    return specs
+
+
+def _flat_heads(
+    width: int, action_space: Mapping[ActionName, ActionSpace]
+) -> dict[str, TensorSpec]:
+    specs: dict[str, TensorSpec] = {}
     for action, space in action_space.items():
-        if isinstance(space, SelectEntityActionSpace):
-            raise SchemaError(f"action {action!r} selects entities: an MLP cannot, use a RogueNet")
-        specs |= _prefixed(f"action_heads.{action}.", _label_head(space, sizes[-1]))
-    specs |= _prefixed("value_head.", _linear(sizes[-1], 1))
+        specs |= _prefixed(f"action_heads.{action}.", _label_head(space, width))
+    specs |= _prefixed("value_head.", _linear(width, 1))
     return specs | _prefixed("value_scale.", _value_scale())
 
 
@@ -177,7 +249,7 @@ def _rogue_net(
         Relpos(config.relpos_encoding, inputs.features)
         specs |= _prefixed(RELPOS, _relpos(config, config.relpos_encoding, inputs))
     for i in range(config.n_layer):
-        specs |= _prefixed(f"backbone.blocks.{i}.", _block(config.d_model))
+        specs |= _prefixed(f"backbone.blocks.{i}.", _block(config.d_model, config.pooling))
     for action, space in action_space.items():
         specs |= _prefixed(f"action_heads.{action}.", _head(space, config))
     if config.separate_value:
@@ -221,12 +293,14 @@ def _layer_norm(width: int) -> dict[str, TensorSpec]:
     return {"weight": TensorSpec((width,)), "bias": TensorSpec((width,))}
 
 
-def _block(d_model: int) -> dict[str, TensorSpec]:
+def _block(d_model: int, pooling: str | None) -> dict[str, TensorSpec]:
     specs: dict[str, TensorSpec] = {}
     for name in ("ln1", "ln2"):
         specs |= _prefixed(f"{name}.", _layer_norm(d_model))
-    for name in ("key", "query", "value", "proj"):
+    num_pooled = 2 * d_model if pooling == "meanmax" else d_model
+    for name in ("key", "query", "value") if pooling is None else ("prepool",):
         specs |= _prefixed(f"attn.{name}.", _linear(d_model, d_model))
+    specs |= _prefixed("attn.proj.", _linear(num_pooled, d_model))
     specs |= _prefixed("mlp.0.", _linear(d_model, 4 * d_model))
     return specs | _prefixed("mlp.2.", _linear(4 * d_model, d_model))
 

@@ -25,6 +25,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     require_place,
 )
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
+from entity_env.agents.rogue_net.config import CNNConfig
 from entity_env.authoring.game import Game
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.load_game import (
@@ -208,7 +209,9 @@ def _settings_text(config: PPOConfig, num_envs: int) -> str:
     if isinstance(net, RogueNetConfig):
         size = f"RogueNet of {net.n_layer} blocks of {net.d_model}"
     else:
-        size = f"MLP of {'-'.join(map(str, net.hidden))}"
+        kind = "CNN" if isinstance(net, CNNConfig) else "MLP"
+        hidden = "-".join(map(str, net.hidden or ()))
+        size = f"{kind} of {hidden}" if hidden else kind
     return (
         f"{size}, {num_envs} environments, num_steps {config.num_steps}, minibatch_size "
         f"{config.minibatch_size}, update_epochs {config.update_epochs}, learning_rate "

@@ -50,7 +50,9 @@ def feature_names(space: spaces.Space[Any], prefix: str = "") -> list[str]:
                 for i in range(int(space.nvec[index]))
             ]
         case spaces.Box() | spaces.MultiBinary():
-            return [_joined(prefix, index) for index in np.ndindex(space.shape)]
+            names = [_joined(prefix, index) for index in np.ndindex(space.shape)]
+            order = np.arange(len(names)).reshape(space.shape).transpose(picture_axes(space))
+            return [names[i] for i in order.ravel().tolist()]
         case _:
             raise UsageError(
                 f"the observation {prefix or 'of this environment'} is a {space}, which has no "
@@ -61,6 +63,17 @@ def feature_names(space: spaces.Space[Any], prefix: str = "") -> list[str]:
         for key, part in parts
         for name in feature_names(part, f"{prefix}.{key}" if prefix else str(key))
     ]
+
+
+def picture_axes(space: spaces.Space[Any]) -> tuple[int, ...]:
+    """The axes in the order of `flatten_observations`; of a picture: height, width, channels.
+
+    A picture is a `Box` of three dimensions. Its channels come last, but first where that dimension
+    is smaller than both others, as in stacked frames.
+    """
+    shape = space.shape or ()
+    is_channels_first = len(shape) == 3 and shape[0] < min(shape[1:])
+    return (1, 2, 0) if is_channels_first else tuple(range(len(shape)))
 
 
 def flatten_observations(
@@ -81,7 +94,9 @@ def flatten_observations(
             columns = [_one_hot(chosen[:, i], int(n)) for i, n in enumerate(space.nvec.ravel())]
             return np.concatenate(columns, axis=1)
         case _:
-            return np.asarray(batch, dtype=np.float32).reshape(num_rows, -1)
+            axes = (0, *(axis + 1 for axis in picture_axes(space)))
+            moved = np.asarray(batch).reshape(num_rows, *(space.shape or ())).transpose(axes)
+            return np.asarray(moved, dtype=np.float32).reshape(num_rows, -1)
     parts = [flatten_observations(part, values, num_rows) for part, values in pairs]
     return np.concatenate(parts, axis=1)
 
@@ -226,8 +241,12 @@ class GymnasiumVecEnv(SyncVecEnv):
     ) -> None:
         self._env = env
         self._mode = _mode_of(env, autoreset)
-        features = feature_names(env.single_observation_space)
-        self._obs_space = ObsSpace(entities={entity: Entity(features, is_single=True)})
+        space = env.single_observation_space
+        shape = tuple((space.shape or ())[axis] for axis in picture_axes(space))
+        is_picture = isinstance(space, spaces.Box) and len(shape) == 3
+        picture = shape if is_picture else None
+        own = Entity(feature_names(space), is_single=True, shape=picture)  # type: ignore[arg-type]
+        self._obs_space = ObsSpace(entities={entity: own})
         self._converter = ActionConverter(env.single_action_space, action)
         self._entity = entity
         super().__init__(env.num_envs, 1, autoreset)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import DynamicArray, DynamicRaggedArray, Rollout
-from entity_env.agents.ppo.update import learn, minibatch_loss
+from entity_env.agents.ppo.update import learn, ppo_loss
 from entity_env.agents.rogue_net import RogueNet
 from entity_env.agents.rogue_net.batch_layout import Batch as NetBatch
 from entity_env.agents.rogue_net.torch_net.net import PolicyOutput
@@ -242,7 +242,8 @@ def test_a_minibatch_without_actors_is_finite(count: int) -> None:
 
 def test_the_policy_that_learns_is_the_one_that_played() -> None:
     net, batch = _real_batch(VecTurns(8))
-    _, figures = minibatch_loss(net, batch, batch.b_inds, CONFIG, 0.0)
+    whole = batch.minibatch(batch.b_inds)
+    _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG, 0.0)
     assert abs(float(figures[3])) < 1e-6  # no divergence before the first step
     assert float(figures[4]) == 0
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -12,13 +16,24 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from entity_env import ActionSpace, ObsSpace
+from entity_env.agents.ppo import Policy, train
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.logging import Losses
+from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
-from entity_env.agents.ppo.update import learn, minibatch_loss, ppo_loss
-from entity_env.agents.rogue_net import ObsBatch, RogueNet
+from entity_env.agents.ppo.update import _Minibatches, learn, ppo_loss, step_size
+from entity_env.agents.rogue_net import (
+    ActionDistribution,
+    ObsBatch,
+    RogueNet,
+    RogueNetConfig,
+)
 from entity_env.agents.rogue_net.torch_net.net import Evaluation
 from entity_env.core.ragged import RaggedArray
+from entity_env.core.vec_obs import EntityBatch
+from entity_env.games import snake
+from entity_env.vec import VecEnv
 
 Doubles = NDArray[np.float64]
 
@@ -68,6 +83,14 @@ def rollout_near(
         advantages=rng.normal(size=count).astype(np.float32),
         returns=rng.normal(size=count).astype(np.float32),
     )
+
+
+def loss_of(
+    net: TableNet, rollout: Rollout, inds: NDArray[np.int64], config: PPOConfig, ent_coef: float
+) -> tuple[Tensor, Tensor]:
+    minibatch = rollout.minibatch(inds)
+    new = net.as_net().evaluate(minibatch.obs, minibatch.samples)
+    return ppo_loss(new, minibatch, config, ent_coef)
 
 
 class Reference:
@@ -141,7 +164,7 @@ def test_loss_and_gradients_equal_the_formulas(
         clip_coef=clip_coef, norm_adv=switches[0], clip_vloss=switches[1], vf_coef=coefs[0]
     )
     inds = rng.permutation(count)[: int(rng.integers(1, count + 1))]
-    loss, figures = minibatch_loss(net.as_net(), rollout, inds, config, coefs[1])
+    loss, figures = loss_of(net, rollout, inds, config, coefs[1])
     expected = Reference(net, rollout, inds.tolist(), config, coefs[1])
     assert float(loss.detach()) == pytest.approx(expected.loss, rel=1e-3, abs=1e-3)
     np.testing.assert_allclose(figures, expected.figures, rtol=1e-3, atol=1e-3)
@@ -172,7 +195,7 @@ def test_what_moved_far_enough_moves_no_further(
     rollout = rollout_near(net, np.random.default_rng(0), 0.0)
     rollout.logprobs[:] = 0.0
     rollout.advantages[:] = advantage
-    loss, _ = minibatch_loss(net.as_net(), rollout, rollout.b_inds, PPOConfig(vf_coef=0.0), 0.0)
+    loss, _ = loss_of(net, rollout, rollout.b_inds, PPOConfig(vf_coef=0.0), 0.0)
     (gradient,) = torch.autograd.grad(loss, [net.logprobs])
     assert bool(gradient) is moves
     if moves:  # a step against the gradient makes what was good more probable
@@ -326,3 +349,94 @@ def test_a_log_probability_of_nan_makes_the_loss_nan() -> None:
     assert figures[0].isnan()
     (gradient,) = torch.autograd.grad(loss, new.logprobs)
     assert gradient.isnan().tolist() == [False, True, False]
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(1, 12),
+    most=st.integers(1, 12),
+    norm_adv=st.booleans(),
+    return_scale=st.sampled_from([None, 3.0]),
+)
+def test_microbatches_add_to_the_gradient_of_the_minibatch(
+    seed: int, count: int, most: int, norm_adv: bool, return_scale: float | None
+) -> None:
+    rng = np.random.default_rng(seed)
+    net = table_net(rng, count)
+    rollout = rollout_near(net, rng, 0.3)
+    found: list[list[Tensor]] = []
+    for size in (None, most):
+        config = PPOConfig(microbatch_size=size, norm_adv=norm_adv)
+        net.zero_grad()
+        net.seen.clear()
+        minibatches = _Minibatches(net.as_net(), None, rollout, config, 0.1, return_scale)
+        loss, figures = minibatches.add_gradient(rng.permutation(count), rng)
+        assert max(map(len, net.seen)) <= (size or count)
+        assert sorted(chain(*net.seen)) == list(range(count))
+        gradients = [cast(Tensor, each.grad).clone() for each in net.parameters()]
+        found.append([*gradients, figures, torch.tensor(loss)])
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_the_ratio_is_one_before_the_first_step_with_dropout() -> None:
+    size = RogueNetConfig(d_model=16, dropout=0.4)
+    with VecEnv(snake, 16) as vec:
+        net = RogueNet(vec.obs_space(), vec.action_space(), size)
+        generator = torch.Generator().manual_seed(1)
+        collector = Collector(vec, net, generator, vec.reset(seed=1), PPOConfig())
+        rollout = collector.collect(8, lambda obs: None)
+    net.train()
+    rng = np.random.default_rng(0)
+    config = PPOConfig(norm_adv=False, clip_vloss=False)
+    for old, is_zero in ((copy.deepcopy(net), True), (None, False)):
+        minibatches = _Minibatches(net, old, rollout, config, 0.0, None)
+        _, (_, _, _, kl, _) = minibatches.add_gradient(rollout.b_inds, rng)
+        assert (abs(float(kl)) < 1e-7) is is_zero
+
+
+def test_a_network_of_ones_own_with_dropout_acts_without_and_learns_with_it() -> None:
+    modes: list[tuple[bool, bool]] = []
+
+    class Own(Policy):
+        def __init__(self, obs: ObsSpace, actions: Mapping[str, ActionSpace]) -> None:
+            super().__init__(obs, actions)
+            self.drop, self.layer = nn.Dropout(0.5), nn.Linear(1, 5)
+
+        def distributions(self, batch: EntityBatch) -> tuple[dict[str, ActionDistribution], Tensor]:
+            modes.append((self.training, torch.is_grad_enabled()))
+            x = self.layer(self.drop(torch.ones(len(batch.features["Head"]), 1)))
+            return {"Move": self.labels("Move", x[:, :4], batch)}, x[:, 4]
+
+    with VecEnv(snake, 4) as vec:
+        train(vec, PPOConfig(total_steps=64), policy=Own)
+    assert set(modes) == {(False, False), (True, True), (True, False)}
+    assert modes.count((True, True)) == modes.count((True, False))
+
+
+def test_the_step_size_rises_then_falls() -> None:
+    config = PPOConfig(learning_rate=0.5, total_steps=1000, warmup_steps=200)
+    sizes = [step_size(config, step, 100) for step in range(0, 1000, 100)]
+    np.testing.assert_allclose(sizes, 0.5 * np.array([0.5, 1, 1, *np.arange(7, 0, -1) / 8]))
+    level = replace(config, anneal_learning_rate=False)
+    assert [step_size(level, step, 100) for step in (0, 100, 200, 900)] == [0.25, 0.5, 0.5, 0.5]
+    assert step_size(replace(config, warmup_steps=0), 250, 50) == 0.5 * 0.75
+    assert step_size(replace(config, warmup_steps=4000), 900, 100) == 0.125
+
+
+def test_training_warms_up_and_goes_on_with_it_in_microbatches(tmp_path: Path) -> None:
+    rates: list[float] = []
+    config = PPOConfig(
+        total_steps=128, warmup_steps=256, num_steps=16, minibatch_size=32, microbatch_size=10
+    )
+    with VecEnv(snake, 4) as vec:
+        for total in (128, 256):
+            train(
+                vec,
+                replace(config, total_steps=total),
+                out=tmp_path,
+                resume=total > 128,
+                on_update=lambda progress: rates.append(progress.learning_rate),
+            )
+    np.testing.assert_allclose(rates, config.learning_rate * np.array([0.25, 0.5, 0.75, 1.0]))

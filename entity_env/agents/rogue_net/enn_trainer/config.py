@@ -50,15 +50,10 @@ def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
     net = _struct(train.fields.get("net"), "RogueNetConfig", where)
     if unknown := sorted(net.fields.keys() - _NET):
         raise CheckpointError(f"{where}: the network has the unknown setting {unknown[0]!r}")
-    if net.fields.get("pooling") is not None:
-        raise CheckpointError(
-            f"{where}: the network pools instead of attending, which rogue-net 0.1.9 itself "
-            "cannot run"
-        )
     settings = {**_old(_OLD_NET, version), **net.fields}
     try:
         return RogueNetConfig(
-            **{name: settings[name] for name in _SIZES if name in settings},
+            **{name: settings[name] for name in (*_SIZES, "pooling") if name in settings},
             relpos_encoding=_option(net, "relpos_encoding", _old(_OLD_RELPOS, version), where),
             translation=_option(net, "translation", {}, where),
         )
@@ -67,7 +62,12 @@ def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
 
 
 def config_to_ron(config: RogueNetConfig) -> Struct:
-    """The part `net` of a `config.ron`."""
+    """The part `net` of a `config.ron`, without dropout: enn-trainer drops while it plays, too."""
+    if config.pooling is not None:
+        raise CheckpointError(
+            f"the network pools ({config.pooling}) instead of attending, which rogue-net 0.1.9 "
+            "cannot run: save the network as a checkpoint of entity_env"
+        )
     return Struct(
         "RogueNetConfig",
         {

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
-from entity_env.agents.rogue_net.neural_agent import Choosing, Samples, TrainedAgent
+from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     FORBIDDEN,
     CategoricalArrays,
@@ -204,7 +205,8 @@ class NumpyAgent(TrainedAgent):
         super().__init__((obs_space, action_space), Choosing(greedy, temperature), adapt=adapt)
         try:
             self._net = numpy_net(weights)
-            self._fused = FusedNet(weights) if isinstance(self._net, NumpyNet) else None
+            attends = isinstance(self._net, NumpyNet) and not weights.rogue_net_config().pooling
+            self._fused = FusedNet(weights) if attends else None
         except SchemaError as error:
             raise CheckpointError(str(error)) from error
         self.weights = weights

@@ -18,6 +18,7 @@ from entity_env.core.spaces import ContinuousActionSpace
 
 Float: TypeAlias = NDArray[np.float32]
 
+_HALF_LOG_TWO_PI: Final = np.float32(0.5 * math.log(2 * math.pi))
 FORBIDDEN: Final = np.float32(-1e30)
 """Logit of what is not allowed: finite, so that 0 probability times it is 0 and not NaN."""
 
@@ -54,6 +55,16 @@ class CategoricalArrays:
         """`(num_actors,)`: see `choose_label`."""
         return choose_label(self.probs, greedy, rng)
 
+    def race(self, exponential: Float) -> tuple[NDArray[np.int64], Float, Float]:
+        """Samples by exponential draws, their log-probabilities, and the entropy of each actor.
+
+        As `CategoricalDistribution.draw`; `exponential` is `(num_actors, num_choices)`.
+        """
+        probs = self.probs
+        samples = (probs / np.maximum(exponential, np.float32(1e-30))).argmax(axis=1)
+        entropy: Float = -np.add.reduce(probs * self.logprobs, axis=1)
+        return samples, self.logprobs[np.arange(len(samples)), samples], entropy
+
     def at_temperature(self, temperature: float) -> CategoricalArrays:
         """The probabilities to the power of `1 / temperature`, normalized."""
         logits = np.maximum(self.logprobs / np.float32(temperature), FORBIDDEN)
@@ -84,6 +95,18 @@ class GaussianArrays:
             noise = rng.standard_normal(self.mean.shape, dtype=np.float32)
             deviation: Float = np.exp(self.log_std)
             samples = samples + deviation * noise
+        return self.actions(samples)
+
+    def shift(self, normal: Float) -> tuple[Float, Float, Float]:
+        """Samples by normal draws, their log-densities, and the entropy of each actor."""
+        deviation: Float = np.exp(self.log_std)
+        each = np.float32(-0.5) * np.square(normal) - self.log_std - _HALF_LOG_TWO_PI
+        entropy = np.add.reduce(self.log_std + (np.float32(0.5) + _HALF_LOG_TWO_PI))
+        logprobs: Float = np.add.reduce(each, axis=1)
+        return self.mean + deviation * normal, logprobs, np.full_like(logprobs, entropy)
+
+    def actions(self, samples: Float) -> Float:
+        """Samples in the units of the space, within its bounds."""
         # Halved before they are added: the sum of two float32 can exceed the largest one.
         low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
         # Samples beyond the bounds, which may be infinite, are replaced below.

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Float: TypeAlias = NDArray[np.float32]
@@ -119,3 +120,14 @@ def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:
     """The linear layer of that name."""
     y: Float = x @ tensors[f"{prefix}.weight"].T + tensors[f"{prefix}.bias"]
     return y
+
+
+def convolve(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float, stride: int) -> Float:
+    """The convolution of that name: `(n, height, width, channels)` to the same of other sizes."""
+    weight: Float = tensors[f"{prefix}.weight"]
+    num_outputs, kernel = len(weight), weight.shape[-1]
+    # (n, height, width, channels, kernel, kernel), a view; the product copies it once.
+    windows = sliding_window_view(x, (kernel, kernel), axis=(1, 2))[:, ::stride, ::stride]
+    columns = windows.reshape(-1, weight[0].size)
+    y: Float = columns @ weight.reshape(num_outputs, -1).T + tensors[f"{prefix}.bias"]
+    return y.reshape(*windows.shape[:3], num_outputs)

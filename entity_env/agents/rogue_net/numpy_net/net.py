@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.action_index import Choices, find_choices, find_row_choices
 from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
-from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig
 from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
@@ -24,6 +24,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 )
 from entity_env.agents.rogue_net.numpy_net.functions import (
     HIDDEN,
+    convolve,
     layer_norm,
     linear,
     normalize_features,
@@ -32,7 +33,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
     table_gelu,
 )
 from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
-from entity_env.agents.rogue_net.weights import Weights
+from entity_env.agents.rogue_net.weights import Picture, Weights, value_head
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -61,6 +62,8 @@ class NumpyNet:
         self._inputs = Inputs(weights.obs_space, weights.action_space, config.translation)
         self._relpos = NumpyRelpos.of(weights, self._inputs)
         self._value_net = NumpyNet(weights.value_net()) if config.separate_value else None
+        if not config.separate_value:
+            self._value_head = value_head(self._tensors)
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
         """The distribution of every action, and the `(num_rows,)` values.
@@ -80,7 +83,7 @@ class NumpyNet:
         }
         if self._value_net is not None:
             return distributions, self._value_net.distributions(batch)[1]
-        return distributions, self._values(x, layout, self.weights.value_head())
+        return distributions, self._values(x, layout)
 
     def _encode(self, batch: Batch, layout: Layout) -> Float:
         """`(num_entities, d_model)`, packed."""
@@ -90,7 +93,11 @@ class NumpyNet:
             return x
         relpos = None if self._relpos is None else self._relpos.look_up(inputs, layout)
         for i in range(self._config.n_layer):
-            x = x + self._attend(i, self._norm(f"backbone.blocks.{i}.ln1", x), layout, relpos)
+            normed = self._norm(f"backbone.blocks.{i}.ln1", x)
+            if self._config.pooling is not None:
+                x = x + self._pool(i, normed, layout, self._config.pooling)
+            else:
+                x = x + self._attend(i, normed, layout, relpos)
             x = x + self._mlp(i, self._norm(f"backbone.blocks.{i}.ln2", x))
         return x
 
@@ -128,6 +135,24 @@ class NumpyNet:
         packed = y.transpose(0, 2, 1, 3).reshape(len(layout.source), -1)[layout.slots]
         return linear(self._tensors, f"{prefix}.proj", packed)
 
+    def _pool(self, block: int, x: Float, layout: Layout, pooling: str) -> Float:
+        prefix = f"backbone.blocks.{block}.attn"
+        x = linear(self._tensors, f"{prefix}.prepool", x)[layout.order]
+        visible = np.ones(len(x), np.bool_) if layout.visible is None else layout.visible
+        seen = visible[layout.order, None].astype(np.float32)
+        starts = layout.offsets[:-1][layout.lengths > 0]
+        count: Float = np.add.reduceat(seen, starts)
+        parts: list[Float] = []
+        if "mean" in pooling:
+            parts.append(np.add.reduceat(x * seen, starts))
+            parts[0] /= np.maximum(count, 1)
+        if "max" in pooling:
+            shown = np.where(seen > 0, x, np.float32(-np.inf))
+            parts.append(np.where(count > 0, np.maximum.reduceat(shown, starts), np.float32(0)))
+        pooled = linear(self._tensors, f"{prefix}.proj", np.concatenate(parts, axis=1))
+        own: Float = pooled[(np.cumsum(layout.lengths > 0) - 1)[layout.rows]]
+        return own
+
     def _mlp(self, block: int, x: Float) -> Float:
         prefix = f"backbone.blocks.{block}.mlp"
         return linear(
@@ -160,17 +185,17 @@ class NumpyNet:
         flat = logits.reshape(-1, actees.max_actees)[actees.actor_slots]
         return flat * np.float32(1.0 / math.sqrt(d_qk))
 
-    def _values(self, x: Float, layout: Layout, head: tuple[Float, Float]) -> Float:
+    def _values(self, x: Float, layout: Layout) -> Float:
         total = np.zeros((len(layout.lengths), x.shape[1]), dtype=np.float32)
         np.add.at(total, layout.rows, x)
         count = np.maximum(layout.lengths, 1).astype(np.float32)
-        weight, bias = head
+        weight, bias = self._value_head
         values: Float = (total / count[:, None]) @ weight[0] + bias
         return values
 
 
 class NumpyMLP:
-    """Action distributions and values of an `MLPPolicy`, for batches; otherwise as `NumpyNet`.
+    """Action distributions and values of an `MLPPolicy` or `CNNPolicy`; otherwise as `NumpyNet`.
 
     Args:
         weights: a network that fits its own description, see `Weights.require_fit`.
@@ -179,12 +204,18 @@ class NumpyMLP:
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
         self._tensors: dict[str, NDArray[Any]] = dict(weights.tensors)
-        self._flat = FlatFeatures(weights.obs_space, weights.action_space)
+        spaces, config = (weights.obs_space, weights.action_space), weights.config
+        self._picture = Picture.of(*spaces, config) if isinstance(config, CNNConfig) else None
+        self._flat = FlatFeatures(*spaces, None if self._picture is None else self._picture.name)
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
         """The distribution of every action, and the `(num_rows,)` values."""
-        x = self._flat.array(batch)
-        hidden = self._hidden("policy_net", x)
+        if self._picture is None:
+            x = self._flat.array(batch)
+            hidden = self._layers("policy_net", x, np.tanh)
+            of_value = self._layers("value_net", x, np.tanh)
+        else:
+            hidden = of_value = self._layers("hidden", self._convolved(self._picture, batch), relu)
         distributions: dict[ActionName, Distribution] = {}
         for name, space in self.weights.action_space.items():
             choices = find_row_choices(name, batch.action_masks[name])
@@ -192,20 +223,33 @@ class NumpyMLP:
                 self._tensors, name, space, hidden[choices.rows], choices
             )
         std, mean = (self._tensors[f"value_scale.{part}"] for part in ("std", "mean"))
-        normalized = linear(self._tensors, "value_head", self._hidden("value_net", x))[:, 0]
+        normalized = linear(self._tensors, "value_head", of_value)[:, 0]
         return distributions, normalized * std + mean
 
-    def _hidden(self, net: str, x: Float) -> Float:
+    def _layers(self, net: str, x: Float, activation: Callable[[Float], Float]) -> Float:
         i = 0
         while f"{net}.{i}.weight" in self._tensors:
-            x = np.tanh(linear(self._tensors, f"{net}.{i}", x))
+            x = activation(linear(self._tensors, f"{net}.{i}", x))
             i += 2
         return x
+
+    def _convolved(self, picture: Picture, batch: Batch) -> Float:
+        """`(num_rows, picture.sizes[0])`: the picture after all convolutions, and all else."""
+        x = self._flat.part(picture.name, batch).reshape(-1, *picture.shape)
+        x = normalize_features(self._tensors, "picture_norm", x)
+        for i, (_, _, stride) in enumerate(picture.config.layers or ()):
+            x = relu(convolve(self._tensors, f"convolutions.{2 * i}", x, stride))
+        # Channel after channel, as in torch.
+        convolved = x.transpose(0, 3, 1, 2).reshape(len(x), picture.num_convolved)
+        if not picture.width:
+            return convolved
+        return np.concatenate((convolved, self._flat.array(batch)), axis=1)
 
 
 def numpy_net(weights: Weights) -> NumpyNet | NumpyMLP:
     """The network of these weights."""
-    return NumpyMLP(weights) if isinstance(weights.config, MLPConfig) else NumpyNet(weights)
+    is_flat = isinstance(weights.config, MLPConfig | CNNConfig)
+    return NumpyMLP(weights) if is_flat else NumpyNet(weights)
 
 
 def label_distribution(

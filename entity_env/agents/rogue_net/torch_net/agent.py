@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
-from entity_env.agents.rogue_net.neural_agent import Choosing, Samples, TrainedAgent
+from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint
 from entity_env.agents.rogue_net.torch_net.distributions import (
     CategoricalDistribution,

@@ -23,7 +23,13 @@ from torch.nn import functional
 from entity_env.agents.rogue_net.batch_layout import Layout
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.relpos import RelposTables
-from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor, linear, use_kernels
+from entity_env.agents.rogue_net.torch_net.tensors import (
+    as_array,
+    as_tensor,
+    dropped,
+    linear,
+    use_kernels,
+)
 
 LARGEST_HEAD = 64
 """Larger heads are left to batched products, which are fast for them."""
@@ -95,7 +101,34 @@ class PaddedLayout:
         return cls(slots, source, layout.num_padded, layout.max_length, bias, relpos)
 
 
-AttentionLayout: TypeAlias = PaddedLayout | PackedLayout
+@dataclass(frozen=True, slots=True)
+class PooledLayout:
+    """A `Layout` as tensors, for pooling.
+
+    Args:
+        rows: `(num_entities,)` int64 observation of each packed entity.
+        seen: `(num_seen,)` int64 packed index of every visible entity; None = all are.
+        count: `(num_rows, 1)` float32 number of visible entities of each observation, at least 1.
+    """
+
+    rows: Tensor
+    seen: Tensor | None
+    count: Tensor
+
+    @classmethod
+    def of(cls, layout: Layout, device: torch.device) -> PooledLayout:
+        """Of all entities of a layout."""
+        seen = None if layout.visible is None else np.flatnonzero(layout.visible)
+        rows = layout.rows if seen is None else layout.rows[seen]
+        count = np.bincount(rows, minlength=len(layout.lengths)).astype(np.float32)
+        return cls(
+            as_tensor(layout.rows, device),
+            None if seen is None else as_tensor(seen, device),
+            as_tensor(np.maximum(count, 1)[:, None], device),
+        )
+
+
+AttentionLayout: TypeAlias = PaddedLayout | PackedLayout | PooledLayout
 
 
 def attention_layout(
@@ -103,9 +136,14 @@ def attention_layout(
     config: RogueNetConfig,
     device: torch.device,
     relpos: RelposTables | None = None,
+    *,
+    is_dropping: bool = False,
 ) -> AttentionLayout:
-    """The layout that attention needs, once for all blocks."""
-    if relpos is None and config.d_head <= LARGEST_HEAD and use_kernels(len(layout.order), device):
+    """The layout that attention or pooling needs, once for all blocks; kernels drop nothing."""
+    if config.pooling is not None:
+        return PooledLayout.of(layout, device)
+    is_plain = relpos is None and not is_dropping
+    if is_plain and config.d_head <= LARGEST_HEAD and use_kernels(len(layout.order), device):
         return PackedLayout.of(layout, config.n_head)
     return PaddedLayout.of(layout, config.n_head, device, relpos)
 
@@ -120,8 +158,9 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.d_model, config.d_model)
         self.proj = nn.Linear(config.d_model, config.d_model)
         self.n_head = config.n_head
+        self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layout: AttentionLayout) -> Tensor:
+    def forward(self, x: Tensor, layout: PaddedLayout | PackedLayout) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
         parts = (self.query, self.key, self.value)
         weight = torch.cat([part.weight for part in parts])
@@ -137,16 +176,43 @@ class Attention(nn.Module):
         # (3, num_padded * n_head, max_length, d_head), as the batched products need it
         q, k, v = qkv.view(shape).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous().unbind()
         if layout.relpos is None:
-            y = _padded_attention(q, k, v, layout.bias)
+            y = _padded_attention(q, k, v, layout.bias, self.drop)
         else:
             padded = pad(x, layout.slots, layout.source)
-            y = layout.relpos.mix(q, k, v, layout.bias, padded, self.n_head)
+            y = layout.relpos.mix(q, k, v, layout.bias, padded, self.n_head, self.drop)
         y = y.view(layout.num_padded, self.n_head, layout.max_length, -1).transpose(1, 2)
         y = y.reshape(layout.num_padded * layout.max_length, -1)
         return y.index_select(0, layout.slots)
 
 
-def _padded_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+class Pool(nn.Module):
+    """Mean, maximum or both of the visible entities of an observation, for each of its entities."""
+
+    def __init__(self, config: RogueNetConfig) -> None:
+        super().__init__()
+        self.prepool = nn.Linear(config.d_model, config.d_model)
+        num_pooled = 2 * config.d_model if config.pooling == "meanmax" else config.d_model
+        self.proj = nn.Linear(num_pooled, config.d_model)
+        self.pooling = config.pooling or ""
+
+    def forward(self, x: Tensor, layout: PooledLayout) -> Tensor:
+        """`(num_entities, d_model)` to the same, packed; of no visible entity the pool is 0."""
+        x, rows = linear(self.prepool, x), layout.rows
+        if layout.seen is not None:
+            x, rows = x.index_select(0, layout.seen), rows.index_select(0, layout.seen)
+        none = x.new_zeros(len(layout.count), x.shape[1])
+        parts: list[Tensor] = []
+        if "mean" in self.pooling:
+            parts.append(none.index_add(0, rows, x) / layout.count)
+        if "max" in self.pooling:
+            index = rows[:, None].expand_as(x)
+            parts.append(none.scatter_reduce(0, index, x, "amax", include_self=False))
+        return linear(self.proj, torch.cat(parts, dim=1)).index_select(0, layout.rows)
+
+
+def _padded_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, drop: nn.Dropout
+) -> Tensor:
     # Keys before queries, and the softmax over keys along dimension 1: over a short last
     # dimension torch's CPU softmax is not vectorized and took as long as both products.
     scale = 1.0 / math.sqrt(q.shape[-1])
@@ -154,7 +220,7 @@ def _padded_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> T
         logits = torch.bmm(k, q.transpose(1, 2)) * scale
     else:
         logits = torch.baddbmm(bias, k, q.transpose(1, 2), alpha=scale)
-    return torch.bmm(torch.softmax(logits, dim=1).transpose(1, 2), v)
+    return torch.bmm(dropped(drop, torch.softmax(logits, dim=1)).transpose(1, 2), v)
 
 
 def pad(packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:

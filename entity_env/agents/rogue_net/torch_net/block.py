@@ -21,10 +21,11 @@ from entity_env.agents.rogue_net.torch_net.attention import (
     Attention,
     AttentionLayout,
     PackedLayout,
+    Pool,
     attention_backward,
     attention_forward,
 )
-from entity_env.agents.rogue_net.torch_net.tensors import as_array, layer_norm, linear
+from entity_env.agents.rogue_net.torch_net.tensors import as_array, dropped, layer_norm, linear
 
 _SLICE: Final = 96
 """Entities taken through all steps at a time, so that activations stay in the cache."""
@@ -41,7 +42,8 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.ln1 = nn.LayerNorm(config.d_model)
         self.ln2 = nn.LayerNorm(config.d_model)
-        self.attn = Attention(config)
+        self.attn = Attention(config) if config.pooling is None else Pool(config)
+        self.drop = nn.Dropout(config.dropout)
         self.mlp = nn.Sequential(
             nn.Linear(config.d_model, 4 * config.d_model),
             nn.GELU(),
@@ -58,7 +60,7 @@ class TransformerBlock(nn.Module):
             out: Tensor = _Block.apply(x, layout, weights, *parameters)  # type: ignore[no-untyped-call]
             return out
         x, hidden, last = self.begin(x, layout)
-        return x + linear(last, hidden)
+        return x + dropped(self.drop, linear(last, hidden))
 
     def has_kernel(self, layout: AttentionLayout) -> TypeGuard[PackedLayout]:
         """Whether one kernel computes the whole block, which is faster than to leave a part."""
@@ -66,7 +68,8 @@ class TransformerBlock(nn.Module):
 
     def begin(self, x: Tensor, layout: AttentionLayout) -> tuple[Tensor, Tensor, nn.Linear]:
         """All but the last layer: `x`, the input of that layer, and the layer."""
-        x = x + self.attn.forward(layer_norm(self.ln1, x), layout)
+        mixed = self.attn.forward(layer_norm(self.ln1, x), layout)  # type: ignore[arg-type]  # its
+        x = x + dropped(self.drop, mixed)
         first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
         return x, functional.gelu(linear(first, layer_norm(self.ln2, x))), last
 
@@ -76,7 +79,7 @@ class TransformerBlock(nn.Module):
 
     def _in_order(self) -> list[Tensor]:
         """Parameters in the order of `BlockWeights`."""
-        attn = self.attn
+        attn = cast(Attention, self.attn)
         last = self.ln2, self.mlp[0], self.mlp[2]
         layers = (self.ln1, attn.query, attn.key, attn.value, attn.proj, *last)
         return [

@@ -28,7 +28,6 @@ from entity_env.agents.rogue_net.torch_net.policy import (
     Evaluation as Evaluation,
     Policy,
     PolicyOutput as PolicyOutput,
-    Samples as Samples,
     ValueScale,
 )
 from entity_env.agents.rogue_net.torch_net.tensors import (
@@ -55,8 +54,8 @@ class _Head(Protocol):
 class RogueNet(Policy):
     """Policy and value network over entities.
 
-    Only `update_statistics` and an optimizer change the network; training and evaluation mode are
-    the same. Arrays of a batch are only read during a call.
+    Only `update_statistics` and an optimizer change the network. It is made in evaluation mode;
+    training mode differs by its dropout alone. Arrays of a batch are only read during a call.
 
     Args:
         obs_space: the order of entities and features matters.
@@ -98,6 +97,7 @@ class RogueNet(Policy):
             if self.config.value_scale:
                 heads["value_scale"] = ValueScale()
         self.auxiliary_heads = NamedModules(heads)
+        self.eval()
 
     @classmethod
     def of(cls, weights: Weights) -> RogueNet:
@@ -194,8 +194,9 @@ class RogueNet(Policy):
             return EncodedEntities(x)
         pairs = None if self._relpos is None else self._relpos.buckets(inputs, layout)
         tables = None if pairs is None else self.backbone.look_up(pairs)
-        place = attention_layout(layout, self.config, x.device, tables)
-        if 2 * num_gathered > len(x):
+        is_dropping = self.training and self.config.dropout > 0
+        place = attention_layout(layout, self.config, x.device, tables, is_dropping=is_dropping)
+        if is_dropping or 2 * num_gathered > len(x):
             return EncodedEntities(self.backbone.forward(x, place))
         return self.backbone.encode(x, place)
 

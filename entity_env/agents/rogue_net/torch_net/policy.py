@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from entity_env.agents.rogue_net.action_index import find_row_choices
+from entity_env.agents.rogue_net.action_index import Samples, find_row_choices
 from entity_env.agents.rogue_net.config import NetConfig, OwnNetConfig
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
@@ -38,9 +38,6 @@ from entity_env.core.vec_obs import (
     VecContinuousActionMask,
     VecSelectEntityActionMask,
 )
-
-Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
-"""One value an actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +78,8 @@ class Policy(nn.Module, ABC):
     """Policy and value network over batches of observations; base class of what PPO trains.
 
     A network of your own implements `distributions`. `act`, `evaluate` and `values` follow from it
-    and may be replaced by faster ones. Training and evaluation mode are the same. Arrays of a batch
-    are only read during a call.
+    and may be replaced by faster ones. The trainer acts in evaluation mode and learns in training
+    mode. Arrays of a batch are only read during a call.
 
     Args:
         obs_space: what is observed.

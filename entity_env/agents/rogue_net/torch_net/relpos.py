@@ -14,7 +14,7 @@ from torch.nn import functional
 from entity_env.agents.rogue_net.config import RelposEncodingConfig, RogueNetConfig
 from entity_env.agents.rogue_net.relpos import RelposBuckets
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
-from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor, dropped
 from entity_env.agents.rogue_net.weights import relpos_constants
 from entity_env.core.spaces import EntityName
 
@@ -107,7 +107,14 @@ class RelposTables:
     encoding: RelposEncoding
 
     def mix(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, x: Tensor, n_head: int
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        x: Tensor,
+        n_head: int,
+        drop: nn.Dropout,
     ) -> Tensor:
         """Attention with relative positions."""
         num_padded, length = self.keys.shape[:2]
@@ -118,7 +125,7 @@ class RelposTables:
         if bias is not None:
             hidden = bias.view(num_padded, n_head, length, -1).transpose(2, 3)
             logits = logits + hidden
-        attention = torch.softmax(logits, dim=-1)
+        attention = dropped(drop, torch.softmax(logits, dim=-1))
         values = self.values
         gate = self.encoding.gate(x)
         if gate is not None:

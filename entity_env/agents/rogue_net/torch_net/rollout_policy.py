@@ -1,4 +1,4 @@
-"""The policy of a rollout: a forward pass in a few numba kernels.
+"""The policy of a rollout: a forward pass in a few numba kernels, or of an MLP in numpy.
 
 For some hundred entities an operation of torch takes longer to be called than to compute, a module
 longer still. The network does not change during a rollout: its arrays are looked up once.
@@ -13,8 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from entity_env.agents.rogue_net.action_index import Choices, find_choices
+from entity_env.agents.rogue_net.action_index import Choices, Samples, find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
+from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
+from entity_env.agents.rogue_net.numpy_net.net import NumpyMLP
 from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, PackedLayout
 from entity_env.agents.rogue_net.torch_net.block import (
     LARGEST_MODEL,
@@ -28,9 +30,11 @@ from entity_env.agents.rogue_net.torch_net.embedding import (
     embed_type,
 )
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
+from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput, Samples, ValueScale
+from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.tensors import as_array
+from entity_env.agents.rogue_net.weights import Weights, value_head
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import EntityBatch
@@ -39,6 +43,8 @@ Floats: TypeAlias = NDArray[np.float32]
 Pair: TypeAlias = tuple[Floats, Floats]
 _ALL: Final = np.empty((0, 0), dtype=np.bool_)
 """All choices are allowed."""
+_FEW_PRODUCTS: Final = 1 << 18
+"""Of a layer and a batch: more are left to torch, because OpenBLAS starts threads for them."""
 
 
 class ActingPolicy(Protocol):
@@ -70,7 +76,44 @@ def fastest_policy(net: Policy) -> ActingPolicy:
     """Acts as `net.act` does, for as long as nothing changes the network."""
     if isinstance(net, RogueNet) and CompiledPolicy.fits(net):
         return CompiledPolicy(net)
+    if type(net) is MLPPolicy and net.device.type == "cpu":
+        return ArrayPolicy(net)
     return net
+
+
+class ArrayPolicy:
+    """Acts as an `MLPPolicy` does, by arrays: for few rows torch takes several times as long.
+
+    Args:
+        net: a network on the CPU, whose parameters are read where they are.
+    """
+
+    def __init__(self, net: MLPPolicy) -> None:
+        self._net = net
+        tensors = {name: as_array(tensor) for name, tensor in net.state_dict().items()}
+        self._most_rows = _FEW_PRODUCTS // max(tensor.size for tensor in tensors.values())
+        self._arrays = NumpyMLP(Weights(net.obs_space, net.action_space, net.config, tensors))
+
+    def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
+        """See `Policy.act`; the same draws choose the same."""
+        if len(next(iter(batch.features.values()))) > self._most_rows:
+            return self._net.act(batch, generator=generator)
+        distributions, values = self._arrays.distributions(batch)
+        logprobs, entropy = np.zeros((2, len(values)), dtype=np.float32)
+        samples: dict[ActionName, Samples] = {}
+        actions: dict[ActionName, Samples] = {}
+        for name, each in distributions.items():
+            if isinstance(each, CategoricalArrays):
+                draws = torch.empty(each.logprobs.shape).exponential_(generator=generator)
+                samples[name], logprob, own_entropy = each.race(draws.numpy())
+                actions[name] = samples[name]
+            else:
+                draws = torch.empty(each.mean.shape).normal_(generator=generator)
+                drawn, logprob, own_entropy = each.shift(draws.numpy())
+                samples[name], actions[name] = drawn, each.actions(drawn)
+            np.add.at(logprobs, each.rows, logprob)
+            np.add.at(entropy, each.rows, own_entropy)
+        return PolicyOutput(actions, samples, logprobs, entropy, values)
 
 
 class CompiledPolicy:
@@ -91,7 +134,8 @@ class CompiledPolicy:
         self._heads = {name: _head(module) for name, module in net.action_heads.items()}
         self._value_policy = None if net.value_net is None else CompiledPolicy(net.value_net)
         if net.value_net is None:
-            self._value = _value_head(net)
+            heads = net.auxiliary_heads.state_dict(prefix="auxiliary_heads.")
+            self._value = value_head({name: as_array(tensor) for name, tensor in heads.items()})
 
     @staticmethod
     def fits(net: RogueNet) -> bool:
@@ -100,6 +144,7 @@ class CompiledPolicy:
             net.device.type == "cpu"
             and has_numba()
             and net.config.relpos_encoding is None
+            and net.config.pooling is None
             and net.config.d_head <= LARGEST_HEAD
             and net.config.d_model <= LARGEST_MODEL
             and max(net.inputs.widths.values()) <= LARGEST_WIDTH
@@ -112,16 +157,14 @@ class CompiledPolicy:
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
         """See `Policy.act`; the same draws choose the same."""
         # Here and not above: numba takes a while to import, and may not be installed.
-        from entity_env.agents.rogue_net.kernels.policy import draw_categorical, mean_values
+        from entity_env.agents.rogue_net.kernels.policy import draw_categorical
 
         layout = lay_out(batch, self._inputs.names, is_compiled=True)
         asked = {name: find_choices(name, batch.action_masks[name], layout) for name in self._heads}
         x = self._encode(batch, layout)
-        logprobs, entropy, values = np.zeros((3, len(layout.lengths)), dtype=np.float32)
-        if self._value_policy is None:
-            mean_values(x, layout.order, layout.offsets, *self._value, values)
-        else:
-            values = self._value_policy.values(batch)
+        logprobs, entropy = np.zeros((2, len(layout.lengths)), dtype=np.float32)
+        apart = self._value_policy
+        values = self._values(x, layout) if apart is None else apart.values(batch)
         samples: dict[ActionName, Samples] = {}
         for name, choices in asked.items():
             logits = _logits(self._heads[name], x, choices)
@@ -134,11 +177,15 @@ class CompiledPolicy:
 
     def values(self, batch: EntityBatch) -> Floats:
         """See `Policy.values`."""
+        if self._value_policy is not None:
+            return self._value_policy.values(batch)
+        layout = lay_out(batch, self._inputs.names, is_compiled=True)
+        return self._values(self._encode(batch, layout), layout)
+
+    def _values(self, x: Floats, layout: Layout) -> Floats:
         from entity_env.agents.rogue_net.kernels.policy import mean_values
 
-        layout = lay_out(batch, self._inputs.names, is_compiled=True)
         values = np.zeros(len(layout.lengths), dtype=np.float32)
-        x = self._encode(batch, layout)
         mean_values(x, layout.order, layout.offsets, *self._value, values)
         return values
 
@@ -171,16 +218,6 @@ def _embedding(module: nn.Module) -> _Embedding | Floats:
 
 def _arrays(layer: nn.Module) -> Pair:
     return as_array(cast(Tensor, layer.weight)), as_array(cast(Tensor, layer.bias))
-
-
-def _value_head(net: RogueNet) -> Pair:
-    """Weight and bias of the value, in units of the reward."""
-    weight, bias = _arrays(net.auxiliary_heads["value"])
-    if not net.config.value_scale:
-        return weight, bias
-    scale = cast(ValueScale, net.auxiliary_heads["value_scale"])
-    std, mean = np.float32(scale.std), np.float32(scale.mean)
-    return weight * std, bias * std + mean
 
 
 def _head(module: nn.Module) -> _Head:

@@ -57,6 +57,11 @@ def layer_norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
     return torch.layer_norm(x, shape, parameters["weight"], parameters["bias"], eps)
 
 
+def dropped(drop: nn.Dropout, x: Tensor) -> Tensor:
+    """The output of an `nn.Dropout`, which is the input itself but in training."""
+    return functional.dropout(x, drop.p) if drop.training and drop.p else x
+
+
 class NamedModules(nn.Module):
     """Holds modules by name, like `nn.ModuleDict`, but takes names such as "keys" or "a.b"."""
 

@@ -18,7 +18,7 @@ from entity_env.agents.rogue_net.relpos import RelposBuckets
 from entity_env.agents.rogue_net.torch_net.attention import AttentionLayout
 from entity_env.agents.rogue_net.torch_net.block import TransformerBlock
 from entity_env.agents.rogue_net.torch_net.relpos import RelposEncoding, RelposTables
-from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor, dropped
 from entity_env.core.spaces import EntityName
 
 
@@ -36,6 +36,7 @@ class Transformer(nn.Module):
         super().__init__()
         relpos = config.relpos_encoding
         self.relpos_encoding = None if relpos is None else RelposEncoding(config, relpos, names)
+        self.drop = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.n_layer))
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -48,12 +49,16 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, layout: AttentionLayout) -> Tensor:
         """`(num_entities, d_model)` to the same, packed."""
+        x = dropped(self.drop, x)
         for block in self.blocks:
             x = cast(TransformerBlock, block).forward(x, layout)
         return x
 
     def encode(self, x: Tensor, layout: AttentionLayout) -> EncodedEntities:
-        """As `forward`, but the last layer is left to `EncodedEntities` where no kernel has it."""
+        """As `forward`, but the last layer is left to `EncodedEntities` where no kernel has it.
+
+        Nothing is dropped.
+        """
         blocks = [cast(TransformerBlock, block) for block in self.blocks]
         for block in blocks[:-1]:
             x = block.forward(x, layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,7 +20,11 @@ from entity_env.agents.rogue_net.torch_net import (
     block as torch_block,
     tensors as torch_tensors,
 )
-from entity_env.agents.rogue_net.torch_net.attention import PackedLayout, attention_layout
+from entity_env.agents.rogue_net.torch_net.attention import (
+    Attention,
+    PackedLayout,
+    attention_layout,
+)
 from entity_env.agents.rogue_net.torch_net.block import TransformerBlock
 from entity_env.agents.rogue_net.torch_net.embedding import CLIP, LARGEST_WIDTH, EntityEmbedding
 from entity_env.core.ragged import RaggedArray
@@ -49,7 +54,7 @@ def randomized(module: nn.Module, seed: int) -> nn.Module:
 def by_book(block: TransformerBlock, x: Tensor, rows: Tensor, n_head: int) -> Tensor:
     """A block as it is written down, observation by observation through a mask."""
     normal = block.ln1(x)
-    attn = block.attn
+    attn = cast(Attention, block.attn)
     parts = []
     for layer in (attn.query, attn.key, attn.value):
         parts.append(layer(normal).view(len(x), n_head, -1).transpose(0, 1))

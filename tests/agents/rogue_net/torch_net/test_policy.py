@@ -31,7 +31,11 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     GaussianDistribution,
 )
 from entity_env.agents.rogue_net.torch_net.policy import ValueScale
-from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy
+from entity_env.agents.rogue_net.torch_net.rollout_policy import (
+    ArrayPolicy,
+    CompiledPolicy,
+    fastest_policy,
+)
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     ContinuousActionSpace,
@@ -118,6 +122,31 @@ class TestMLP:
         np.testing.assert_allclose(net.values(batch), output.values, atol=1e-5)
         assert output.samples["Push"][0] != 0
         assert output.logprobs[-1] == 0
+
+    @pytest.mark.parametrize("num_rows", [2, 9, 4000])
+    def test_plays_rollouts_by_arrays(self, num_rows: int) -> None:
+        net, batch = random_mlp(), cart_batch(num_rows, num_rows)
+        policy = fastest_policy(net)
+        assert isinstance(policy, ArrayPolicy)
+        theirs = net.act(batch, generator=torch.Generator().manual_seed(1))
+        ours = policy.act(batch, generator=torch.Generator().manual_seed(1))
+        np.testing.assert_array_equal(ours.samples["Push"], theirs.samples["Push"])
+        for name in PUSH:
+            assert ours.samples[name].dtype == theirs.samples[name].dtype
+            np.testing.assert_allclose(ours.samples[name], theirs.samples[name], atol=1e-4)
+            np.testing.assert_allclose(ours.actions[name], theirs.actions[name], atol=1e-4)
+        for name in ("logprobs", "entropy", "values"):
+            one, other = getattr(ours, name), getattr(theirs, name)
+            assert one.dtype == np.float32
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+        assert (np.abs(theirs.samples["Force"]) > 1).any()
+
+    def test_of_ones_own_plays_by_itself(self) -> None:
+        class Mine(MLPPolicy):
+            """May compute anything."""
+
+        net = Mine(CART, PUSH)
+        assert fastest_policy(net) is net
 
     def test_comes_back_from_files(self, tmp_path: Path) -> None:
         net = random_mlp()
