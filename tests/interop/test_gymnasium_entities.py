@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -169,11 +170,13 @@ class Skirmish(Echo):
         moves = spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)])
         super().__init__(
             spaces.Dict({"look": look, "moves": moves, "pick": spaces.MultiDiscrete([2, 3])}),
-            SKIRMISH,
+            deepcopy(SKIRMISH),
         )
         self.shown: list[Any] = []
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
+        if seed is not None:
+            self.observation_space.seed(seed)
         obs, info = super().reset(seed=seed, options=options)
         self.shown.append(obs)
         return obs, info

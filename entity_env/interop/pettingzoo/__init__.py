@@ -1,5 +1,12 @@
-"""PettingZoo: our games in which agents take turns, as its AEC environments.
+"""PettingZoo: our games for several agents as its environments, and its environments as games.
 
+From PettingZoo to us: `from_pettingzoo` makes a `Game` of an AEC or parallel environment, to play
+and to train by self-play::
+
+    with VecEnv(from_pettingzoo(connect_four_v3.env), 64) as vec:
+        train(vec)
+
+From us to PettingZoo, for games in which agents take turns:
 `AzulAECEnv` is Azul with its 300 action ids and a `FeatureExtractor`; `GameAECEnv` is any other
 game for several agents that asks one at a time, with its entities::
 
@@ -41,5 +48,6 @@ from entity_env.interop.pettingzoo.aec_env import (
     Seen as Seen,
     TurnAECEnv as TurnAECEnv,
 )
+from entity_env.interop.pettingzoo.from_pettingzoo import from_pettingzoo as from_pettingzoo
 
-__all__ = ["AzulAECEnv", "GameAECEnv", "IllegalActions", "Seen", "TurnAECEnv"]
+__all__ = ["AzulAECEnv", "GameAECEnv", "IllegalActions", "Seen", "TurnAECEnv", "from_pettingzoo"]
