@@ -317,7 +317,7 @@ class Nameless(Brawl):
     ],
 )
 def test_what_is_no_environment_of_pettingzoo(
-    source: Any,
+    source: Any,  # noqa: ANN401
     options: dict[str, Any],
     message: str,
 ) -> None:
