@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from entity_env.agents.ppo import PPOConfig, TrainResult
-from entity_env.agents.ppo.config import control_settings
+from entity_env.agents.ppo.config import control_settings, is_flat
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import (
@@ -110,7 +110,9 @@ def settings_of(game: Game) -> TrainSettings:
     """The default settings for a game."""
     if has_self_play(game):
         return _AZUL
-    return _OF_GAMES.get(game.name, TrainSettings()) if is_batch(game) else TrainSettings()
+    if is_batch(game):
+        return _OF_GAMES.get(game.name, TrainSettings())
+    return _control() if is_flat(game.obs_space(), game.action_space()) else TrainSettings()
 
 
 _PPO_OPTIONS: Final = {

@@ -46,9 +46,14 @@ class ImportedLoop(Protocol):
     num_agents: int
     shown: Sequence[AgentSpaces]
     """The spaces of each kind of agent."""
+    render_modes: Sequence[str]
+    """Those that the environment has."""
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
         """See `Game`."""
+
+    def text(self) -> str | None:
+        """The environment as text, if it is being played and drawn as such."""
 
 
 class ImportedGame(Game):
@@ -92,11 +97,12 @@ class ImportedGame(Game):
         """The game of an environment that is made with other settings; its spaces may differ."""
         if not settings:
             return self
-        parsed = {name: _literal(value) for name, value in settings.items()}
+        parsed = {name: literal(value) for name, value in settings.items()}
         return ImportedGame(self._load, {**self.settings, **parsed})
 
 
-def _literal(value: object) -> object:
+def literal(value: object) -> object:
+    """A string as Python's literal, if it is one: `8`, `False`, `[1, 2]`; all else as it is."""
     if not isinstance(value, str):
         return value
     try:
@@ -230,6 +236,14 @@ def released(make: Callable[..., Any], env: Any) -> None:  # noqa: ANN401
         env.close()
 
 
+def text_of(env: Any) -> str | None:  # noqa: ANN401 - of Gymnasium or PettingZoo
+    """The frame of an environment with `render_mode="ansi"`."""
+    if env is None or getattr(env, "render_mode", None) != "ansi":
+        return None
+    frame = env.render()
+    return frame if isinstance(frame, str) else None
+
+
 def env_seed(seed: int) -> int:
     """The seed of an episode, as any environment takes it."""
     return seed % _NUM_SEEDS
@@ -256,18 +270,25 @@ class _GymnasiumLoop:
                     f"got {env!r:.80}"
                 )
             self.name = name or _name_of(env)
+            self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
             self._spaces = AgentSpaces(env.observation_space, env.action_space, **options)
         finally:
             if isinstance(env, gymnasium.Env):
                 released(make, env)
         self.shown: Sequence[AgentSpaces] = [self._spaces]
+        self._env: AnyEnv | None = None
+        """The one that is being played."""
+
+    def text(self) -> str | None:
+        return text_of(self._env)
 
     def __call__(self, agent: Agent, /, *, seed: int, **settings: object) -> None:
-        env = made(self._make, self.name, settings)
+        self._env = env = made(self._make, self.name, settings)
         try:
             while self._episode(env, agent, seed):
                 seed = agent.seed
         finally:
+            self._env = None
             released(self._make, env)
 
     def _episode(self, env: AnyEnv, agent: Agent, seed: int) -> bool:

@@ -22,6 +22,7 @@ from entity_env.interop.gymnasium.game import (
     env_seed,
     made,
     released,
+    text_of,
 )
 from entity_env.interop.gymnasium.spaces import AnySpace, EntityParts, FeatureNames
 
@@ -130,6 +131,7 @@ class _PettingZooLoop:
             raise UsageError(f"{_NEEDS}: got {env!r:.80}")
         try:
             self.name: str = name or str(env.metadata.get("name") or type(env.unwrapped).__name__)
+            self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
             self._is_parallel = isinstance(env, ParallelEnv)
             self._names: list[str] = list(getattr(env, "possible_agents", ()))
             if not self._names:
@@ -154,10 +156,15 @@ class _PettingZooLoop:
         self.shown: Sequence[AgentSpaces] = shown
         self._kind_of = {each: kinds.index(found) for each, found in own.items()}
         self._masked = [(each.is_masked, each.is_alone) for each in kinds]
+        self._env: AnyEnv | None = None
+        """The one that is being played."""
+
+    def text(self) -> str | None:
+        return text_of(self._env)
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
         found: Sequence[Agent] = [agents] if self.num_agents == 1 else agents
-        env = made(self._make, self.name, settings)
+        self._env = env = made(self._make, self.name, settings)
         kinds = [(self.shown[i], self._masked[i]) for i in self._kind_of.values()]
         players = {
             name: (agent, _Player(*kind))
@@ -175,6 +182,7 @@ class _PettingZooLoop:
                         player.end(agent, None, truncated=False)
                 seed = found[0].seed
         finally:
+            self._env = None
             released(self._make, env)
 
 

@@ -205,6 +205,7 @@ def settings_in(out: Path) -> dict[str, Any]:
 def test_games_have_settings_of_their_own() -> None:
     assert settings_of(cartpole).num_envs == 16
     assert settings_of(snake) == TrainSettings()
+    assert settings_of(load_game("gymnasium:CartPole-v1")).num_envs == 16
 
 
 class TestPictures:
