@@ -301,7 +301,9 @@ def test_parts_that_cannot_be_entities(
 
 def test_strings_are_refused_by_name() -> None:
     mission = spaces.Dict({"image": spaces.Box(0, 1, (2,)), "mission": spaces.Text(9)})
-    with pytest.raises(UsageError, match=r"'mission' is a Text.*FilterObservation\(env, \["):
+    with pytest.raises(
+        UsageError, match=r"'mission' is a Text.*FilterObservation\(env, \['image'\]\)"
+    ):
         ObsConverter(mission, "Env")
     space = spaces.Dict({"words": spaces.Box(0, 1, (2,))})
     converter = ObsConverter(space, "Env")

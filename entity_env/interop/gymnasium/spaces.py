@@ -96,7 +96,8 @@ def flatten_observations(
     return _columns(list(leaves(space)), batch, num_rows)
 
 
-def _names_of(space: AnySpace, path: str) -> list[str]:
+def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]:
+    """The features of a leaf; `keys` are those of parts that have features, for the error."""
     match space:
         case spaces.Discrete():
             return [f"{_joined(path, ())}={space.start + i}" for i in range(int(space.n))]
@@ -113,10 +114,23 @@ def _names_of(space: AnySpace, path: str) -> list[str]:
                 f"{_observation(path)} is a {space}, which has no fixed size: make its elements "
                 f'entities, entities={{"units": {path!r}}}'
             )
+    left_out = f", or leave it out: gymnasium.wrappers.FilterObservation(env, {list(keys)})"
     raise UsageError(
         f"{_observation(path)} is a {space}, which has no fixed size: wrap the environment so that "
-        "it is a Box, or leave it out, gymnasium.wrappers.FilterObservation(env, [KEYS TO KEEP])"
+        f"it is a Box{left_out if keys else ''}"
     )
+
+
+def _usable_keys(space: AnySpace) -> list[str]:
+    """The keys of a `Dict` whose parts hold numbers."""
+    if not isinstance(space, spaces.Dict):
+        return []
+    usable = spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete, spaces.Sequence
+    return [
+        key
+        for key, part in space.spaces.items()
+        if all(isinstance(leaf.space, usable) for leaf in leaves(part))
+    ]
 
 
 def _columns(
@@ -252,7 +266,8 @@ class ObsConverter:
         self._tables = {name: _table(name, part, found) for name, part in (parts or {}).items()}
         named = [leaf for each in self._tables.values() for leaf in (each.leaf, each.mask)]
         self._rest = [leaf for leaf in found.values() if leaf not in named]
-        names = [name for leaf in self._rest for name in _names_of(leaf.space, leaf.path)]
+        keys = _usable_keys(space)
+        names = [name for leaf in self._rest for name in _names_of(leaf.space, leaf.path, keys)]
         self.single = entity if names or has_actor or not self._tables else None
         """The entity of all other parts; None if there are none."""
         if self.single in self._tables:
