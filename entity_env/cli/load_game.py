@@ -213,20 +213,7 @@ def _environment(package: str, env_id: str, settings: Mapping[str, str]) -> Game
 def _of_gymnasium(env_id: str) -> Game:
     from entity_env.interop.gymnasium import from_gymnasium
 
-    module, _, wanted = env_id.rpartition(":")
-
-    import gymnasium  # now that the other import has named the extra, if it is missing
-    from gymnasium import error as errors
-
-    try:
-        return from_gymnasium(partial(gymnasium.make, env_id), name=wanted)
-    except errors.DependencyNotInstalled as error:
-        raise UsageError(f"gymnasium:{env_id}: {error}") from error
-    except errors.Error as error:  # the module has been imported, if there is one
-        hint = nearest(wanted, gymnasium.registry)
-        if not hint and not module:
-            hint = f"; if a package registers it, name its module: gymnasium:MODULE:{wanted}"
-        raise UsageError(f"no environment 'gymnasium:{env_id}'{hint}") from error
+    return from_gymnasium(env_id)
 
 
 def _of_pettingzoo(env_id: str) -> Game:

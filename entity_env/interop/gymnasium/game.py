@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import gymnasium
 import numpy as np
+from gymnasium import error
 
 from entity_env.authoring.action_type import ActionType, Continuous, GlobalCategorical
 from entity_env.authoring.agent import Agent
@@ -222,9 +223,9 @@ def made(make: Callable[..., Any], name: str, settings: Mapping[str, object]) ->
         return make(**settings)
     try:
         return make(**settings)
-    except TypeError as error:
-        if settings and "argument" in str(error):
-            raise UsageError(f"{name}: {error}") from error
+    except TypeError as failed:
+        if settings and "argument" in str(failed):
+            raise UsageError(f"{name}: {failed}") from failed
         raise
 
 
@@ -236,7 +237,7 @@ def released(make: Callable[..., Any], env: Any) -> None:  # noqa: ANN401
         env.close()
 
 
-def text_of(env: Any) -> str | None:  # noqa: ANN401 - of Gymnasium or PettingZoo
+def text_frame(env: Any) -> str | None:  # noqa: ANN401 - of Gymnasium or PettingZoo
     """The frame of an environment with `render_mode="ansi"`."""
     if env is None or getattr(env, "render_mode", None) != "ansi":
         return None
@@ -280,7 +281,7 @@ class _GymnasiumLoop:
         """The one that is being played."""
 
     def text(self) -> str | None:
-        return text_of(self._env)
+        return text_frame(self._env)
 
     def __call__(self, agent: Agent, /, *, seed: int, **settings: object) -> None:
         self._env = env = made(self._make, self.name, settings)
@@ -337,12 +338,13 @@ def from_gymnasium(
         settings: keyword arguments of `gymnasium.make` or of the function.
 
     Raises:
-        UsageError: a space that cannot be converted, or a setting that there is not.
+        UsageError: an unknown id, a space that cannot be converted, or a setting that there is not.
     """
     options = {"entity": entity, "action": action, "entities": entities, "features": features}
     make: Callable[..., AnyEnv]
     if isinstance(source, str):
-        make = partial(gymnasium.make, source)
+        make = partial(_make_by_id, source)
+        name = name or source.rpartition(":")[2]
     else:
         make = SharedEnv(source) if isinstance(source, gymnasium.Env) else source
     if not callable(make):
@@ -351,3 +353,14 @@ def from_gymnasium(
             f"{source!r:.80}"
         )
     return ImportedGame(partial(_GymnasiumLoop, make, options, name), settings)
+
+
+def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401
+    try:
+        return gymnasium.make(env_id, **settings)
+    except error.Error as failed:
+        is_near = "did you mean" in str(failed).lower() or ":" in env_id
+        is_unknown = isinstance(failed, error.NameNotFound | error.NamespaceNotFound)
+        where = f" If a package registers it, name its module: MODULE:{env_id}"
+        hint = where if is_unknown and not is_near else ""
+        raise UsageError(f"no environment {env_id!r}: {failed}{hint}") from failed

@@ -22,7 +22,7 @@ from entity_env.interop.gymnasium.game import (
     env_seed,
     made,
     released,
-    text_of,
+    text_frame,
 )
 from entity_env.interop.gymnasium.spaces import AnySpace, EntityParts, FeatureNames
 
@@ -160,7 +160,7 @@ class _PettingZooLoop:
         """The one that is being played."""
 
     def text(self) -> str | None:
-        return text_of(self._env)
+        return text_frame(self._env)
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
         found: Sequence[Agent] = [agents] if self.num_agents == 1 else agents
