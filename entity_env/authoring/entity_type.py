@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag
 from functools import cache, cached_property
+from keyword import iskeyword
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -195,8 +196,9 @@ def _features_of_class(
         )
     features: list[_Feature] = []
     for field, kind in declared_fields(cls).items():
-        name, path = f"{prefix}{field}", f"{source}.{field}"
-        features += _features_of(kind, name, path, constants, (*outer, cls))
+        is_plain = field.isidentifier() and not iskeyword(field)  # a class may have been generated
+        path = f"{source}.{field}" if is_plain else f"getattr({source}, {field!r})"
+        features += _features_of(kind, f"{prefix}{field}", path, constants, (*outer, cls))
     return features
 
 

@@ -69,7 +69,8 @@ class _Program(click.Group):
 def main(context: click.Context) -> None:
     """Play, train and evaluate games.
 
-    GAME is the name of a game (see `entity-env games`) or a Python file: my_game.py, or
+    GAME is the name of a game (see `entity-env games`), an environment (gymnasium:CartPole-v1,
+    pettingzoo:connect_four_v3) or a Python file: my_game.py, or
     my_game.py:name if the file defines several.
     """
     if context.invoked_subcommand is None:

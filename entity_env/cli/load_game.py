@@ -1,18 +1,21 @@
-"""Games and agents that a user named: found by name or file, many copies, errors of games."""
+"""Games and agents that a user named: by name, file or package; many copies, errors of games."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType, TracebackType
 from typing import Final
 
@@ -66,7 +69,14 @@ class _GameLoader(SourceFileLoader):
 
 
 def load_game(name: str, settings: Sequence[str] = ()) -> Game:
-    """The game of a name or file, with settings such as `board_size=6`."""
+    """The game of a name or file, with settings such as `board_size=6`.
+
+    Or an environment: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` where a module registers it,
+    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`.
+    """
+    package, _, env_id = name.partition(":")
+    if env_id and package in ("gymnasium", "pettingzoo"):
+        return _environment(package, env_id, _parse_settings(settings))
     try:
         game = _game_of_file(name) if _is_file(name) else _game_of_name(name)
     except OSError as error:  # the name is too long, the folder cannot be read
@@ -170,6 +180,66 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--set needs name=value, got {setting!r}")
         parsed[name] = value
     return parsed
+
+
+# ------------------------------------------------------------------ environments of packages
+
+_FAMILIES: Final[Mapping[str, str]] = {
+    "classic": "pettingzoo.classic",
+    "mpe2": "mpe2",
+    "butterfly": "pettingzoo.butterfly",
+    "sisl": "pettingzoo.sisl",
+    "atari": "pettingzoo.atari",
+}
+"""Modules of PettingZoo's families of environments, in the order of the search."""
+
+
+def _environment(package: str, env_id: str, settings: Mapping[str, str]) -> Game:
+    """The game of an environment; one that can be drawn as text is."""
+    find = _of_gymnasium if package == "gymnasium" else _of_pettingzoo
+    try:
+        game = find(env_id).with_settings(**settings)
+        if "ansi" in getattr(game.play, "render_modes", ()) and "render_mode" not in settings:
+            game = game.with_settings(render_mode="ansi")
+    except EntityEnvError:
+        raise
+    except ImportError as error:
+        name = error.name or env_id.partition(":")[0]
+        missing = f": pip install {name}" if isinstance(error, ModuleNotFoundError) else ""
+        raise UsageError(f"{package}:{env_id}: {error}{missing}") from error
+    return game
+
+
+def _of_gymnasium(env_id: str) -> Game:
+    from entity_env.interop.gymnasium import from_gymnasium
+
+    return from_gymnasium(env_id)
+
+
+def _of_pettingzoo(env_id: str) -> Game:
+    from entity_env.interop.pettingzoo import from_pettingzoo
+
+    family, _, wanted = env_id.rpartition("/")
+    if family and family not in _FAMILIES:
+        hint = nearest(family, _FAMILIES) or f"; there are {', '.join(_FAMILIES)}"
+        raise UsageError(f"pettingzoo has no family {family!r}{hint}")
+    if family and find_spec(_FAMILIES[family]) is None:
+        raise UsageError(f"pettingzoo:{env_id} needs a package: pip install {_FAMILIES[family]}")
+    found = {
+        module.name: f"{path}.{module.name}"
+        for key, path in reversed(list(_FAMILIES.items()))  # of two with one name the first stays
+        if family in ("", key) and find_spec(path) is not None
+        for module in iter_modules(import_module(path).__path__)
+        if re.search(r"_v\d+$", module.name)
+    }
+    if wanted not in found:
+        hint = nearest(wanted, found)
+        if not hint and not family and find_spec(_FAMILIES["mpe2"]) is None:
+            hint = "; those of mpe2 are a package of their own: pip install mpe2"
+        raise UsageError(f"no environment 'pettingzoo:{env_id}'{hint}")
+    module = import_module(found[wanted])
+    # Where agents act at the same time, they are asked at the same time.
+    return from_pettingzoo(getattr(module, "parallel_env", None) or module.env, name=wanted)
 
 
 # ------------------------------------------------------------------ many copies

@@ -67,6 +67,17 @@ def test_names_follow_the_fields() -> None:
     assert entity_type(Snake).name == "Snake"
 
 
+def test_fields_of_a_generated_class_may_have_any_name() -> None:
+    names = ["speed.0", "mode=-1", "class", "plain", "it's"]
+    cls = type("Thing", (), {"__annotations__": dict.fromkeys(names, float)})
+    kind = entity_type(dataclass(init=False, repr=False, eq=False)(cls))
+    thing = cls()
+    for i, name in enumerate(names):
+        setattr(thing, name, i)
+    assert kind.features == tuple(names)
+    assert kind.featurize([thing]).tolist() == [[0, 1, 2, 3, 4]]
+
+
 def test_a_class_without_features_has_rows_of_nothing() -> None:
     kind = entity_type(Rock)
     assert kind.featurize([Rock(), Rock()]).shape == (2, 0)

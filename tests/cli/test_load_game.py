@@ -140,6 +140,101 @@ def test_says_what_there_is_instead(folder: Path, name: str, message: str) -> No
     assert message in str(error.value)
 
 
+ADDS_ITSELF = """
+import gymnasium
+from gymnasium import spaces
+
+class Nothing(gymnasium.Env):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(2)
+
+gymnasium.register("Nothing-v3", Nothing)
+"""
+
+
+def test_finds_an_environment_of_gymnasium(folder: Path) -> None:
+    game = load_game("gymnasium:CartPole-v1")
+    assert (game.name, game.num_agents, game.settings) == ("CartPole-v1", 1, {})
+    lake = load_game("gymnasium:FrozenLake-v1", ["map_name=8x8", "is_slippery=False"])
+    assert lake.settings == {"map_name": "8x8", "is_slippery": False, "render_mode": "ansi"}
+    assert load_game("gymnasium:FrozenLake-v1", ["render_mode=None"]).settings == {
+        "render_mode": None
+    }
+    (folder / "adds_itself.py").write_text(ADDS_ITSELF)
+    sys.path.insert(0, str(folder))
+    assert load_game("gymnasium:adds_itself:Nothing-v3").name == "Nothing-v3"
+
+
+@pytest.fixture
+def families(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two families with environments of their own."""
+    for family, game in (("old_family", "duel_v1"), ("new_family", "brawl_v2")):
+        (folder / family).mkdir()
+        (folder / family / "__init__.py").write_text("")
+        (folder / family / f"{game}.py").write_text(
+            "from tests.interop.test_from_pettingzoo import Brawl\n"
+            "from pettingzoo.utils.conversions import parallel_to_aec\n"
+            "def env(**settings):\n    return parallel_to_aec(Brawl(**settings))\n"
+            + ("parallel_env = Brawl\n" if game == "brawl_v2" else "")
+        )
+    (folder / "old_family" / "odd_v1.py").write_text("import no_such_package\n")
+    sys.path.insert(0, str(folder))
+    found = {"old": "old_family", "new": "new_family", "gone": "gone_family"}
+    monkeypatch.setattr("entity_env.cli.load_game._FAMILIES", found | {"mpe2": "gone_mpe2"})
+
+
+def test_finds_an_environment_of_pettingzoo(families: None) -> None:
+    del families
+    for name in ("duel_v1", "old/duel_v1"):
+        assert load_game(f"pettingzoo:{name}").name == "duel_v1"
+    brawl = load_game("pettingzoo:brawl_v2", ["num_agents=2"])
+    assert (brawl.num_agents, brawl.settings) == (2, {"num_agents": 2})
+    assert brawl.run(RandomAgent(1), RandomAgent(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gymnasium:CartPol-v1", "no environment 'CartPol-v1'"),
+        ("gymnasium:CartPol-v1", "Did you mean: `CartPole`?"),
+        ("gymnasium:CartPole-v9", "versioned environments: [ `v0`, `v1` ]"),
+        ("gymnasium:Far/Pong-v5", "If a package registers it, name its module: MODULE:Far/Pong-v5"),
+        ("gymnasium:json:Pong", "no environment 'json:Pong'"),
+        ("gymnasium:no_such:X-v1", "No module named 'no_such'"),
+        ("gymnasium:no_such:X-v1", ": pip install no_such"),
+        ("gymnasium:a b", "no environment 'a b': Malformed environment ID"),
+        ("gymnasium:", "no game 'gymnasium:'"),
+        ("pettingzoo:duel_v2", "no environment 'pettingzoo:duel_v2'; did you mean duel_v1?"),
+        ("pettingzoo:new/duel_v1", "no environment 'pettingzoo:new/duel_v1'"),
+        ("pettingzoo:chess_v99", "of mpe2 are a package of their own: pip install mpe2"),
+        ("pettingzoo:odl/duel_v1", "pettingzoo has no family 'odl'; did you mean old?"),
+        ("pettingzoo:x/duel_v1", "no family 'x'; there are old, new, gone, mpe2"),
+        ("pettingzoo:gone/duel_v1", "pettingzoo:gone/duel_v1 needs a package: pip install gone_fa"),
+        ("pettingzoo:odd_v1", "No module named 'no_such_package': pip install no_such_package"),
+    ],
+)
+def test_says_which_environments_there_are(families: None, name: str, message: str) -> None:
+    del families
+    with pytest.raises(UsageError) as error:
+        load_game(name)
+    assert message in str(error.value)
+
+
+def test_settings_that_an_environment_does_not_take() -> None:
+    with pytest.raises(UsageError, match="unexpected keyword argument 'colour'"):
+        load_game("gymnasium:CartPole-v1", ["colour=red"])
+
+
+@pytest.mark.parametrize("package", ["gymnasium", "pettingzoo"])
+def test_a_package_that_is_missing_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(f"entity_env.interop.{package}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"{package}.vector", None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'entity-env\[{package}\]'"):
+        load_game(f"{package}:x_v1")
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -33,9 +33,9 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.games import cherry_pick
 from entity_env.games.classic import CartPole, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, GymnasiumVecEnv, make_vector_env
-from entity_env.interop.gymnasium.from_gymnasium import (
+from entity_env.interop.gymnasium.from_gymnasium import AllowedActions
+from entity_env.interop.gymnasium.spaces import (
     ActionConverter,
-    AllowedActions,
     feature_names,
     flatten_observations,
 )
@@ -270,7 +270,7 @@ def test_observations_are_flattened_as_gymnasium_does(
     ids=["text", "sequence", "dict", "graph"],
 )
 def test_observations_that_cannot_be_flattened(space: spaces.Space[Any]) -> None:
-    with pytest.raises(UsageError, match="no fixed size: wrap the environment"):
+    with pytest.raises(UsageError, match="which has no fixed size: "):
         feature_names(space)
 
 
@@ -345,7 +345,8 @@ def test_labels_are_the_values() -> None:
             spaces.Box(0, 3, (1,), np.int64),
             "expected a Discrete, MultiDiscrete, MultiBinary or a Box",
         ),
-        (spaces.Dict({"a": spaces.Discrete(2)}), "expected a Discrete"),
+        (spaces.Dict({"a": spaces.Text(2)}), "the action 'Action.a' is a Text.*expected a Disc"),
+        (spaces.Dict({}), "which leaves nothing to choose"),
         (spaces.Text(3), "expected a Discrete"),
     ],
 )

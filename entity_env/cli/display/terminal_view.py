@@ -308,6 +308,9 @@ class TerminalView:
 
     def _picture(self, entities: list[SeenEntity]) -> Text | None:
         """The grid, or the game's own picture; None if it has neither."""
+        text = getattr(self._game.play, "text", None)  # of an environment with frames of text
+        if text is not None and (frame := text()):
+            return Text.from_ansi(frame)
         if not any(style.has_place for style in self._styles.values()):
             return draw_entity(entities, self._space, ascii_only=self._ascii_only)
         acting = _actor_ids(self._shown, self._space)

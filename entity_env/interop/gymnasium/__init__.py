@@ -14,9 +14,11 @@ that fits, and is a `vector_entry_point` for `gymnasium.register`::
     envs = gymnasium.make_vec("snake-v0", num_envs=64)
 
 From Gymnasium to us: `GymnasiumVecEnv` is a vector environment of Gymnasium as a `VecEnvironment`,
-for our trainer::
+for our trainer, and `from_gymnasium` an environment as a `Game`, which can be played as well, or
+trained in a `VecEnv` with workers::
 
     train(GymnasiumVecEnv(gymnasium.make_vec("CartPole-v1", num_envs=64)))
+    from_gymnasium("CartPole-v1").run(RandomAgent())
 
 **Observations** of a game with entities are a `Dict` of arrays, one per type:
 
@@ -55,6 +57,7 @@ except ImportError as error:
 
 from entity_env.interop.gymnasium.env import GameEnv as GameEnv, make_vector_env as make_vector_env
 from entity_env.interop.gymnasium.from_gymnasium import GymnasiumVecEnv as GymnasiumVecEnv
+from entity_env.interop.gymnasium.game import from_gymnasium as from_gymnasium
 from entity_env.interop.gymnasium.padded import IllegalActions as IllegalActions
 from entity_env.interop.gymnasium.vector_env import (
     BatchVectorEnv as BatchVectorEnv,
@@ -68,5 +71,6 @@ __all__ = [
     "GameEnv",
     "GymnasiumVecEnv",
     "IllegalActions",
+    "from_gymnasium",
     "make_vector_env",
 ]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
-from gymnasium import error
+from gymnasium import error, spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
@@ -265,6 +265,26 @@ class GameEnv(gymnasium.Env[Any, Any]):
         shown, info = self._shown(obs)
         reward, terminated, truncated = obs.reward[0], obs.terminated[0], obs.truncated[0]
         return shown, float(reward), bool(terminated), bool(truncated), info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """The action mask of the last observation, flat, for the MaskablePPO of sb3-contrib.
+
+        Returns:
+            True = allowed, a new array: `(num_choices,)`, or `(num_actors * num_choices,)` for a
+            `MultiDiscrete`, one actor after another. Nothing is allowed for an absent actor, nor
+            at the end of an episode.
+
+        Raises:
+            UsageError: several actions, or one of numbers.
+        """
+        if not isinstance(self.action_space, spaces.Discrete | spaces.MultiDiscrete):
+            raise UsageError(
+                f"action_masks is for a Discrete or MultiDiscrete: the actions are a "
+                f"{self.action_space}; see info['action_mask']"
+            )
+        (mask,) = self._masks.values()
+        flat: NDArray[np.bool_] = mask[0].flatten()
+        return flat
 
     def render(self) -> NDArray[np.uint8] | None:
         """An image, `(height, width, 3)` uint8; None without a render mode.

@@ -1,7 +1,14 @@
-"""PettingZoo: our games in which agents take turns, as its AEC environments.
+"""PettingZoo: our games for several agents as its environments, and its environments as games.
 
-`AzulAECEnv` is Azul with its 300 action ids and a `FeatureExtractor`; `GameAECEnv` is any other
-game for several agents that asks one at a time, with its entities::
+From PettingZoo to us: `from_pettingzoo` makes a `Game` of an AEC or parallel environment, to play
+and to train by self-play::
+
+    with VecEnv(from_pettingzoo(connect_four_v3.env), 64) as vec:
+        train(vec)
+
+From us to PettingZoo: `GameParallelEnv` is any game, in which agents act at the same time or in
+turn; `GameAECEnv` is a game for several agents that asks one at a time; `AzulAECEnv` is Azul with
+its 300 action ids and a `FeatureExtractor`::
 
     env = AzulAECEnv(num_players=3)
     env = GameAECEnv(tic_tac_toe, max_entities={"Empty": 9, "Mine": 5, "Theirs": 5})
@@ -14,12 +21,20 @@ game for several agents that asks one at a time, with its entities::
 **Agents** are `player_0` and so on. `agent_selection` is the agent that the game asks, in any
 order: in Azul the player with the start marker begins the next round.
 
-**Observations** are a dict: `observation`, float32, and `action_mask`, int8, 1 = allowed, all 0 for
-agents not to act. An action is one `Discrete`. An illegal one is a `SchemaError` that names the
-agent; with `illegal_actions="next"`, for agents without masks, the next legal one is taken,
-wrapping around.
+Agents that act at the same time::
 
-**Rewards** are given to every agent in each step. In a `GameAECEnv` an agent gets those of the
+    env = GameParallelEnv(rock_paper_scissors)
+    observations, infos = env.reset(seed=1)
+    while env.agents:
+        throws = {agent: env.action_space(agent).sample() for agent in env.agents}
+        observations, rewards, terminations, truncations, infos = env.step(throws)
+
+**Observations** are a dict: `observation`, float32, and `action_mask`, int8, 1 = allowed, all 0 for
+agents not to act. An action is one `Discrete`, but for some of a `GameParallelEnv`. An illegal one
+is a `SchemaError` that names the agent; with `illegal_actions="next"`, for agents without masks,
+the next legal one is taken, wrapping around.
+
+**Rewards** are given to every agent in each step. In games an agent gets those of the
 other agents' turns at its own next turn, since games report scores with observations.
 """
 
@@ -41,5 +56,15 @@ from entity_env.interop.pettingzoo.aec_env import (
     Seen as Seen,
     TurnAECEnv as TurnAECEnv,
 )
+from entity_env.interop.pettingzoo.from_pettingzoo import from_pettingzoo as from_pettingzoo
+from entity_env.interop.pettingzoo.parallel_env import GameParallelEnv as GameParallelEnv
 
-__all__ = ["AzulAECEnv", "GameAECEnv", "IllegalActions", "Seen", "TurnAECEnv"]
+__all__ = [
+    "AzulAECEnv",
+    "GameAECEnv",
+    "GameParallelEnv",
+    "IllegalActions",
+    "Seen",
+    "TurnAECEnv",
+    "from_pettingzoo",
+]

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from pettingzoo import AECEnv
 
 from entity_env.authoring.game import Game
-from entity_env.core.episode import MAX_IDLE_EPISODES
-from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.spaces import EntityName
 from entity_env.core.validation import checked_count, is_integer
-from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.games.azul import (
     ACTION_SPACE_SIZE,
@@ -30,15 +28,9 @@ from entity_env.games.azul import (
     draw_state,
     has_colours,
 )
-from entity_env.interop.gymnasium.padded import (
-    IllegalActions,
-    Masks,
-    PaddedActions,
-    PaddedEntities,
-)
-from entity_env.interop.gymnasium.vector_env import gymnasium_seed, require_settings, start_of
-from entity_env.vec.backend import render_obs
-from entity_env.vec.vec_env import VecEnv
+from entity_env.interop.gymnasium.padded import IllegalActions
+from entity_env.interop.gymnasium.vector_env import gymnasium_seed, require_settings
+from entity_env.interop.pettingzoo.parallel_env import PaddedGame
 
 Observation: TypeAlias = dict[str, NDArray[Any]]
 RENDER_FPS = 4
@@ -274,25 +266,20 @@ class GameAECEnv(TurnAECEnv):
         seed: int | None = None,
         **settings: object,
     ) -> None:
-        self._game = game.with_settings(**settings)
-        self._vec = vec = VecEnv(self._game, 1, autoreset="disabled")
+        self._padded = padded = PaddedGame(game.with_settings(**settings), max_entities)
         try:
-            first = self._past_idle(vec.reset(seed=0))
-            self._turn(first)
-            self._entities = PaddedEntities(vec.obs_space(), first, max_entities or {})
-            self._actions = PaddedActions(vec.action_space(), self._entities, first, {}, "raise")
-            action_space = self._actions.space()
+            self._turn()
+            action_space = padded.actions.space()
             if not isinstance(action_space, spaces.Discrete):
                 raise UsageError(
                     f"{game.name}: its actions are a {action_space}: an AEC environment is for one "
-                    "choice at a time"
+                    "choice at a time; take a GameParallelEnv"
                 )
-            self.entities: Final = self._entities.space()
-            flat = spaces.flatten_space(self.entities)
+            self.entities: Final = padded.entities.space()
             super().__init__(
                 game.name,
-                vec.num_agents,
-                spaces.Box(-np.inf, np.inf, flat.shape, np.float32),
+                padded.vec.num_agents,
+                padded.flat_space,
                 int(action_space.n),
                 max_turns=max_turns,
                 illegal_actions=illegal_actions,
@@ -301,14 +288,8 @@ class GameAECEnv(TurnAECEnv):
                 seed=seed,
             )
         except BaseException:
-            vec.close()
+            padded.vec.close()
             raise
-        self._name: ActionName = next(iter(vec.action_space()))
-        self._was_reset = False
-        self._obs = first
-        self._masks: Masks = {}
-        self._shown = np.zeros((vec.num_agents, *(flat.shape or ())), np.float32)
-        self._ended = np.zeros((2, vec.num_agents), np.bool_)
 
     def render(self) -> NDArray[np.uint8] | None:
         """An image of the acting agent's observation, `(height, width, 3)` uint8, or None.
@@ -318,66 +299,41 @@ class GameAECEnv(TurnAECEnv):
         """
         if self.render_mode is None:
             return None
-        turn = self._require_seen().turn
-        return render_obs(self._obs, self._vec.obs_space(), 0 if turn is None else turn)
+        return self._padded.render(self._require_seen().turn or 0)
 
     def close(self) -> None:
         """Ends the game; may be called twice."""
-        self._vec.close()
+        self._padded.vec.close()
 
     def _begin(self, seed: int | None) -> Seen:
-        if seed is None and not self._was_reset:
-            seed = int(np.random.SeedSequence().generate_state(1)[0])
-        starts: dict[str, Any] = {} if seed is None else {"seed": 0, "starts": [start_of(seed)]}
-        self._was_reset = True
-        self._shown[:] = 0
-        self._ended[:] = False
-        return self._seen_in(self._past_idle(self._vec.reset(**starts)))
+        self._padded.begin(seed)
+        return self._seen_now()
 
     def _move(self, action: int) -> Seen:
-        given = np.full(self._vec.num_agents, action)
-        return self._seen_in(self._vec.act(self._actions.answer(self._obs, self._masks, given)))
+        self._padded.act(np.full(self._padded.vec.num_agents, action))
+        return self._seen_now()
 
-    def _seen_in(self, obs: VecObs) -> Seen:
-        self._obs = obs
-        turn = self._turn(obs)
-        self._masks = self._actions.masks(obs)
-        self._ended |= obs.terminated, obs.truncated
-        tables = self._entities.observe(obs)
-        for row in np.flatnonzero(obs.is_ready | obs.done):
-            one = {key: table[row] for key, table in tables.items()}
-            flat: Any = spaces.flatten(self.entities, one)
-            self._shown[row] = flat
-        mask = self._masks[self._name]
+    def _seen_now(self) -> Seen:
+        padded, turn = self._padded, self._turn()
+        (mask,) = padded.masks.values()
         return Seen(
             turn=turn,
-            observations=self._shown.copy(),
+            observations=padded.shown.copy(),
             mask=mask[turn or 0, 0] & (turn is not None),
-            rewards=obs.reward.copy(),
-            terminated=self._ended[0].copy(),
-            truncated=self._ended[1].copy(),
+            rewards=padded.obs.reward.copy(),
+            terminated=padded.terminated.copy(),
+            truncated=padded.truncated.copy(),
         )
 
-    def _turn(self, obs: VecObs) -> int | None:
+    def _turn(self) -> int | None:
         """The agent to act; None at the end of the game."""
-        ready = np.flatnonzero(obs.is_ready).tolist()
+        ready = np.flatnonzero(self._padded.obs.is_ready).tolist()
         if len(ready) > 1:
             raise UsageError(
-                f"{self._game.name} asks agents {', '.join(map(str, ready))} at once: an AEC "
-                "environment is for games with turns; step this one as a VecEnv"
+                f"{self._padded.name} asks agents {', '.join(map(str, ready))} at once: an AEC "
+                "environment is for games with turns; take a GameParallelEnv"
             )
         return ready[0] if ready else None
-
-    def _past_idle(self, obs: VecObs) -> VecObs:
-        """Skips episodes that end before the first action."""
-        for _ in range(MAX_IDLE_EPISODES):
-            if obs.is_ready.any():
-                return obs
-            obs = self._vec.reset()
-        raise ProtocolError(
-            f"{self._game.name}: {MAX_IDLE_EPISODES} episodes in a row were over before the first "
-            "action"
-        )
 
 
 class AzulAECEnv(TurnAECEnv):

@@ -205,6 +205,7 @@ def settings_in(out: Path) -> dict[str, Any]:
 def test_games_have_settings_of_their_own() -> None:
     assert preset_of(cartpole).num_envs == 16
     assert preset_of(snake).name == "entities"
+    assert preset_of(load_game("gymnasium:CartPole-v1")).name == "control"
 
 
 class TestPictures:

@@ -111,6 +111,20 @@ def test_what_it_says_works(trained: tuple[Path, Result]) -> None:
     assert evaluated.exit_code == 0
 
 
+def test_an_environment_of_gymnasium_is_trained_evaluated_and_played(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    lake = ["gymnasium:FrozenLake-v1", "--set", "is_slippery=False"]
+    done = run("train", *lake, "--steps=64", "--num-workers=0", "--num-steps=8", f"--out={out}")
+    assert done.exit_code == 0, done.output
+    command = next(line for line in done.output.splitlines() if line.startswith("play: "))
+    words = shlex.split(command.removeprefix("play: entity-env "))
+    played = run(*words, "--seed=1", "--fps=10000")
+    assert played.exit_code == 0, played.output
+    assert "SFFF" in played.output
+    assert "episode 1: reward " in played.output
+    assert run("eval", *lake, f"--agent={out}", "--episodes=3", "--num-workers=0").exit_code == 0
+
+
 def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
     train(tmp_path, *SMALL, "--steps", "64", "--gamma", "0.9")
     result = train(tmp_path, "--resume", "--num-envs", "4", "--steps", "128")

@@ -22,6 +22,7 @@ from entity_env.cli.display.terminal_view import (
     TerminalView,
     entity_styles,
 )
+from entity_env.cli.load_game import load_game
 from entity_env.core.observation import Action, GlobalCategoricalAction
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.games import GAMES
@@ -120,6 +121,13 @@ def test_draws_every_game(name: str) -> None:
     text = watched(game, *(RandomAgent(seed) for seed in range(game.num_agents)))
     assert f"{name}  episode 1" in text
     assert "game over" in text or "cut short" in text
+
+
+def test_an_environment_that_draws_itself_as_text_is_drawn_so() -> None:
+    shown = watched(load_game("gymnasium:FrozenLake-v1"), RandomAgent(seed=1))
+    assert "SFFF" in shown
+    assert "(" in shown  # the action, which only the environment's own frame has
+    assert "SFFF" not in watched(load_game("gymnasium:CartPole-v1"), RandomAgent(seed=1))
 
 
 def test_a_game_for_several_is_drawn_as_the_first_sees_it() -> None:

@@ -1,0 +1,366 @@
+"""from_gymnasium: an environment as a game; ImportedGame: a game whose spaces others have made."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import error
+
+from entity_env.authoring.action_type import ActionType, Continuous, GlobalCategorical
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.authoring.obs import Obs
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+)
+from entity_env.errors import SchemaError, UsageError
+from entity_env.interop.gymnasium.spaces import (
+    ActionConverter,
+    AnySpace,
+    EntityParts,
+    FeatureNames,
+    ObsConverter,
+    batched,
+)
+
+AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
+_NUM_SEEDS: Final = 2**31
+"""Environments hand their seeds to generators that take no larger ones."""
+
+
+class ImportedLoop(Protocol):
+    """The `play` of an `ImportedGame`, and what it shows."""
+
+    name: str
+    num_agents: int
+    shown: Sequence[AgentSpaces]
+    """The spaces of each kind of agent."""
+    render_modes: Sequence[str]
+    """Those that the environment has."""
+
+    def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
+        """See `Game`."""
+
+    def text(self) -> str | None:
+        """The environment as text, if it is being played and drawn as such."""
+
+
+class ImportedGame(Game):
+    """A game whose observation and action spaces are not declared by classes.
+
+    `with_settings` takes any names; values that are strings are parsed as Python's literals, or
+    else stay strings.
+
+    Args:
+        load: returns the loop for some settings.
+        settings: keyword arguments of whatever makes the environment.
+    """
+
+    def __init__(
+        self, load: Callable[[Mapping[str, object]], ImportedLoop], settings: Mapping[str, object]
+    ) -> None:
+        self._load = load
+        loop = load(settings)
+        shown = loop.shown
+        super().__init__(
+            loop,
+            entities=[cls for each in shown for cls in each.classes.values()],
+            actions=[kind for each in shown for kind in each.kinds],
+            num_agents=loop.num_agents,
+            name=loop.name,
+        )
+        self.settings = dict(settings)
+        entities = {k: e for each in shown for k, e in each.obs_space.entities.items()}
+        if len(shown) > 1:  # no observation has the entities of all
+            entities = {k: dataclasses.replace(e, is_single=False) for k, e in entities.items()}
+        self._obs_space = ObsSpace(entities=entities)
+
+    def obs_space(self) -> ObsSpace:
+        return self._obs_space
+
+    def __reduce__(self) -> tuple[type[ImportedGame], tuple[object, ...]]:
+        # In a worker the classes are made again: a copy of a generated dataclass has no fields.
+        return ImportedGame, (self._load, self.settings)
+
+    def with_settings(self, **settings: object) -> ImportedGame:
+        """The game of an environment that is made with other settings; its spaces may differ."""
+        if not settings:
+            return self
+        parsed = {name: literal(value) for name, value in settings.items()}
+        return ImportedGame(self._load, {**self.settings, **parsed})
+
+
+def literal(value: object) -> object:
+    """A string as Python's literal, if it is one: `8`, `False`, `[1, 2]`; all else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return value
+
+
+class AgentSpaces:
+    """The spaces of one kind of agent, as classes and actions of a game.
+
+    Args:
+        obs_space, action_space: of Gymnasium.
+        entity, action, entities, features: as for `GymnasiumVecEnv`.
+    """
+
+    def __init__(
+        self,
+        obs_space: AnySpace,
+        action_space: AnySpace,
+        *,
+        entity: EntityName,
+        action: ActionName,
+        entities: EntityParts | None,
+        features: FeatureNames | None,
+    ) -> None:
+        self.actions = ActionConverter(action_space, action)
+        self._converter = ObsConverter(
+            obs_space, entity, entities, features, has_actor=self.actions.has_numbers
+        )
+        self.obs_space = self._converter.obs_space
+        self.classes = {
+            name: _class_of(name, each.features) for name, each in self.obs_space.entities.items()
+        }
+        self.kinds = [_kind_of(name, space) for name, space in self.actions.spaces.items()]
+
+    def show(self, obs: object, score: float, mask: object = None) -> Obs:
+        """An observation of the environment as one of the game.
+
+        Raises:
+            SchemaError: it does not fit its space.
+        """
+        rows = self._converter.rows(batched(self._converter.space, [obs]), 1)
+        shown = Obs(score)
+        for name, table in rows.items():
+            is_actor = name == self._converter.single and self.actions.has_numbers
+            (shown.actors if is_actor else shown.entities)(table.values, of=self.classes[name])
+        if mask is not None and self.actions.num_choices:
+            allowed = np.asarray(mask).astype(np.bool_)
+            if allowed.shape != (self.actions.num_choices,):
+                raise SchemaError(
+                    f"action_mask needs the shape ({self.actions.num_choices},), one flag per "
+                    f"choice: got {allowed.shape}"
+                )
+            shown.mask(self.kinds[0], allowed)
+        return shown
+
+    def action(self, answer: Any) -> Any:  # noqa: ANN401 - of act, and of the action space
+        """The answer of an agent as an action of the environment."""
+        answers = (answer,) if len(self.kinds) == 1 else answer
+        return self.actions.one(
+            {
+                kind.name: each.value if isinstance(each, Enum) else each[0]
+                for kind, each in zip(self.kinds, answers, strict=True)
+            }
+        )
+
+
+def _class_of(name: EntityName, features: Sequence[str]) -> type:
+    """A dataclass whose fields have any names; its instances are rows of arrays."""
+    fields = {
+        "__annotations__": dict.fromkeys(features, float),
+        "__doc__": f"{name}.",
+        "__module__": __name__,
+    }
+    return dataclasses.dataclass(init=False, repr=False, eq=False)(type(name, (), fields))
+
+
+def _kind_of(name: ActionName, space: ActionSpace) -> ActionType[Any]:
+    if isinstance(space, ContinuousActionSpace):
+        return Continuous(name, low=space.low, high=space.high, labels=space.labels)
+    if not isinstance(space, GlobalCategoricalActionSpace):
+        raise TypeError(f"no action of a Gymnasium space: {space}")
+    choices: Any = Enum(name, {label: i for i, label in enumerate(space.index_to_label)})  # type: ignore[misc]
+    return GlobalCategorical(choices, name)
+
+
+class SharedEnv:
+    """An environment in place of a function that makes one: one game at a time plays it."""
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401 - of Gymnasium or PettingZoo
+        self._env = env
+        self._is_used = False
+
+    def __call__(self, **settings: object) -> Any:  # noqa: ANN401
+        if settings:
+            raise UsageError(
+                f"{self._env} exists already and takes no setting {next(iter(settings))!r}: pass a "
+                "function that makes environments"
+            )
+        if self._is_used:
+            raise UsageError(
+                f"{self._env} is one environment, and is being played: for many copies pass a "
+                "function that makes them"
+            )
+        self._is_used = True
+        return self._env
+
+    def release(self) -> None:
+        """Ends the use; the caller closes the environment."""
+        self._is_used = False
+
+
+def made(make: Callable[..., Any], name: str, settings: Mapping[str, object]) -> Any:  # noqa: ANN401
+    """A new environment; raises `UsageError` for settings that `make` does not take."""
+    if isinstance(make, SharedEnv):
+        return make(**settings)
+    try:
+        return make(**settings)
+    except TypeError as failed:
+        if settings and "argument" in str(failed):
+            raise UsageError(f"{name}: {failed}") from failed
+        raise
+
+
+def released(make: Callable[..., Any], env: Any) -> None:  # noqa: ANN401
+    """Closes an environment that `make` has made."""
+    if isinstance(make, SharedEnv):
+        make.release()
+    else:
+        env.close()
+
+
+def text_frame(env: Any) -> str | None:  # noqa: ANN401 - of Gymnasium or PettingZoo
+    """The frame of an environment with `render_mode="ansi"`."""
+    if env is None or getattr(env, "render_mode", None) != "ansi":
+        return None
+    frame = env.render()
+    return frame if isinstance(frame, str) else None
+
+
+def env_seed(seed: int) -> int:
+    """The seed of an episode, as any environment takes it."""
+    return seed % _NUM_SEEDS
+
+
+class _GymnasiumLoop:
+    """Plays one environment, episode after episode."""
+
+    num_agents = 1
+
+    def __init__(
+        self,
+        make: Callable[..., AnyEnv],
+        options: Mapping[str, Any],
+        name: str | None,
+        settings: Mapping[str, object],
+    ) -> None:
+        self._make = make
+        env = made(make, name or "from_gymnasium", settings)
+        try:
+            if not isinstance(env, gymnasium.Env):
+                raise UsageError(
+                    f"from_gymnasium needs a gymnasium.Env, its id, or a function that makes one: "
+                    f"got {env!r:.80}"
+                )
+            self.name = name or _name_of(env)
+            self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
+            self._spaces = AgentSpaces(env.observation_space, env.action_space, **options)
+        finally:
+            if isinstance(env, gymnasium.Env):
+                released(make, env)
+        self.shown: Sequence[AgentSpaces] = [self._spaces]
+        self._env: AnyEnv | None = None
+        """The one that is being played."""
+
+    def text(self) -> str | None:
+        return text_frame(self._env)
+
+    def __call__(self, agent: Agent, /, *, seed: int, **settings: object) -> None:
+        self._env = env = made(self._make, self.name, settings)
+        try:
+            while self._episode(env, agent, seed):
+                seed = agent.seed
+        finally:
+            self._env = None
+            released(self._make, env)
+
+    def _episode(self, env: AnyEnv, agent: Agent, seed: int) -> bool:
+        """Plays an episode; returns False if the game is being closed."""
+        own, score = self._spaces, 0.0
+        obs, info = env.reset(seed=env_seed(seed))
+        while True:
+            answer = agent.act(own.show(obs, score, info.get("action_mask")), *own.kinds)
+            if answer is None:
+                return False
+            obs, reward, terminated, truncated, info = env.step(own.action(answer))
+            score += float(reward)
+            if terminated or truncated:
+                agent.game_over(own.show(obs, score), truncated=not terminated)
+                return True
+
+
+def _name_of(env: AnyEnv) -> str:
+    return type(env.unwrapped).__name__ if env.spec is None else env.spec.id
+
+
+def from_gymnasium(
+    source: AnyEnv | Callable[..., AnyEnv] | str,
+    *,
+    entity: EntityName = "Env",
+    action: ActionName = "Action",
+    entities: EntityParts | None = None,
+    features: FeatureNames | None = None,
+    name: str | None = None,
+    **settings: object,
+) -> ImportedGame:
+    """An environment of Gymnasium as a `Game`, to play, train in a `VecEnv`, and evaluate::
+
+        game = from_gymnasium("FrozenLake-v1", is_slippery=False)
+        with VecEnv(game, 64, num_workers=2) as vec:
+            train(vec, PPOConfig.for_env(vec))
+
+    Observations, actions and masks are those of a `GymnasiumVecEnv`, so agents of either play the
+    other. Seeds are `Episode.seed` modulo 2**31. For a vector environment take `GymnasiumVecEnv`.
+
+    Args:
+        source: an id for `gymnasium.make`, a function that makes an environment, or one
+            environment, which a single copy can play at a time and the caller closes.
+        entity, action, entities, features: as for `GymnasiumVecEnv`.
+        name: of the game; default: the id of the environment, or the name of its class.
+        settings: keyword arguments of `gymnasium.make` or of the function.
+
+    Raises:
+        UsageError: an unknown id, a space that cannot be converted, or a setting that there is not.
+    """
+    options = {"entity": entity, "action": action, "entities": entities, "features": features}
+    make: Callable[..., AnyEnv]
+    if isinstance(source, str):
+        make = partial(_make_by_id, source)
+        name = name or source.rpartition(":")[2]
+    else:
+        make = SharedEnv(source) if isinstance(source, gymnasium.Env) else source
+    if not callable(make):
+        raise UsageError(
+            f"from_gymnasium needs a gymnasium.Env, its id, or a function that makes one: got "
+            f"{source!r:.80}"
+        )
+    return ImportedGame(partial(_GymnasiumLoop, make, options, name), settings)
+
+
+def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401
+    try:
+        return gymnasium.make(env_id, **settings)
+    except error.Error as failed:
+        is_near = "did you mean" in str(failed).lower() or ":" in env_id
+        is_unknown = isinstance(failed, error.NameNotFound | error.NamespaceNotFound)
+        where = f" If a package registers it, name its module: MODULE:{env_id}"
+        hint = where if is_unknown and not is_near else ""
+        raise UsageError(f"no environment {env_id!r}: {failed}{hint}") from failed

@@ -1,0 +1,478 @@
+"""Spaces of Gymnasium as ours: parts of an observation as entities, and one action per leaf."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from entity_env.authoring.entity_type import as_float32
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    Entity,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+)
+from entity_env.errors import SchemaError, UsageError
+
+AnySpace: TypeAlias = spaces.Space[Any]
+EntityParts: TypeAlias = Mapping[EntityName, str | tuple[str, str]]
+"""Per entity type the part of the observation that holds its rows, or that part and its mask."""
+FeatureNames: TypeAlias = Mapping[EntityName, Sequence[str]]
+
+_MATRIX_DIMS: Final = 2
+_PICTURE_DIMS: Final = 3
+_HOW: Final = 'entities={"units": "PART"}, or {"units": ("PART", "MASK")} with a mask'
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A space within a `Dict` or `Tuple`, or a space that is neither."""
+
+    space: AnySpace
+    keys: tuple[Any, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Its keys, joined by dots."""
+        return ".".join(map(str, self.keys))
+
+    def of(self, values: Any) -> Any:  # noqa: ANN401 - of the space that the leaf belongs to
+        """Its part of a value of the whole space."""
+        for key in self.keys:
+            values = values[key]
+        return values
+
+
+def leaves(space: AnySpace, keys: tuple[Any, ...] = ()) -> Iterator[Leaf]:
+    """The leaves of a space, in its order."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        yield Leaf(space, keys)
+        return
+    parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    for key, part in parts:
+        yield from leaves(part, (*keys, key))
+
+
+def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of the batched space
+    """Values of a space as one value of the batched space, with lists instead of arrays."""
+    match space:
+        case spaces.Dict():
+            return {k: batched(part, [v[k] for v in values]) for k, part in space.spaces.items()}
+        case spaces.Tuple():
+            parts = enumerate(space.spaces)
+            return tuple(batched(part, [value[i] for value in values]) for i, part in parts)
+    return values
+
+
+# ------------------------------------------------------------------ features
+
+
+def feature_names(space: AnySpace, prefix: str = "") -> list[str]:
+    """A name for each column of `flatten_observations`, such as `position.0` or `mode=2`."""
+    return [
+        name for leaf in leaves(space) for name in _names_of(leaf.space, _dotted(prefix, leaf.path))
+    ]
+
+
+def flatten_observations(
+    space: AnySpace,
+    batch: Any,  # noqa: ANN401 - of that space
+    num_rows: int,
+) -> NDArray[np.float32]:
+    """Batched observations of a single space as `(num_rows, num_features)` float32.
+
+    Raises:
+        SchemaError: a part that holds something else than numbers, or more or fewer of them.
+    """
+    return _columns(list(leaves(space)), batch, num_rows)
+
+
+def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]:
+    """The features of a leaf; `keys` are those of parts that have features, for the error."""
+    match space:
+        case spaces.Discrete():
+            return [f"{_joined(path, ())}={space.start + i}" for i in range(int(space.n))]
+        case spaces.MultiDiscrete():
+            return [
+                f"{_joined(path, index)}={space.start[index] + i}"
+                for index in np.ndindex(space.nvec.shape)
+                for i in range(int(space.nvec[index]))
+            ]
+        case spaces.Box() | spaces.MultiBinary():
+            names = [_joined(path, index) for index in np.ndindex(space.shape)]
+            order = np.arange(len(names)).reshape(space.shape).transpose(_picture_axes(space))
+            return [names[i] for i in order.ravel().tolist()]
+        case spaces.Sequence():
+            raise UsageError(
+                f"{_observation(path)} is a {space}, which has no fixed size: make its elements "
+                f'entities, entities={{"units": {path!r}}}'
+            )
+    left_out = f", or leave it out: gymnasium.wrappers.FilterObservation(env, {list(keys)})"
+    raise UsageError(
+        f"{_observation(path)} is a {space}, which has no fixed size: wrap the environment so that "
+        f"it is a Box{left_out if keys else ''}"
+    )
+
+
+def _usable_keys(space: AnySpace) -> list[str]:
+    """The keys of a `Dict` whose parts hold numbers."""
+    if not isinstance(space, spaces.Dict):
+        return []
+    usable = spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete, spaces.Sequence
+    return [
+        key
+        for key, part in space.spaces.items()
+        if all(isinstance(leaf.space, usable) for leaf in leaves(part))
+    ]
+
+
+def _columns(
+    found: Sequence[Leaf], batch: object, num_rows: int, prefix: str = ""
+) -> NDArray[np.float32]:
+    parts = [
+        _rows_of(leaf.space, leaf.of(batch), num_rows, _dotted(prefix, leaf.path)) for leaf in found
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([np.zeros((num_rows, 0), np.float32), *parts], axis=1)
+
+
+def _rows_of(space: AnySpace, values: object, num_rows: int, path: str) -> NDArray[np.float32]:
+    shape = (num_rows, *(space.shape or ()))
+    # Not -1, which cannot be found out where there are no rows.
+    numbers = _numbers(values, shape, path).reshape(num_rows, math.prod(shape[1:]))
+    match space:
+        case spaces.Discrete():
+            return _one_hot(numbers - space.start, int(space.n))
+        case spaces.MultiDiscrete():
+            chosen = numbers - space.start.ravel()
+            columns = [_one_hot(chosen[:, i], int(n)) for i, n in enumerate(space.nvec.ravel())]
+            return np.concatenate(columns, axis=1)
+    axes = (0, *(axis + 1 for axis in _picture_axes(space)))
+    return as_float32(numbers.reshape(shape).transpose(axes).reshape(numbers.shape))
+
+
+def _picture_axes(space: AnySpace) -> tuple[int, ...]:
+    """The axes in the order of `flatten_observations`; of a picture: height, width, channels.
+
+    A picture is a `Box` of three dimensions. Its channels come last, but first where that dimension
+    is smaller than both others, as in stacked frames.
+    """
+    shape = space.shape or ()
+    is_channels_first = len(shape) == _PICTURE_DIMS and shape[0] < min(shape[1:])
+    return (1, 2, 0) if is_channels_first else tuple(range(len(shape)))
+
+
+def _picture_shape(found: Sequence[Leaf]) -> tuple[int, int, int] | None:
+    """Height, width and channels, where an observation is a picture and nothing else."""
+    space = found[0].space if len(found) == 1 else None
+    if not isinstance(space, spaces.Box) or len(space.shape) != _PICTURE_DIMS:
+        return None
+    height, width, channels = (space.shape[axis] for axis in _picture_axes(space))
+    return height, width, channels
+
+
+def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
+    """An array of numbers of that size; raises `SchemaError` for anything else."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # of different lengths
+        raise SchemaError(f"{_observation(path)} needs the shape {shape}: {error}") from error
+    if array.dtype.kind not in "biuf":
+        example = next((x for x in array.ravel().tolist() if not isinstance(x, int | float)), None)
+        raise SchemaError(
+            f"{_observation(path)} must hold numbers, as its space says: got {array.dtype}, such "
+            f"as {example!r:.60}: convert it in a wrapper of the environment"
+        )
+    if array.size != math.prod(shape):
+        raise SchemaError(f"{_observation(path)} needs the shape {shape}: got {array.shape}")
+    return array
+
+
+def _dotted(*paths: str) -> str:
+    return ".".join(filter(None, paths))
+
+
+def _observation(path: str) -> str:
+    return f"the observation {path!r}" if path else "the observation of this environment"
+
+
+def _joined(prefix: str, index: tuple[int, ...]) -> str:
+    return _dotted(prefix, *map(str, index)) or "value"
+
+
+def _one_hot(chosen: NDArray[Any], count: int) -> NDArray[np.float32]:
+    return np.asarray(np.arange(count) == chosen.reshape(-1, 1), dtype=np.float32)
+
+
+# ------------------------------------------------------------------ entities
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows of one entity type: a `Box` with a mask or without, or a `Sequence`."""
+
+    leaf: Leaf
+    mask: Leaf | None
+    names: list[str]
+
+    def rows(self, batch: object, num_rows: int) -> RaggedArray[np.float32]:
+        values = self.leaf.of(batch)
+        if isinstance(self.leaf.space, spaces.Sequence):
+            return self._elements(self.leaf.space, values)
+        shape = self.leaf.space.shape or ()
+        table = as_float32(_numbers(values, (num_rows, *shape), self.leaf.path))
+        table = table.reshape(num_rows, shape[0], len(self.names))
+        if self.mask is None:
+            lengths = np.full(num_rows, shape[0], dtype=np.int64)
+            return RaggedArray.unchecked(table.reshape(-1, len(self.names)), lengths)
+        path = self.mask.path
+        flags = _numbers(self.mask.of(batch), (num_rows, shape[0]), path)
+        present = flags.reshape(num_rows, shape[0]).astype(np.bool_)
+        if (present != flags.reshape(present.shape)).any():
+            wrong = flags[(flags != 0) & (flags != 1)][0]
+            raise SchemaError(f"{_observation(path)} is a mask of 0 and 1: got {wrong}")
+        return RaggedArray.unchecked(table[present], present.sum(axis=1, dtype=np.int64))
+
+    def _elements(self, space: spaces.Sequence, values: Sequence[Any]) -> RaggedArray[np.float32]:
+        element, path = space.feature_space, self.leaf.path
+        if space.stack:
+            (first, *_) = leaves(element)
+            lengths = np.array([len(first.of(value)) if len(value) else 0 for value in values])
+            parts = [
+                _columns(list(leaves(element)), value, count, path)
+                for value, count in zip(values, lengths.tolist(), strict=True)
+                if count
+            ]
+            rows = np.concatenate([np.zeros((0, len(self.names)), np.float32), *parts])
+            return RaggedArray.unchecked(rows, lengths.astype(np.int64))
+        joined = [one for value in values for one in value]
+        lengths = np.array([len(value) for value in values], dtype=np.int64)
+        rows = _columns(list(leaves(element)), batched(element, joined), len(joined), path)
+        return RaggedArray.unchecked(rows, lengths)
+
+
+class ObsConverter:
+    """Converts observations of a Gymnasium space to rows of entities.
+
+    Args:
+        space: the space of one observation.
+        entity: name of the entity that has the features of all parts that `parts` does not name.
+        parts: see `GymnasiumVecEnv`.
+        features: names of features, by entity.
+        has_actor: there is such an entity even if it has no features.
+
+    Raises:
+        UsageError: a part that there is not, or that cannot be converted.
+    """
+
+    def __init__(
+        self,
+        space: AnySpace,
+        entity: EntityName,
+        parts: EntityParts | None = None,
+        features: FeatureNames | None = None,
+        *,
+        has_actor: bool = False,
+    ) -> None:
+        self.space = space
+        found = {leaf.path: leaf for leaf in leaves(space)}
+        self._tables = {name: _table(name, part, found) for name, part in (parts or {}).items()}
+        named = [leaf for each in self._tables.values() for leaf in (each.leaf, each.mask)]
+        self._rest = [leaf for leaf in found.values() if leaf not in named]
+        keys = _usable_keys(space)
+        names = [name for leaf in self._rest for name in _names_of(leaf.space, leaf.path, keys)]
+        self.single = entity if names or has_actor or not self._tables else None
+        """The entity of all other parts; None if there are none."""
+        if self.single in self._tables:
+            raise UsageError(
+                f"entities names {entity!r}, which is the entity of all other parts of the "
+                "observation: choose another name"
+            )
+        shape = _picture_shape(self._rest)
+        wanted = {} if self.single is None else {entity: Entity(names, True, shape)}
+        wanted |= {name: Entity(each.names) for name, each in self._tables.items()}
+        for name, given in (features or {}).items():
+            wanted[name] = _renamed(name, given, wanted)
+        self.obs_space = ObsSpace(entities=wanted)
+        """The observation space, the single entity first."""
+
+    def rows(self, batch: object, num_rows: int) -> dict[EntityName, RaggedArray[np.float32]]:
+        """The entities of batched observations, in the order of the observation space.
+
+        Raises:
+            SchemaError: observations that do not fit the space.
+        """
+        rows: dict[EntityName, RaggedArray[np.float32]] = {}
+        if self.single is not None:
+            columns = _columns(self._rest, batch, num_rows)
+            rows[self.single] = RaggedArray.unchecked(columns, np.ones(num_rows, dtype=np.int64))
+        for name, table in self._tables.items():
+            rows[name] = table.rows(batch, num_rows)
+        return rows
+
+
+def _table(name: EntityName, part: object, found: Mapping[str, Leaf]) -> _Table:
+    pair = (part, None) if isinstance(part, str) else part
+    if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+        raise UsageError(f"the entity {name!r} needs the name of a part, {_HOW}: got {part!r}")
+    leaf = _found(name, pair[0], found)
+    mask = None if pair[1] is None else _found(name, pair[1], found)
+    space = leaf.space
+    if isinstance(space, spaces.Sequence):
+        if mask is not None:
+            raise UsageError(
+                f"the entity {name!r}: {leaf.path!r} is a {space}, which holds no absent rows: "
+                f'write entities={{"{name}": {leaf.path!r}}}, without a mask'
+            )
+        return _Table(leaf, None, feature_names(space.feature_space, leaf.path))
+    if not isinstance(space, spaces.Box | spaces.MultiBinary) or len(space.shape) < _MATRIX_DIMS:
+        raise UsageError(
+            f"the entity {name!r}: {leaf.path!r} is a {space}, expected a Box with a row of "
+            "features per entity, of shape (num_entities, num_features), or a Sequence"
+        )
+    count = space.shape[0]
+    is_flags = mask is not None and isinstance(mask.space, spaces.Box | spaces.MultiBinary)
+    if mask is not None and not (is_flags and mask.space.shape == (count,)):
+        raise UsageError(
+            f"the entity {name!r}: its mask {mask.path!r} is a {mask.space}, expected a "
+            f"MultiBinary or Box of shape ({count},), a flag for each row of {leaf.path!r}"
+        )
+    names = [_joined(leaf.path, index) for index in np.ndindex(space.shape[1:])]
+    return _Table(leaf, mask, names)
+
+
+def _found(name: EntityName, path: object, found: Mapping[str, Leaf]) -> Leaf:
+    if path not in found:
+        parts = ", ".join(map(repr, found))
+        raise UsageError(
+            f"the entity {name!r}: the observation has no part {path!r}, it has {parts}: {_HOW}"
+        )
+    return found[str(path)]
+
+
+def _renamed(
+    name: EntityName, given: Sequence[str], entities: Mapping[EntityName, Entity]
+) -> Entity:
+    if name not in entities:
+        raise UsageError(f"features names {name!r}; the entities are {', '.join(entities)}")
+    old = entities[name]
+    if isinstance(given, str) or len(given) != len(old.features):
+        raise UsageError(
+            f"features of {name!r}: {len(old.features)} names are needed, one each for "
+            f"{', '.join(old.features)}: got {given!r}"
+        )
+    return Entity(list(given), old.is_single, old.shape)
+
+
+# ------------------------------------------------------------------ actions
+
+
+class ActionConverter:
+    """Converts actions to those of a Gymnasium space; raises `UsageError` for others.
+
+    A `Dict` or `Tuple` has an action for each leaf, with a dotted name.
+    """
+
+    def __init__(self, space: AnySpace, name: ActionName) -> None:
+        self._space = space
+        self._of_leaf = {
+            leaf.keys: _action_spaces(leaf.space, _joined(name, leaf.keys))
+            for leaf in leaves(space)
+        }
+        self.spaces = {name: each for of in self._of_leaf.values() for name, each in of.items()}
+        """The action space."""
+        self.num_choices = int(space.n) if isinstance(space, spaces.Discrete) else 0
+        """Number of choices, if the action is one choice, which `info["action_mask"]` can mask."""
+        self.has_numbers = any(isinstance(s, ContinuousActionSpace) for s in self.spaces.values())
+        """Whether there are real numbers, whose actor is an entity."""
+        if not self.spaces:
+            raise UsageError(f"actions are a {space}, which leaves nothing to choose")
+
+    def batch(self, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]) -> Any:  # noqa: ANN401 - of the batched space
+        """Actions for all environments, as in the batched space: any for those not `ready`."""
+        return self._part(self._space, (), values, ready)
+
+    def one(self, values: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - of the space
+        """The action of one environment, from a value per action."""
+        arrays = {name: np.asarray([value]) for name, value in values.items()}
+        return self._part(self._space, (), arrays, np.ones(1, np.bool_), is_one=True)
+
+    def _part(
+        self,
+        space: AnySpace,
+        keys: tuple[Any, ...],
+        values: Mapping[ActionName, NDArray[Any]],
+        ready: NDArray[np.bool_],
+        *,
+        is_one: bool = False,
+    ) -> Any:  # noqa: ANN401 - of the batched space
+        match space:
+            case spaces.Dict():
+                return {
+                    key: self._part(part, (*keys, key), values, ready, is_one=is_one)
+                    for key, part in space.spaces.items()
+                }
+            case spaces.Tuple():
+                return tuple(
+                    self._part(part, (*keys, i), values, ready, is_one=is_one)
+                    for i, part in enumerate(space.spaces)
+                )
+        given = [values[name] for name in self._of_leaf[keys]]
+        actions = _leaf_actions(space, given, ready)
+        return actions[0] if is_one else actions
+
+
+def _leaf_actions(
+    space: AnySpace, given: Sequence[NDArray[Any]], ready: NDArray[np.bool_]
+) -> NDArray[Any]:
+    """The batch of one leaf, from the values of its actions."""
+    num_envs = len(ready)
+    if isinstance(space, spaces.Box):
+        numbers = np.tile(space.low, (num_envs, *([1] * space.low.ndim)))
+        # A float32 at a bound may lie beyond it by half a unit in the last place.
+        numbers[ready] = np.clip(given[0].reshape(-1, *space.shape), space.low, space.high)
+        return numbers
+    chosen = np.zeros((num_envs, len(given)), dtype=space.dtype)
+    for i, values in enumerate(given):
+        chosen[ready, i] = values
+    start = getattr(space, "start", 0)
+    return np.asarray(chosen.reshape(num_envs, *(space.shape or ())) + start, dtype=space.dtype)
+
+
+def _action_spaces(space: AnySpace, name: ActionName) -> dict[ActionName, ActionSpace]:
+    match space:
+        case spaces.Discrete():
+            return {name: _choice(int(space.start), int(space.n))}
+        case spaces.MultiDiscrete():
+            pairs = zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True)
+            return {f"{name}.{i}": _choice(start, n) for i, (start, n) in enumerate(pairs)}
+        case spaces.MultiBinary():
+            return {f"{name}.{i}": _choice(0, 2) for i in range(int(np.prod(space.shape)))}
+        case spaces.Box() if np.issubdtype(space.dtype, np.floating):
+            if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+                raise UsageError(
+                    f"the action {name!r} is a {space}, which has no bounds: wrap the environment "
+                    "in gymnasium's RescaleAction, or in a wrapper of yours that sets bounds"
+                )
+            labels = [_joined("", index) for index in np.ndindex(space.shape)]
+            bounds = space.low.ravel().tolist(), space.high.ravel().tolist()
+            return {name: ContinuousActionSpace(*bounds, labels)}
+    raise UsageError(
+        f"the action {name!r} is a {space}: expected a Discrete, MultiDiscrete, MultiBinary or a "
+        "Box of floats, or a Dict or Tuple of them: wrap the environment so that it is one"
+    )
+
+
+def _choice(start: int, count: int) -> GlobalCategoricalActionSpace:
+    return GlobalCategoricalActionSpace([str(start + i) for i in range(count)])
