@@ -4,14 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.errors import SchemaError
+from entity_env.core.validation import checked_count
+from entity_env.errors import MissingExtraError, SchemaError, UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class RaggedTensor(NamedTuple):
+    """A `RaggedArray` as tensors of torch, which own their memory.
+
+    `torch.zeros(len(lengths), width).index_add(0, row_index, embedded)` is the sum over the rows of
+    each sequence, of `(len(values), width)` embeddings.
+
+    Args:
+        values: as of the array, with its dtype.
+        lengths: `(num_sequences,) int64`.
+        row_index: `(num_rows,) int64`, for each row of `values` the index of its sequence.
+    """
+
+    values: torch.Tensor
+    lengths: torch.Tensor
+    row_index: torch.Tensor
 
 
 class RaggedArray(Generic[Scalar]):
@@ -72,6 +93,20 @@ class RaggedArray(Generic[Scalar]):
         values = np.concatenate([array.reshape(len(array), *shape) for array in arrays])
         return cls(values, [len(array) for array in arrays])
 
+    @classmethod
+    def concat(cls, parts: Sequence[RaggedArray[Scalar]]) -> RaggedArray[Scalar]:
+        """The sequences of several arrays, one array after another, as copies.
+
+        Raises:
+            SchemaError: there are no arrays, or they differ in width or dtype.
+        """
+        kinds = sorted({f"{part.values.shape[1:]} {part.values.dtype}" for part in parts})
+        if len(kinds) != 1:
+            got = " and ".join(kinds) or "no arrays"
+            raise SchemaError(f"expected arrays with rows of one shape and dtype: got {got}")
+        values = np.concatenate([part.values for part in parts])
+        return cls.unchecked(values, np.concatenate([part.lengths for part in parts]))
+
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """`(num_sequences + 1,)` int64: where each sequence begins in `values`, and the total."""
@@ -86,7 +121,49 @@ class RaggedArray(Generic[Scalar]):
 
     def copy(self) -> RaggedArray[Scalar]:
         """A copy that owns its memory."""
-        return RaggedArray(self.values.copy(), self.lengths.copy())
+        return RaggedArray.unchecked(self.values.copy(), self.lengths.copy())
+
+    def pad(self, max_rows: int | None = None) -> tuple[NDArray[Scalar], NDArray[np.bool_]]:
+        """Dense values and a mask, as new arrays.
+
+        Args:
+            max_rows: rows of every sequence in the result; None = as many as the longest has.
+
+        Returns:
+            `(num_sequences, max_rows, ...)` values, zero or False where a sequence has no row; and
+            `(num_sequences, max_rows) bool`, True = it has one.
+
+        Raises:
+            UsageError: a sequence is longer than `max_rows`; nothing is cut off.
+        """
+        longest = int(self.lengths.max(initial=0))
+        size = longest if max_rows is None else checked_count("max_rows", max_rows, 0)
+        if longest > size:
+            raise UsageError(
+                f"sequence {self.lengths.argmax()} has {longest} rows, but max_rows is {size}: "
+                "make it larger, since nothing is cut off"
+            )
+        shape = len(self), size
+        if len(self.values) == shape[0] * size:  # all sequences are full
+            dense = np.array(self.values).reshape(*shape, *self.values.shape[1:])
+            return dense, np.ones(shape, dtype=np.bool_)
+        present = np.arange(size) < self.lengths[:, None]
+        dense = np.zeros((*shape, *self.values.shape[1:]), dtype=self.values.dtype)
+        dense[present] = self.values
+        return dense, present
+
+    def to_torch(self, device: str | torch.device | None = None) -> RaggedTensor:
+        """Values, lengths and row indices as tensors, which are copies.
+
+        Raises:
+            MissingExtraError: torch is not installed.
+        """
+        try:
+            import torch
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("torch", "train", "to_torch()") from error
+        parts = self.values, self.lengths, self.row_index
+        return RaggedTensor(*(torch.tensor(part, device=device) for part in parts))
 
     def __len__(self) -> int:
         return len(self.lengths)

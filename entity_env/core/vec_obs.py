@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
-from entity_env.core.ragged import RaggedArray
+from entity_env.core.ragged import RaggedArray, RaggedTensor
 from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
 from entity_env.core.validation import is_number, must_be_number
+from entity_env.errors import ProtocolError, SchemaError, UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,16 @@ class Metric:
         return self.sum / self.count if self.count else 0.0
 
 
+def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
+    """Adds metrics to others."""
+    for name, metric in more.items():
+        sums = into.setdefault(name, Metric())
+        sums.count += metric.count
+        sums.sum += metric.sum
+        sums.min = min(sums.min, metric.min)
+        sums.max = max(sums.max, metric.max)
+
+
 def metric_problem(name: object, value: object) -> str:
     """Why a metric is invalid; empty if it is valid."""
     if not isinstance(name, str):
@@ -103,6 +118,22 @@ def metric_problem(name: object, value: object) -> str:
     return "" if is_number(value) else must_be_number(f"metric {name!r}", value)
 
 
+class MaskTensors(NamedTuple):
+    """An action mask as tensors; `actees` and `mask` are None where the action mask has none."""
+
+    actors: RaggedTensor
+    actees: RaggedTensor | None
+    mask: RaggedTensor | None
+
+
+class ObsTensors(NamedTuple):
+    """An `EntityBatch` as tensors, which own their memory."""
+
+    features: dict[EntityName, RaggedTensor]
+    visible: dict[EntityName, RaggedTensor]
+    action_masks: dict[ActionName, MaskTensors]
+
+
 @dataclass(slots=True)
 class EntityBatch:
     """The part of a `VecObs` that a network reads."""
@@ -111,6 +142,158 @@ class EntityBatch:
     visible: Mapping[EntityName, RaggedArray[np.bool_]]
     action_masks: Mapping[ActionName, VecActionMask]
 
+    def map_arrays(self, change: Callable[[RaggedArray[Any]], RaggedArray[Any]]) -> EntityBatch:
+        """The batch with every ragged array changed in the same way."""
+        return EntityBatch(
+            {name: change(each) for name, each in self.features.items()},
+            {name: change(each) for name, each in self.visible.items()},
+            {name: _mapped(mask, change) for name, mask in self.action_masks.items()},
+        )
+
+    def pad(
+        self, max_rows: int | Mapping[EntityName, int] | None = None
+    ) -> dict[EntityName, tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+        """Dense features and a mask per entity type: see `RaggedArray.pad`.
+
+        Entities that are hidden from the policy are included: `visible[name].pad(max_rows)[0]` is
+        True for the others.
+
+        Args:
+            max_rows: entities of each row in the result, for all types or by name; None, and for a
+                type that is not named, as many as the row with the most has.
+
+        Returns:
+            `(num_rows, max_rows, num_features) float32`, 0 where there is no entity; and
+            `(num_rows, max_rows) bool`, True = there is one.
+
+        Raises:
+            UsageError: a row has more entities, none of which is left out; or an unknown name.
+        """
+        limits = (
+            max_rows if isinstance(max_rows, Mapping) else dict.fromkeys(self.features, max_rows)
+        )
+        unknown = [name for name in limits if name not in self.features]
+        if unknown:
+            raise UsageError(
+                f"max_rows names {unknown[0]!r}: there are {', '.join(self.features) or 'none'}"
+            )
+        padded = {}
+        for name, features in self.features.items():
+            try:
+                padded[name] = features.pad(limits.get(name))
+            except UsageError as error:
+                raise UsageError(f"entities of type {name!r}: {error}") from error
+        return padded
+
+    def to_torch(self, device: str | torch.device | None = None) -> ObsTensors:
+        """Features, visibility and action masks as tensors, for a network of one's own.
+
+        Raises:
+            MissingExtraError: torch is not installed.
+        """
+        masks = {}
+        for name, mask in self.action_masks.items():
+            parts = {part: each.to_torch(device) for part, each in _parts(mask)}
+            masks[name] = MaskTensors(parts["actors"], parts.get("actees"), parts.get("mask"))
+        return ObsTensors(
+            {name: each.to_torch(device) for name, each in self.features.items()},
+            {name: each.to_torch(device) for name, each in self.visible.items()},
+            masks,
+        )
+
+
+def concat_entities(batches: Sequence[EntityBatch]) -> EntityBatch:
+    """The rows of several batches, one batch after another, as copies.
+
+    Flags and masks that only some of the batches have are True for the others' rows.
+
+    Raises:
+        SchemaError: there are no batches, or their entities or actions differ.
+    """
+    if not batches:
+        raise SchemaError("cannot tell the entities of no batches: pass at least one")
+    first = batches[0]
+    for number, other in enumerate(batches):
+        require_same_spaces(first, other, f"batch {number}")
+    return EntityBatch(
+        {name: RaggedArray.concat([b.features[name] for b in batches]) for name in first.features},
+        {
+            name: RaggedArray.concat(
+                [b.visible.get(name) or _all_true(b.features[name].lengths) for b in batches]
+            )
+            for name in first.features
+            if any(name in batch.visible for batch in batches)
+        },
+        {
+            name: _concat_masks([batch.action_masks[name] for batch in batches])
+            for name in first.action_masks
+        },
+    )
+
+
+def require_same_spaces(first: EntityBatch, other: EntityBatch, what: str) -> None:
+    """Raises a `SchemaError` if two batches differ in entities, features or actions."""
+    for got, expected in zip(_space_names(other), _space_names(first), strict=True):
+        if got != expected:
+            raise SchemaError(
+                f"{what} is of other spaces: expected {', '.join(expected) or 'none'}, got "
+                f"{', '.join(got) or 'none'}"
+            )
+
+
+def _space_names(batch: EntityBatch) -> tuple[set[str], ...]:
+    """Every entity type with its number of features, every action with its kind."""
+    entities = {
+        f"entity {name} with {each.values.shape[1]} features"
+        for name, each in batch.features.items()
+    }
+    kinds = {name: type(mask).__name__ for name, mask in batch.action_masks.items()}
+    return entities, {f"action {name} with a {kind}" for name, kind in kinds.items()}
+
+
+def _parts(mask: VecActionMask) -> list[tuple[str, RaggedArray[Any]]]:
+    """Name and array of every part of a mask that is not None."""
+    parts = [(each.name, getattr(mask, each.name)) for each in fields(mask)]
+    return [(name, part) for name, part in parts if part is not None]
+
+
+def _mapped(
+    mask: VecActionMask, change: Callable[[RaggedArray[Any]], RaggedArray[Any]]
+) -> VecActionMask:
+    changed: Any = {name: change(part) for name, part in _parts(mask)}
+    return replace(mask, **changed)
+
+
+def _all_true(lengths: NDArray[np.int64], width: tuple[int, ...] = ()) -> RaggedArray[np.bool_]:
+    return RaggedArray.unchecked(np.ones((int(lengths.sum()), *width), dtype=np.bool_), lengths)
+
+
+def _concat_masks(masks: Sequence[VecActionMask]) -> VecActionMask:
+    actors = RaggedArray.concat([mask.actors for mask in masks])
+    allowed = [getattr(mask, "mask", None) for mask in masks]
+    width = next((each.values.shape[1:] for each in allowed if each is not None), None)
+    filled = None
+    if width is not None:
+        filled = RaggedArray.concat(
+            [
+                _all_true(_num_masked(mask), width) if each is None else each
+                for mask, each in zip(masks, allowed, strict=True)
+            ]
+        )
+    if isinstance(masks[0], VecContinuousActionMask):
+        return VecContinuousActionMask(actors)
+    if isinstance(masks[0], VecCategoricalActionMask):
+        return VecCategoricalActionMask(actors, filled)
+    actees = [mask.actees for mask in masks if isinstance(mask, VecSelectEntityActionMask)]
+    return VecSelectEntityActionMask(actors, RaggedArray.concat(actees), filled)
+
+
+def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
+    """`(num_rows,)`: rows of the mask that each observation has."""
+    if isinstance(mask, VecSelectEntityActionMask):
+        return mask.actors.lengths * mask.actees.lengths
+    return mask.actors.lengths
+
 
 @dataclass(slots=True)
 class VecObs(EntityBatch):
@@ -118,7 +301,8 @@ class VecObs(EntityBatch):
 
     Row `r` is agent `agent_id[r]` of environment `env_id[r]`. The row of an agent without a
     pending action has no entities and no actors. Arrays are views that stay valid until the next
-    `act`, `recv`, `reset` or `reset_envs`; `copy()` what you keep.
+    `act`, `recv`, `reset` or `reset_envs`; `copy()` what you keep. What `copy`, `select`, `concat`,
+    `pad` and `to_torch` return owns its memory.
 
     Args:
         features: per entity type `(num_entities, num_features)` float32 and a length a row, in
@@ -163,6 +347,138 @@ class VecObs(EntityBatch):
         for mask in self.action_masks.values():
             ready |= mask.actors.lengths > 0
         return ready
+
+    def copy(self) -> VecObs:
+        """A copy that owns its memory, `final` included; it stays valid."""
+        return self._rebuilt(
+            RaggedArray.copy,
+            np.ndarray.copy,
+            final=None if self.final is None else self.final.copy(),
+            metrics={name: replace(metric) for name, metric in self.metrics.items()},
+            episodes=list(self.episodes),
+        )
+
+    def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> VecObs:
+        """Copies of some rows, in the given order.
+
+        `final` and `episodes` are those of the selected rows; `metrics`, which are of the batch as
+        a whole, are empty.
+
+        Args:
+            rows: index of each row, -1 for the last, repeated or in any order; or `(num_rows,)`
+                bool.
+
+        Raises:
+            UsageError: a row that does not exist, or a mask of another length.
+        """
+        try:
+            index = np.arange(len(self))[rows]
+        except IndexError as error:
+            raise UsageError(
+                f"rows must be integers below {len(self)} or a mask of {len(self)} bools: {error}"
+            ) from error
+        final = None
+        if self.final is not None:
+            of_row = np.full(len(self), -1, dtype=np.int64)
+            of_row[self.final_rows()] = np.arange(len(self.final))
+            final = self.final.select(of_row[index][of_row[index] >= 0])
+        chosen = set(zip(self.env_id[index].tolist(), self.agent_id[index].tolist(), strict=True))
+        return self._rebuilt(
+            itemgetter(index),
+            itemgetter(index),
+            final=final,
+            episodes=[one for one in self.episodes if (one.env_id, one.agent_id) in chosen],
+        )
+
+    @staticmethod
+    def concat(batches: Sequence[VecObs]) -> VecObs:
+        """The rows of several batches of the same spaces, one batch after another, as copies.
+
+        Flags and masks that only some of the batches have are True for the others' rows. The result
+        has `final` if one of them has; metrics are merged.
+
+        Raises:
+            SchemaError: there are no batches, or their entities or actions differ.
+        """
+        batch = concat_entities(batches)
+        finals = [each.final for each in batches if each.final is not None]
+        metrics: dict[str, Metric] = {}
+        for each in batches:
+            merge_metrics(metrics, each.metrics)
+        return VecObs(
+            dict(batch.features),
+            dict(batch.visible),
+            dict(batch.action_masks),
+            np.concatenate([each.reward for each in batches]),
+            np.concatenate([each.terminated for each in batches]),
+            np.concatenate([each.truncated for each in batches]),
+            np.concatenate([each.env_id for each in batches]),
+            np.concatenate([each.agent_id for each in batches]),
+            VecObs.concat(finals) if finals else None,
+            metrics,
+            [episode for each in batches for episode in each.episodes],
+        )
+
+    def with_final(self) -> VecObs:
+        """What the step led to: with autoreset "same_step" a new batch, else this one.
+
+        A row whose episode ended shows its last observation from `final`, in place of the first one
+        of the next episode, and has no actors. `final` of the result is None.
+        """
+        if self.final is None:
+            return self
+        index = np.arange(len(self))
+        index[self.final_rows()] = len(self) + np.arange(len(self.final))
+        batch = concat_entities([self, self.final]).map_arrays(itemgetter(index))
+        return replace(
+            self,
+            features=dict(batch.features),
+            visible=dict(batch.visible),
+            action_masks=dict(batch.action_masks),
+            final=None,
+        )
+
+    def final_rows(self) -> NDArray[np.int64]:
+        """`(len(final),)`: row of the episode that each observation in `final` is the last of.
+
+        Raises:
+            ProtocolError: `final` is None, or is not of the rows that are done.
+        """
+        done, final = np.flatnonzero(self.done), self.final
+        if final is None:
+            raise ProtocolError("the batch has no final observations: `final` is None")
+        if len(final) == len(done):
+            # Stable: rows of one agent at several steps, as after `concat`, stay in order.
+            mine = done[np.lexsort((self.agent_id[done], self.env_id[done]))]
+            theirs = np.lexsort((final.agent_id, final.env_id))
+            keys = (self.env_id[mine], self.agent_id[mine])
+            if np.array_equal(keys, (final.env_id[theirs], final.agent_id[theirs])):
+                rows = np.empty(len(done), dtype=np.int64)
+                rows[theirs] = mine
+                return rows
+        raise ProtocolError(
+            f"expected `final` to have one observation of each of the {len(done)} rows that are "
+            f"done: got {len(final)}, of the environments {final.env_id[:8].tolist()}"
+        )
+
+    def _rebuilt(
+        self,
+        ragged: Callable[[RaggedArray[Any]], RaggedArray[Any]],
+        flat: Callable[[NDArray[Any]], NDArray[Any]],
+        **rest: Any,  # noqa: ANN401 - of several types
+    ) -> VecObs:
+        batch = self.map_arrays(ragged)
+        return VecObs(
+            dict(batch.features),
+            dict(batch.visible),
+            dict(batch.action_masks),
+            flat(self.reward),
+            flat(self.terminated),
+            flat(self.truncated),
+            flat(self.env_id),
+            flat(self.agent_id),
+            **rest,
+        )
 
     def __len__(self) -> int:
         return len(self.reward)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import NamedTuple, TypeAlias, TypeVar
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,16 @@ from numpy.typing import NDArray
 from entity_env.batching.frame import Frame, FrameMemory, LocalMemory
 from entity_env.core.episode import AGENT, NO_EPISODES, FinishedEpisodes
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.spaces import ActionName
 from entity_env.core.vec_env_base import require_running
-from entity_env.core.vec_obs import Metric, VecActionMask, VecObs, VecSelectEntityActionMask
-
-Scalar = TypeVar("Scalar", bound=np.generic)
+from entity_env.core.vec_obs import (
+    EntityBatch,
+    Metric,
+    VecActionMask,
+    VecObs,
+    VecSelectEntityActionMask,
+    concat_entities,
+)
 
 
 class StepArrays(NamedTuple):
@@ -73,17 +78,19 @@ class BatchStep:
         self,
         env_id: NDArray[np.int64],
         agent_id: NDArray[np.int64],
-        lost: Sequence[VecObs] | None = None,
+        lost: Sequence[EntityBatch] | None = None,
     ) -> VecObs:
         """The batch that users get."""
         masks = self.frame.action_masks()
         ended = self.ended + self.lost
         final = None
         if self.final is not None or lost:
-            parts = [] if self.final is None else [(self.final.features(), self.final.visible())]
-            parts += [(one.features, one.visible) for one in lost or ()]
+            parts = list(lost or ())
+            if self.final is not None:
+                parts.insert(0, EntityBatch(self.final.features(), self.final.visible(), {}))
             final_of = self.lost if self.final is None else ended
-            final = _final_obs(*reduce(_concatenate, parts), masks, final_of, env_id)
+            batch = parts[0] if len(parts) == 1 else concat_entities(parts)
+            final = _final_obs(batch, masks, final_of, env_id)
         return VecObs(
             features=self.frame.features(),
             visible=self.frame.visible(),
@@ -97,32 +104,6 @@ class BatchStep:
             metrics=self.metrics,
             episodes=ended.episodes,
         )
-
-
-def copy_row(batch: VecObs, row: int) -> VecObs:
-    """A copy of one row of a batch, without actors."""
-    features = {name: ragged[[row]] for name, ragged in batch.features.items()}
-    visible = {name: ragged[[row]] for name, ragged in batch.visible.items()}
-    return VecObs(
-        features=features,
-        visible=visible,
-        action_masks={},
-        reward=batch.reward[[row]],
-        terminated=batch.terminated[[row]],
-        truncated=batch.truncated[[row]],
-        env_id=batch.env_id[[row]],
-        agent_id=batch.agent_id[[row]],
-    )
-
-
-def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
-    """Adds metrics to others."""
-    for name, metric in more.items():
-        sums = into.setdefault(name, Metric())
-        sums.count += metric.count
-        sums.sum += metric.sum
-        sums.min = min(sums.min, metric.min)
-        sums.max = max(sums.max, metric.max)
 
 
 @dataclass(eq=False)
@@ -175,25 +156,21 @@ def lost_rows(
     env_id: NDArray[np.int64],
     agent_id: NDArray[np.int64],
     previous: Mapping[int, PendingBatch],
-) -> list[VecObs]:
-    """Previous observation of every lost episode, a batch of one row each."""
-    rows: list[VecObs] = []
+) -> list[EntityBatch]:
+    """Entities of the previous observation of every lost episode, a batch of one row each."""
+    rows: list[EntityBatch] = []
     for row in lost.rows.tolist():
         for group, batch in previous.items():
             if env_id[row] in batch.envs[batch.groups.index(group)]:
                 obs = batch.obs
                 is_same = (obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row])
-                rows.append(copy_row(obs, int(np.flatnonzero(is_same)[0])))
+                shown = EntityBatch(obs.features, obs.visible, {})  # offsets of these are kept
+                rows.append(shown.map_arrays(itemgetter(np.flatnonzero(is_same))))
     return rows
 
 
-_Features: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
-_Visible: TypeAlias = dict[EntityName, RaggedArray[np.bool_]]
-
-
 def _final_obs(
-    features: _Features,
-    visible: _Visible,
+    batch: EntityBatch,
     masks: Mapping[ActionName, VecActionMask],
     ended: FinishedEpisodes,
     env_id: NDArray[np.int64],
@@ -201,8 +178,8 @@ def _final_obs(
     """Last observations, which have no actors."""
     empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(len(ended), dtype=np.int64))
     return VecObs(
-        features=features,
-        visible=visible,
+        features=dict(batch.features),
+        visible=dict(batch.visible),
         action_masks={name: _without_actors(mask, empty) for name, mask in masks.items()},
         reward=ended.last_reward,
         terminated=ended.terminated,
@@ -217,29 +194,3 @@ def _without_actors(mask: VecActionMask, empty: RaggedArray[np.int64]) -> VecAct
     if isinstance(mask, VecSelectEntityActionMask):
         return VecSelectEntityActionMask(empty, empty)
     return type(mask)(empty)
-
-
-def _concatenate(
-    first: tuple[_Features, _Visible], second: tuple[_Features, _Visible]
-) -> tuple[_Features, _Visible]:
-    """The rows of two batches, one after the other."""
-    flags = {
-        name: _concatenated(_flags_of(*first, name), _flags_of(*second, name))
-        for name in {*first[1], *second[1]}
-    }
-    features = {name: _concatenated(first[0][name], more) for name, more in second[0].items()}
-    return features, flags
-
-
-def _flags_of(features: _Features, visible: _Visible, name: EntityName) -> RaggedArray[np.bool_]:
-    """Which entities of a type are visible; all, where a batch has no flags of the type."""
-    if name in visible:
-        return visible[name]
-    count = len(features[name].values)
-    return RaggedArray.unchecked(np.ones(count, dtype=np.bool_), features[name].lengths)
-
-
-def _concatenated(a: RaggedArray[Scalar], b: RaggedArray[Scalar]) -> RaggedArray[Scalar]:
-    return RaggedArray.unchecked(
-        np.concatenate([a.values, b.values]), np.concatenate([a.lengths, b.lengths])
-    )

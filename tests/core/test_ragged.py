@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
-from entity_env import RaggedArray, SchemaError
+from entity_env import RaggedArray, SchemaError, UsageError
 from tests.helpers.strategies import row_lists, untyped
 
 Rows = list[NDArray[np.float32]]
@@ -69,6 +71,70 @@ def test_a_copy_and_a_pickle_are_equal_and_own_their_memory(rows: Rows) -> None:
         assert copy == array
         assert not np.shares_memory(copy.values, array.values)
         assert not np.shares_memory(copy.lengths, array.lengths)
+
+
+@given(row_lists(), st.lists(st.integers(0, 6)))
+def test_concatenation_is_that_of_lists(rows: Rows, cuts: list[int]) -> None:
+    parts = [rows[i:j] for i, j in pairwise([0, *sorted(cuts), len(rows)])]
+    width = rows[0].shape[1]
+    arrays = [
+        ragged(part) if part else RaggedArray(np.zeros((0, width), np.float32), np.zeros(0, int))
+        for part in parts
+    ]
+    joined = RaggedArray.concat(arrays)
+    assert_holds(joined, rows)
+    assert joined.values.shape == ragged(rows).values.shape
+    assert not any(np.shares_memory(joined.values, array.values) for array in arrays)
+
+
+def test_concatenation_needs_one_kind_of_rows() -> None:
+    flat, wide = (RaggedArray(np.zeros(shape), [1]) for shape in ((1,), (1, 2)))
+    with pytest.raises(SchemaError, match=r"got \(\) float64 and \(2,\) float64"):
+        RaggedArray.concat([flat, wide])
+    with pytest.raises(SchemaError, match=r"float32 and .* float64"):
+        RaggedArray.concat(untyped([wide, RaggedArray(np.zeros((1, 2), np.float32), [1])]))
+    with pytest.raises(SchemaError, match="got no arrays"):
+        RaggedArray.concat(untyped([]))
+
+
+@given(row_lists(), st.integers(0, 2), st.booleans())
+def test_padding_fills_up_with_zeros(rows: Rows, more: int, is_given: bool) -> None:
+    size = max(map(len, rows)) + more * is_given
+    array = ragged(rows)
+    dense, present = array.pad(size if is_given else None)
+    width = rows[0].shape[1]
+    assert dense.shape == (len(rows), size, width)
+    assert dense.dtype == np.float32
+    for i, row in enumerate(rows):
+        assert dense[i].tolist() == [*row.tolist(), *[[0.0] * width] * (size - len(row))]
+        assert present[i].tolist() == [True] * len(row) + [False] * (size - len(row))
+    assert not np.shares_memory(dense, array.values)
+
+
+def test_padding_cuts_nothing_off() -> None:
+    array = RaggedArray(np.zeros(3), [1, 2])
+    with pytest.raises(UsageError, match="sequence 1 has 2 rows, but max_rows is 1"):
+        array.pad(1)
+    with pytest.raises(UsageError, match="max_rows must be an integer, 0 or more: got -1"):
+        array.pad(-1)
+    empty, present = array[[]].pad(4)
+    assert empty.shape == present.shape == (0, 4)
+
+
+@given(row_lists())
+def test_tensors_hold_the_rows_in_memory_of_their_own(rows: Rows) -> None:
+    array = ragged(rows)
+    tensors = array.to_torch()
+    assert tensors.values.dtype == torch.float32
+    assert tensors.values.tolist() == array.values.tolist()
+    assert tensors.lengths.tolist() == array.lengths.tolist()
+    assert tensors.row_index.tolist() == array.row_index.tolist()
+    width = rows[0].shape[1]
+    sums = torch.zeros(len(rows), width).index_add(0, tensors.row_index, tensors.values)
+    expected = [row.sum(axis=0) for row in rows]
+    np.testing.assert_allclose(sums.numpy(), expected, atol=1e-5)
+    array.values[:] = np.nan
+    assert not tensors.values.isnan().any()
 
 
 def test_equality_needs_the_same_values_and_lengths() -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
 
 from entity_env import (
     GLOBAL_ENTITY,
     ActionType,
     Metric,
     RaggedArray,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
     VecObs,
     VecSelectEntityActionMask,
 )
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.core.episode import Episode, EpisodeCollector, FinishedEpisodes
-from entity_env.core.vec_obs import VecActionMask
+from entity_env.core.vec_obs import EntityBatch, VecActionMask
 from tests.helpers.strategies import (
     ACTIONS,
     CALL,
@@ -145,3 +148,70 @@ def finished_of(
     for row, last_reward, episode in ended:
         collector.add_episode(row, last_reward, episode)
     return collector.finished()
+
+
+def random_obs(rng: np.random.Generator, num_rows: int) -> tuple[VecObs, dict[str, NDArray[Any]]]:
+    """Observations of two types with actions of every kind, and a sample of each actor."""
+    counts = {"A": rng.integers(0, 3, num_rows), "B": rng.integers(0, 3, num_rows)}
+    features = {
+        name: RaggedArray(rng.random((own.sum(), 2), dtype=np.float32), own)
+        for name, own in counts.items()
+    }
+    entities = counts["A"] + counts["B"]
+
+    def some() -> RaggedArray[np.int64]:
+        lengths = rng.integers(0, entities + 1)
+        return RaggedArray(rng.integers(0, 9, lengths.sum()), lengths)
+
+    go, pick, push, them = some(), some(), some(), some()
+    masks: dict[str, VecActionMask] = {"push": VecContinuousActionMask(push)}
+    labels = RaggedArray(rng.random((len(go.values), 3)) < 0.5, go.lengths)
+    masks["go"] = VecCategoricalActionMask(go, labels if rng.random() < 0.5 else None)
+    pairs = pick.lengths * them.lengths
+    allowed = RaggedArray(rng.random(pairs.sum()) < 0.5, pairs)
+    masks["pick"] = VecSelectEntityActionMask(pick, them, allowed if rng.random() < 0.5 else None)
+    obs = VecObs(
+        features,
+        {},
+        masks,
+        reward=rng.random(num_rows, dtype=np.float32),
+        terminated=rng.random(num_rows) < 0.2,
+        truncated=rng.random(num_rows) < 0.2,
+        env_id=np.arange(num_rows),
+        agent_id=np.zeros(num_rows, np.int64),
+    )
+    for name in rng.permutation(["A", "B"])[: rng.integers(0, 3)]:
+        flags = rng.random(counts[name].sum()) < 0.5
+        obs.visible[str(name)] = RaggedArray(flags, counts[name])
+    samples: dict[str, NDArray[Any]] = {
+        "go": rng.integers(0, 3, len(go.values)),
+        "pick": rng.integers(0, 3, len(pick.values)),
+        "push": rng.random((len(push.values), 2), dtype=np.float32),
+    }
+    return obs, samples
+
+
+def facts(obs: EntityBatch, samples: Mapping[str, NDArray[Any]], row: int) -> dict[str, Any]:
+    """All that one decision consists of, as lists; everything is said, even what is usual."""
+    said: dict[str, Any] = {}
+    if isinstance(obs, VecObs):
+        names = ("reward", "terminated", "truncated", "env_id", "agent_id")
+        said = {name: getattr(obs, name)[row].item() for name in names}
+    for name, features in obs.features.items():
+        said[name] = features[row].tolist()
+        flags = obs.visible.get(name)
+        said[f"{name} visible"] = [True] * len(said[name]) if flags is None else flags[row].tolist()
+    for name, mask in obs.action_masks.items():
+        said[f"{name} actors"] = mask.actors[row].tolist()
+        if name in samples:
+            drawn = RaggedArray(samples[name], mask.actors.lengths)
+            said[f"{name} samples"] = drawn[row].tolist()
+        if isinstance(mask, VecContinuousActionMask):
+            continue
+        num_actors = len(said[f"{name} actors"])
+        everything: list[Any] = [[True] * 3] * num_actors
+        if isinstance(mask, VecSelectEntityActionMask):
+            said["actees"] = mask.actees[row].tolist()
+            everything = [True] * (num_actors * len(said["actees"]))
+        said[f"{name} mask"] = everything if mask.mask is None else mask.mask[row].tolist()
+    return said

@@ -45,7 +45,7 @@ MAX_CYCLE = 2
 # Who may import a dependency that not every installation has.
 OPTIONAL = {
     "torch": (
-        *("agents/rogue_net/torch_net/*", "agents/ppo/*", "games/pixel/*"),
+        *("core/ragged.py", "agents/rogue_net/torch_net/*", "agents/ppo/*", "games/pixel/*"),
         "interop/entity_gym/torch_scatter.py",
     ),
     "numba": ("core/numba_utils.py", "*/kernels/*", "*/kernels.py", "*_kernel.py"),

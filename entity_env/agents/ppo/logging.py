@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from entity_env.core.vec_obs import Metric, VecObs
+from entity_env.core.vec_obs import Metric, VecObs, merge_metrics
 from entity_env.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -183,12 +183,7 @@ class EpisodeMeter:
             for name, value in episode.metrics.items():
                 self.metrics.setdefault(f"episode/{name}", Metric()).push(value)
         self.num_episodes += len(obs.episodes)
-        for name, metric in obs.metrics.items():
-            total = self.metrics.setdefault(name, Metric())
-            total.count += metric.count
-            total.sum += metric.sum
-            total.min = min(total.min, metric.min)
-            total.max = max(total.max, metric.max)
+        merge_metrics(self.metrics, obs.metrics)
 
     def start_rollout(self) -> None:
         """Resets the metrics, not the episodes."""

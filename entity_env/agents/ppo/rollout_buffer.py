@@ -69,15 +69,8 @@ class Rollout:
 
     def minibatch(self, mb_inds: NDArray[np.int64]) -> Minibatch:
         """The decisions of that index, in that order."""
-        obs = EntityBatch(
-            features={name: _take(each, mb_inds) for name, each in self.obs.features.items()},
-            visible={name: _take(each, mb_inds) for name, each in self.obs.visible.items()},
-            action_masks={
-                name: _take_mask(mask, mb_inds) for name, mask in self.obs.action_masks.items()
-            },
-        )
         return Minibatch(
-            obs,
+            self.obs.map_arrays(lambda each: _take(each, mb_inds)),
             {name: _take(each, mb_inds).values for name, each in self.samples.items()},
             self.logprobs[mb_inds],
             self.values[mb_inds],
@@ -272,16 +265,6 @@ class RolloutBuffer:
     def samples(self) -> dict[ActionName, RaggedSamples]:
         """All samples, as views like `obs`."""
         return {name: each.samples for name, each in self._actions.items()}
-
-
-def _take_mask(mask: VecActionMask, mb_inds: NDArray[np.int64]) -> VecActionMask:
-    actors = _take(mask.actors, mb_inds)
-    if isinstance(mask, VecContinuousActionMask):
-        return VecContinuousActionMask(actors)
-    allowed = None if mask.mask is None else _take(mask.mask, mb_inds)
-    if isinstance(mask, VecSelectEntityActionMask):
-        return VecSelectEntityActionMask(actors, _take(mask.actees, mb_inds), allowed)
-    return VecCategoricalActionMask(actors, allowed)
 
 
 def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:

@@ -161,19 +161,13 @@ def _table(
     rows: _EntityRows, features: RaggedArray[np.float32], visible: RaggedArray[np.bool_] | None
 ) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
     """`(num_rows, capacity, width)` features, 0 for hidden entities; `(.., capacity)` the mask."""
-    values, taken = features.values, np.ones(len(features.values), dtype=np.int8)
     if visible is not None:
-        taken = visible.values.astype(np.int8)
-        values = np.where(visible.values[:, None], values, np.float32(0))
-    shape = len(features), rows.capacity
-    if len(values) == shape[0] * shape[1]:  # no row exceeds its capacity, so all are full
-        return np.array(values).reshape(*shape, rows.width), taken.reshape(shape)
-    present = np.arange(rows.capacity) < features.lengths[:, None]
-    table = np.zeros((*shape, rows.width), dtype=np.float32)
-    table[present] = values
-    mask = np.zeros(shape, dtype=np.int8)
-    mask[present] = taken
-    return table, mask
+        shown = np.where(visible.values[:, None], features.values, np.float32(0))
+        features = RaggedArray.unchecked(shown, features.lengths)
+    table, mask = features.pad(rows.capacity)
+    if visible is not None:
+        mask[mask] = visible.values
+    return table, mask.astype(np.int8)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import (
+    EntityBatch,
     VecActionMask,
     VecCategoricalActionMask,
     VecContinuousActionMask,
@@ -62,7 +63,7 @@ class BatchView:
         self,
         env_id: NDArray[np.int64],
         agent_id: NDArray[np.int64],
-        lost: Sequence[VecObs] | None = None,
+        lost: Sequence[EntityBatch] | None = None,
     ) -> VecObs:
         """The batch that users get."""
         steps = self._steps

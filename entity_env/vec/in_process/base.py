@@ -32,9 +32,10 @@ from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.core.vec_env_base import row_name
+from entity_env.core.vec_obs import merge_metrics
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
 from entity_env.vec.options import VecOptions
-from entity_env.vec.step import BatchStep, StepMemory, merge_metrics
+from entity_env.vec.step import BatchStep, StepMemory
 
 ERROR_METRIC: Final = "error"
 """Metric of an episode that ended by a failure: 1."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from entity_env.batching.frame import FrameLayout, concat_frames
 from entity_env.core.episode import EpisodeCollector, EpisodeStats
 from entity_env.core.seeding import EpisodeSeeds, Run
+from entity_env.core.vec_obs import merge_metrics
 from entity_env.errors import (
     ClosedError,
     EntityEnvError,
@@ -28,7 +29,7 @@ from entity_env.vec.backend import ActionValues
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import VecOptions
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.step import BatchStep, StepArrays, merge_metrics
+from entity_env.vec.step import BatchStep, StepArrays
 from entity_env.vec.workers.handle import WorkerHandle, split_evenly
 from entity_env.vec.workers.protocol import HEADER_BYTES, Reset
 from entity_env.vec.workers.shared_memory import SharedBlock

@@ -34,15 +34,13 @@ from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import CategoricalActionSpace, Entity, ObsSpace
 from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import (
+    EntityBatch,
     Metric,
-    VecActionMask,
-    VecCategoricalActionMask,
-    VecContinuousActionMask,
     VecObs,
-    VecSelectEntityActionMask,
 )
 from entity_env.errors import CheckpointError, UsageError
 from tests.agents.ppo.small_envs import plain_obs, spoil
+from tests.helpers.batches import facts, random_obs
 
 
 @pytest.mark.parametrize(
@@ -113,60 +111,6 @@ def test_an_array_of_known_size_needs_no_new_memory() -> None:
     assert [part.tolist() for part in sequences.ragged] == [[], list(range(7))]
 
 
-def random_obs(rng: np.random.Generator, num_rows: int) -> tuple[VecObs, dict[str, NDArray[Any]]]:
-    """Observations of two types with actions of every kind, and a sample of each actor."""
-    counts = {"A": rng.integers(0, 3, num_rows), "B": rng.integers(0, 3, num_rows)}
-    features = {
-        name: RaggedArray(rng.random((own.sum(), 2), dtype=np.float32), own)
-        for name, own in counts.items()
-    }
-    entities = counts["A"] + counts["B"]
-
-    def some() -> RaggedArray[np.int64]:
-        lengths = rng.integers(0, entities + 1)
-        return RaggedArray(rng.integers(0, 9, lengths.sum()), lengths)
-
-    go, pick, push, them = some(), some(), some(), some()
-    masks: dict[str, VecActionMask] = {"push": VecContinuousActionMask(push)}
-    labels = RaggedArray(rng.random((len(go.values), 3)) < 0.5, go.lengths)
-    masks["go"] = VecCategoricalActionMask(go, labels if rng.random() < 0.5 else None)
-    pairs = pick.lengths * them.lengths
-    allowed = RaggedArray(rng.random(pairs.sum()) < 0.5, pairs)
-    masks["pick"] = VecSelectEntityActionMask(pick, them, allowed if rng.random() < 0.5 else None)
-    obs = plain_obs(features, masks, np.zeros(num_rows, np.float32), np.zeros(num_rows, np.bool_))
-    for name in rng.permutation(["A", "B"])[: rng.integers(0, 3)]:
-        flags = rng.random(counts[name].sum()) < 0.5
-        obs.visible[str(name)] = RaggedArray(flags, counts[name])
-    samples: dict[str, NDArray[Any]] = {
-        "go": rng.integers(0, 3, len(go.values)),
-        "pick": rng.integers(0, 3, len(pick.values)),
-        "push": rng.random((len(push.values), 2), dtype=np.float32),
-    }
-    return obs, samples
-
-
-def facts(obs: VecObs, samples: dict[str, NDArray[Any]], row: int) -> dict[str, Any]:
-    """All that one decision consists of, as lists; everything is said, even what is usual."""
-    said: dict[str, Any] = {}
-    for name, features in obs.features.items():
-        said[name] = features[row].tolist()
-        flags = obs.visible.get(name)
-        said[f"{name} visible"] = [True] * len(said[name]) if flags is None else flags[row].tolist()
-    for name, mask in obs.action_masks.items():
-        said[f"{name} actors"] = mask.actors[row].tolist()
-        drawn = RaggedArray(samples[name], mask.actors.lengths)
-        said[f"{name} samples"] = drawn[row].tolist()
-        if isinstance(mask, VecContinuousActionMask):
-            continue
-        num_actors = len(said[f"{name} actors"])
-        everything: list[Any] = [[True] * 3] * num_actors
-        if isinstance(mask, VecSelectEntityActionMask):
-            said["actees"] = mask.actees[row].tolist()
-            everything = [True] * (num_actors * len(said["actees"]))
-        said[f"{name} mask"] = everything if mask.mask is None else mask.mask[row].tolist()
-    return said
-
-
 def gathered(buffer: RolloutBuffer, mb_inds: NDArray[np.int64]) -> list[dict[str, Any]]:
     size = max(mb_inds, default=-1) + 1
     figures = np.arange(size, dtype=np.float32)
@@ -174,11 +118,7 @@ def gathered(buffer: RolloutBuffer, mb_inds: NDArray[np.int64]) -> list[dict[str
     stored = rollout.minibatch(mb_inds)
     got = stored.logprobs, stored.values, stored.advantages, stored.returns
     assert [each.tolist() for each in got] == [(mb_inds + i).tolist() for i in range(4)]
-    nothing = np.zeros(len(mb_inds), np.float32)
-    obs = plain_obs(stored.obs.features, stored.obs.action_masks, nothing, nothing > 0)
-    obs.visible.update(stored.obs.visible)
-    samples: dict[str, NDArray[Any]] = dict(stored.samples)
-    return [facts(obs, samples, row) for row in range(len(mb_inds))]
+    return [facts(stored.obs, stored.samples, row) for row in range(len(mb_inds))]
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -200,7 +140,8 @@ def test_every_stored_decision_comes_back_in_any_order(
             obs, samples = random_obs(rng, num_rows)
             rows = None if rng.random() < 0.3 else np.flatnonzero(rng.random(num_rows) < 0.6)
             chosen = range(num_rows) if rows is None else rows.tolist()
-            expected += [facts(obs, samples, row) for row in chosen]
+            shown = EntityBatch(obs.features, obs.visible, obs.action_masks)
+            expected += [facts(shown, samples, row) for row in chosen]
             buffer.add(obs, samples, rows)
             spoil(obs)
         for _ in range(2):
