@@ -461,6 +461,16 @@ class VecObs(EntityBatch):
             f"done: got {len(final)}, of the environments {final.env_id[:8].tolist()}"
         )
 
+    def find_rows(self, part: VecObs) -> NDArray[np.int64]:
+        """`(len(part),)`: the row of the same agent of the same environment, or -1."""
+        num_agents = int(max(part.agent_id.max(initial=0), self.agent_id.max(initial=0))) + 1
+        key = self.env_id * num_agents + self.agent_id
+        wanted = part.env_id * num_agents + part.agent_id
+        order = np.argsort(key)
+        place = np.searchsorted(key, wanted, sorter=order)
+        rows = order[np.minimum(place, len(order) - 1)]
+        return np.where(key[rows] == wanted, rows, -1)
+
     def _rebuilt(
         self,
         ragged: Callable[[RaggedArray[Any]], RaggedArray[Any]],

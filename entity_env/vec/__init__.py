@@ -11,6 +11,7 @@ from entity_env.vec.batch_env.batch_env import (
 )
 from entity_env.vec.batch_env.vec_env import BatchVecEnv as BatchVecEnv
 from entity_env.vec.options import OnError as OnError
+from entity_env.vec.replay_buffer import ReplayBuffer as ReplayBuffer, Transitions as Transitions
 from entity_env.vec.statistics import (
     VecStatistics as VecStatistics,
     WorkerStatistics as WorkerStatistics,

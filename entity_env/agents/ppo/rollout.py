@@ -107,7 +107,7 @@ class Collector:
         _require_finite_obs(obs, self._net, lambda row: place(row, is_next=True))
         if obs.final is not None:
             final = obs.final
-            _require_finite_obs(final, self._net, lambda row: place(int(_rows_of(final, obs)[row])))
+            _require_finite_obs(final, self._net, lambda row: place(int(obs.find_rows(final)[row])))
 
     def _finish(self, trajectories: Trajectories, logprobs: NDArray[np.float32]) -> Rollout:
         decided = np.nonzero(trajectories.is_ready[:-1])
@@ -199,7 +199,7 @@ class _FinalObservations:
                 "an episode was truncated, but its final observation is missing: "
                 'train on environments with autoreset="same_step"'
             )
-        rows = _rows_of(obs.final, obs)
+        rows = obs.find_rows(obs.final)
         chosen = np.flatnonzero((rows >= 0) & is_cut[rows])
         missing = np.setdiff1d(np.flatnonzero(is_cut), rows)
         if len(missing):
@@ -215,14 +215,3 @@ class _FinalObservations:
         if self._rows:
             place = np.concatenate(self._steps), np.concatenate(self._rows)
             final_values[place] = net.values(self._entities.batch({}))
-
-
-def _rows_of(part: VecObs, whole: VecObs) -> NDArray[np.int64]:
-    """`(len(part),)`: the row of `whole` for the same agent of the same environment, or -1."""
-    num_agents = int(max(part.agent_id.max(initial=0), whole.agent_id.max(initial=0))) + 1
-    key = whole.env_id * num_agents + whole.agent_id
-    wanted = part.env_id * num_agents + part.agent_id
-    order = np.argsort(key)
-    place = np.searchsorted(key, wanted, sorter=order)
-    rows = order[np.minimum(place, len(order) - 1)]
-    return np.where(key[rows] == wanted, rows, -1)

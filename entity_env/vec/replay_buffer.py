@@ -1,0 +1,358 @@
+"""ReplayBuffer: the last transitions of vectorized environments, for off-policy learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import ActionName
+from entity_env.core.validation import checked_count
+from entity_env.core.vec_obs import (
+    VecActionMask,
+    VecActions,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecObs,
+    VecSelectEntityActionMask,
+    require_same_spaces,
+)
+from entity_env.errors import SchemaError, UsageError
+
+ActionArrays: TypeAlias = dict[ActionName, RaggedArray[Any]]
+_Columns: TypeAlias = dict[str, NDArray[Any]]
+
+
+class Transitions(NamedTuple):
+    """Transitions, one per row, as arrays that the caller owns.
+
+    Args:
+        obs: what the agents saw when they acted.
+        actions: per action one value an actor, in the order of `obs.action_masks[name].actors`.
+        next_obs: the next observation of the same agents, or the last one of their episode. Its
+            `reward`, `terminated` and `truncated` are those of the transitions.
+    """
+
+    obs: VecObs
+    actions: ActionArrays
+    next_obs: VecObs
+
+
+class ReplayBuffer:
+    """The last `capacity` transitions, uniformly sampled: experience replay (Lin 1992).
+
+    Works with every autoreset mode: an episode that ends never leads to the first observation of
+    the next one. Agents that wait for their turn are waited for: their transition ends where they
+    act again, or at the end of the episode, and its reward is the sum in between. (An environment
+    that is reset before its episode ends may leave one wrong transition for each waiting agent.)
+
+        obs = vec.reset().copy()
+        for _ in range(num_steps):
+            actions = ...
+            next_obs = vec.act(actions)
+            buffer.add(obs, actions, next_obs)
+            obs = next_obs.copy()
+            batch = buffer.sample(128, rng)
+
+    Memory: a transition has two observations. Each takes 22 bytes, 16 for every entity type and
+    action (48 for a select action), and its rows: 4 bytes a feature, 8 an actor or actee; one byte
+    an entity, or allowed choice, once one is hidden or masked. Chosen actions take 8 bytes an actor
+    (4 a number). Rows lie in flat arrays that double when the last `capacity` transitions need more
+    and never shrink: at most twice what is in use, three times while one grows. See `num_bytes`.
+
+    Args:
+        capacity: transitions that are kept; the oldest are overwritten.
+
+    Raises:
+        UsageError: the capacity is not a positive integer.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = checked_count("capacity", capacity)
+        self._obs, self._next_obs = _ObsRing(self.capacity), _ObsRing(self.capacity)
+        self._num_added = 0
+        self._waiting: Transitions | None = None
+        self._spaces: VecObs | None = None
+
+    def __len__(self) -> int:
+        return min(self._num_added, self.capacity)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the arrays that hold the transitions."""
+        return self._obs.num_bytes + self._next_obs.num_bytes
+
+    def add(self, obs: VecObs, actions: VecActions, next_obs: VecObs) -> None:
+        """Copies one transition for every row that acted.
+
+        Args:
+            obs: the batch that was acted upon. It must still hold what it showed: a copy, or before
+                the environments step again.
+            actions: as they were sent for it.
+            next_obs: the batch that came back, of the same rows in the same order.
+
+        Raises:
+            UsageError: `next_obs` is of other rows.
+            SchemaError: spaces differ from those of earlier calls, or the number of actions from
+                that of the actors.
+            ProtocolError: `next_obs.final` is not of the rows that are done. Nothing was added.
+        """
+        if not (
+            np.array_equal(obs.env_id, next_obs.env_id)
+            and np.array_equal(obs.agent_id, next_obs.agent_id)
+        ):
+            raise UsageError(
+                f"next_obs must have the rows of obs, in their order: got {len(next_obs)} rows of "
+                f"environments {next_obs.env_id[:8].tolist()}..., expected {len(obs)} of "
+                f"{obs.env_id[:8].tolist()}..."
+            )
+        for batch, what in ((obs, "obs"), (next_obs, "next_obs")):
+            require_same_spaces(self._spaces or obs, batch, what)
+        chosen = {
+            name: _chosen(name, actions.get(name), mask) for name, mask in obs.action_masks.items()
+        }
+        shown = replace(next_obs.with_final(), episodes=())
+        found = Transitions(replace(obs, final=None, episodes=()), chosen, shown)
+        if not obs.is_ready.all():
+            found = _select(found, np.flatnonzero(obs.is_ready))
+        if self._waiting is not None:
+            found = _joined(_continued(self._waiting, shown), found)
+        is_known = found.next_obs.done | found.next_obs.is_ready
+        waiting = None
+        if not is_known.all():
+            waiting = _select(found, np.flatnonzero(~is_known))
+            found = _select(found, np.flatnonzero(is_known))
+        if len(found.obs) > self.capacity:
+            found = _select(found, np.arange(-self.capacity, 0))
+        tables = list(_tables(found.obs, found.actions)), list(_tables(found.next_obs, {}))
+        for ring, one in zip((self._obs, self._next_obs), tables, strict=True):
+            ring.require_fit(one)
+        self._obs.write(self._num_added, found.obs, tables[0])
+        self._next_obs.write(self._num_added, found.next_obs, tables[1])
+        self._num_added += len(found.obs)
+        self._waiting = waiting
+        if self._spaces is None:
+            self._spaces = obs.select([])
+
+    def select(self, rows: Sequence[int] | NDArray[np.integer]) -> Transitions:
+        """Transitions by age: row 0 is the oldest, -1 the newest.
+
+        Raises:
+            UsageError: there is no such transition.
+        """
+        try:
+            index = np.arange(len(self))[rows]
+        except IndexError as error:
+            raise UsageError(f"the buffer has {len(self)} transitions: {error}") from error
+        slots = (max(0, self._num_added - self.capacity) + index) % self.capacity
+        obs, actions = self._obs.read(slots)
+        return Transitions(obs, actions, self._next_obs.read(slots)[0])
+
+    def sample(self, batch_size: int, rng: np.random.Generator) -> Transitions:
+        """Random transitions, each as likely as any other, with replacement.
+
+        Raises:
+            UsageError: the buffer is empty, or the batch size no positive integer.
+        """
+        checked_count("batch_size", batch_size)
+        if not len(self):
+            raise UsageError("the buffer is empty: add transitions before the first sample")
+        return self.select(rng.integers(len(self), size=batch_size))
+
+
+class _RaggedRing:
+    """Ragged rows of the last transitions in flat arrays, the columns, at positions modulo `size`.
+
+    Positions count all rows ever written. A column of bools that comes later is True before.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.starts = np.zeros(capacity, dtype=np.int64)
+        self.lengths = np.zeros(capacity, dtype=np.int64)
+        self.columns: _Columns = {}
+        self.size = 16  # a power of two
+        self.head = 0
+
+    def write(self, first: int, lengths: NDArray[np.int64], columns: _Columns) -> None:
+        """Writes transitions, of which there were `first` before."""
+        capacity, count, total = len(self.starts), len(lengths), int(lengths.sum())
+        oldest = max(0, first + count - capacity)
+        tail = self.head if oldest == first else int(self.starts[oldest % capacity])
+        self._reserve(tail, self.head + total - tail)
+        slots = np.arange(first, first + count) % capacity
+        self.starts[slots] = self.head + np.cumsum(lengths) - lengths
+        self.lengths[slots] = lengths
+        places = np.arange(self.head, self.head + total) & (self.size - 1)
+        for name, values in columns.items():
+            if name not in self.columns:
+                self.columns[name] = np.ones((self.size, *values.shape[1:]), values.dtype)
+        for name, column in self.columns.items():
+            column[places] = columns.get(name, True)
+        self.head += total
+
+    def _reserve(self, tail: int, num_rows: int) -> None:
+        if num_rows <= self.size:
+            return
+        size, live = 1 << (num_rows - 1).bit_length(), np.arange(tail, self.head)
+        for name, column in self.columns.items():
+            larger = np.empty((size, *column.shape[1:]), column.dtype)
+            larger[live & (size - 1)] = column[live & (self.size - 1)]
+            self.columns[name] = larger
+        self.size = size
+
+    def read(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int64], _Columns]:
+        lengths = self.lengths[slots]
+        places = np.repeat(self.starts[slots] - np.cumsum(lengths) + lengths, lengths)
+        places += np.arange(len(places))
+        places &= self.size - 1
+        return lengths, {name: column[places] for name, column in self.columns.items()}
+
+
+class _Table(NamedTuple):
+    """Rows of one kind that a batch of observations has."""
+
+    key: tuple[str, str]
+    lengths: NDArray[np.int64]
+    columns: _Columns
+
+
+def _tables(obs: VecObs, actions: ActionArrays) -> Iterator[_Table]:
+    for name, features in obs.features.items():
+        columns: _Columns = {"features": features.values}
+        if name in obs.visible:
+            columns["visible"] = obs.visible[name].values
+        yield _Table(("entities", name), features.lengths, columns)
+    for name, mask in obs.action_masks.items():
+        columns = {"actors": mask.actors.values}
+        if name in actions and len(actions[name].values):  # else the width may not be known
+            columns["chosen"] = actions[name].values
+        allowed: _Columns = {}
+        if not isinstance(mask, VecContinuousActionMask) and mask.mask is not None:
+            allowed["mask"] = mask.mask.values
+        if not isinstance(mask, VecSelectEntityActionMask):
+            yield _Table(("actors", name), mask.actors.lengths, {**columns, **allowed})
+            continue
+        yield _Table(("actors", name), mask.actors.lengths, columns)
+        yield _Table(("actees", name), mask.actees.lengths, {"actees": mask.actees.values})
+        yield _Table(("pairs", name), mask.actors.lengths * mask.actees.lengths, allowed)
+
+
+class _ObsRing:
+    """One observation of each of the last transitions."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._rings: dict[tuple[str, str], _RaggedRing] = {}
+        self._kinds: dict[ActionName, type[VecActionMask]] = {}
+        self._flat: _Columns = {
+            "reward": np.zeros(capacity, dtype=np.float32),
+            "terminated": np.zeros(capacity, dtype=np.bool_),
+            "truncated": np.zeros(capacity, dtype=np.bool_),
+            "env_id": np.zeros(capacity, dtype=np.int64),
+            "agent_id": np.zeros(capacity, dtype=np.int64),
+        }
+
+    @property
+    def num_bytes(self) -> int:
+        arrays = list(self._flat.values())
+        for ring in self._rings.values():
+            arrays += [ring.starts, ring.lengths, *ring.columns.values()]
+        return sum(array.nbytes for array in arrays)
+
+    def require_fit(self, tables: Sequence[_Table]) -> None:
+        """Raises a `SchemaError` if rows have another width than those before."""
+        for key, _, columns in tables:
+            for column, values in columns.items():
+                known = self._rings[key].columns.get(column) if key in self._rings else None
+                if known is not None and known.shape[1:] != values.shape[1:]:
+                    raise SchemaError(
+                        f"{key[0]} of {key[1]!r}: {column} must have rows of shape "
+                        f"{known.shape[1:]} as before, got {values.shape[1:]}"
+                    )
+
+    def write(self, first: int, obs: VecObs, tables: Sequence[_Table]) -> None:
+        for key, lengths, columns in tables:
+            self._rings.setdefault(key, _RaggedRing(self._capacity)).write(first, lengths, columns)
+        self._kinds = {name: type(mask) for name, mask in obs.action_masks.items()}
+        slots = np.arange(first, first + len(obs)) % self._capacity
+        for name, array in self._flat.items():
+            array[slots] = getattr(obs, name)
+
+    def read(self, slots: NDArray[np.int64]) -> tuple[VecObs, ActionArrays]:
+        flat: Any = {name: array[slots] for name, array in self._flat.items()}
+        obs = VecObs({}, {}, {}, **flat)
+        found: dict[tuple[str, str], dict[str, RaggedArray[Any]]] = {}
+        for key, ring in self._rings.items():
+            lengths, columns = ring.read(slots)
+            found[key] = {
+                column: RaggedArray.unchecked(values, lengths) for column, values in columns.items()
+            }
+            if key[0] == "entities":
+                obs.features[key[1]] = found[key]["features"]
+                if "visible" in columns:
+                    obs.visible[key[1]] = found[key]["visible"]
+        actions: ActionArrays = {}
+        for name, kind in self._kinds.items():
+            acting = found["actors", name]
+            actors = acting["actors"]
+            actions[name] = acting.get("chosen", actors)  # without any actor the same
+            if kind is VecContinuousActionMask:
+                obs.action_masks[name] = VecContinuousActionMask(actors)
+            elif kind is VecCategoricalActionMask:
+                obs.action_masks[name] = VecCategoricalActionMask(actors, acting.get("mask"))
+            else:
+                actees = found["actees", name]["actees"]
+                allowed = found["pairs", name].get("mask")
+                obs.action_masks[name] = VecSelectEntityActionMask(actors, actees, allowed)
+        return obs, actions
+
+
+def _chosen(
+    name: ActionName, given: RaggedArray[Any] | NDArray[Any] | None, mask: VecActionMask
+) -> RaggedArray[Any]:
+    """The values of an action with their lengths, checked."""
+    lengths = mask.actors.lengths
+    values = np.zeros(0, dtype=np.int64) if given is None else given
+    if isinstance(values, RaggedArray):
+        values = values.values if np.array_equal(values.lengths, lengths) else values.values[:0]
+    values = np.asarray(values)
+    if values.ndim == 0 or len(values) != len(mask.actors.values):
+        raise SchemaError(
+            f"action {name!r} needs {len(mask.actors.values)} values, one per actor of obs: got "
+            f"{'none' if given is None else getattr(given, 'shape', given)}"
+        )
+    dtype = np.float32 if isinstance(mask, VecContinuousActionMask) else np.int64
+    return RaggedArray.unchecked(values.astype(dtype, copy=False), lengths)
+
+
+def _select(transitions: Transitions, rows: NDArray[np.int64]) -> Transitions:
+    obs, actions, next_obs = transitions
+    chosen = {name: values[rows] for name, values in actions.items()}
+    return Transitions(obs.select(rows), chosen, next_obs.select(rows))
+
+
+def _joined(first: Transitions, second: Transitions) -> Transitions:
+    actions = {}
+    for name, values in second.actions.items():
+        parts = [part for part in (first.actions[name], values) if len(part.values)]
+        lengths = np.concatenate([first.actions[name].lengths, values.lengths])
+        joined = RaggedArray.concat(parts).values if parts else values.values
+        actions[name] = RaggedArray.unchecked(joined, lengths)
+    obs, next_obs = VecObs.concat([first.obs, second.obs]), [first.next_obs, second.next_obs]
+    return Transitions(obs, actions, VecObs.concat(next_obs))
+
+
+def _continued(waiting: Transitions, shown: VecObs) -> Transitions:
+    """Transitions of waiting agents, with what they see now in place of what they saw before."""
+    rows = shown.find_rows(waiting.next_obs)
+    if (rows < 0).any():
+        raise UsageError(
+            f"an agent of env {waiting.obs.env_id[rows < 0][0]} that acted before still waits, but "
+            "next_obs has no row of it: add the same rows in every call"
+        )
+    now = shown.select(rows)
+    return waiting._replace(next_obs=replace(now, reward=waiting.next_obs.reward + now.reward))
