@@ -4,8 +4,8 @@
 
 Value learning has to know how an episode ended, and what was seen last. After an end by the rules
 nothing more is to come; after a cut at the time limit it would have gone on. So many CartPoles are
-stepped without automatic resets, what happened is remembered as it was, and those that have ended
-are reset. The rest is double DQN (van Hasselt, Guez and Silver 2016) with layer norms. Returns rise
+stepped without automatic resets, a `ReplayBuffer` remembers what happened as it was, and those that
+have ended are reset. The rest is double DQN (van Hasselt, Guez and Silver 2016) with layer norms. Returns rise
 and fall while DQN learns, so every few thousand steps the network plays 100 episodes without
 exploring, and the best one is kept; the 100 episodes at the end had no part in that choice.
 """
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,8 +30,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
+from entity_env import VecObs
 from entity_env.games.classic import CartPole
-from entity_env.vec.batch_env.batch_env import BatchEnv
+from entity_env.vec import BatchEnv, BatchVecEnv, ReplayBuffer, Transitions, VecEnv
 
 NUM_EPISODES = 100
 SOLVED = 475.0  # the mean return at which CartPole counts as solved; 500 is the most there is
@@ -60,41 +61,9 @@ class Settings:
         return 1.0 + done * (self.last_epsilon - 1.0)
 
 
-class Batch(NamedTuple):
-    """Transitions: `(n, obs_size)` float32; actions `(n,)` int64, the others `(n,)` float32."""
-
-    obs: Tensor
-    actions: Tensor
-    rewards: Tensor
-    next_obs: Tensor
-    terminals: Tensor
-
-
-class Replay:
-    """Remembers the last transitions, as they truly were.
-
-    `next_obs` is what the step led to, never the start of the next episode; `terminals` is 1 where
-    the rules ended the episode. A cut is no end: what would have followed keeps its value.
-    """
-
-    def __init__(self, capacity: int, obs_size: int) -> None:
-        actions = torch.zeros(capacity, dtype=torch.int64)
-        rewards, terminals = torch.zeros(2, capacity)
-        obs, next_obs = torch.zeros(2, capacity, obs_size)
-        self.memory = Batch(obs, actions, rewards, next_obs, terminals)
-        self.num_added = 0
-
-    def add(self, *transitions: NDArray[Any]) -> None:
-        """Copies one transition of every environment, over the oldest ones when it is full."""
-        rows = (self.num_added + torch.arange(len(transitions[0]))) % len(self.memory.obs)
-        for remembered, values in zip(self.memory, transitions, strict=True):
-            remembered[rows] = torch.from_numpy(values).to(remembered.dtype)
-        self.num_added += len(rows)
-
-    def sample(self, rng: np.random.Generator, batch_size: int) -> Batch:
-        size = min(self.num_added, len(self.memory.obs))
-        rows = torch.from_numpy(rng.integers(size, size=batch_size))
-        return Batch(*(remembered[rows] for remembered in self.memory))
+def inputs(obs: VecObs) -> NDArray[np.float32]:
+    """`(num_rows, num_features)`: a row has one entity of each type."""
+    return np.concatenate([entities.values for entities in obs.features.values()], axis=1)
 
 
 def new_network(obs_size: int, num_actions: int, width: int) -> nn.Sequential:
@@ -110,13 +79,17 @@ def best_actions(network: nn.Module, obs: NDArray[np.float32]) -> NDArray[np.int
     return np.asarray(network(torch.from_numpy(obs)).argmax(dim=1))
 
 
-def td_loss(online: nn.Module, target: nn.Module, batch: Batch, gamma: float) -> Tensor:
+def td_loss(online: nn.Module, target: nn.Module, batch: Transitions, gamma: float) -> Tensor:
     """How far values are from the reward and the discounted value of what came next."""
+    next_obs, (chosen,) = batch.next_obs, batch.actions.values()
     with torch.no_grad():
-        best = online(batch.next_obs).argmax(dim=1, keepdim=True)
-        next_values = target(batch.next_obs).gather(1, best).squeeze(1)
-        goals = batch.rewards + gamma * next_values * (1.0 - batch.terminals)
-    values = online(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        after = torch.from_numpy(inputs(next_obs))
+        best = online(after).argmax(dim=1, keepdim=True)
+        goes_on = torch.from_numpy(~next_obs.terminated)  # a cut is no end: it keeps its value
+        next_values = target(after).gather(1, best).squeeze(1) * goes_on
+        goals = torch.from_numpy(next_obs.reward) + gamma * next_values
+    values = online(torch.from_numpy(inputs(batch.obs)))
+    values = values.gather(1, torch.from_numpy(chosen.values)[:, None]).squeeze(1)
     return nn.functional.smooth_l1_loss(values, goals)
 
 
@@ -130,7 +103,7 @@ class Learner:
         self.target = copy.deepcopy(self.online)
         self.optimizer = torch.optim.Adam(self.online.parameters(), fused=True)
 
-    def update(self, batch: Batch, part_done: float) -> float:
+    def update(self, batch: Transitions, part_done: float) -> float:
         """One step down the gradient; the loss before it."""
         self.optimizer.param_groups[0]["lr"] = self.settings.learning_rate * (1.0 - part_done)
         loss = td_loss(self.online, self.target, batch, self.settings.gamma)
@@ -151,37 +124,33 @@ class Moment:
     mean_return: float  # of the last 100 episodes, exploration and all; 0 before the first
     loss: float  # of the last update
     network: nn.Module  # goes on learning: copy what you keep
-    replay: Replay
+    replay: ReplayBuffer
 
 
-def learn(env: BatchEnv, num_actions: int, settings: Settings) -> Iterator[Moment]:
+def learn(vec: VecEnv, num_actions: int, settings: Settings) -> Iterator[Moment]:
     """Learns the values of all actions, and tells after every step where it stands."""
-    learner = Learner(env.obs_size, num_actions, settings)
-    replay = Replay(settings.capacity, env.obs_size)
+    (action,), num_envs = vec.action_space(), vec.num_envs
+    obs = vec.reset(settings.seed).copy()
+    learner = Learner(inputs(obs).shape[1], num_actions, settings)
+    replay = ReplayBuffer(settings.capacity)
     rng = np.random.default_rng(settings.seed)
-    running = np.zeros(env.num_envs)
     returns: deque[float] = deque(maxlen=100)
     loss = 0.0
 
-    env.reset(settings.seed)
-    obs = env.view().observations.copy()
-    for step in range(env.num_envs, settings.steps + 1, env.num_envs):
-        guesses = rng.integers(num_actions, size=env.num_envs)
-        explores = rng.random(env.num_envs) < settings.epsilon(step)
-        actions = np.where(explores, guesses, best_actions(learner.online, obs))
+    for step in range(num_envs, settings.steps + 1, num_envs):
+        guesses = rng.integers(num_actions, size=num_envs)
+        explores = rng.random(num_envs) < settings.epsilon(step)
+        actions = np.where(explores, guesses, best_actions(learner.online, inputs(obs)))
 
-        result = env.step_no_reset_with_result(actions)
-        replay.add(obs, actions, result.rewards, result.observations, result.terminals)
-        running += result.rewards
-        ended = result.to_reset_mask()
-        if ended.any():
-            returns.extend(running[ended.indices()])
-            running[ended.indices()] = 0.0
-            env.reset_envs(ended)
-        np.copyto(obs, env.view().observations)  # of those that were reset, their first one
+        next_obs = vec.act({action: actions})
+        replay.add(obs, {action: actions}, next_obs)
+        returns.extend(episode.reward for episode in next_obs.episodes)
+        if next_obs.done.any():
+            next_obs = vec.reset_envs(next_obs.done)
+        obs = next_obs.copy()  # of those that were reset, their first one
 
         for _ in range(settings.updates_per_step):
-            batch = replay.sample(rng, settings.batch_size)
+            batch = replay.sample(settings.batch_size, rng)
             loss = learner.update(batch, part_done=step / settings.steps)
         mean_return = statistics.fmean(returns or [0.0])
         yield Moment(step, mean_return, loss, learner.online, replay)
@@ -212,19 +181,20 @@ class Run(NamedTuple):
 
 def train(settings: Settings, console: Console) -> Run:
     """Learns CartPole, and keeps the network that did best in evaluations."""
-    env, others = CartPole(settings.num_envs), CartPole(NUM_EPISODES)
+    vec = BatchVecEnv(CartPole(settings.num_envs), autoreset="disabled")
+    others = CartPole(NUM_EPISODES)
     run = Run(nn.Identity(), 0, [])
     columns = (BarColumn(9), TextColumn("{task.description}"), TimeRemainingColumn(compact=True))
     start_s = time.perf_counter()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=settings.steps)
-        for now in learn(env, 2, settings):
+        for now in learn(vec, 2, settings):
             pace = now.step / (time.perf_counter() - start_s)
             line = f"step {now.step:>7,}  return {now.mean_return:5.1f}  loss {now.loss:.2f}"
             line += f"  epsilon {settings.epsilon(now.step):.2f}  {pace:,.0f} steps/s"
             progress.update(bar, completed=now.step, description=line)
             due = settings.steps_per_evaluation * (len(run.curve) + 1)
-            if now.step < min(due, settings.steps - env.num_envs + 1):
+            if now.step < min(due, settings.steps - vec.num_envs + 1):
                 continue
             greedy = float(evaluate(now.network, others, settings.seed + 10_000).mean())
             console.print(f"{line}  greedy {greedy:5.1f}", soft_wrap=True)

@@ -276,7 +276,9 @@ class _ObsRing:
 
     def write(self, first: int, obs: VecObs, tables: Sequence[_Table]) -> None:
         for key, lengths, columns in tables:
-            self._rings.setdefault(key, _RaggedRing(self._capacity)).write(first, lengths, columns)
+            if key not in self._rings:
+                self._rings[key] = _RaggedRing(self._capacity)
+            self._rings[key].write(first, lengths, columns)
         self._kinds = {name: type(mask) for name, mask in obs.action_masks.items()}
         slots = np.arange(first, first + len(obs)) % self._capacity
         for name, array in self._flat.items():

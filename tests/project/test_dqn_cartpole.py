@@ -16,18 +16,25 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
 
-from entity_env import ActionSpace, Entity, GlobalCategoricalActionSpace, ObsSpace
+from entity_env import (
+    ActionSpace,
+    Entity,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    VecActions,
+    VecObs,
+)
 from entity_env.games.classic import CartPole
-from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec import BatchEnv, BatchVecEnv, ReplayBuffer, ResetMask, StepResult
+from entity_env.vec.batch_env.batch_env import BatchActions
 from examples import dqn_cartpole
 from examples.dqn_cartpole import (
     SOLVED,
-    Batch,
     Moment,
-    Replay,
     Run,
     Settings,
     evaluate,
+    inputs,
     learn,
     new_network,
     picture,
@@ -110,34 +117,18 @@ class Ledge(BatchEnv):
         return self.view()
 
 
-class FlagsLost(BatchEnv):
-    """Shows other environments as a loop with automatic resets sees them.
+class FlagsLost(BatchVecEnv):
+    """Shows environments as a loop with automatic resets that ignores their flags sees them."""
 
-    Flags are cleared when a step returns, and what follows the last observation is the next start.
-    """
+    def act(self, actions: VecActions) -> VecObs:
+        obs = super().act(actions)
+        nothing = np.zeros(len(obs), dtype=np.bool_)
+        return replace(obs, terminated=nothing, truncated=nothing, final=None, episodes=())
 
-    def __init__(self, env: BatchEnv) -> None:
-        super().__init__(env.num_envs, env.obs_size)
-        self.env = env
 
-    def obs_space(self) -> ObsSpace:
-        return self.env.obs_space()
-
-    def action_space(self) -> Mapping[str, ActionSpace]:
-        return self.env.action_space()
-
-    def reset(self, seed: int | None = None) -> None:
-        self.env.reset(seed)
-
-    def view(self) -> StepResult:
-        return self.env.view()
-
-    def step(self, actions: BatchActions) -> None:
-        self.env.step(actions)
-
-    def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
-        self.env.step(actions)
-        return self.env.view()
+def disabled(env: BatchEnv) -> BatchVecEnv:
+    """As the example steps its environments."""
+    return BatchVecEnv(env, autoreset="disabled")
 
 
 class Constant(nn.Module):
@@ -175,7 +166,7 @@ def values_of(network: nn.Module) -> NDArray[np.float32]:
 def test_values_are_exact_and_with_flags_lost_they_are_wrong() -> None:
     """Exact: an end is worth nothing more, and a cut takes nothing away. Without the flags a jump
     is a way to the next start, worth `1 + gamma * 10`, and jumping pays best of all."""
-    true = last(learn(Ledge(TABLE.num_envs), 2, TABLE)).network
+    true = last(learn(disabled(Ledge(TABLE.num_envs)), 2, TABLE)).network
     lost = last(learn(FlagsLost(Ledge(TABLE.num_envs)), 2, TABLE)).network
 
     assert_allclose(values_of(true), [[WALK_VALUE, JUMP_VALUE]] * NUM_CELLS, atol=0.15)
@@ -193,14 +184,16 @@ def test_what_is_remembered_is_true() -> None:
     max_steps, num_envs, num_steps = 10, 64, 60
     env = CartPole(num_envs, max_episode_steps=max_steps)
     settings = Settings(steps=num_envs * num_steps, width=16, updates_per_step=4)
-    moments = list(learn(env, 2, settings))
+    moments = list(learn(disabled(env), 2, settings))
     assert [moment.step for moment in moments] == [num_envs * (1 + i) for i in range(num_steps)]
     assert all(np.isfinite(moment.loss) for moment in moments)
 
-    memory = moments[-1].replay.memory
-    num = moments[-1].replay.num_added
+    num = len(moments[-1].replay)
     assert num == settings.steps
-    obs, actions, rewards, next_obs, terminals = (part[:num].numpy() for part in memory)
+    memory = moments[-1].replay.select(np.arange(num))
+    obs, next_obs = inputs(memory.obs), inputs(memory.next_obs)
+    rewards, terminals = memory.next_obs.reward, memory.next_obs.terminated
+    actions = memory.actions["Push"].values
     again = CartPole(num)
     again.set_state(obs)
     result = again.step_no_reset_with_result(actions)
@@ -237,7 +230,7 @@ def test_the_same_seed_learns_the_same() -> None:
     settings = Settings(steps=640, width=8)
 
     def weights(seed: int) -> NDArray[np.float32]:
-        moment = last(learn(CartPole(64), 2, replace(settings, seed=seed)))
+        moment = last(learn(disabled(CartPole(64)), 2, replace(settings, seed=seed)))
         parameters: NDArray[np.float32] = (
             torch.cat([weight.flatten() for weight in moment.network.parameters()]).detach().numpy()
         )
@@ -251,9 +244,9 @@ def test_the_same_seed_learns_the_same() -> None:
 
 def test_the_mean_return_is_that_of_episodes_that_ended() -> None:
     env = Ledge(4)
-    moments = list(learn(env, 2, replace(TABLE, steps=4 * MAX_STEPS, last_epsilon=0.0)))
-    rewards = moments[-1].replay.memory.rewards[: 4 * MAX_STEPS].reshape(MAX_STEPS, 4)
-    ends = moments[-1].replay.memory.terminals[: 4 * MAX_STEPS].reshape(MAX_STEPS, 4).clone()
+    moments = list(learn(disabled(env), 2, replace(TABLE, steps=4 * MAX_STEPS, last_epsilon=0.0)))
+    shown = moments[-1].replay.select(np.arange(4 * MAX_STEPS)).next_obs
+    rewards, ends = (each.reshape(MAX_STEPS, 4) for each in (shown.reward, shown.terminated))
     returns = []
     running = np.zeros((4, 2))
     for step, moment in enumerate(moments):
@@ -266,35 +259,15 @@ def test_the_mean_return_is_that_of_episodes_that_ended() -> None:
     assert returns
 
 
-def test_the_oldest_transitions_are_overwritten() -> None:
-    replay = Replay(5, 1)
-    for i in range(4):
-        pair = np.array([2.0 * i, 2.0 * i + 1], dtype=np.float32)
-        replay.add(pair[:, None], pair.astype(np.int64), pair, pair[:, None], pair.astype(np.uint8))
-        pair[:] = -1  # the caller's own, and used again
-    for part in replay.memory:
-        assert part.flatten().tolist() == [5, 6, 7, 3, 4]
-    assert replay.memory.actions.dtype == torch.int64
-    assert {part.dtype for part in replay.memory} == {torch.int64, torch.float32}
-
-
-def test_only_what_was_remembered_is_sampled() -> None:
-    replay = Replay(100, 1)
-    one = np.ones(3, dtype=np.float32)
-    replay.add(one[:, None], one.astype(np.int64), one, one[:, None], one.astype(np.uint8))
-    batch = replay.sample(np.random.default_rng(1), 200)
-    assert all(len(part) == 200 and (part == 1).all() for part in batch)
-
-
 def test_the_loss_by_hand() -> None:
     """The online network chooses what comes next, the target network says what it is worth."""
-    batch = Batch(
-        obs=torch.zeros(2, 1),
-        actions=torch.tensor([0, 1]),
-        rewards=torch.tensor([1.0, 2.0]),
-        next_obs=torch.zeros(2, 1),
-        terminals=torch.tensor([0.0, 1.0]),
-    )
+    replay = ReplayBuffer(2)
+    env = disabled(Ledge(2))
+    obs = env.reset().copy()
+    next_obs = env.act({"Move": np.zeros(2, dtype=np.int64)}).copy()
+    next_obs.reward[:], next_obs.terminated[:] = [1.0, 2.0], [False, True]
+    replay.add(obs, {"Move": np.array([0, 1])}, next_obs)
+    batch = replay.select([0, 1])
     # Goals 1 + 0.5 * 10 and 2; values 3 and 4: off by 3 and 2, of which Huber takes 2.5 and 1.5.
     loss = td_loss(Constant(3.0, 4.0), Constant(20.0, 10.0), batch, gamma=0.5)
     assert float(loss) == 2.0
@@ -394,6 +367,7 @@ def test_cart_pole_is_not_solved_with_flags_lost() -> None:
     moment = last(learn(FlagsLost(CartPole(settings.num_envs)), 2, settings))
     assert evaluate(moment.network, CartPole(100), seed=10_000).mean() < SOLVED / 4
     with torch.no_grad():
-        values = moment.network(moment.replay.memory.obs[: settings.steps])
+        obs = moment.replay.select(np.arange(settings.steps)).obs
+        values = moment.network(torch.from_numpy(inputs(obs)))
     assert_allclose(values, 1 / (1 - settings.gamma), rtol=0.05)  # still on its way there
     assert float(values.max() - values.min()) < 1.0
