@@ -5,9 +5,9 @@
 Value learning has to know how an episode ended, and what was seen last. After an end by the rules
 nothing more is to come; after a cut at the time limit it would have gone on. So many CartPoles are
 stepped without automatic resets, a `ReplayBuffer` remembers what happened as it was, and those that
-have ended are reset. The rest is double DQN (van Hasselt, Guez and Silver 2016) with layer norms. Returns rise
-and fall while DQN learns, so every few thousand steps the network plays 100 episodes without
-exploring, and the best one is kept; the 100 episodes at the end had no part in that choice.
+have ended are reset. The rest is double DQN (van Hasselt, Guez and Silver 2016) with layer norms.
+Returns rise and fall while DQN learns, so every few thousand steps the network plays 100 episodes
+without exploring, and the best one is kept; the 100 episodes at the end had no part in that choice.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -10,11 +11,16 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.gae import Trajectories, compute_advantages
-from entity_env.agents.ppo.rollout_buffer import Rollout, RolloutBuffer, StoredEntities
+from entity_env.agents.ppo.rollout_buffer import Rollout, RolloutBuffer
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
-from entity_env.core.spaces import CategoricalActionSpace, GlobalCategoricalActionSpace
-from entity_env.core.vec_obs import VecEnvironment, VecObs, find_not_finite
+from entity_env.core.vec_obs import (
+    EntityBatch,
+    VecEnvironment,
+    VecObs,
+    concat_entities,
+    find_not_finite,
+)
 from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
 
 
@@ -47,13 +53,7 @@ class Collector:
         self.next_obs = next_obs
         self._clock = _EpisodeClock(len(next_obs))
         _require_finite_obs(next_obs, net, lambda row: self._clock.place(row, []))
-        kinds = (CategoricalActionSpace, GlobalCategoricalActionSpace)
-        self._buffer = RolloutBuffer(
-            {
-                name: len(space) if isinstance(space, kinds) else 0
-                for name, space in net.action_space.items()
-            }
-        )
+        self._buffer = RolloutBuffer()
 
     def collect(self, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
         """Plays `num_steps` steps."""
@@ -126,9 +126,10 @@ class Collector:
                 f"the returns are beyond float32: a reward of this rollout was {largest:.3g} or -"
                 f"{largest:.3g}"
             )
+        obs, samples = self._buffer.joined()
         return Rollout(
-            obs=self._buffer.obs,
-            samples=self._buffer.samples,
+            obs=obs,
+            samples=samples,
             b_inds=np.flatnonzero(is_known[decided]),
             logprobs=logprobs[decided],
             values=values,
@@ -186,7 +187,7 @@ class _FinalObservations:
     """Final observations of truncated episodes, to be valued all at once."""
 
     def __init__(self) -> None:
-        self._entities = StoredEntities()
+        self._entities: list[EntityBatch] = []
         self._steps: list[NDArray[np.int64]] = []
         self._rows: list[NDArray[np.int64]] = []
 
@@ -207,11 +208,12 @@ class _FinalObservations:
                 f"the episode of env {obs.env_id[missing[0]]}, agent {obs.agent_id[missing[0]]} "
                 "was truncated, but `final` has no observation of it"
             )
-        self._entities.add(obs.final, chosen)
+        shown = EntityBatch(obs.final.features, obs.final.visible, {})
+        self._entities.append(shown.map_arrays(itemgetter(chosen)))
         self._rows.append(rows[chosen])
         self._steps.append(np.full(len(chosen), step, dtype=np.int64))
 
     def fill(self, final_values: NDArray[np.float32], net: Policy) -> None:
         if self._rows:
             place = np.concatenate(self._steps), np.concatenate(self._rows)
-            final_values[place] = net.values(self._entities.batch({}))
+            final_values[place] = net.values(concat_entities(self._entities))

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,8 +22,6 @@ from entity_env.agents.ppo.checkpoint import Learner, load_learner, save_learner
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.logging import EpisodeMeter, curve_writer
 from entity_env.agents.ppo.rollout_buffer import (
-    DynamicArray,
-    DynamicRaggedArray,
     Rollout,
     RolloutBuffer,
 )
@@ -30,7 +29,6 @@ from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
 from entity_env.agents.rogue_net.torch_net.checkpoint import Checkpoint
 from entity_env.core.episode import Episode
-from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import CategoricalActionSpace, Entity, ObsSpace
 from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import (
@@ -84,37 +82,12 @@ def test_settings_are_json_through_and_through() -> None:
         PPOConfig.from_json({"net": 3})
 
 
-@given(st.lists(st.integers(0, 40), max_size=8), st.integers(0, 3))
-def test_an_array_grows_like_a_list(sizes: list[int], width: int) -> None:
-    array, everything = DynamicArray[np.float32](), np.zeros((0, width), np.float32)
-    for i, size in enumerate(sizes):
-        part = np.full((size, width), i, np.float32)
-        array.extend(part)
-        everything = np.concatenate((everything, part))
-        part[:] = -1  # it was copied
-        np.testing.assert_array_equal(array.rows, everything)
-        assert array.rows.dtype == np.float32
-
-
-def test_an_array_of_known_size_needs_no_new_memory() -> None:
-    array, sequences = DynamicArray[np.int64](), DynamicRaggedArray[np.int64]()
-    array.extend(np.arange(100))
-    sequences.extend(RaggedArray(np.arange(100), [40, 60]))
-    first, second = array.rows, sequences.ragged.values
-    for growing in (array, sequences):
-        growing.clear()
-    array.extend(np.arange(100, 200))
-    sequences.extend(RaggedArray(np.arange(7), [0, 7]))
-    assert np.shares_memory(first, array.rows)
-    assert first.tolist() == list(range(100, 200))
-    assert np.shares_memory(second, sequences.ragged.values)
-    assert [part.tolist() for part in sequences.ragged] == [[], list(range(7))]
-
-
-def gathered(buffer: RolloutBuffer, mb_inds: NDArray[np.int64]) -> list[dict[str, Any]]:
+def gathered(
+    obs: EntityBatch, samples: Mapping[str, Any], mb_inds: NDArray[np.int64]
+) -> list[dict[str, Any]]:
     size = max(mb_inds, default=-1) + 1
     figures = np.arange(size, dtype=np.float32)
-    rollout = Rollout(buffer.obs, buffer.samples, mb_inds, *(figures + i for i in range(4)))
+    rollout = Rollout(obs, samples, mb_inds, *(figures + i for i in range(4)))
     stored = rollout.minibatch(mb_inds)
     got = stored.logprobs, stored.values, stored.advantages, stored.returns
     assert [each.tolist() for each in got] == [(mb_inds + i).tolist() for i in range(4)]
@@ -132,9 +105,8 @@ def test_every_stored_decision_comes_back_in_any_order(
     has_it = is_compiled and has_numba()
     monkeypatch.setattr(storage_module, "has_numba", lambda: has_it)
     rng = np.random.default_rng(seed)
-    buffer = RolloutBuffer({"go": 3, "pick": 0, "push": 0})
-    for _ in range(2):  # the second time in memory that was used before
-        buffer.clear()
+    buffer = RolloutBuffer()
+    for _ in range(2):
         expected: list[dict[str, Any]] = []
         for num_rows in sizes:
             obs, samples = random_obs(rng, num_rows)
@@ -144,9 +116,10 @@ def test_every_stored_decision_comes_back_in_any_order(
             expected += [facts(shown, samples, row) for row in chosen]
             buffer.add(obs, samples, rows)
             spoil(obs)
+        stored = buffer.joined()
         for _ in range(2):
             mb_inds = rng.permutation(len(expected))[: rng.integers(0, len(expected) + 1)]
-            assert gathered(buffer, mb_inds) == [expected[i] for i in mb_inds]
+            assert gathered(*stored, mb_inds) == [expected[i] for i in mb_inds]
 
 
 def ended(rewards: list[float], **metrics: Metric) -> VecObs:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.rollout import Collector
-from entity_env.agents.ppo.rollout_buffer import DynamicArray, DynamicRaggedArray, Rollout
+from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.update import learn, ppo_loss
 from entity_env.agents.rogue_net import RogueNet
 from entity_env.agents.rogue_net.batch_layout import Batch as NetBatch
@@ -246,19 +246,3 @@ def test_the_policy_that_learns_is_the_one_that_played() -> None:
     _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG, 0.0)
     assert abs(float(figures[3])) < 1e-6  # no divergence before the first step
     assert float(figures[4]) == 0
-
-
-def test_dynamic_arrays_keep_rows_and_memory() -> None:
-    array = DynamicArray[np.int64]()
-    with pytest.raises(ValueError, match="no rows were added"):
-        array.rows  # noqa: B018  # reading is the test
-    for part in (np.arange(3), np.arange(0), np.arange(50)):
-        array.extend(part)
-    np.testing.assert_array_equal(array.rows, [*range(3), *range(50)])
-    array.clear()
-    assert len(array.rows) == 0
-    sequences = DynamicRaggedArray[np.float32]()
-    for _ in range(2):
-        sequences.extend(RaggedArray(np.ones((3, 2), np.float32), [1, 0, 2]))
-    assert sequences.ragged.lengths.tolist() == [1, 0, 2, 1, 0, 2]
-    assert sequences.ragged.values.shape == (6, 2)
