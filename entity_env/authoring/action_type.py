@@ -42,14 +42,11 @@ class ActionType(ABC, Generic[Answer]):
 
     Args:
         name: key of the action in spaces, batches and checkpoints.
+        space: the action space that the contract knows this question by.
     """
 
     name: ActionName
-
-    @property
-    @abstractmethod
-    def space(self) -> ActionSpace:
-        """The action space that the contract knows this question by."""
+    space: ActionSpace
 
     @abstractmethod
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Answer:
@@ -82,14 +79,12 @@ class GlobalCategorical(ActionType[Choice]):
         SchemaError: a class that is neither.
     """
 
+    space: GlobalCategoricalActionSpace
+
     def __init__(self, choices: type[Choice], name: str | None = None) -> None:
         self.choices = _choices_of(choices)
         self.name = name or choices.__name__
-        self._space = GlobalCategoricalActionSpace(_labels_of(choices))
-
-    @property
-    def space(self) -> GlobalCategoricalActionSpace:
-        return self._space
+        self.space = GlobalCategoricalActionSpace(_labels_of(choices))
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
         choice: Choice = self.choices[chosen[0]]
@@ -102,14 +97,12 @@ class Categorical(ActionType[list[Choice]]):
     Args and Raises: as for `GlobalCategorical`.
     """
 
+    space: CategoricalActionSpace
+
     def __init__(self, choices: type[Choice], name: str | None = None) -> None:
         self.choices = _choices_of(choices)
         self.name = name or choices.__name__
-        self._space = CategoricalActionSpace(_labels_of(choices))
-
-    @property
-    def space(self) -> CategoricalActionSpace:
-        return self._space
+        self.space = CategoricalActionSpace(_labels_of(choices))
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice]:
         choices = self.choices
@@ -130,16 +123,14 @@ class SelectEntity(ActionType[list[Choice | None]]):
         SchemaError: something that is no class.
     """
 
+    space: SelectEntityActionSpace
+
     def __init__(self, actee: type[Choice], name: str | None = None) -> None:
         if not isinstance(actee, type):
             raise SchemaError(f"SelectEntity needs the class of an entity, got {actee!r}")
         self.name = name or f"Select{actee.__name__}"
         self.actee = actee
-        self._space = SelectEntityActionSpace()
-
-    @property
-    def space(self) -> SelectEntityActionSpace:
-        return self._space
+        self.space = SelectEntityActionSpace()
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice | None]:
         return [actees[index] for index in chosen]
@@ -153,6 +144,8 @@ class Continuous(ActionType[NDArray[np.float32]]):
         low, high, labels: as in `ContinuousActionSpace`.
     """
 
+    space: ContinuousActionSpace
+
     def __init__(
         self,
         name: str,
@@ -162,14 +155,10 @@ class Continuous(ActionType[NDArray[np.float32]]):
         labels: Sequence[str] = (),
     ) -> None:
         self.name = name
-        self._space = ContinuousActionSpace(tuple(low), tuple(high), tuple(labels))
-
-    @property
-    def space(self) -> ContinuousActionSpace:
-        return self._space
+        self.space = ContinuousActionSpace(tuple(low), tuple(high), tuple(labels))
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> NDArray[np.float32]:
-        return np.array(chosen, dtype=np.float32).reshape(-1, len(self._space))
+        return np.array(chosen, dtype=np.float32).reshape(-1, len(self.space))
 
 
 def action_type(key: ActionKey) -> ActionType[Any]:

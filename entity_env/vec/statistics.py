@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 
@@ -31,14 +31,13 @@ class WorkerStatistics:
 
     def plus(self, later: WorkerStatistics) -> WorkerStatistics:
         """Totals of a worker and of its replacement."""
-        return WorkerStatistics(
-            num_envs=later.num_envs,
+        return replace(
+            later,
             num_steps=self.num_steps + later.num_steps,
             games_s=self.games_s + later.games_s,
             packing_s=self.packing_s + later.packing_s,
             waiting_s=self.waiting_s + later.waiting_s,
             num_restarts=self.num_restarts + later.num_restarts,
-            num_bytes=later.num_bytes,
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
 action; `(num_envs,)` floats for a continuous one with one label."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class StepResult:
     """Observations, rewards and flags of every environment, after a step or at present.
 
@@ -35,27 +37,15 @@ class StepResult:
         truncations: `(num_envs,)` uint8, 1 = the episode was truncated; both may be 1.
     """
 
-    __slots__ = ("num_envs", "obs_size", "observations", "rewards", "terminals", "truncations")
+    observations: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    terminals: NDArray[np.uint8]
+    truncations: NDArray[np.uint8]
+    num_envs: int = field(init=False)
+    obs_size: int = field(init=False)
 
-    observations: Final[NDArray[np.float32]]
-    rewards: Final[NDArray[np.float32]]
-    terminals: Final[NDArray[np.uint8]]
-    truncations: Final[NDArray[np.uint8]]
-    num_envs: Final[int]
-    obs_size: Final[int]
-
-    def __init__(
-        self,
-        observations: NDArray[np.float32],
-        rewards: NDArray[np.float32],
-        terminals: NDArray[np.uint8],
-        truncations: NDArray[np.uint8],
-    ) -> None:
-        self.observations = observations
-        self.rewards = rewards
-        self.terminals = terminals
-        self.truncations = truncations
-        self.num_envs, self.obs_size = observations.shape
+    def __post_init__(self) -> None:
+        self.num_envs, self.obs_size = self.observations.shape
 
     def obs(self, env_id: int) -> NDArray[np.float32]:
         """`(obs_size,)` float32: the observation of one environment, a view.
@@ -95,6 +85,7 @@ class StepResult:
         return f"StepResult(num_envs={self.num_envs}, obs_size={self.obs_size}, ended={ended})"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PackedResult(StepResult):
     """A `StepResult` of environments that pack the bits of a mask while they step.
 
@@ -104,20 +95,9 @@ class PackedResult(StepResult):
             `truncations` has; the environments keep them up to date, and `num_ended` with them.
     """
 
-    __slots__ = ("ended", "num_ended")
-
-    def __init__(
-        self,
-        observations: NDArray[np.float32],
-        rewards: NDArray[np.float32],
-        terminals: NDArray[np.uint8],
-        truncations: NDArray[np.uint8],
-        ended: NDArray[np.uint64],
-    ) -> None:
-        super().__init__(observations, rewards, terminals, truncations)
-        self.ended: Final = ended
-        self.num_ended = 0
-        """How many environments have ended and were not reset since."""
+    ended: NDArray[np.uint64]
+    num_ended: int = field(default=0, init=False)
+    """How many environments have ended and were not reset since."""
 
     def to_reset_mask(self) -> ResetMask:
         """A mask of the environments whose episode has ended and that were not reset since."""
