@@ -39,7 +39,7 @@ from entity_env.core.spaces import (
     ObsSpace,
 )
 from entity_env.core.validation import checked_index, checked_seed
-from entity_env.errors import ClosedError, ProtocolError, SchemaError
+from entity_env.errors import SchemaError
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
@@ -62,7 +62,13 @@ from entity_env.games.azul.single_game import (
     PlainGame,
     plays_compiled,
 )
-from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.batch_env import (
+    BatchActions,
+    BatchEnv,
+    ResetMask,
+    StepResult,
+    as_any_array,
+)
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 ActionIds = NDArray[np.int64]
@@ -179,7 +185,6 @@ class PlainGames:
 
 ENTITY: Final = "Azul"
 ACTION: Final = "Move"
-_MOST_NAMED: Final = 8
 
 
 class AzulBatch(BatchEnv):
@@ -224,7 +229,6 @@ class AzulBatch(BatchEnv):
             arrays.observations, arrays.rewards, arrays.terminals, arrays.truncations
         )
         self._num_ended = 0
-        self._is_reset = self._is_closed = False
 
     @property
     def legal_masks(self) -> NDArray[np.bool_]:
@@ -251,7 +255,7 @@ class AzulBatch(BatchEnv):
             ProtocolError: before `reset`.
             UsageError: no such environment.
         """
-        self._require_reset("state")
+        self._require_begun("state")
         return self._games.state(checked_index("env_id", env_id, self.num_envs))
 
     def obs_space(self) -> ObsSpace:
@@ -266,7 +270,7 @@ class AzulBatch(BatchEnv):
     def reset(self, seed: int | None = None) -> None:
         self._require_open("reset")
         if seed is None and not self._is_reset:
-            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+            seed = self._new_seed()
         everyone = np.arange(self.num_envs)
         self._seed(everyone, seed)
         self._arrays.rewards[:] = 0
@@ -282,9 +286,11 @@ class AzulBatch(BatchEnv):
             self._num_ended = 0
 
     def step_no_reset(self, actions: BatchActions) -> None:
-        self._require_reset("step")
+        self._require_begun("step")
         if self._num_ended:
-            raise self._not_reset()
+            raise self._not_reset(
+                "step", np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
+            )
         checked = self._checked(actions)
         env_id = self._games.first_illegal(checked)
         if env_id >= 0:
@@ -298,7 +304,7 @@ class AzulBatch(BatchEnv):
         return self._result
 
     def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
-        self._require_reset("reset_envs")
+        self._require_begun("reset_envs")
         require_reset_mask("AzulBatch", mask, self.num_envs)
         env_ids = mask.indices()
         self._seed(env_ids, seed)
@@ -307,7 +313,7 @@ class AzulBatch(BatchEnv):
             self._count_ended()
 
     def view(self) -> StepResult:
-        self._require_reset("view")
+        self._require_begun("view")
         return self._result
 
     def close(self) -> None:
@@ -325,7 +331,7 @@ class AzulBatch(BatchEnv):
 
     def _checked(self, given: object) -> ActionIds:
         """The actions as int64, all of them ids."""
-        actions = _array(given)
+        actions = as_any_array(given)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise SchemaError(
                 f"AzulBatch: actions must be ({self.num_envs},) integers, one an environment: got "
@@ -340,24 +346,6 @@ class AzulBatch(BatchEnv):
             )
         return np.ascontiguousarray(actions, np.int64)
 
-    def _require_open(self, method: str) -> None:
-        if self._is_closed:
-            raise ClosedError(f"AzulBatch.{method}: the environments are closed")
-
-    def _require_reset(self, method: str) -> None:
-        self._require_open(method)
-        if not self._is_reset:
-            raise ProtocolError(f"AzulBatch.{method}: call reset first")
-
-    def _not_reset(self) -> ProtocolError:
-        ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
-        named = ", ".join(map(str, ended[:_MOST_NAMED].tolist()))
-        more = f" and {len(ended) - _MOST_NAMED} more" if len(ended) > _MOST_NAMED else ""
-        return ProtocolError(
-            f"AzulBatch.step: the episodes of environments {named}{more} have ended: reset them "
-            "first, with reset_envs(result.to_reset_mask())"
-        )
-
 
 def _make_games(config: EnvConfig, arrays: BatchArrays, backend: Backend) -> BatchGames:
     if not plays_compiled(backend, "AzulBatch"):
@@ -365,11 +353,3 @@ def _make_games(config: EnvConfig, arrays: BatchArrays, backend: Backend) -> Bat
     module: Any = import_module("entity_env.games.azul.kernels.step")
     games: BatchGames = module.CompiledGames(config, arrays)
     return games
-
-
-def _array(given: object) -> NDArray[Any]:
-    """Anything as an array; of another shape if it is not one."""
-    try:
-        return np.asarray(given)
-    except ValueError:  # lists of different lengths
-        return np.array(None)

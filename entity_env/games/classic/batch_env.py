@@ -21,7 +21,7 @@ from entity_env.core.spaces import (
     ObsSpace,
 )
 from entity_env.core.validation import checked_count, checked_seed, uses_numba
-from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
+from entity_env.errors import SchemaError, UsageError
 from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, StateTable
 from entity_env.vec.batch_env.batch_env import (
     MISFIT,
@@ -30,6 +30,7 @@ from entity_env.vec.batch_env.batch_env import (
     PackedResult,
     ResetMask,
     StepResult,
+    as_any_array,
 )
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
@@ -56,7 +57,6 @@ Reset: TypeAlias = Callable[[NDArray[np.uint64], int], int]
 # Values of `num_ended` that forbid a step.
 _NOT_RESET = -1
 _CLOSED = -2
-_MAX_NAMED = 8
 _MAX_STEPS = 2**62
 
 
@@ -161,9 +161,9 @@ class ClassicEnv(BatchEnv):
     def reset(self, seed: int | None = None) -> None:
         result, memory = self._result, self._memory
         if result.num_ended == _CLOSED:
-            raise self._refusal("reset")
+            self._refuse("reset")
         if seed is None and result.num_ended == _NOT_RESET:
-            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+            seed = self._new_seed()
         if seed is not None:
             first, env_ids = checked_seed(seed, bits=64), np.arange(self.num_envs)
             memory.streams[:] = seeding.stream_states(first, env_ids)
@@ -183,7 +183,7 @@ class ClassicEnv(BatchEnv):
         # Below some hundred environments, the calls of this method dominate a step's time.
         result = self._result
         if result.num_ended:
-            raise self._refusal("step")
+            self._refuse("step")
         count = MISFIT
         try:
             if actions.dtype is self._dtype and actions.ndim == 1:
@@ -196,7 +196,7 @@ class ClassicEnv(BatchEnv):
     def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
         result = self._result
         if result.num_ended < 0:
-            raise self._refusal("reset_envs")
+            self._refuse("reset_envs")
         if getattr(mask, "num_envs", None) != self.num_envs or not isinstance(mask, ResetMask):
             require_reset_mask(self.name, mask, self.num_envs)
         if seed is not None:
@@ -208,7 +208,7 @@ class ClassicEnv(BatchEnv):
 
     def view(self) -> StepResult:
         if self._result.num_ended < 0:
-            raise self._refusal("view")
+            self._refuse("view")
         return self._result
 
     @property
@@ -271,7 +271,7 @@ class ClassicEnv(BatchEnv):
 
     def _checked_actions(self, given: object) -> NDArray[Any]:
         """The actions, contiguous and of a dtype that there is a step for."""
-        actions = _array(given)
+        actions = as_any_array(given)
         where = f"{self.name}: {self.action} actions"
         kind, wanted = ("f", "floats") if self._has_torques else ("iu", "integers")
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in kind:
@@ -299,7 +299,7 @@ class ClassicEnv(BatchEnv):
         return f"one of {labels}"
 
     def _checked_states(self, given: object) -> NDArray[np.float32]:
-        states = _array(given)
+        states = as_any_array(given)
         names = self.state_names
         if states.shape != (self.num_envs, len(names)) or states.dtype.kind != "f":
             raise SchemaError(
@@ -317,20 +317,12 @@ class ClassicEnv(BatchEnv):
             )
         return states
 
-    def _refusal(self, method: str) -> Exception:
-        """The error for a method that cannot be called now."""
-        name, num_ended = self.name, self._result.num_ended
-        if num_ended == _CLOSED:
-            return ClosedError(f"{name}.{method}: the environments are closed")
-        if num_ended == _NOT_RESET:
-            return ProtocolError(f"{name}.{method}: call reset first")
-        ended = self._result.to_reset_mask().indices()
-        named = ", ".join(str(env_id) for env_id in ended[:_MAX_NAMED])
-        more = f" and {num_ended - _MAX_NAMED} more" if num_ended > _MAX_NAMED else ""
-        return ProtocolError(
-            f"{name}.{method}: the episodes of environments {named}{more} have ended: reset them "
-            "first, with reset_envs(result.to_reset_mask())"
-        )
+    def _refuse(self, method: str) -> NoReturn:
+        """Raises the error for a method that cannot be called now."""
+        num_ended = self._result.num_ended
+        self._is_closed, self._is_reset = num_ended == _CLOSED, num_ended != _NOT_RESET
+        self._require_begun(method)
+        raise self._not_reset(method, self._result.to_reset_mask().indices())
 
 
 def start_draws(streams: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
@@ -394,14 +386,6 @@ def _are_in_range(
     else:
         are_allowed = (actions >= 0) & (actions < len(space))
     return are_allowed
-
-
-def _array(given: object) -> NDArray[Any]:
-    """The argument as an array; ragged lists give one of a shape that no check accepts."""
-    try:
-        return np.asarray(given)
-    except ValueError:  # lists of different lengths
-        return np.array(None)
 
 
 def _all_set(num_envs: int) -> NDArray[np.uint64]:

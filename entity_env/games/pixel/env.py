@@ -13,7 +13,7 @@ from torch import Tensor
 
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_index, checked_seed, require_choice
-from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
+from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.games.pixel import diagnostics, entities
 from entity_env.games.pixel.episode_state import (
     ResetStates,
@@ -184,7 +184,6 @@ class PixelGoalEnv(BatchEnv):
         # Slots of the bank and reset states have the same numbers, unless `slots` was given.
         self._is_renumbered = reset_states.bank.tolist() != list(range(len(reset_states.bank)))
         self._host = HostRows(self.trackers, self.obs_size)
-        self._is_reset = self._is_closed = False
 
     @property
     def world(self) -> World:
@@ -242,7 +241,7 @@ class PixelGoalEnv(BatchEnv):
             SchemaError: actions of another shape, dtype or device; if `checked`, out of range.
             PixelFault: if `checked`, a rule that does not hold.
         """
-        self._require_reset("step_tensors")
+        self._require_begun("step_tensors")
         dtypes = (torch.int32, torch.int64)
         require_tensor("actions", actions, (self.num_envs,), dtypes, self.device)
         if self.checked:
@@ -267,14 +266,14 @@ class PixelGoalEnv(BatchEnv):
             SchemaError: a mask of another shape, dtype or device.
             PixelFault: if `checked`, a rule that does not hold.
         """
-        self._require_reset("reset_mask")
+        self._require_begun("reset_mask")
         require_tensor("mask", mask, (self.num_envs,), torch.bool, self.device)
         self._reset(mask)
 
     def reset(self, seed: int | None = None) -> None:
         self._require_open("reset")
         if seed is None and not self._is_reset:
-            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+            seed = self._new_seed()
         if seed is not None:
             self._begin_from(np.ones(self.num_envs, np.bool_), seed)
         t = self.trackers
@@ -288,7 +287,7 @@ class PixelGoalEnv(BatchEnv):
         self._host.is_stale = True
 
     def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
-        self._require_reset("reset_envs")
+        self._require_begun("reset_envs")
         require_reset_mask(type(self).__name__, mask, self.num_envs)
         chosen = mask.to_bool()
         if seed is not None:
@@ -319,7 +318,7 @@ class PixelGoalEnv(BatchEnv):
             ClosedError: after `close`.
             ProtocolError: before `reset`.
         """
-        self._require_reset("to_host")
+        self._require_begun("to_host")
         return self._host.read()
 
     def describe(self, env_id: int) -> str:
@@ -363,7 +362,7 @@ class PixelGoalEnv(BatchEnv):
             diagnostics.check_reset(self._world, self.trackers, mask, self._reset_states, before)
 
     def _step_host(self, method: str, given: BatchActions) -> None:
-        self._require_reset(method)
+        self._require_begun(method)
         actions = checked_buttons(given, self.num_envs)
         self._require_playing(self._host.is_over())
         self._step(torch.from_numpy(actions).to(self.device))
@@ -388,15 +387,6 @@ class PixelGoalEnv(BatchEnv):
                 f"the episodes of environments {over[:20].tolist()} have ended: reset them before "
                 f"the next step; {self.describe(int(over[0]))}"
             )
-
-    def _require_open(self, method: str) -> None:
-        if self._is_closed:
-            raise ClosedError(f"PixelGoalEnv.{method}: the environments are closed")
-
-    def _require_reset(self, method: str) -> None:
-        self._require_open(method)
-        if not self._is_reset:
-            raise ProtocolError(f"PixelGoalEnv.{method}: call reset first")
 
 
 def _reset_states(

@@ -5,17 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_count as checked_count, is_integer as is_integer
-from entity_env.errors import SchemaError, UsageError
+from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 from entity_env.vec.batch_env.reset_mask import MISFIT as MISFIT, ResetMask as ResetMask
 
 _new = object.__new__
+_MOST_NAMED: Final = 8
 
 BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
 """One action per environment: `(num_envs,)` integers, the index of a label, for a categorical
@@ -149,6 +150,7 @@ class BatchEnv(ABC):
     obs_size: int
     num_entities: int = 1
     is_always_finite: bool = False
+    _is_reset = _is_closed = False
 
     def __init__(self, num_envs: int, obs_size: int) -> None:
         self.num_envs = checked_count("num_envs", num_envs)
@@ -292,8 +294,36 @@ class BatchEnv(ABC):
             raise SchemaError(f"{type(self).__name__}.write_{name}: out is read-only")
         np.copyto(out, values)
 
+    def _new_seed(self) -> int:
+        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+
+    def _require_open(self, method: str) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{type(self).__name__}.{method}: the environments are closed")
+
+    def _require_begun(self, method: str) -> None:
+        self._require_open(method)
+        if not self._is_reset:
+            raise ProtocolError(f"{type(self).__name__}.{method}: call reset first")
+
+    def _not_reset(self, method: str, ended: NDArray[np.int64]) -> ProtocolError:
+        named = ", ".join(map(str, ended[:_MOST_NAMED].tolist()))
+        more = f" and {len(ended) - _MOST_NAMED} more" if len(ended) > _MOST_NAMED else ""
+        return ProtocolError(
+            f"{type(self).__name__}.{method}: the episodes of environments {named}{more} have "
+            "ended: reset them first, with reset_envs(result.to_reset_mask())"
+        )
+
     def _no(self, method: str) -> NotImplementedError:
         return NotImplementedError(
             f"{type(self).__name__} has no {method}(): its supports_no_reset() is False, so its "
             "episodes are reset by step()"
         )
+
+
+def as_any_array(given: object) -> NDArray[Any]:
+    """The argument as an array; ragged lists give one of a shape that no check accepts."""
+    try:
+        return np.asarray(given)
+    except ValueError:  # lists of different lengths
+        return np.array(None)
