@@ -119,7 +119,6 @@ class _EnvCheck:
                     self._violations.raised(call, error)
 
     def _make(self) -> Environment | None:
-        """A new environment, or the given one."""
         self.call = "making an environment"
         made: object = self._source if isinstance(self._source, Environment) else self._source()
         if not isinstance(made, Environment):
@@ -160,7 +159,6 @@ class _EnvCheck:
             self._violations.add("action_space changes between calls: return the same every time")
 
     def _episodes(self, env: Environment, episodes: int) -> list[tuple[str, Snapshot]]:
-        """Plays all episodes; returns their observations, each with its place."""
         trace: list[tuple[str, Snapshot]] = []
         rng = np.random.default_rng(self._seed)
         for number in range(episodes):
@@ -230,7 +228,6 @@ class _EnvCheck:
         return self._checked(env.act(self._last_actions), is_first=False)
 
     def _checked(self, observation: object, *, is_first: bool) -> Observation:
-        """Checks an observation; raises if it is of another type."""
         if not isinstance(observation, Observation):
             kind = type(observation).__name__
             self._violations.add(f"{self.call} returned a {kind}, expected an Observation")

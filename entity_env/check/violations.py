@@ -160,7 +160,6 @@ def _brief(array: NDArray[np.generic]) -> str:
 
 
 def _origin(error: Exception) -> str:
-    """File and line where an exception was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return "nowhere"

@@ -92,7 +92,6 @@ def _flat(
     mask: VecActionMask,
     where: Callable[[int], str],
 ) -> NDArray[Any]:
-    """The values as one flat array, one per actor."""
     if isinstance(given, RaggedArray):
         wanted = mask.actors.lengths
         if len(given.lengths) != len(wanted):

@@ -316,7 +316,6 @@ class _ObsRing:
 def _chosen(
     name: ActionName, given: RaggedArray[Any] | NDArray[Any] | None, mask: VecActionMask
 ) -> RaggedArray[Any]:
-    """The values of an action with their lengths, checked."""
     lengths = mask.actors.lengths
     values = np.zeros(0, dtype=np.int64) if given is None else given
     if isinstance(values, RaggedArray):

@@ -393,7 +393,6 @@ class VecEnv(VecEnvBase):
             self._clock.end_wait()
 
     def _pending_batch(self, env_ids: NDArray[np.int64] | None) -> PendingBatch:
-        """The batch that actions are for."""
         self._require_open()
         if not self._pending:
             if self._busy:
@@ -440,7 +439,6 @@ class VecEnv(VecEnvBase):
 
 
 def _make_backend(options: VecOptions) -> Backend:
-    """Makes the environments, in this process or in workers."""
     if options.num_workers:
         from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
 

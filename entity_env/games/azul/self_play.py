@@ -169,7 +169,6 @@ class AzulTables(SyncVecEnv):
         return self._show()
 
     def _forget(self) -> None:
-        """Clears `_steps`."""
         self._steps.reward[:] = 0
         self._steps.terminated[:] = False
         self._steps.lengths[:] = 0

@@ -363,7 +363,6 @@ def _numpy_reset(
 
 
 def _count_ended(memory: StateTable) -> int:
-    """Packs the flags, and counts the environments that have ended."""
     mask = ResetMask.from_done_flags(memory.terminals, memory.truncations)
     memory.ended[:] = mask.chunks
     return mask.count()
@@ -389,7 +388,6 @@ def _are_in_range(
 
 
 def _all_set(num_envs: int) -> NDArray[np.uint64]:
-    """Words of a mask of all environments."""
     words = np.full((num_envs + 63) // 64, np.iinfo(np.uint64).max, np.uint64)
     words[-1] >>= np.uint64(-num_envs % 64)
     return words

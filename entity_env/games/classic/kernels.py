@@ -103,20 +103,17 @@ def cosine_within_pi(x: np.float32) -> np.float32:
 
 @compiled(inline=True)
 def _header(memory: int) -> Longs:
-    """The header of the memory at an address."""
     header: Longs = carray(pointer(memory), NUM_HEADERS, i64)
     return header
 
 
 @compiled(inline=True)
 def _row(memory: int, number: np.int64) -> int:
-    """The address of a row."""
     return int(memory + number * _header(memory)[WIDTH] * 4)
 
 
 @compiled(inline=True)
 def _floats(memory: int, number: np.int64) -> Floats:
-    """A row as float32."""
     row: Floats = carray(pointer(_row(memory, number)), _header(memory)[WIDTH], f32)
     return row
 
@@ -150,7 +147,6 @@ def _lanes(memory: int) -> int:
 
 @compiled(inline=True)
 def _fits(actions: NDArray[np.generic], memory: int) -> bool:
-    """Whether there is one action per environment, contiguous."""
     return bool(
         actions.shape[0] == _header(memory)[NUM_ENVS]
         and (actions.shape[0] == 1 or actions.strides[0] == actions.itemsize)
@@ -245,7 +241,6 @@ def _draws(streams: Words, i: np.int64) -> tuple[np.float32, np.float32, np.floa
 
 @compiled(inline=True)
 def _num_words(chosen: Words, memory: int) -> int:
-    """The number of words of a mask to read: never more than the table has."""
     return int(min(chosen.shape[0], (_header(memory)[NUM_ENVS] + 63) // 64))
 
 
@@ -262,7 +257,6 @@ def _still_ended(chosen: Words, memory: int) -> int:
 
 @compiled(inline=True)
 def _new_deadline(memory: int) -> int:
-    """The deadline of episodes that begin now."""
     header = _header(memory)
     deadline = header[CLOCK] + header[MAX_STEPS]
     header[NEXT_DEADLINE] = min(header[NEXT_DEADLINE], deadline)
@@ -372,7 +366,6 @@ _MAX_SPEED = f32(car.MAX_SPEED)
 
 @compiled(FAST_MATH)
 def _move_cars(memory: int) -> None:
-    """`MountainCar.advance` and `observe`."""
     moves, rewards, terminals = (
         _flags(memory, MOVES),
         _floats(memory, REWARDS),

@@ -94,7 +94,6 @@ def step_boards(
 def _free_cell(
     i: int, inside: NDArray[np.int32], cells: NDArray[np.uint8], seeds: NDArray[np.uint64]
 ) -> np.int32:
-    """Draws cells of a board until one is free."""
     num_cells = np.uint64(len(inside))
     while True:
         seeds[i, DRAWN] += GAMMA
@@ -125,7 +124,6 @@ def _begin(
     snakes: NDArray[np.int32],
     seeds: NDArray[np.uint64],
 ) -> None:
-    """Begins the next episode of a board."""
     seeds[i, SEED] = seeds[i, DRAWN] = _seed_of(i, seeds)
     seeds[i, NEXT] += U1
     for k in range(len(layout.empty)):
@@ -223,7 +221,6 @@ def _record_end(
     seeds: NDArray[np.uint64],
     ended: NDArray[np.int64],
 ) -> None:
-    """Writes the record of a finished episode."""
     ended[row, ENDED_ENV] = i
     ended[row, ENDED_GROWN] = snakes[i, GROWN]
     ended[row, ENDED_STEP] = snakes[i, STEP]
@@ -234,7 +231,6 @@ def _record_end(
 
 @_inlined
 def _write(out: NDArray[np.float32], row: int, cell: int, color: int, layout: BoardLayout) -> None:
-    """Writes the features of one entity."""
     out[row, 0] = layout.places[cell, 0]
     out[row, 1] = layout.places[cell, 1]
     out[row, 2] = color

@@ -126,7 +126,6 @@ class MultiSnakeBatch(SyncVecEnv):
         return self._show(np.ascontiguousarray(actions[MOVE.name], dtype=np.int64), todo)
 
     def _show(self, moves: NDArray[np.int64], todo: NDArray[np.uint8]) -> VecObs:
-        """Carries out the commands, and makes the batch."""
         same_step = self.autoreset == "same_step"
         filled = self._step_boards(
             *(self._layout, self._boards, self._shown, self._final, self._ended),
@@ -155,7 +154,6 @@ class MultiSnakeBatch(SyncVecEnv):
         return obs
 
     def _last_obs(self, obs: VecObs, ended: NDArray[np.int64], end: int) -> VecObs:
-        """The final observations of episodes; no entity acts."""
         env_id, num_rows = ended[:, ENDED_ENV].copy(), len(ended)
         no_actors = RaggedArray.unchecked(_NO_ACTORS, np.zeros(num_rows, dtype=np.int64))
         return VecObs(

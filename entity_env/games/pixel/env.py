@@ -377,7 +377,6 @@ class PixelGoalEnv(BatchEnv):
         self.trackers.slot.copy_(torch.from_numpy(slots))
 
     def _is_over(self) -> Tensor:
-        """(N,) bool: ended and not reset."""
         return self.trackers.ended & (self.trackers.episode_step > 0)
 
     def _require_playing(self, is_over: NDArray[np.bool_]) -> None:

@@ -92,7 +92,6 @@ class BatchView:
         )
 
     def _ragged(self, rows: NDArray[np.float32]) -> dict[EntityName, RaggedArray[np.float32]]:
-        """The entities of each observation, and its global features."""
         parts, each = self._steps.parts, self._each[: len(rows)]
         features = {self._steps.entity: RaggedArray.unchecked(parts.entities(rows), each)}
         if self._has_globals:
@@ -186,7 +185,6 @@ class WorkerBatchEnv(BatchEnvStepper):
         memory: FrameMemory,
         legal: NDArray[np.bool_] | None = None,
     ) -> Frame:
-        """One row per observation."""
         layout, action, parts = self.layout, self.layout.actions[self.action], self.parts
         entities, num_rows = layout.entities[self.entity], len(observations)
         lengths = memory.lengths(layout, num_rows)

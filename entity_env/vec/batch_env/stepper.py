@@ -343,7 +343,6 @@ class BatchEnvStepper:
         self.is_whole = was_whole
 
     def _require_finite(self, *, is_next: bool) -> None:
-        """Raises a `SchemaError` for a reward or an observation that is not finite."""
         if self._env.is_always_finite:
             return
         arrays = {"the reward": self.reward, "the observation": self.result.observations}

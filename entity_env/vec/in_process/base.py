@@ -233,7 +233,6 @@ class LocalBatch(ABC):
         return step
 
     def _written(self, memory: StepMemory) -> BatchStep:
-        """Writes the rows of all environments."""
         step = BatchStep(
             self._writer.write(memory.rows),
             *memory.arrays,
@@ -305,7 +304,6 @@ class LocalBatch(ABC):
         return ", ".join([*place, f"at {line}"] if line else place)
 
     def _are_over(self) -> bool | list[bool]:
-        """`is_over` of all environments."""
         if self.autoreset == "same_step":
             return False
         return [self.is_over(env_id) for env_id in range(self.num_envs)]
@@ -328,7 +326,6 @@ class LocalBatch(ABC):
             self._raise_with_place(env_id, error)
 
     def _raise_with_place(self, env_id: int, error: BaseException) -> NoReturn:
-        """Raises the error of an environment, with its place."""
         message = self._score_error(env_id)
         if message and isinstance(error, TypeError | ValueError | OverflowError | AttributeError):
             where = self._place_of(env_id)

@@ -118,7 +118,6 @@ class EnvironmentBatch(LocalBatch):
             self._add_all(begin, shown)
 
     def _act_some(self, env_ids: range, shown: list[Any]) -> None:
-        """Steps some environments, and appends their observations to `shown`."""
         current, show, earn = self.current, shown.append, self._rewards.append
         games, episodes, all_shown = self._games, self._episodes, self._shown
         is_same_step = self.autoreset == "same_step"
@@ -175,7 +174,6 @@ class EnvironmentBatch(LocalBatch):
         current[0] = failed
 
     def _add_last(self) -> None:
-        """Adds the pending last observations."""
         last, self._last = self._last, []
         writer, as_ours = self._observation_final_writer, self._adapter.observation
         if writer.collate(last, ask=False):

@@ -233,7 +233,6 @@ class WorkerHandle:
     def _order(
         self, command: Command, message: object, parity: int, timeout_s: float | None
     ) -> None:
-        """Sends a command that has a message."""
         if self.error is not None:
             return
         data = pickle.dumps(message)

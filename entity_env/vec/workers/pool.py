@@ -274,7 +274,6 @@ class WorkerPool:
         return slice(env_id * self.num_agents, (env_id + 1) * self.num_agents)
 
     def _next_number(self, env_id: int) -> int:
-        """Number of the next episode of an environment."""
         rows = self._rows_of(env_id)
         return int((self._stats.number[rows] + self._is_playing[rows]).max())
 
@@ -309,7 +308,6 @@ class WorkerPool:
         raise error
 
     def _lose(self, worker: WorkerHandle) -> None:
-        """Truncates the episodes of a worker that died."""
         lost = self._lost.setdefault(worker.index, EpisodeCollector(0, self.num_agents))
         for env_id in worker.envs:
             rows = range(self.num_rows)[self._rows_of(env_id)]

@@ -197,7 +197,6 @@ class _Worker:
                 self._send_result(error)
 
     def _step(self, take: Callable[[Any], BatchStep]) -> None:
-        """Steps the environments, and completes the step in the arena."""
         words, batch = self._words, self._batch
         parity = words[Word.PARITY]
         self._writer.begin(parity)
@@ -224,7 +223,6 @@ class _Worker:
             self._numbers[first : first + num_agents] = self._batch.numbers(env_id)
 
     def _read_message(self) -> Any:  # noqa: ANN401 - any message
-        """The message in the command block."""
         buffer = self._command_block().buffer
         return pickle.loads(buffer[: self._words[Word.COMMAND_BYTES]])  # noqa: S301 - the parent's
 

@@ -237,7 +237,6 @@ def _mebibytes(num_bytes: int) -> str:
 
 
 def _attach(carrier: str | _DupFd, num_bytes: int) -> SharedBlock:
-    """Unpickles a block."""
     return SharedBlock(carrier if isinstance(carrier, str) else carrier.detach(), num_bytes)
 
 
@@ -258,7 +257,6 @@ def _map_name(name: str, num_bytes: int) -> mmap.mmap:
 
 
 def _new_memfd(num_bytes: int) -> int:
-    """File in memory, without a name."""
     try:
         fd = os.memfd_create("entity_env")
     except OSError as error:

@@ -177,7 +177,6 @@ def _expand(words: PackedState, worths: Worths, first: int, actions: Ints, prior
 
 @compiled(inline=True)
 def _choose(first: int, count: int, visits: Ints, totals: Floats, priors: Floats) -> int:
-    """The child to visit."""
     seen, total = 0, 0.0
     for child in range(first, first + count):
         seen += visits[child]
@@ -223,7 +222,6 @@ def _write_outcome(words: PackedState, values: Floats) -> None:
 
 @compiled(inline=True)
 def _is_first(words: PackedState, points: NDArray[np.int64], player: int) -> bool:
-    """Whether no other player has more points, or as many and more full rows."""
     mine = 8 * points[player] + rows_of(words[seat(player) + WALL])
     for other in range(words[NUM_PLAYERS]):
         if 8 * points[other] + rows_of(words[seat(other) + WALL]) > mine:

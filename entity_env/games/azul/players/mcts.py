@@ -167,7 +167,6 @@ class PlainSearch:
         tree.num_nodes[0] = first + len(actions)
 
     def _choose(self, node: int) -> int:
-        """The child to visit."""
         tree = self._tree
         first = int(tree.first_child[node])
         children = slice(first, first + int(tree.num_children[node]))

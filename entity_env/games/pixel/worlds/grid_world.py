@@ -133,7 +133,6 @@ class GridWorld(CheckedWorld):
 
 
 def _usable(device: torch.device | str) -> torch.device:
-    """The device as its tensors name it."""
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, TypeError, AssertionError) as error:  # the last one: torch without CUDA

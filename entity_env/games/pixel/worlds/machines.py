@@ -165,7 +165,6 @@ def state_of(world: World, env: int = 0) -> dict[str, NDArray[np.generic]]:
 
 
 def _put(world: XoChipWorld, start: State) -> None:
-    """Copy a state into every machine and slot."""
     views = world.state()
     if set(start) != set(views):
         raise SchemaError(f"start: expected {sorted(views)} of an XO-CHIP, got {sorted(start)}")

@@ -184,7 +184,6 @@ class _Token(NamedTuple):
 
 
 def _tokens(number: int, source: str) -> Iterator[_Token]:
-    """The tokens of a line; the last one is its end."""
     at = _after_blank(source, 0)
     while at < len(source):
         found = _TOKEN.match(source, at)
@@ -416,7 +415,6 @@ def _registers(line: _Line, form: Form, start: int) -> Mapping[str, int]:
 
 
 def _number(line: _Line, largest: int = LARGEST["NNNN"]) -> _Number:
-    """Read numbers and names that are added or subtracted."""
     terms = [(-1 if line.accepts("-") else 1, _term(line))]
     while (is_minus := line.accepts("-")) or line.accepts("+"):
         terms.append((-1 if is_minus else 1, _term(line)))

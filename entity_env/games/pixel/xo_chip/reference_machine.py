@@ -228,7 +228,6 @@ class PlainMachine:
             self.sound = max(self.sound - 1, 0)
 
     def _instruction(self, keys: int) -> bool:
-        """Run one instruction; whether it ends the frame."""
         at = self.pc
         opcode = self._word(at)
         self.pc = self._address(at + 2)
@@ -240,7 +239,6 @@ class PlainMachine:
         return opcode >> 12 == 0xD and self.quirks.draw_ends_frame
 
     def _execute(self, opcode: int, keys: int) -> bool:
-        """Run an opcode; whether it exists."""
         x, y, n = opcode >> 8 & 15, opcode >> 4 & 15, opcode & 15
         nn, nnn = opcode & 255, opcode & 4095
         v = self.v
@@ -401,7 +399,6 @@ class PlainMachine:
         self.pc = self.stack.pop()
 
     def _skip(self, condition: bool) -> None:
-        """Skip the next instruction, of four bytes if it is F000."""
         if condition:
             self.pc = self._address(self.pc + (4 if self._word(self.pc) == 0xF000 else 2))
 
