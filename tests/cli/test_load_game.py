@@ -38,13 +38,18 @@ TWO = ONE + "run = Game(play, entities=(), actions=(Move,), name='run')\n"
 
 
 @pytest.fixture(autouse=True)
-def modules_and_path() -> Iterator[None]:
-    """Forgets the modules and folders of the games that a test loads."""
+def modules_and_path(tmp_path: Path) -> Iterator[None]:
+    """Forgets the modules and folders of the games that a test loads.
+
+    Packages stay: a module in C that is loaded a second time may break the process.
+    """
     path, modules = sys.path.copy(), sys.modules.copy()
     yield
     sys.path[:] = path
     for name in sys.modules.keys() - modules:
-        del sys.modules[name]
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture
