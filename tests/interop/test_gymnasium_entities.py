@@ -369,3 +369,16 @@ def test_a_mask_belongs_to_the_actors_of_ragged_rows() -> None:
         assert allowed.tolist() == [[False, True, True]] * 2
         with pytest.raises(SchemaError, match="its mask forbids"):
             vec.act({"Action": np.zeros(2, np.int64)})
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 2), (2, 4, 3)])
+def test_the_rest_may_be_a_picture_beside_entities(shape: tuple[int, int, int]) -> None:
+    space = spaces.Dict({"screen": spaces.Box(0, 255, shape), "units": spaces.Box(0, 1, (2, 2))})
+    converter = ObsConverter(space, "Env", {"Unit": "units"}, {"Env": [f"p{i}" for i in range(24)]})
+    env = converter.obs_space.entities["Env"]
+    assert (env.shape, env.is_single) == ((4, 3, 2), True)
+    screen = np.arange(24).reshape(1, *shape)
+    rows = converter.rows({"screen": screen, "units": np.zeros((1, 2, 2))}, 1)["Env"].values
+    last = screen[0] if shape == (4, 3, 2) else screen[0].transpose(1, 2, 0)
+    assert rows.reshape(4, 3, 2).tolist() == last.tolist()
+    assert ObsConverter(space, "Env").obs_space.entities["Env"].shape is None

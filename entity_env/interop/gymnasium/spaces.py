@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -97,6 +97,26 @@ def flatten_observations(
     return _columns(list(leaves(space)), batch, num_rows)
 
 
+def picture_axes(space: AnySpace) -> tuple[int, ...]:
+    """The axes in the order of `flatten_observations`; of a picture: height, width, channels.
+
+    A picture is a `Box` of three dimensions. Its channels come last, but first where that dimension
+    is smaller than both others, as in stacked frames.
+    """
+    shape = space.shape or ()
+    is_channels_first = len(shape) == _PICTURE_DIMS and shape[0] < min(shape[1:])
+    return (1, 2, 0) if is_channels_first else tuple(range(len(shape)))
+
+
+def _picture_of(found: Sequence[Leaf]) -> tuple[int, int, int] | None:
+    """Height, width and channels, if the features are those of one picture."""
+    if len(found) != 1 or not isinstance(found[0].space, spaces.Box):
+        return None
+    space = found[0].space
+    shape = tuple(int(space.shape[axis]) for axis in picture_axes(space))
+    return (shape[0], shape[1], shape[2]) if len(shape) == _PICTURE_DIMS else None
+
+
 def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]:
     """The features of a leaf; `keys` are those of parts that have features, for the error."""
     match space:
@@ -110,7 +130,7 @@ def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]
             ]
         case spaces.Box() | spaces.MultiBinary():
             names = [_joined(path, index) for index in np.ndindex(space.shape)]
-            order = np.arange(len(names)).reshape(space.shape).transpose(_picture_axes(space))
+            order = np.arange(len(names)).reshape(space.shape).transpose(picture_axes(space))
             return [names[i] for i in order.ravel().tolist()]
         case spaces.Sequence():
             raise UsageError(
@@ -158,28 +178,8 @@ def _rows_of(space: AnySpace, values: object, num_rows: int, path: str) -> NDArr
             chosen = numbers - space.start.ravel()
             columns = [_one_hot(chosen[:, i], int(n)) for i, n in enumerate(space.nvec.ravel())]
             return np.concatenate(columns, axis=1)
-    axes = (0, *(axis + 1 for axis in _picture_axes(space)))
+    axes = (0, *(axis + 1 for axis in picture_axes(space)))
     return as_float32(numbers.reshape(shape).transpose(axes).reshape(numbers.shape))
-
-
-def _picture_axes(space: AnySpace) -> tuple[int, ...]:
-    """The axes in the order of `flatten_observations`; of a picture: height, width, channels.
-
-    A picture is a `Box` of three dimensions. Its channels come last, but first where that dimension
-    is smaller than both others, as in stacked frames.
-    """
-    shape = space.shape or ()
-    is_channels_first = len(shape) == _PICTURE_DIMS and shape[0] < min(shape[1:])
-    return (1, 2, 0) if is_channels_first else tuple(range(len(shape)))
-
-
-def _picture_shape(found: Sequence[Leaf]) -> tuple[int, int, int] | None:
-    """Height, width and channels, where an observation is a picture and nothing else."""
-    space = found[0].space if len(found) == 1 else None
-    if not isinstance(space, spaces.Box) or len(space.shape) != _PICTURE_DIMS:
-        return None
-    height, width, channels = (space.shape[axis] for axis in _picture_axes(space))
-    return height, width, channels
 
 
 def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
@@ -299,8 +299,8 @@ class ObsConverter:
                 f"entities names {entity!r}, which is the entity of all other parts of the "
                 "observation: choose another name"
             )
-        shape = _picture_shape(self._rest)
-        wanted = {} if self.single is None else {entity: Entity(names, True, shape)}
+        own = Entity(names, is_single=True, shape=_picture_of(self._rest))
+        wanted = {} if self.single is None else {entity: own}
         wanted |= {name: Entity(each.names) for name, each in self._tables.items()}
         for name, given in (features or {}).items():
             wanted[name] = _renamed(name, given, wanted)
@@ -372,7 +372,7 @@ def _renamed(
             f"features of {name!r}: {len(old.features)} names are needed, one each for "
             f"{', '.join(old.features)}: got {given!r}"
         )
-    return Entity(list(given), old.is_single, old.shape)
+    return replace(old, features=list(given))
 
 
 # ------------------------------------------------------------------ actions
