@@ -25,7 +25,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     require_place,
 )
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
-from entity_env.agents.rogue_net.config import CNNConfig
+from entity_env.agents.rogue_net.config import POOLINGS, CNNConfig, RelposEncodingConfig
 from entity_env.authoring.game import Game
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.load_game import (
@@ -59,21 +59,60 @@ def preset_of(game: Game) -> Preset:
     return preset_for(game.obs_space(), game.action_space(), game=name)
 
 
+class _Relpos(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
+    """Relative positions: `x=10,y=10`, features and the largest distance along each in cells."""
+
+    name = "relpos"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> RelposEncodingConfig:
+        pairs = [pair.partition("=") for pair in str(value).split(",")]
+        if not all(name and extent.isdecimal() for name, _, extent in pairs):
+            self.fail(f"{value!r} is not of the form NAME=CELLS,NAME=CELLS.", param, ctx)
+        return RelposEncodingConfig(
+            extent=[int(extent) for _, _, extent in pairs],
+            position_features=[name for name, _, _ in pairs],
+        )
+
+
+_INTEGER: Final = click.IntRange(max=2**31 - 1)
 _PPO_OPTIONS: Final = {
     "seed": "Seed of the run.",
     "learning_rate": "Learning rate of Adam at the start; annealed to 0.",
+    "warmup_steps": "Decisions over which the learning rate rises first.",
     "num_steps": "Steps of each environment in a rollout.",
     "minibatch_size": "Decisions in a minibatch.",
+    "microbatch_size": "Decisions in memory at once: gradients of a minibatch are added up.",
     "update_epochs": "Epochs over each rollout.",
     "gamma": "Discount factor, per decision.",
     "gae_lambda": "Lambda of generalized advantage estimation.",
+    "clip_coef": "How far the probability of an action may move.",
+    "norm_returns": "Learn values in units of the deviation of returns.",
+    "vf_coef": "Weight of the value's loss.",
     "ent_coef": "Entropy coefficient at the start; annealed to 0.",
+    "weight_decay": "Weight decay of AdamW.",
+    "max_grad_norm": "Longest gradient.",
+    "target_kl": "Divergence that ends learning from a rollout early.",
 }
 _NET_OPTIONS: Final = {
     "d_model": "Size of an entity's embedding.",
     "n_layer": "Transformer blocks.",
     "n_head": "Attention heads per block.",
+    "separate_value": "A network apart for the value.",
+    "pooling": "Pool all entities instead of attention.",
+    "dropout": "Share of activations zeroed while learning.",
+    "relpos_encoding": "Relative positions in attention: features, and the largest distance along "
+    "each in cells.",
 }
+_KINDS: Final[Mapping[str, Any]] = {
+    "seed": SEED,
+    "microbatch_size": _INTEGER,
+    "target_kl": FiniteFloat(),
+    "pooling": click.Choice([each for each in POOLINGS if each is not None]),
+    "relpos_encoding": _Relpos(),
+}
+"""Of settings whose default does not say it; `PPOConfig` checks more."""
 _DEFAULTS: Final = PPOConfig()
 
 
@@ -82,10 +121,16 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for config, texts in ((_DEFAULTS.net, _NET_OPTIONS), (_DEFAULTS, _PPO_OPTIONS)):
         for name, text in reversed(texts.items()):
             default = getattr(config, name)
-            number = FiniteFloat() if isinstance(default, float) else click.IntRange(max=2**31 - 1)
-            kind = SEED if name == "seed" else number  # `PPOConfig` checks more
-            text = f"{text}  [default: {default}]"
-            command = click.option(f"--{name.replace('_', '-')}", type=kind, help=text)(command)
+            option = name.removesuffix("_encoding").replace("_", "-")
+            kind = _KINDS.get(name) or (FiniteFloat() if type(default) is float else _INTEGER)
+            text = f"{text}  [default: {'none' if default is None else default}]"
+            if type(default) is bool:
+                option_or_not = f"--{option}/--no-{option}"
+                command = click.option(option_or_not, name, default=None, help=text)(command)
+            else:
+                metavar = "NAME=CELLS,..." if isinstance(kind, _Relpos) else None
+                add = click.option(f"--{option}", name, type=kind, metavar=metavar, help=text)
+                command = add(command)
     return command
 
 
@@ -114,6 +159,11 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--resume", is_flag=True, help="Continue the run in --out from its checkpoint.")
 @click.option("--device", help="Device of torch.  [default: cpu]")
 @click.option("--num-threads", type=click.IntRange(1, 1024), help="Number of threads of torch.")
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help="Defaults for a kind of environment.  [default: the one that suits the game]",
+)
 @step_timeout_option
 @on_error_option
 @_training_options
@@ -125,6 +175,7 @@ def train(
     num_workers: int | None,
     out: Path | None,
     resume: bool,
+    preset: str | None,
     step_timeout_s: float | None,
     on_error: OnError,
     settings: Sequence[str],
@@ -139,14 +190,14 @@ def train(
     chosen = load_game(game, settings)
     out = Path("runs", chosen.name) if out is None else out
     _require_text(out)
-    preset = preset_of(chosen)
+    own = preset_of(chosen) if preset is None else PRESETS[preset]
     env_words = [] if num_envs is None else ["--num-envs", str(num_envs)]
-    num_envs = preset.num_envs if num_envs is None else num_envs
-    start = _start(out) if resume else preset.settings_for(num_envs * chosen.num_agents, steps)
+    num_envs = own.num_envs if num_envs is None else num_envs
+    start = _start(out) if resume else own.settings_for(num_envs * chosen.num_agents, steps)
     config = _config(start, {"total_steps": steps, **options})
     if not resume:
         _require_unused(out)
-        click.echo(f"settings for {preset.kind}: {_settings_text(config, num_envs)}")
+        click.echo(f"settings for {own.kind}: {_settings_text(config, num_envs)}")
     if num_workers is None:  # a batch environment steps faster than a worker can send its arrays
         is_fast = is_batch(chosen) or has_self_play(chosen)
         num_workers = 0 if is_fast else default_workers(num_envs)

@@ -292,3 +292,45 @@ def test_a_folder_that_cannot_be_made_is_one_line(out: str) -> None:
     assert result.exit_code in (1, 2)
     assert re.fullmatch(r"entity-env: .*\n", result.stderr)
     assert "trained" not in result.stdout
+
+
+def test_options_of_network_and_trainer(tmp_path: Path) -> None:
+    options = (
+        *("--warmup-steps=32", "--microbatch-size=16", "--weight-decay=0.01", "--norm-returns"),
+        *("--separate-value", "--dropout=0.1", "--relpos=x=3,y=4", "--no-norm-returns"),
+    )
+    words = ("--set", "num_snakes=1", "--out", str(tmp_path), *SMALL, *options, "--steps", "64")
+    result = run("train", "multi_snake", *words)
+    assert result.exit_code == 0, result.output
+    assert "settings for any number of entities: RogueNet of 1 blocks of 8" in result.stdout
+    config: Any = read_header(find_checkpoint(tmp_path)).training["config"]
+    ppo = {"warmup_steps": 32, "microbatch_size": 16, "weight_decay": 0.01, "norm_returns": False}
+    assert {name: config[name] for name in ppo} == ppo
+    net = config["net"]
+    assert (net["separate_value"], net["dropout"]) == (True, 0.1)
+    assert net["relpos_encoding"]["extent"] == [3, 4]
+    assert net["relpos_encoding"]["position_features"] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--relpos=x", "'x' is not of the form NAME=CELLS"),
+        ("--relpos=x=5,z=5", "'z'"),
+        ("--pooling=sum", "'sum' is not one of 'mean', 'max', 'meanmax'"),
+        ("--preset=none", "'none' is not one of 'entities', 'control'"),
+        ("--preset=pictures", "CNN needs observations of fixed size"),
+    ],
+)
+def test_wrong_options_are_one_line(tmp_path: Path, option: str, told: str) -> None:
+    result = train(tmp_path, "--steps", "64", option)
+    assert result.exit_code != 0
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_preset_may_be_named(tmp_path: Path) -> None:
+    result = train(tmp_path, *SMALL, "--steps", "64", "--preset=screen")
+    assert result.exit_code == 0, result.output
+    config: Any = read_header(find_checkpoint(tmp_path)).training["config"]
+    assert (config["gamma"], config["minibatch_size"]) == (0.95, 128)
