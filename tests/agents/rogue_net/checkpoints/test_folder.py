@@ -329,7 +329,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         ({"net": 3}, "the network needs d_model"),
         (
             {"net": NET | {"d_ff": 3}},
-            r"may have relpos_encoding, separate_value, .*; got .*d_ff",
+            r"may have dropout, pooling, relpos_encoding, .*; got .*d_ff",
         ),
         ({"net": NET | {"translation": {"reference_entity": "Input"}}}, "position_features"),
         (
