@@ -44,7 +44,7 @@ from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError, shown
 
-_LOGGER: Final = logging.getLogger("entity_env.ppo")
+_LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 
 MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
 """Makes the network to train from the spaces of the environments."""
