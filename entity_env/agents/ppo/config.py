@@ -157,6 +157,16 @@ class PPOConfig:
         own = found.settings_for(vec.num_rows, total_steps)
         return cls(**{**own, **settings})
 
+    def summary(self) -> str:
+        """The settings that are changed most often, in one line."""
+        names = (
+            *("num_steps", "minibatch_size", "update_epochs", "learning_rate", "gamma", "ent_coef"),
+            "norm_returns",
+        )
+        settings = ", ".join(f"{name} {getattr(self, name)}" for name in names)
+        net = ", ".join(f"{name}={value}" for name, value in self.net.to_json().items())
+        return f"{self.total_steps:,} steps, {settings}, {type(self.net).__name__}({net})"
+
     def to_json(self) -> dict[str, object]:
         """The settings as JSON."""
         return asdict(self)

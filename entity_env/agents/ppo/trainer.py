@@ -93,6 +93,7 @@ def train(
     """
     config = config or PPOConfig.for_env(vec)
     spaces = vec.obs_space(), vec.action_space()
+    _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
     for sentence in unusual_settings(config, *spaces, vec.num_rows):
         _LOGGER.warning("unusual: %s", sentence)
     tune_malloc()

@@ -25,7 +25,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     require_place,
 )
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
-from entity_env.agents.rogue_net.config import POOLINGS, CNNConfig, RelposEncodingConfig
+from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
 from entity_env.authoring.game import Game
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.load_game import (
@@ -197,7 +197,7 @@ def train(
     config = _config(start, {"total_steps": steps, **options})
     if not resume:
         _require_unused(out)
-        click.echo(f"settings for {own.kind}: {_settings_text(config, num_envs)}")
+        click.echo(f"settings for {own.kind}: {num_envs} environments, {config.summary()}")
     if num_workers is None:  # a batch environment steps faster than a worker can send its arrays
         is_fast = is_batch(chosen) or has_self_play(chosen)
         num_workers = 0 if is_fast else default_workers(num_envs)
@@ -252,22 +252,6 @@ def _config(start: Mapping[str, Any], given: Mapping[str, Any]) -> PPOConfig:
     if sizes:  # those of a RogueNet, which then is wanted
         net = replace(net, **sizes) if isinstance(net, RogueNetConfig) else RogueNetConfig(**sizes)
     return replace(config, net=net, **changed)
-
-
-def _settings_text(config: PPOConfig, num_envs: int) -> str:
-    """The settings that a user may want to change, in one line."""
-    net = config.net
-    if isinstance(net, RogueNetConfig):
-        size = f"RogueNet of {net.n_layer} blocks of {net.d_model}"
-    else:
-        kind = "CNN" if isinstance(net, CNNConfig) else "MLP"
-        hidden = "-".join(map(str, net.hidden or ()))
-        size = f"{kind} of {hidden}" if hidden else kind
-    return (
-        f"{size}, {num_envs} environments, num_steps {config.num_steps}, minibatch_size "
-        f"{config.minibatch_size}, update_epochs {config.update_epochs}, learning_rate "
-        f"{config.learning_rate:g}, gamma {config.gamma:g}, ent_coef {config.ent_coef:g}"
-    )
 
 
 def _require_text(out: Path) -> None:

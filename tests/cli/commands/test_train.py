@@ -302,7 +302,10 @@ def test_options_of_network_and_trainer(tmp_path: Path) -> None:
     words = ("--set", "num_snakes=1", "--out", str(tmp_path), *SMALL, *options, "--steps", "64")
     result = run("train", "multi_snake", *words)
     assert result.exit_code == 0, result.output
-    assert "settings for any number of entities: RogueNet of 1 blocks of 8" in result.stdout
+    assert (
+        "settings for any number of entities: 4 environments, 64 steps, num_steps 16"
+        in result.stdout
+    )
     config: Any = read_header(find_checkpoint(tmp_path)).training["config"]
     ppo = {"warmup_steps": 32, "microbatch_size": 16, "weight_decay": 0.01, "norm_returns": False}
     assert {name: config[name] for name in ppo} == ppo
