@@ -21,9 +21,9 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py,$(wildcard benchmarks/*.py))
+BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-pixel demo-pixel attack fuzz soak interop clean
+.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel demo-pixel attack fuzz soak interop clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -124,6 +124,9 @@ bench-latency: $(STAMP) $(INTEROP_STAMP)  ## measure one decision, beside rogue-
 bench-train: $(STAMP) $(INTEROP_STAMP)  ## measure training, beside enn-trainer
 	$(BIN)/python benchmarks/train.py
 
+bench-learning: $(STAMP) $(INTEROP_STAMP)  ## measure what is learnt, beside Stable-Baselines3 and enn-trainer: hours
+	$(BIN)/python benchmarks/learning.py --jobs 2 --keep runs/learning.jsonl
+
 bench-pixel: $(STAMP)  ## measure the machines, and the reward from their pixels
 	$(BIN)/python benchmarks/pixel.py
 
@@ -137,4 +140,4 @@ fuzz: $(STAMP)  ## read broken checkpoints for a minute, if atheris is installed
 	$(BIN)/python tools/fuzz_checkpoints.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(INTEROP) .venv-peers .venv-3.* build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INTEROP) .venv-learning .venv-peers .venv-3.* build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

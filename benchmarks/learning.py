@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.common import report
 from benchmarks.peers.environment import ROOT, made_python
 from benchmarks.peers.trainee import ONE_THREAD, Trainee
-from benchmarks.peers.training import NUM_PIECES, TASKS as ENTITY_TASKS
+from benchmarks.peers.training import CONTROL_TASKS, NUM_PIECES, TASKS as ENTITY_TASKS
 from benchmarks.vec import Progress
 
 _FOLDER = ROOT / ".venv-learning"
@@ -36,11 +36,7 @@ _PEERS = ("stable-baselines3==2.9.2", "gymnasium[box2d]", "minigrid==3.2.0", "mi
 _NEEDED = ("numba", "greenlet", "rich", "click", "tensorboard", "matplotlib")
 _PACKAGES = ("stable-baselines3", "gymnasium", "torch", "numpy", "numba", "minigrid", "minatar")
 
-CONTROL_TASKS = (
-    *("cartpole", "acrobot", "lunarlander", "mountaincarcontinuous", "pendulum"),
-    *("frozenlake", "taxi", "minigrid_empty_5x5", "minatar_breakout"),
-)
-_REPORTED = CONTROL_TASKS[3:]
+_REPORTED = tuple(CONTROL_TASKS)[3:]
 """Of these, most must be as good as Stable-Baselines3 within the spread of the seeds."""
 _NUM_ENTITY_SEEDS = 9
 
@@ -102,6 +98,8 @@ def _num_seeds(task: str, given: int | None) -> int:
 
 def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progress) -> list[Run]:
     """All runs, in the order of the jobs; those that are kept already are not made again."""
+    if keep is not None:
+        keep.parent.mkdir(parents=True, exist_ok=True)
     lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
     kept = {_job(run): run for run in map(json.loads, lines)}
     todo = [job for job in jobs if job not in kept]

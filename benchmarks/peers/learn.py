@@ -11,7 +11,6 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from time import perf_counter, process_time
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.peers.serve import private_stdout
+from benchmarks.peers.training import CONTROL_TASKS, ControlTask
 
 WINDOW = 100
 """Episodes that a point of a curve is the mean of; as Stable-Baselines3 has it."""
@@ -28,31 +28,6 @@ NUM_GREEDY = 40
 _EVAL_SEED = 10_000
 _NUM_ENVS = {"ours": 16, "sb3": 8}
 
-
-@dataclass(frozen=True)
-class ControlTask:
-    """A task of Gymnasium's kind.
-
-    Args:
-        env_id: its registered name.
-        total_steps: steps of the environments, for both trainers.
-    """
-
-    env_id: str
-    total_steps: int
-
-
-TASKS = {
-    "cartpole": ControlTask("CartPole-v1", 100_000),
-    "acrobot": ControlTask("Acrobot-v1", 100_000),
-    "lunarlander": ControlTask("LunarLander-v3", 300_000),
-    "mountaincarcontinuous": ControlTask("MountainCarContinuous-v0", 100_000),
-    "pendulum": ControlTask("Pendulum-v1", 100_000),
-    "frozenlake": ControlTask("FrozenLake-v1", 100_000),
-    "taxi": ControlTask("Taxi-v4", 100_000),
-    "minigrid_empty_5x5": ControlTask("MiniGrid-Empty-5x5-v0", 100_000),
-    "minatar_breakout": ControlTask("MinAtar/Breakout-v1", 200_000),
-}
 
 Curve = list[tuple[int, float]]
 """Steps, and the mean reward of the last episodes."""
@@ -205,7 +180,7 @@ def main(arguments: Sequence[str]) -> None:
     answers = private_stdout()
     who, name, seed = arguments
     torch.set_num_threads(1)
-    result = (ours if who == "ours" else sb3)(TASKS[name], int(seed))
+    result = (ours if who == "ours" else sb3)(CONTROL_TASKS[name], int(seed))
     answers.write(json.dumps(result) + "\n")
     answers.close()
     return None

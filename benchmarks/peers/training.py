@@ -105,3 +105,30 @@ TASKS: Mapping[str, Task] = {
     ),
 }
 """By the name of their figures."""
+
+
+@dataclass(frozen=True)
+class ControlTask:
+    """A task of Gymnasium's kind.
+
+    Args:
+        env_id: its registered name.
+        total_steps: steps of the environments, for both trainers.
+    """
+
+    env_id: str
+    total_steps: int
+
+
+CONTROL_TASKS: Mapping[str, ControlTask] = {
+    "cartpole": ControlTask("CartPole-v1", 100_000),
+    "acrobot": ControlTask("Acrobot-v1", 100_000),
+    "lunarlander": ControlTask("LunarLander-v3", 300_000),
+    "mountaincarcontinuous": ControlTask("MountainCarContinuous-v0", 100_000),
+    "pendulum": ControlTask("Pendulum-v1", 100_000),
+    "frozenlake": ControlTask("FrozenLake-v1", 100_000),
+    "taxi": ControlTask("Taxi-v4", 100_000),
+    "minigrid_empty_5x5": ControlTask("MiniGrid-Empty-5x5-v0", 100_000),
+    "minatar_breakout": ControlTask("MinAtar/Breakout-v1", 200_000),
+}
+"""Ordinary tasks, by the name of their figures; of each both trainers keep their defaults."""
