@@ -218,10 +218,9 @@ class _Run:
         rollout = collector.collect(min(config.num_steps, steps_left), after_step)
         learning_rate = step_size(config, learner.step, len(rollout))
         learner.optimizer.param_groups[0]["lr"] = learning_rate
-        scale = None
+        learner.returns.update(rollout.returns[rollout.b_inds])
+        scale = learner.returns.std
         if config.norm_returns:
-            learner.returns.update(rollout.returns[rollout.b_inds])
-            scale = learner.returns.std
             learner.net.scale_values(learner.returns.mean, scale)
         losses = learn(
             learner.net, learner.optimizer, rollout, config, ent_coef, learner.rng, scale

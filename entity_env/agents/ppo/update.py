@@ -20,7 +20,8 @@ from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.errors import TrainingDivergedError
 
-_LEAST_DEVIATION: Final = 0.02
+_LEAST_DEVIATION: Final = 0.1
+"""Of advantages, in deviations of returns: what is below that is mostly errors of the value."""
 
 
 def learn(
@@ -161,7 +162,7 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """PPO loss: clipped policy objective, clipped value loss, entropy bonus.
 
-    The value loss is in units of `return_scale`, the deviation of returns; None = raw returns.
+    `return_scale` is the deviation of returns, the unit of the value loss with `norm_returns`.
     Advantages are divided by their own deviation, but by no less than a share of that scale: where
     all outcomes are equal, they are errors of the value, which must not become large ones.
 
@@ -172,7 +173,7 @@ def ppo_loss(
         as_tensor(each, new.values.device)
         for each in (minibatch.logprobs, minibatch.values, minibatch.advantages, minibatch.returns)
     )
-    scale = 1.0 if return_scale is None else return_scale
+    scale = return_scale if config.norm_returns and return_scale is not None else 1.0
     logratio = new.logprobs - old_logprobs
     ratio = logratio.exp()
     advantages = _normalized(advantages, config, return_scale)
