@@ -78,27 +78,14 @@ def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of
 
 
 def feature_names(space: AnySpace, prefix: str = "") -> list[str]:
-    """A name for each column of `flatten_observations`, such as `position.0` or `mode=2`."""
+    """A name for each column of an entity's rows, such as `position.0` or `mode=2`."""
     return [
         name for leaf in leaves(space) for name in _names_of(leaf.space, _dotted(prefix, leaf.path))
     ]
 
 
-def flatten_observations(
-    space: AnySpace,
-    batch: Any,  # noqa: ANN401 - of that space
-    num_rows: int,
-) -> NDArray[np.float32]:
-    """Batched observations of a single space as `(num_rows, num_features)` float32.
-
-    Raises:
-        SchemaError: a part that holds something else than numbers, or more or fewer of them.
-    """
-    return _columns(list(leaves(space)), batch, num_rows)
-
-
 def picture_axes(space: AnySpace) -> tuple[int, ...]:
-    """The axes in the order of `flatten_observations`; of a picture: height, width, channels.
+    """The axes in the order of features; of a picture: height, width, channels.
 
     A picture is a `Box` of three dimensions. Its channels come last, but first where that dimension
     is smaller than both others, as in stacked frames.
