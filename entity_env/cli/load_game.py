@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -200,7 +200,8 @@ def _environment(package: str, env_id: str, settings: Mapping[str, str]) -> Game
     try:
         game = find(env_id).with_settings(**settings)
         if "ansi" in getattr(game.play, "render_modes", ()) and "render_mode" not in settings:
-            game = game.with_settings(render_mode="ansi")
+            with suppress(UsageError):  # it may have the mode and take no argument of that name
+                game = game.with_settings(render_mode="ansi")
     except EntityEnvError:
         raise
     except ImportError as error:

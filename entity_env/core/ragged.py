@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.core.validation import checked_count
-from entity_env.errors import MissingExtraError, SchemaError, UsageError
+from entity_env.errors import MissingExtraError, SchemaError, UsageError, shown
 
 if TYPE_CHECKING:
     import torch
@@ -206,6 +206,21 @@ class RaggedArray(Generic[Scalar]):
             f"RaggedArray({len(self)} sequences, {len(self.values)} rows, "
             f"shape {self.values.shape}, {self.values.dtype})"
         )
+
+
+def chosen_rows(rows: object, num_rows: int, what: str) -> NDArray[np.int64]:
+    """`(num_chosen,)`: the indices of some of `num_rows` rows; see `VecObs.select`."""
+    try:
+        index: NDArray[np.int64] = np.arange(num_rows)[rows]  # type: ignore[call-overload]  # of any type
+        problem = "" if index.ndim == 1 else f"got {shown(rows)}"
+    except IndexError as error:
+        problem = str(error)
+    if problem:
+        raise UsageError(
+            f"{what} are chosen by a list of integers below {num_rows} or a mask of {num_rows} "
+            f"bools: {problem}"
+        )
+    return index
 
 
 def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
-from entity_env.core.ragged import RaggedArray, RaggedTensor
+from entity_env.core.ragged import RaggedArray, RaggedTensor, chosen_rows
 from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.errors import ProtocolError, SchemaError, UsageError
@@ -371,12 +371,7 @@ class VecObs(EntityBatch):
         Raises:
             UsageError: a row that does not exist, or a mask of another length.
         """
-        try:
-            index = np.arange(len(self))[rows]
-        except IndexError as error:
-            raise UsageError(
-                f"rows must be integers below {len(self)} or a mask of {len(self)} bools: {error}"
-            ) from error
+        index = chosen_rows(rows, len(self), "rows")
         final = None
         if self.final is not None:
             of_row = np.full(len(self), -1, dtype=np.int64)
@@ -466,6 +461,8 @@ class VecObs(EntityBatch):
         num_agents = int(max(part.agent_id.max(initial=0), self.agent_id.max(initial=0))) + 1
         key = self.env_id * num_agents + self.agent_id
         wanted = part.env_id * num_agents + part.agent_id
+        if not len(key):
+            return np.full(len(part), -1, dtype=np.int64)
         order = np.argsort(key)
         place = np.searchsorted(key, wanted, sorter=order)
         rows = order[np.minimum(place, len(order) - 1)]

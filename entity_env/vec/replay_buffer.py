@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.ragged import RaggedArray
+from entity_env.core.ragged import RaggedArray, chosen_rows
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import (
@@ -144,10 +144,7 @@ class ReplayBuffer:
         Raises:
             UsageError: there is no such transition.
         """
-        try:
-            index = np.arange(len(self))[rows]
-        except IndexError as error:
-            raise UsageError(f"the buffer has {len(self)} transitions: {error}") from error
+        index = chosen_rows(rows, len(self), "transitions of the buffer")
         slots = (max(0, self._num_added - self.capacity) + index) % self.capacity
         obs, actions = self._obs.read(slots)
         return Transitions(obs, actions, self._next_obs.read(slots)[0])
@@ -326,7 +323,11 @@ def _chosen(
             f"action {name!r} needs {len(mask.actors.values)} values, one per actor of obs: got "
             f"{'none' if given is None else getattr(given, 'shape', given)}"
         )
-    dtype = np.float32 if isinstance(mask, VecContinuousActionMask) else np.int64
+    is_continuous = isinstance(mask, VecContinuousActionMask)
+    kinds, dtype = ("fiu", np.float32) if is_continuous else ("iu", np.int64)
+    if len(values) and (values.dtype.kind not in kinds or values.ndim != 1 + is_continuous):
+        wanted = "numbers, (num_actors, num_labels)" if is_continuous else "integers, (num_actors,)"
+        raise SchemaError(f"action {name!r} needs {wanted}: got {values.dtype}, {values.shape}")
     return RaggedArray.unchecked(values.astype(dtype, copy=False), lengths)
 
 

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 from entity_env import (
     CheckpointError,
@@ -228,6 +229,18 @@ def test_says_which_environments_there_are(families: None, name: str, message: s
 def test_settings_that_an_environment_does_not_take() -> None:
     with pytest.raises(UsageError, match="unexpected keyword argument 'colour'"):
         load_game("gymnasium:CartPole-v1", ["colour=red"])
+
+
+def test_an_environment_with_text_but_no_argument_for_it_is_played(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Plain(CartPoleEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.metadata = {"render_modes": ["ansi"]}
+
+    monkeypatch.setattr("gymnasium.make", lambda env_id: Plain())
+    assert load_game("gymnasium:Plain-v1").name == "Plain-v1"
 
 
 @pytest.mark.parametrize("package", ["gymnasium", "pettingzoo"])

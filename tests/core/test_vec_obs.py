@@ -192,10 +192,17 @@ def test_batches_of_other_spaces_are_not_joined() -> None:
 
 def test_rows_that_do_not_exist_are_refused() -> None:
     obs = step(1, 3)
-    with pytest.raises(UsageError, match="rows must be integers below 3"):
-        obs.select([3])
+    for rows in ([3], 1, None, [[0, 1]], [0.0]):
+        with pytest.raises(UsageError, match="rows are chosen by a list of integers below 3"):
+            obs.select(rows)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="mask of 3 bools"):
         obs.select(np.ones(2, dtype=np.bool_))
+
+
+def test_no_rows_have_none_to_find() -> None:
+    obs = step(1, 3)
+    assert obs.select([]).find_rows(obs).tolist() == [-1, -1, -1]
+    assert obs.find_rows(obs.select([])).tolist() == []
 
 
 @given(SEEDS)

@@ -295,7 +295,11 @@ def test_settings_make_another_environment() -> None:
     game.run(RandomAgent(1), RandomAgent(2), mask_in="")
     with pytest.raises(UsageError, match="unexpected keyword argument 'colour'"):
         game.with_settings(colour="red")
-    slippery = from_gymnasium("FrozenLake-v1").with_settings(map_name="8x8", is_slippery="False")
+    lake = from_gymnasium("FrozenLake-v1")
+    for map_name in ("9x9", "{[1]: 2}"):
+        with pytest.raises(UsageError, match="FrozenLake-v1 cannot be made with map_name="):
+            lake.with_settings(map_name=map_name)
+    slippery = lake.with_settings(map_name="8x8", is_slippery="False")
     assert len(slippery.obs_space().entities["Env"].features) == 64
 
 

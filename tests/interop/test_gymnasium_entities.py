@@ -290,10 +290,17 @@ def test_the_whole_observation_may_be_a_table() -> None:
         ({"S": "shots"}, {"T": ["a"]}, "features names 'T'; the entities are Env, S"),
         ({"S": "shots"}, {"S": ["a"]}, r"3 names are needed, one each for shots.0, .*got \['a'\]"),
         ({"S": "shots"}, {"S": "abc"}, "3 names are needed"),
+        ({"S": "shots"}, {"S": 3}, "3 names are needed, .*got 3"),
+        ({"S": "shots"}, ["a"], "features needs a dict by names of entities"),
+        (["units"], {}, r"entities needs a dict by names of entities: got \['units'\]"),
+        ({3: "units"}, {}, "entities needs a dict"),
+        ({"U": ("units", ["mask"])}, {}, r"has no part \['mask'\]"),
     ],
 )
 def test_parts_that_cannot_be_entities(
-    entities: dict[str, Any], features: dict[str, Any], message: str
+    entities: Any,  # noqa: ANN401
+    features: Any,  # noqa: ANN401
+    message: str,
 ) -> None:
     with pytest.raises(UsageError, match=message):
         ObsConverter(SKIRMISH, "Env", entities, features)

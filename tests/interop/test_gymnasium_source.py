@@ -34,11 +34,7 @@ from entity_env.games import cherry_pick
 from entity_env.games.classic import CartPole, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, GymnasiumVecEnv, make_vector_env
 from entity_env.interop.gymnasium.from_gymnasium import AllowedActions
-from entity_env.interop.gymnasium.spaces import (
-    ActionConverter,
-    feature_names,
-    flatten_observations,
-)
+from entity_env.interop.gymnasium.spaces import ActionConverter, ObsConverter, feature_names
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import check_form
 from tests.interop.counting_envs import GymCount
@@ -251,7 +247,7 @@ def test_observations_are_flattened_as_gymnasium_does(
         batch = batched.sample()
         rows = list(gymnasium.vector.utils.iterate(batched, batch))
         expected = [np.asarray(spaces.flatten(space, row), np.float32) for row in rows]
-        got = flatten_observations(space, batch, 5)
+        got = ObsConverter(space, "Env").rows(batch, 5)["Env"].values
         assert got.dtype == np.float32
         np.testing.assert_array_equal(got, np.stack(expected))
     listed = feature_names(space)

@@ -204,13 +204,20 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     other.terminated[:] = True
     with pytest.raises(ProtocolError, match="each of the 3 rows"):
         buffer.add(obs, samples, other)
-    with pytest.raises(UsageError, match="the buffer has"):
-        buffer.select([len(buffer)])
+    for rows in ([len(buffer)], 0):
+        with pytest.raises(UsageError, match="transitions of the buffer are chosen by"):
+            buffer.select(rows)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="batch_size must be"):
         buffer.sample(0, rng)
     assert pairs(buffer.select(np.arange(len(buffer)))) == before
     with pytest.raises(UsageError, match="capacity must be"):
         ReplayBuffer(0)
+
+
+@pytest.mark.parametrize("wrong", [np.array([0.7, 1]), np.zeros((2, 1), int), np.array(["a", "b"])])
+def test_actions_of_another_kind_are_refused(wrong: NDArray[Any]) -> None:
+    with pytest.raises(SchemaError, match=r"'go' needs integers, \(num_actors,\): got"):
+        ReplayBuffer(9).add(dots(1, 2), {"go": wrong}, dots(1, 2))
 
 
 def test_an_agent_that_waits_is_missed() -> None:

@@ -42,6 +42,8 @@ _LEAST_EXPLAINED: Final = 0.2
 _LARGE_VALUE_LOSS: Final = 100.0
 _LARGE_KL: Final = 0.05
 _STANDARD_ERRORS: Final = 3.0
+_LARGEST_MEAN_OF_ZERO_SUM: Final = 0.02
+"""Of the deviation of rewards: the last episodes may have those of one agent more than others."""
 
 
 def unusual_settings(
@@ -62,6 +64,11 @@ def unusual_settings(
         value = getattr(config, name)
         if value is not None and not least <= value <= most and math.isfinite(value):
             found.append(f"{name}={value:g}: usual are {least:g} to {most:g}")
+    if config.warmup_steps >= config.total_steps:
+        found.append(
+            f"warmup_steps={config.warmup_steps:,} of total_steps={config.total_steps:,}: the step "
+            "size never gets to learning_rate"
+        )
     rollout = config.num_steps * num_rows
     if rollout < _LEAST_ROLLOUT:
         found.append(
@@ -111,7 +118,9 @@ def hints_for(
 ) -> tuple[str, ...]:
     """What the figures of a run tell, if its reward did not rise or fell again; else nothing.
 
-    Rewards are compared by the standard errors of their means over the last episodes.
+    Rewards are compared by the standard errors of their means over the last episodes. Where they
+    tell nothing, because agents play against each other or the run was resumed and so may have
+    risen before, nothing is said of a reward that did not rise.
 
     Args:
         points: some updates from the start of the run on.
@@ -136,6 +145,8 @@ def hints_for(
                 f"({config.learning_rate:g})",
             )
         return ()
+    if points[0].update > 1 or _is_zero_sum([*scored, last]):
+        return ()
     told = f"the mean reward did not rise: {first.mean_reward:.3g} at first, "
     return (f"{told}{last.mean_reward:.3g} at the end", *_causes(points[0], last, config))
 
@@ -147,6 +158,13 @@ def _is_above(high: TrainProgress, low: TrainProgress, config: PPOConfig) -> boo
         for each in (high, low)
     ]
     return high.mean_reward - low.mean_reward > _STANDARD_ERRORS * math.hypot(*errors)
+
+
+def _is_zero_sum(points: Sequence[TrainProgress]) -> bool:
+    """Whether what one agent earns another one loses: the mean is always 0."""
+    return any(each.std_reward > 0 for each in points) and all(
+        abs(each.mean_reward) <= _LARGEST_MEAN_OF_ZERO_SUM * each.std_reward for each in points
+    )
 
 
 def _lost_share(first: TrainProgress, best: TrainProgress, last: TrainProgress) -> float:

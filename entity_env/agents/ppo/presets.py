@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
-from entity_env.agents.rogue_net.features import is_flat
+from entity_env.agents.rogue_net.features import is_flat, picture_of
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import UsageError
 
@@ -148,8 +148,7 @@ def preset_for(
         return replace(preset, settings={**preset.settings, **settings})
     if not is_flat(obs_space, action_space):
         return PRESETS["entities"]
-    has_picture = any(entity.shape is not None for entity in obs_space.entities.values())
-    return PRESETS["pictures" if has_picture else "control"]
+    return PRESETS["control" if picture_of(obs_space) is None else "pictures"]
 
 
 def named_preset(name: str) -> Preset:
@@ -158,6 +157,6 @@ def named_preset(name: str) -> Preset:
     Raises:
         UsageError: there is none.
     """
-    if name not in PRESETS:
+    if name not in tuple(PRESETS):  # a name of any type
         raise UsageError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
     return PRESETS[name]

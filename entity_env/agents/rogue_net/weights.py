@@ -193,9 +193,11 @@ class Picture(NamedTuple):
         width = FlatFeatures(obs_space, action_space, name).width
         shape = None if name is None else obs_space.entities[name].shape
         if name is None or shape is None:
+            found = ", ".join(name for name, each in obs_space.entities.items() if each.shape)
             raise SchemaError(
-                "a CNN reads one entity that is a picture: declare its shape, as "
-                "Entity(features, is_single=True, shape=(height, width, channels))"
+                f"a CNN reads one entity that is a picture, and there are {found or 'none'}: "
+                "declare its shape, as Entity(features, is_single=True, shape=(height, width, "
+                "channels)), or use an MLP"
             )
         config = config.of_shape(shape)
         return cls(name, shape, config, width, prod(config.out_sizes(shape)[-1]))

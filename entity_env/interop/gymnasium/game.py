@@ -25,7 +25,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.errors import SchemaError, UsageError
+from entity_env.errors import EntityEnvError, SchemaError, UsageError
 from entity_env.interop.gymnasium.spaces import (
     ActionConverter,
     AnySpace,
@@ -108,7 +108,7 @@ def literal(value: object) -> object:
         return value
     try:
         return ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return value
 
 
@@ -219,14 +219,15 @@ class SharedEnv:
 
 def made(make: Callable[..., Any], name: str, settings: Mapping[str, object]) -> Any:  # noqa: ANN401
     """A new environment; raises `UsageError` for settings that `make` does not take."""
-    if isinstance(make, SharedEnv):
-        return make(**settings)
     try:
         return make(**settings)
-    except TypeError as failed:
-        if settings and "argument" in str(failed):
-            raise UsageError(f"{name}: {failed}") from failed
+    except (EntityEnvError, ImportError):
         raise
+    except Exception as failed:
+        if not settings:
+            raise
+        given = ", ".join(f"{key}={value!r:.60}" for key, value in settings.items())
+        raise UsageError(f"{name} cannot be made with {given}: {failed!r}") from failed
 
 
 def released(make: Callable[..., Any], env: Any) -> None:  # noqa: ANN401

@@ -78,27 +78,14 @@ def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of
 
 
 def feature_names(space: AnySpace, prefix: str = "") -> list[str]:
-    """A name for each column of `flatten_observations`, such as `position.0` or `mode=2`."""
+    """A name for each column of an entity's rows, such as `position.0` or `mode=2`."""
     return [
         name for leaf in leaves(space) for name in _names_of(leaf.space, _dotted(prefix, leaf.path))
     ]
 
 
-def flatten_observations(
-    space: AnySpace,
-    batch: Any,  # noqa: ANN401 - of that space
-    num_rows: int,
-) -> NDArray[np.float32]:
-    """Batched observations of a single space as `(num_rows, num_features)` float32.
-
-    Raises:
-        SchemaError: a part that holds something else than numbers, or more or fewer of them.
-    """
-    return _columns(list(leaves(space)), batch, num_rows)
-
-
 def picture_axes(space: AnySpace) -> tuple[int, ...]:
-    """The axes in the order of `flatten_observations`; of a picture: height, width, channels.
+    """The axes in the order of features; of a picture: height, width, channels.
 
     A picture is a `Box` of three dimensions. Its channels come last, but first where that dimension
     is smaller than both others, as in stacked frames.
@@ -287,6 +274,9 @@ class ObsConverter:
     ) -> None:
         self.space = space
         found = {leaf.path: leaf for leaf in leaves(space)}
+        for setting, value in (("entities", parts), ("features", features)):
+            if not _is_by_name(value):
+                raise UsageError(f"{setting} needs a dict by names of entities: got {value!r:.80}")
         self._tables = {name: _table(name, part, found) for name, part in (parts or {}).items()}
         named = [leaf for each in self._tables.values() for leaf in (each.leaf, each.mask)]
         self._rest = [leaf for leaf in found.values() if leaf not in named]
@@ -322,6 +312,10 @@ class ObsConverter:
         return rows
 
 
+def _is_by_name(given: object) -> bool:
+    return given is None or (isinstance(given, Mapping) and all(type(key) is str for key in given))
+
+
 def _table(name: EntityName, part: object, found: Mapping[str, Leaf]) -> _Table:
     pair = (part, None) if isinstance(part, str) else part
     if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
@@ -353,7 +347,7 @@ def _table(name: EntityName, part: object, found: Mapping[str, Leaf]) -> _Table:
 
 
 def _found(name: EntityName, path: object, found: Mapping[str, Leaf]) -> Leaf:
-    if path not in found:
+    if path not in tuple(found):  # a path of any type
         parts = ", ".join(map(repr, found))
         raise UsageError(
             f"the entity {name!r}: the observation has no part {path!r}, it has {parts}: {_HOW}"
@@ -361,18 +355,17 @@ def _found(name: EntityName, path: object, found: Mapping[str, Leaf]) -> Leaf:
     return found[str(path)]
 
 
-def _renamed(
-    name: EntityName, given: Sequence[str], entities: Mapping[EntityName, Entity]
-) -> Entity:
+def _renamed(name: EntityName, given: object, entities: Mapping[EntityName, Entity]) -> Entity:
     if name not in entities:
         raise UsageError(f"features names {name!r}; the entities are {', '.join(entities)}")
     old = entities[name]
-    if isinstance(given, str) or len(given) != len(old.features):
+    names = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    if len(names) != len(old.features) or not all(isinstance(each, str) for each in names):
         raise UsageError(
             f"features of {name!r}: {len(old.features)} names are needed, one each for "
             f"{', '.join(old.features)}: got {given!r}"
         )
-    return replace(old, features=list(given))
+    return replace(old, features=list(names))
 
 
 # ------------------------------------------------------------------ actions

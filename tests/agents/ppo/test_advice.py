@@ -15,7 +15,9 @@ from entity_env.agents.ppo.advice import RunHistory, hints_for, unusual_settings
 from entity_env.agents.ppo.logging import Losses
 from entity_env.agents.ppo.presets import PRESETS, preset_for
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
+from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import Entity, ObsSpace
 from entity_env.errors import UsageError
 from entity_env.games import snake, treasure_hunt
 from entity_env.games.classic import CartPole
@@ -70,12 +72,21 @@ class TestPresets:
         wanted = sorted((2048, total_steps // 40, 8192))[1]
         assert settings["num_steps"] == 8 or wanted - num_rows < size <= wanted
 
-    def test_unknown_ones_are_refused(self) -> None:
+    @pytest.mark.parametrize("num_pictures", [0, 1, 2])
+    def test_only_a_single_picture_is_read_by_a_cnn(self, num_pictures: int) -> None:
+        picture = Entity(["a", "b"], is_single=True, shape=(1, 2, 1))
+        spaces = ObsSpace(["x"], {f"E{i}": picture for i in range(num_pictures)}), _CONTROL[1]
+        preset = preset_for(*spaces)
+        assert preset.name == ("pictures" if num_pictures == 1 else "control")
+        make_policy(*spaces, PPOConfig(**preset.settings_for(1)).net)
+
+    @pytest.mark.parametrize("name", ["contrl", ["control"]])
+    def test_unknown_ones_are_refused(self, name: Any) -> None:  # noqa: ANN401
         with (
             VecEnv(snake, 1) as vec,
-            pytest.raises(UsageError, match="no preset 'contrl'; there are entities, control"),
+            pytest.raises(UsageError, match="there is no preset"),
         ):
-            PPOConfig.for_env(vec, preset="contrl")
+            PPOConfig.for_env(vec, preset=name)
 
     @pytest.mark.parametrize("spaces", [_CONTROL, _ENTITIES])
     def test_nothing_of_them_is_unusual(self, spaces: Spaces) -> None:
@@ -91,6 +102,7 @@ class TestUnusual:
             ({"learning_rate": 0.5}, "learning_rate=0.5: usual are 1e-05 to 0.01"),
             ({"gamma": 0.1}, "gamma=0.1"),
             ({"target_kl": 5.0}, "target_kl=5"),
+            ({"warmup_steps": 100_000}, "the step size never gets to learning_rate"),
             ({"num_steps": 1}, "a rollout has 16 decisions"),
             ({"update_epochs": 1, "minibatch_size": 2048}, "1 gradient steps a rollout"),
             ({"net": RogueNetConfig()}, "net is a RogueNet"),
@@ -119,7 +131,7 @@ class TestHints:
     @pytest.mark.parametrize(
         ("std", "losses", "told"),
         [
-            (0.0, {}, "all earned 0"),
+            (0.0, {}, "all earned 1"),
             (1.0, {"entropy": 0.01}, "no longer explores (entropy 1, then 0.01)"),
             (1.0, {"entropy": 0.99}, "hardly changed"),
             (1.0, {"value_loss": 5_000}, "norm_returns=True"),
@@ -128,10 +140,22 @@ class TestHints:
         ],
     )
     def test_causes(self, std: float, losses: dict[str, Any], told: str) -> None:
-        last = _point(0, std, **({"entropy": 0.5} | losses))
-        found = hints_for([_point(0), _point(0)], last, _CONFIG)
+        last = _point(1, std, **({"entropy": 0.5} | losses))
+        found = hints_for([_point(1), _point(1)], last, _CONFIG)
         assert len(found) == 2
         assert told in found[1]
+
+    def test_of_games_against_each_other_the_mean_tells_nothing(self) -> None:
+        odd = 1.0 / _CONFIG.episode_window  # three agents: one more episode of the winner
+        assert hints_for([_point(0), _point(odd)], _point(-odd), _CONFIG) == ()
+        assert hints_for([_point(0), _point(0)], _point(0, 0.0), _CONFIG) == ()
+        assert hints_for([_point(0, 0.0), _point(0, 0.0)], _point(0, 0.0), _CONFIG)
+
+    def test_a_resumed_run_may_have_risen_before(self) -> None:
+        points = [replace(_point(9), update=50), replace(_point(9), update=51)]
+        assert hints_for(points, _point(9), _CONFIG) == ()
+        points = [replace(_point(0), update=50), _point(10), _point(4)]
+        assert "fell to 3" in hints_for(points, _point(3), _CONFIG)[0]
 
     def test_what_was_learnt_and_lost(self) -> None:
         points = [_point(0), _point(10, step=500), _point(4)]
