@@ -3,6 +3,7 @@
 pytest also comes by here without it, on its way through the ordinary tests: then nothing changes.
 """
 
+import warnings
 from importlib.util import find_spec
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 if find_spec("enn_trainer") is not None:
     import torch
 
-    from entity_env.interop.entity_gym import provide_torch_scatter
+    with warnings.catch_warnings():  # before pytest has heard of those below
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from entity_env.interop.entity_gym import provide_torch_scatter
 
     torch.set_num_threads(1)
     provide_torch_scatter()
