@@ -1,5 +1,6 @@
-"""One run of learning: `python -m benchmarks.peers.learn ours|sb3 TASK SEED`, or a picture of runs.
+"""One run of learning: `python -m benchmarks.peers.learn WHO TASK SEED`, or a picture of runs.
 
+WHO is "ours", or "sb3" and "sb3_1": Stable-Baselines3 in eight environments and in one.
 Runs in the environment that `benchmarks/learning.py` makes, which has Stable-Baselines3 and the
 tasks, for both trainers the same torch, numpy and Gymnasium. Prints one line of JSON.
 `python -m benchmarks.peers.learn picture FILE` draws runs, JSON on stdin, as curves.
@@ -26,7 +27,8 @@ WINDOW = 100
 """Episodes that a point of a curve is the mean of; as Stable-Baselines3 has it."""
 NUM_GREEDY = 40
 _EVAL_SEED = 10_000
-_NUM_ENVS = {"ours": 16, "sb3": 8}
+NUM_ENVS = {"ours": 16, "sb3": 8, "sb3_1": 1}
+"""By trainer; Stable-Baselines3 learns more from a step in one, and takes more time for it."""
 
 
 Curve = list[tuple[int, float]]
@@ -66,7 +68,7 @@ def ours(task: ControlTask, seed: int) -> dict[str, object]:
     def on_update(progress: TrainProgress) -> None:
         curve.append((progress.step, progress.mean_reward))
 
-    with GymnasiumVecEnv(make_envs(task.env_id, _NUM_ENVS["ours"])) as vec:
+    with GymnasiumVecEnv(make_envs(task.env_id, NUM_ENVS["ours"])) as vec:
         config = PPOConfig.for_env(
             vec, total_steps=task.total_steps, seed=seed, episode_window=WINDOW
         )
@@ -89,8 +91,8 @@ def ours(task: ControlTask, seed: int) -> dict[str, object]:
     return _result(task.total_steps, wall_s, cpu_s, curve, evaluated)
 
 
-def sb3(task: ControlTask, seed: int) -> dict[str, object]:
-    """Stable-Baselines3's PPO with its defaults, on eight copies."""
+def sb3(task: ControlTask, seed: int, num_envs: int) -> dict[str, object]:
+    """Stable-Baselines3's PPO with its defaults, on so many copies."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
@@ -106,7 +108,7 @@ def sb3(task: ControlTask, seed: int) -> dict[str, object]:
             mean = statistics.mean(each["r"] for each in episodes) if episodes else float("nan")
             curve.append((self.num_timesteps, float(mean)))
 
-    vec = make_vec_env(lambda: make_env(task.env_id), n_envs=_NUM_ENVS["sb3"], seed=seed)
+    vec = make_vec_env(lambda: make_env(task.env_id), n_envs=num_envs, seed=seed)
     model = PPO("MlpPolicy", vec, seed=seed, device="cpu")
     wall_s, cpu_s = perf_counter(), process_time()
     model.learn(task.total_steps, callback=Curves())
@@ -156,7 +158,7 @@ def picture(file: str) -> None:
     shape = (-(-len(names) // num_columns), num_columns)
     size = (4 * shape[1], 2.6 * shape[0])
     figure, panels = pyplot.subplots(*shape, figsize=size, squeeze=False, layout="constrained")
-    colours = {"ours": "#c03028", "sb3": "#3060c0", "enn": "#308030"}
+    colours = {"ours": "#c03028", "sb3": "#3060c0", "sb3_1": "#60a0e0", "enn": "#308030"}
     for panel in panels.flat[len(names) :]:
         panel.axis("off")
     for name, panel in zip(names, panels.flat, strict=False):
@@ -180,7 +182,8 @@ def main(arguments: Sequence[str]) -> None:
     answers = private_stdout()
     who, name, seed = arguments
     torch.set_num_threads(1)
-    result = (ours if who == "ours" else sb3)(CONTROL_TASKS[name], int(seed))
+    task = CONTROL_TASKS[name]
+    result = ours(task, int(seed)) if who == "ours" else sb3(task, int(seed), NUM_ENVS[who])
     answers.write(json.dumps(result) + "\n")
     answers.close()
     return None
