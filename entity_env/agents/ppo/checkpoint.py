@@ -58,7 +58,7 @@ class Learner:
         update: rollouts learnt from so far.
         num_episodes: episodes that ended so far.
         elapsed_s: seconds of training so far.
-        returns: mean and deviation of returns, if they are normalized.
+        returns: mean and deviation of returns.
     """
 
     net: Policy

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -40,21 +40,63 @@ _NUM_SEEDS: Final = 2**31
 """Environments hand their seeds to generators that take no larger ones."""
 
 
-class ImportedLoop(Protocol):
-    """The `play` of an `ImportedGame`, and what it shows."""
+class ImportedLoop:
+    """The `play` of an `ImportedGame`: makes an environment, plays it, and closes it.
 
-    name: str
+    Args:
+        make: a function that makes environments, or a `SharedEnv`.
+        name: of the game, for errors until the environment has told its own.
+    """
+
     num_agents: int
     shown: Sequence[AgentSpaces]
     """The spaces of each kind of agent."""
     render_modes: Sequence[str]
     """Those that the environment has."""
 
+    def __init__(self, make: Callable[..., Any], name: str) -> None:
+        self._make = make
+        self.name = name
+        self._env: Any = None
+        """The one that is being played."""
+
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
         """See `Game`."""
+        self._env = env = self._made(settings)
+        try:
+            self._play(env, agents, seed)
+        finally:
+            self._env = None
+            self._release(env)
 
     def text(self) -> str | None:
         """The environment as text, if it is being played and drawn as such."""
+        if self._env is None or getattr(self._env, "render_mode", None) != "ansi":
+            return None
+        frame = self._env.render()
+        return frame if isinstance(frame, str) else None
+
+    def _play(self, env: Any, agents: Any, seed: int) -> None:  # noqa: ANN401
+        """Plays episodes until the game is closed."""
+        raise NotImplementedError
+
+    def _made(self, settings: Mapping[str, object]) -> Any:  # noqa: ANN401
+        """A new environment; raises `UsageError` for settings that `make` does not take."""
+        try:
+            return self._make(**settings)
+        except (EntityEnvError, ImportError):
+            raise
+        except Exception as failed:
+            if not settings:
+                raise
+            given = ", ".join(f"{key}={value!r:.60}" for key, value in settings.items())
+            raise UsageError(f"{self.name} cannot be made with {given}: {failed!r}") from failed
+
+    def _release(self, env: Any) -> None:  # noqa: ANN401
+        if isinstance(self._make, SharedEnv):
+            self._make.release()
+        else:
+            env.close()
 
 
 class ImportedGame(Game):
@@ -217,41 +259,12 @@ class SharedEnv:
         self._is_used = False
 
 
-def made(make: Callable[..., Any], name: str, settings: Mapping[str, object]) -> Any:  # noqa: ANN401
-    """A new environment; raises `UsageError` for settings that `make` does not take."""
-    try:
-        return make(**settings)
-    except (EntityEnvError, ImportError):
-        raise
-    except Exception as failed:
-        if not settings:
-            raise
-        given = ", ".join(f"{key}={value!r:.60}" for key, value in settings.items())
-        raise UsageError(f"{name} cannot be made with {given}: {failed!r}") from failed
-
-
-def released(make: Callable[..., Any], env: Any) -> None:  # noqa: ANN401
-    """Closes an environment that `make` has made."""
-    if isinstance(make, SharedEnv):
-        make.release()
-    else:
-        env.close()
-
-
-def text_frame(env: Any) -> str | None:  # noqa: ANN401 - of Gymnasium or PettingZoo
-    """The frame of an environment with `render_mode="ansi"`."""
-    if env is None or getattr(env, "render_mode", None) != "ansi":
-        return None
-    frame = env.render()
-    return frame if isinstance(frame, str) else None
-
-
 def env_seed(seed: int) -> int:
     """The seed of an episode, as any environment takes it."""
     return seed % _NUM_SEEDS
 
 
-class _GymnasiumLoop:
+class _GymnasiumLoop(ImportedLoop):
     """Plays one environment, episode after episode."""
 
     num_agents = 1
@@ -263,8 +276,8 @@ class _GymnasiumLoop:
         name: str | None,
         settings: Mapping[str, object],
     ) -> None:
-        self._make = make
-        env = made(make, name or "from_gymnasium", settings)
+        super().__init__(make, name or "from_gymnasium")
+        env = self._made(settings)
         try:
             if not isinstance(env, gymnasium.Env):
                 raise UsageError(
@@ -276,22 +289,12 @@ class _GymnasiumLoop:
             self._spaces = AgentSpaces(env.observation_space, env.action_space, **options)
         finally:
             if isinstance(env, gymnasium.Env):
-                released(make, env)
+                self._release(env)
         self.shown: Sequence[AgentSpaces] = [self._spaces]
-        self._env: AnyEnv | None = None
-        """The one that is being played."""
 
-    def text(self) -> str | None:
-        return text_frame(self._env)
-
-    def __call__(self, agent: Agent, /, *, seed: int, **settings: object) -> None:
-        self._env = env = made(self._make, self.name, settings)
-        try:
-            while self._episode(env, agent, seed):
-                seed = agent.seed
-        finally:
-            self._env = None
-            released(self._make, env)
+    def _play(self, env: AnyEnv, agents: Agent, seed: int) -> None:
+        while self._episode(env, agents, seed):
+            seed = agents.seed
 
     def _episode(self, env: AnyEnv, agent: Agent, seed: int) -> bool:
         """Plays an episode; returns False if the game is being closed."""

@@ -18,11 +18,9 @@ from entity_env.errors import UsageError
 from entity_env.interop.gymnasium.game import (
     AgentSpaces,
     ImportedGame,
+    ImportedLoop,
     SharedEnv,
     env_seed,
-    made,
-    released,
-    text_frame,
 )
 from entity_env.interop.gymnasium.spaces import AnySpace, EntityParts, FeatureNames
 
@@ -115,7 +113,7 @@ class _Player:
         return self._shown.action(answer)
 
 
-class _PettingZooLoop:
+class _PettingZooLoop(ImportedLoop):
     """Plays one environment, episode after episode."""
 
     def __init__(
@@ -125,12 +123,12 @@ class _PettingZooLoop:
         name: str | None,
         settings: Mapping[str, object],
     ) -> None:
-        self._make = make
-        env = made(make, name or "from_pettingzoo", settings)
+        super().__init__(make, name or "from_pettingzoo")
+        env = self._made(settings)
         if not isinstance(env, AECEnv | ParallelEnv):
             raise UsageError(f"{_NEEDS}: got {env!r:.80}")
         try:
-            self.name: str = name or str(env.metadata.get("name") or type(env.unwrapped).__name__)
+            self.name = name or str(env.metadata.get("name") or type(env.unwrapped).__name__)
             self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
             self._is_parallel = isinstance(env, ParallelEnv)
             self._names: list[str] = list(getattr(env, "possible_agents", ()))
@@ -140,7 +138,7 @@ class _PettingZooLoop:
                 )
             own = {each: _spaces_of(env, each) for each in self._names}
         finally:
-            released(make, env)
+            self._release(env)
         self.num_agents = len(self._names)
         kinds: list[_Spaces] = []
         for each in own.values():
@@ -156,34 +154,24 @@ class _PettingZooLoop:
         self.shown: Sequence[AgentSpaces] = shown
         self._kind_of = {each: kinds.index(found) for each, found in own.items()}
         self._masked = [(each.is_masked, each.is_alone) for each in kinds]
-        self._env: AnyEnv | None = None
-        """The one that is being played."""
 
-    def text(self) -> str | None:
-        return text_frame(self._env)
-
-    def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
+    def _play(self, env: AnyEnv, agents: Any, seed: int) -> None:  # noqa: ANN401
         found: Sequence[Agent] = [agents] if self.num_agents == 1 else agents
-        self._env = env = made(self._make, self.name, settings)
         kinds = [(self.shown[i], self._masked[i]) for i in self._kind_of.values()]
         players = {
             name: (agent, _Player(*kind))
             for name, agent, kind in zip(self._names, found, kinds, strict=True)
         }
         play = _play_parallel if self._is_parallel else _play_in_turn
-        try:
-            while True:
-                for _, player in players.values():
-                    player.begin()
-                if not play(env, players, env_seed(seed)):
-                    return
-                for agent, player in players.values():  # without a part, or removed without a flag
-                    if not player.is_over:
-                        player.end(agent, None, truncated=False)
-                seed = found[0].seed
-        finally:
-            self._env = None
-            released(self._make, env)
+        while True:
+            for _, player in players.values():
+                player.begin()
+            if not play(env, players, env_seed(seed)):
+                return
+            for agent, player in players.values():  # without a part, or removed without a flag
+                if not player.is_over:
+                    player.end(agent, None, truncated=False)
+            seed = found[0].seed
 
 
 _Players: TypeAlias = Mapping[str, tuple[Agent, _Player]]
