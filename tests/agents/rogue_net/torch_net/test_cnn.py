@@ -88,7 +88,8 @@ def test_is_the_same_in_numpy(
     require_same(net, batch)
     output = net.act(batch, generator=torch.Generator().manual_seed(1))
     evaluation = net.evaluate(batch, output.samples)
-    np.testing.assert_allclose(evaluation.logprobs.detach().numpy(), output.logprobs, atol=1e-5)
+    logprobs = evaluation.logprobs.detach().numpy()
+    np.testing.assert_allclose(logprobs, output.logprobs, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(net.values(batch), values.detach().numpy(), rtol=1e-5, atol=1e-4)
     assert theirs.keys() == PUSH.keys()
 

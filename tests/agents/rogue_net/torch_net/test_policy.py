@@ -101,11 +101,13 @@ def require_same(net: Policy, batch: EntityBatch) -> None:
         np.testing.assert_array_equal(one.rows, other.rows.numpy())
         if isinstance(one, CategoricalArrays):
             assert isinstance(other, CategoricalDistribution)
-            np.testing.assert_allclose(one.logprobs, other.logprobs.detach().numpy(), atol=1e-4)
+            np.testing.assert_allclose(
+                one.logprobs, other.logprobs.detach().numpy(), rtol=1e-5, atol=1e-4
+            )
         else:
             assert isinstance(one, GaussianArrays)
             assert isinstance(other, GaussianDistribution)
-            np.testing.assert_allclose(one.mean, other.mean.detach().numpy(), atol=1e-4)
+            np.testing.assert_allclose(one.mean, other.mean.detach().numpy(), rtol=1e-5, atol=1e-4)
 
 
 class TestMLP:
