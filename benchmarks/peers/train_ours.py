@@ -38,12 +38,16 @@ class _CountedVecEnv(VecEnv):
 
 def main(task: Task, seed: int, folder: Path, run: Run) -> None:
     """Trains with the task's settings."""
-    train_on(task, task.num_envs, _config(task, seed), folder, run)
+    train_on(task, task.num_envs, seed, _config(task, seed), folder, run)
 
 
-def train_on(task: Task, num_envs: int, config: PPOConfig, folder: Path, run: Run) -> None:
-    """Trains, with checkpoints put off until the end, when nobody counts the time any more."""
-    seed = config.seed
+def train_on(
+    task: Task, num_envs: int, seed: int, config: PPOConfig | None, folder: Path, run: Run
+) -> None:
+    """Trains, with checkpoints put off until the end, when nobody counts the time any more.
+
+    Without `config` the settings are those that the trainer takes for such environments.
+    """
     random.seed(seed)  # where entity-gym's games draw from; theirs does the same
     np.random.seed(seed)
     make = partial(from_entity_gym(ENV_REGISTRY[task.env_id]), **task.kwargs)
@@ -52,6 +56,14 @@ def train_on(task: Task, num_envs: int, config: PPOConfig, folder: Path, run: Ru
         run.end_update()
 
     with _CountedVecEnv(make, num_envs, run) as vec:
+        config = config or PPOConfig.for_env(
+            vec,
+            total_steps=task.num_updates * task.steps_per_update,
+            seed=seed,
+            checkpoint_interval_s=1e9,
+        )
+        if config.num_steps * num_envs != task.steps_per_update:
+            raise SystemExit("the pieces of a run are counted in rollouts of the task's size")
         train(vec, config, out=folder, on_update=on_update)
 
 

@@ -83,7 +83,9 @@ _PICTURES: Final = replace(
 PRESETS: Final[Mapping[str, Preset]] = {
     preset.name: preset
     for preset in (
-        Preset("entities", "any number of entities"),
+        # Without amsgrad what is learnt to perfection is lost again: gradients fade away, and the
+        # first failure after that makes a step that is much too large.
+        Preset("entities", "any number of entities", settings={"amsgrad": True}),
         _CONTROL,
         _PICTURES,
         # Over a hundred tiles attend to each other, so the network is small. Episodes have about
