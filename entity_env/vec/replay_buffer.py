@@ -74,12 +74,12 @@ class ReplayBuffer:
     def __init__(self, capacity: int) -> None:
         self.capacity = checked_count("capacity", capacity)
         self._obs, self._next_obs = _ObsRing(self.capacity), _ObsRing(self.capacity)
-        self._num_added = 0
-        self._waiting: Transitions | None = None
+        self._oldest = 0
+        self._added: tuple[int, Transitions | None] = 0, None  # how many, and the waiting ones
         self._spaces: VecObs | None = None
 
     def __len__(self) -> int:
-        return min(self._num_added, self.capacity)
+        return self._added[0] - self._oldest
 
     @property
     def num_bytes(self) -> int:
@@ -88,6 +88,8 @@ class ReplayBuffer:
 
     def add(self, obs: VecObs, actions: VecActions, next_obs: VecObs) -> None:
         """Copies one transition for every row that acted.
+
+        An interrupt in the middle leaves it undone; the oldest transitions may be gone then.
 
         Args:
             obs: the batch that was acted upon. It must still hold what it showed: a copy, or before
@@ -119,8 +121,9 @@ class ReplayBuffer:
         found = Transitions(replace(obs, final=None, episodes=()), chosen, shown)
         if not obs.is_ready.all():
             found = _select(found, np.flatnonzero(obs.is_ready))
-        if self._waiting is not None:
-            found = _joined(_continued(self._waiting, shown), found)
+        num_added, waiting = self._added
+        if waiting is not None:
+            found = _joined(_continued(waiting, shown), found)
         is_known = found.next_obs.done | found.next_obs.is_ready
         waiting = None
         if not is_known.all():
@@ -131,12 +134,12 @@ class ReplayBuffer:
         tables = list(_tables(found.obs, found.actions)), list(_tables(found.next_obs, {}))
         for ring, one in zip((self._obs, self._next_obs), tables, strict=True):
             ring.require_fit(one)
-        self._obs.write(self._num_added, found.obs, tables[0])
-        self._next_obs.write(self._num_added, found.next_obs, tables[1])
-        self._num_added += len(found.obs)
-        self._waiting = waiting
-        if self._spaces is None:
-            self._spaces = obs.select([])
+        spaces, end = self._spaces or obs.select([]), num_added + len(found.obs)
+        self._oldest = max(self._oldest, end - self.capacity)  # before others take their places
+        self._obs.write(num_added, self._oldest, found.obs, tables[0])
+        self._next_obs.write(num_added, self._oldest, found.next_obs, tables[1])
+        self._spaces = spaces
+        self._added = end, waiting
 
     def select(self, rows: Sequence[int] | NDArray[np.integer]) -> Transitions:
         """Transitions by age: row 0 is the oldest, -1 the newest.
@@ -145,7 +148,7 @@ class ReplayBuffer:
             UsageError: there is no such transition.
         """
         index = chosen_rows(rows, len(self), "transitions of the buffer")
-        slots = (max(0, self._num_added - self.capacity) + index) % self.capacity
+        slots = (self._oldest + index) % self.capacity
         obs, actions = self._obs.read(slots)
         return Transitions(obs, actions, self._next_obs.read(slots)[0])
 
@@ -165,20 +168,27 @@ class _RaggedRing:
     """Ragged rows of the last transitions in flat arrays, the columns, at positions modulo `size`.
 
     Positions count all rows ever written. A column of bools that comes later is True before.
+    A write that was interrupted is done again, or overwritten by the next one.
     """
 
     def __init__(self, capacity: int) -> None:
         self.starts = np.zeros(capacity, dtype=np.int64)
         self.lengths = np.zeros(capacity, dtype=np.int64)
-        self.columns: _Columns = {}
-        self.size = 16  # a power of two
+        self._arrays: tuple[int, _Columns] = 16, {}  # the size, a power of two, and the columns
         self.head = 0
 
-    def write(self, first: int, lengths: NDArray[np.int64], columns: _Columns) -> None:
-        """Writes transitions, of which there were `first` before."""
+    @property
+    def size(self) -> int:
+        return self._arrays[0]
+
+    @property
+    def columns(self) -> _Columns:
+        return self._arrays[1]
+
+    def write(self, first: int, oldest: int, lengths: NDArray[np.int64], columns: _Columns) -> None:
+        """Writes transitions from number `first` on, and keeps those from `oldest` on."""
         capacity, count, total = len(self.starts), len(lengths), int(lengths.sum())
-        oldest = max(0, first + count - capacity)
-        tail = self.head if oldest == first else int(self.starts[oldest % capacity])
+        tail = self.head if oldest >= first else int(self.starts[oldest % capacity])
         self._reserve(tail, self.head + total - tail)
         slots = np.arange(first, first + count) % capacity
         self.starts[slots] = self.head + np.cumsum(lengths) - lengths
@@ -195,11 +205,11 @@ class _RaggedRing:
         if num_rows <= self.size:
             return
         size, live = 1 << (num_rows - 1).bit_length(), np.arange(tail, self.head)
+        columns = {}
         for name, column in self.columns.items():
-            larger = np.empty((size, *column.shape[1:]), column.dtype)
-            larger[live & (size - 1)] = column[live & (self.size - 1)]
-            self.columns[name] = larger
-        self.size = size
+            columns[name] = np.empty((size, *column.shape[1:]), column.dtype)
+            columns[name][live & (size - 1)] = column[live & (self.size - 1)]
+        self._arrays = size, columns
 
     def read(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int64], _Columns]:
         lengths = self.lengths[slots]
@@ -271,11 +281,11 @@ class _ObsRing:
                         f"{known.shape[1:]} as before, got {values.shape[1:]}"
                     )
 
-    def write(self, first: int, obs: VecObs, tables: Sequence[_Table]) -> None:
+    def write(self, first: int, oldest: int, obs: VecObs, tables: Sequence[_Table]) -> None:
         for key, lengths, columns in tables:
             if key not in self._rings:
                 self._rings[key] = _RaggedRing(self._capacity)
-            self._rings[key].write(first, lengths, columns)
+            self._rings[key].write(first, oldest, lengths, columns)
         self._kinds = {name: type(mask) for name, mask in obs.action_masks.items()}
         slots = np.arange(first, first + len(obs)) % self._capacity
         for name, array in self._flat.items():

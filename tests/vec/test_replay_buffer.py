@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from entity_env.games import multi_snake, snake, tic_tac_toe
 from entity_env.games.classic import CartPole
 from entity_env.vec import BatchVecEnv, ReplayBuffer, Transitions, VecEnv
 from tests.agents.ppo.small_envs import spoil
+from tests.attack.interrupter import Interrupter
 from tests.helpers.batches import facts, random_obs
 
 FLAT = ("reward", "terminated", "truncated", "env_id", "agent_id")
@@ -31,6 +33,11 @@ def pairs(found: Transitions) -> list[Pair]:
         (facts(found.obs, samples, row), facts(found.next_obs, {}, row))
         for row in range(len(found.obs))
     ]
+
+
+def whole(buffer: ReplayBuffer) -> list[Pair]:
+    """Every transition of a buffer, the oldest first."""
+    return pairs(buffer.select(np.arange(len(buffer))))
 
 
 class Reference:
@@ -104,7 +111,7 @@ def test_it_remembers_what_a_list_would(
         spoil(next_obs)
         expected = reference.pairs[-capacity:]
         assert len(buffer) == len(expected)
-        assert pairs(buffer.select(np.arange(len(buffer)))) == expected
+        assert whole(buffer) == expected
         assert not expected or pairs(buffer.select([-1])) == expected[-1:]
         if not expected:
             continue
@@ -114,7 +121,7 @@ def test_it_remembers_what_a_list_would(
         assert pairs(batch) == [expected[i] for i in wanted]
         spoil(batch.obs)
         spoil(batch.next_obs)
-        assert pairs(buffer.select(np.arange(len(buffer)))) == expected
+        assert whole(buffer) == expected
 
 
 def envs(name: str, autoreset: Autoreset) -> VecEnv:
@@ -143,9 +150,34 @@ def test_environments_of_every_kind_in_every_mode(name: str, autoreset: Autorese
             obs = next_obs.copy()
     assert ends
     assert not reference.waiting or name == "tic_tac_toe"
-    assert pairs(buffer.select(np.arange(len(buffer)))) == reference.pairs[-100:]
+    assert whole(buffer) == reference.pairs[-100:]
     asked = buffer.select(np.arange(len(buffer))).next_obs
     assert (asked.is_ready == ~asked.done).all()
+
+
+@pytest.mark.parametrize("by_instruction", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_interrupt_leaves_whole_transitions(by_instruction: bool) -> None:
+    rng = np.random.default_rng(5)
+    given = [(*random_obs(rng, 3), random_obs(rng, 3)[0]) for _ in range(4)]
+    number, is_struck = 0, True
+    while is_struck:
+        number += 1 + number // 20
+        buffer, reference = ReplayBuffer(5), Reference()
+        for step in range(2):
+            buffer.add(*given[step])
+            reference.add(*given[step])
+        before = list(reference.pairs)
+        with Interrupter(by_instruction=by_instruction) as interrupter:
+            is_struck = interrupter.strike(partial(buffer.add, *given[2]), number)
+        reference.add(*given[2])
+        if whole(buffer) != reference.pairs[-5:]:
+            assert whole(buffer) == before[len(before) - len(buffer) :], interrupter.place
+            buffer.add(*given[2])
+        for step in range(3, 9):
+            assert whole(buffer) == reference.pairs[-5:], interrupter.place
+            buffer.add(*given[step % 4])
+            reference.add(*given[step % 4])
+    assert number > 30
 
 
 def test_memory_grows_with_the_rows_in_use_and_not_with_those_of_the_past() -> None:
@@ -184,7 +216,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     with pytest.raises(UsageError, match="the buffer is empty"):
         buffer.sample(1, rng)
     buffer.add(obs, samples, next_obs)
-    before = pairs(buffer.select(np.arange(len(buffer))))
+    before = whole(buffer)
 
     other, _ = random_obs(rng, 4)
     with pytest.raises(UsageError, match=r"got 4 rows of environments \[0, 1, 2, 3\]"):
@@ -209,7 +241,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
             buffer.select(rows)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="batch_size must be"):
         buffer.sample(0, rng)
-    assert pairs(buffer.select(np.arange(len(buffer)))) == before
+    assert whole(buffer) == before
     with pytest.raises(UsageError, match="capacity must be"):
         ReplayBuffer(0)
 
