@@ -334,6 +334,7 @@ def test_what_is_no_environment_of_pettingzoo(
     [
         (3, "needs a gymnasium.Env, its id, or a function that makes one: got 3"),
         (dict, r"or a function that makes one: got \{\}"),
+        ("no_such:X-v1", "no environment 'no_such:X-v1': .* pip install no_such"),
     ],
 )
 def test_what_is_no_environment_of_gymnasium(source: Any, message: str) -> None:  # noqa: ANN401

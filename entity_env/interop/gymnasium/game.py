@@ -362,6 +362,9 @@ def from_gymnasium(
 def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401
     try:
         return gymnasium.make(env_id, **settings)
+    except ModuleNotFoundError as failed:  # of an id MODULE:NAME, or what an environment needs
+        name = failed.name or env_id.partition(":")[0]
+        raise UsageError(f"no environment {env_id!r}: {failed}: pip install {name}") from failed
     except error.Error as failed:
         is_near = "did you mean" in str(failed).lower() or ":" in env_id
         is_unknown = isinstance(failed, error.NameNotFound | error.NamespaceNotFound)
