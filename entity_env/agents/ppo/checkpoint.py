@@ -226,22 +226,19 @@ def _optimizer_tensors(learner: Learner) -> dict[str, Tensor]:
 def _fill_optimizer(
     optimizer: torch.optim.Adam, net: Policy, tensors: Mapping[str, Tensor]
 ) -> None:
-    keys = ["step", "exp_avg", "exp_avg_sq"]
-    if is_amsgrad := optimizer.defaults["amsgrad"]:
-        keys.append("max_exp_avg_sq")
     for name, parameter in net.named_parameters():
-        found = {key: tensors[f"{name}.{key}"] for key in keys if f"{name}.{key}" in tensors}
+        found = {
+            key: tensors[f"{name}.{key}"]
+            for key in ("step", "exp_avg", "exp_avg_sq")
+            if f"{name}.{key}" in tensors
+        }
         if not found:
             continue
-        if is_amsgrad and len(found) == 3 and "exp_avg_sq" in found:  # a run without it so far
-            found.setdefault("max_exp_avg_sq", found["exp_avg_sq"].clone())
         shapes = {value.shape for key, value in found.items() if key != "step"}
         step = found.get("step", parameter)
         is_step = step.shape == () and bool(step >= 0)
         dtypes = {value.dtype for value in found.values()}
-        is_fit = (
-            len(found) == len(keys) and shapes == {parameter.shape} and dtypes == {parameter.dtype}
-        )
+        is_fit = len(found) == 3 and shapes == {parameter.shape} and dtypes == {parameter.dtype}
         if not is_fit or not is_step or not_finite(found):
             raise ValueError(f"the optimizer's state of {name} does not fit it")
         optimizer.state[parameter] = {

@@ -28,7 +28,6 @@ _INTEGERS: Final = {
 """Smallest and largest value: a file must not make the trainer take all memory."""
 _FLAGS: Final = (
     *("anneal_learning_rate", "norm_adv", "norm_returns", "clip_vloss", "anneal_entropy"),
-    "amsgrad",
 )
 _NUMBERS: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
@@ -90,9 +89,6 @@ class PPOConfig:
     """Reward for entropy, in nats a decision, at the start."""
     anneal_entropy: bool = True
     """Whether that reward falls linearly to 0 over `total_steps`."""
-    amsgrad: bool = False
-    """Whether steps are divided by the largest second moment so far, which keeps those small that
-    follow after a time without gradients (https://arxiv.org/abs/1904.09237)."""
     weight_decay: float = 0.0
     """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
     max_grad_norm: float = 2.0
@@ -146,8 +142,9 @@ class PPOConfig:
         Args:
             vec: the environments.
             preset: name of one of `PRESETS`; None = the one that suits the spaces: "control" (an
-                MLP, normalized returns, more gradient steps) for observations of fixed size and no
-                select action, "entities" (`amsgrad`) for all others.
+                MLP, normalized returns) for observations of fixed size and no select action,
+                "pictures" for those with a picture, "entities" for all others. All of them make
+                more and smaller gradient steps than the defaults of this class.
             settings: fields of this class.
 
         Raises:

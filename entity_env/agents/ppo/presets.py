@@ -83,9 +83,13 @@ _PICTURES: Final = replace(
 PRESETS: Final[Mapping[str, Preset]] = {
     preset.name: preset
     for preset in (
-        # Without amsgrad what is learnt to perfection is lost again: gradients fade away, and the
-        # first failure after that makes a step that is much too large.
-        Preset("entities", "any number of entities", settings={"amsgrad": True}),
+        # Xor: with the larger steps of `PPOConfig`, or less reward for entropy, the policy is sure
+        # of itself before it is right, and stays so.
+        Preset(
+            "entities",
+            "any number of entities",
+            settings={"learning_rate": 0.001, "minibatch_size": 256, "ent_coef": 0.1},
+        ),
         _CONTROL,
         _PICTURES,
         # Over a hundred tiles attend to each other, so the network is small. Episodes have about
@@ -128,6 +132,8 @@ _OF_GAMES: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
     # A push shows its effect within ten steps.
     "pendulum": ("control", {"total_steps": 150_000, "gamma": 0.9}),
     "azul": ("azul", {}),
+    # Learnt in fewer steps: 6.7 foods after 200,000 instead of 4.5.
+    "snake": ("entities", {"learning_rate": 0.003, "minibatch_size": 1024, "ent_coef": 0.02}),
 }
 """By name of a game: its preset, and what else is different."""
 

@@ -326,11 +326,7 @@ def new_learner(
     return Learner(
         net=checked,
         optimizer=torch.optim.AdamW(
-            checked.parameters(),
-            eps=1e-5,
-            weight_decay=config.weight_decay,
-            amsgrad=config.amsgrad,
-            fused=True,
+            checked.parameters(), eps=1e-5, weight_decay=config.weight_decay, fused=True
         ),
         generator=torch.Generator(device).manual_seed(config.seed),
         rng=np.random.default_rng(config.seed),

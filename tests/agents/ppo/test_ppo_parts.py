@@ -26,7 +26,6 @@ from entity_env.agents.ppo.rollout_buffer import (
     RolloutBuffer,
 )
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.trainer import new_learner
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
 from entity_env.agents.rogue_net.torch_net.checkpoint import Checkpoint
 from entity_env.core.episode import Episode
@@ -38,7 +37,7 @@ from entity_env.core.vec_obs import (
     VecObs,
 )
 from entity_env.errors import CheckpointError, UsageError
-from tests.agents.ppo.small_envs import VecSigns, plain_obs, spoil
+from tests.agents.ppo.small_envs import plain_obs, spoil
 from tests.helpers.batches import facts, random_obs
 
 
@@ -213,11 +212,11 @@ def test_another_thread_leaves_the_handler_alone() -> None:
     assert found == [signal.getsignal(signal.SIGINT)]
 
 
-def learner(seed: int, amsgrad: bool = False) -> Learner:
+def learner(seed: int) -> Learner:
     torch.manual_seed(seed)
     actions = {"go": CategoricalActionSpace(["a", "b"])}
     net = RogueNet(ObsSpace([], {"A": Entity(["x"])}), actions, RogueNetConfig(d_model=4))
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.1, amsgrad=amsgrad)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(seed)
     return Learner(net, optimizer, generator, np.random.default_rng(seed))
 
@@ -232,20 +231,17 @@ def descend(one: Learner) -> list[torch.Tensor]:
     return [each.detach().clone() for each in one.net.parameters()]
 
 
-def saved(tmp_path: Path, amsgrad: bool = False) -> tuple[Learner, Checkpoint]:
-    one = learner(1, amsgrad)
+def saved(tmp_path: Path) -> tuple[Learner, Checkpoint]:
+    one = learner(1)
     descend(one)
     one.step, one.update, one.num_episodes, one.elapsed_s = 100, 7, 3, 1.5
     save_learner(tmp_path / "checkpoint", one, PPOConfig(seed=9))
     return one, load_checkpoint(tmp_path / "checkpoint")
 
 
-@pytest.mark.parametrize("amsgrad", [False, True])
-def test_a_learner_goes_on_as_if_it_had_not_been_written_down(
-    tmp_path: Path, amsgrad: bool
-) -> None:
-    one, checkpoint = saved(tmp_path, amsgrad)
-    other = learner(2, amsgrad)
+def test_a_learner_goes_on_as_if_it_had_not_been_written_down(tmp_path: Path) -> None:
+    one, checkpoint = saved(tmp_path)
+    other = learner(2)
     load_learner(checkpoint, other)
     assert (other.step, other.update, other.num_episodes, other.elapsed_s) == (100, 7, 3, 1.5)
     for _ in range(3):
@@ -254,33 +250,6 @@ def test_a_learner_goes_on_as_if_it_had_not_been_written_down(
     config = checkpoint.training["config"]
     assert isinstance(config, dict)
     assert PPOConfig.from_json(config) == PPOConfig(seed=9)
-
-
-@pytest.mark.parametrize("before", [False, True])
-def test_a_run_goes_on_with_or_without_amsgrad(tmp_path: Path, before: bool) -> None:
-    one, checkpoint = saved(tmp_path, amsgrad=before)
-    other = learner(2, amsgrad=not before)
-    load_learner(checkpoint, other)
-    for mine, its in zip(one.net.parameters(), other.net.parameters(), strict=True):
-        seen, found = one.optimizer.state[mine], other.optimizer.state[its]
-        assert ("max_exp_avg_sq" in found) == (not before)
-        for key, value in found.items():
-            assert torch.equal(value, seen[key.removeprefix("max_")])
-    descend(other)
-
-
-def test_amsgrad_keeps_steps_small_after_a_time_without_gradients() -> None:
-    steps = []
-    for amsgrad in (False, True):
-        optimizer = new_learner(VecSigns(), PPOConfig(amsgrad=amsgrad)).optimizer
-        optimizer.param_groups[0]["betas"] = (0.9, 0.9)
-        parameter = optimizer.param_groups[0]["params"][0]
-        for gradient in [1.0] * 100 + [0.0] * 40 + [1.0]:
-            before = parameter.detach().clone()
-            parameter.grad = torch.full_like(parameter, gradient)
-            optimizer.step()
-        steps.append(float((parameter.detach() - before).abs().max()))
-    assert steps[1] < 0.5 * steps[0]
 
 
 def rng_state(number: object) -> dict[str, object]:

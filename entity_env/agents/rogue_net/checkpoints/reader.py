@@ -116,14 +116,14 @@ def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]
 
 
 def _max_bytes(folder: Path, header: Header) -> int:
-    """Largest size of a file of a checkpoint; the optimizer has three numbers per parameter."""
+    """Largest size of a file of a checkpoint; the optimizer has two numbers per parameter."""
     if isinstance(header.config, OwnNetConfig):
         return 8 * MAX_NUMBERS + MAX_HEADER
     try:
         expected = expected_tensors(header.obs_space, header.action_space, header.config)
     except SchemaError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
-    return 3 * num_bytes(expected.values()) + MAX_HEADER
+    return 2 * num_bytes(expected.values()) + MAX_HEADER
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
