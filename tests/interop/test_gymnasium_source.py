@@ -467,28 +467,11 @@ def cart_poles(mode: AutoresetMode) -> Any:  # noqa: ANN401 - any vector environ
     return gymnasium.make_vec("CartPole-v1", 64, "sync", vector_kwargs={"autoreset_mode": mode})
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        NEXT,
-        pytest.param(SAME, marks=pytest.mark.slow),
-        pytest.param(DISABLED, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("mode", [NEXT, SAME, DISABLED])
 def test_our_trainer_learns_the_cart_pole_of_gymnasium(mode: AutoresetMode) -> None:
     """A policy that pushes at random lasts for 22 steps."""
-    config = PPOConfig(
-        total_steps=30_000,
-        net=RogueNetConfig(d_model=16, n_head=1, n_layer=1),
-        num_steps=32,
-        minibatch_size=256,
-        update_epochs=6,
-        learning_rate=0.01,
-        gamma=0.98,
-        ent_coef=0.0,
-        episode_window=50,
-    )
     with GymnasiumVecEnv(cart_poles(mode)) as vec:
+        config = PPOConfig.for_env(vec, total_steps=22_000, episode_window=50)
         result = train(vec, config)
     assert result.progress.mean_reward > 100
     assert result.progress.mean_length == result.progress.mean_reward
