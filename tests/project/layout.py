@@ -244,6 +244,9 @@ def links(root: Path) -> list[str]:
     ]
 
 
+_BLOCKS = ast.stmt | ast.excepthandler | ast.match_case
+
+
 def imports(source: Source, *, typing_too: bool = False) -> Iterator[tuple[int, str]]:
     """Yield line and absolute dotted name of each import at any depth, `if TYPE_CHECKING` aside."""
     waiting: list[ast.AST] = [source.tree]
@@ -253,10 +256,11 @@ def imports(source: Source, *, typing_too: bool = False) -> Iterator[tuple[int, 
                 yield from ((line, alias.name) for alias in names)
             case ast.ImportFrom(names=names, lineno=line) as node:
                 yield from ((line, f"{_origin(node, source)}.{alias.name}") for alias in names)
-            case ast.If(test=test, orelse=orelse) if _is_for_typing(test) and not typing_too:
+            case ast.If(test=test, orelse=orelse) if not typing_too and _is_for_typing(test):
                 waiting.extend(orelse)
-            case node:
-                waiting.extend(ast.iter_child_nodes(node))
+            case node:  # expressions have no imports
+                children = ast.iter_child_nodes(node)
+                waiting.extend(each for each in children if isinstance(each, _BLOCKS))
 
 
 def _is_for_typing(test: ast.expr) -> bool:
