@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from entity_env import ActionSpace, CheckpointError, Entity, ObsSpace, SchemaError, UsageError
 from entity_env.agents.ppo import MLPPolicy, Policy, PPOConfig, train
+from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net import (
     ActionDistribution,
     MLPConfig,
@@ -303,9 +304,12 @@ class TestForEnv:
         assert isinstance(config.net, MLPConfig)
         assert (config.total_steps, config.gamma, config.num_steps) == (7, 0.5, 128)
 
-    def test_of_entities_are_the_defaults(self) -> None:
+    def test_of_entities_is_a_rogue_net(self) -> None:
         with VecEnv(snake, 2) as vec:
-            assert PPOConfig.for_env(vec) == PPOConfig()
+            config = PPOConfig.for_env(vec)
+        assert config == PPOConfig(**PRESETS["entities"].settings)
+        assert isinstance(config.net, RogueNetConfig)
+        assert config.num_steps == PPOConfig().num_steps  # whatever the number of environments
 
     def test_refuses_what_is_no_setting(self) -> None:
         with VecEnv(snake, 2) as vec, pytest.raises(UsageError, match="no setting 'lr'"):
