@@ -141,8 +141,7 @@ def hints_for(
         if _is_above(best, last, config) and _lost_share(first, best, last) > 0.5:
             return (
                 f"the mean reward was {best.mean_reward:.3g} at step {best.step:,} and fell to "
-                f"{last.mean_reward:.3g}: try target_kl=0.02, or a smaller learning_rate "
-                f"({config.learning_rate:g})",
+                f"{last.mean_reward:.3g}: {_smaller_updates(config)}",
             )
         return ()
     if points[0].update > 1 or _is_zero_sum([*scored, last]):
@@ -205,7 +204,12 @@ def _causes(first: TrainProgress, last: TrainProgress, config: PPOConfig) -> lis
         )
     if end.approx_kl > _LARGE_KL:
         found.append(
-            f"updates are large (approx kl {end.approx_kl:.3g}): try a smaller learning_rate "
-            f"({config.learning_rate:g}), or target_kl=0.02"
+            f"updates are large (approx kl {end.approx_kl:.3g}): {_smaller_updates(config)}"
         )
     return found
+
+
+def _smaller_updates(config: PPOConfig) -> str:
+    now = config.target_kl
+    limit = "target_kl=0.02" if now is None else f"a smaller target_kl ({now:g})"
+    return f"try {limit}, or a smaller learning_rate ({config.learning_rate:g})"

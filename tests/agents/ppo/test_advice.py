@@ -145,6 +145,11 @@ class TestHints:
         assert len(found) == 2
         assert told in found[1]
 
+    def test_a_limit_that_was_set_is_to_be_smaller(self) -> None:
+        config = replace(_CONFIG, target_kl=0.5)
+        found = hints_for([_point(1), _point(1)], _point(1, entropy=0.5, approx_kl=0.2), config)
+        assert "try a smaller target_kl (0.5), or a smaller learning_rate" in found[1]
+
     def test_of_games_against_each_other_the_mean_tells_nothing(self) -> None:
         odd = 1.0 / _CONFIG.episode_window  # three agents: one more episode of the winner
         assert hints_for([_point(0), _point(odd)], _point(-odd), _CONFIG) == ()
