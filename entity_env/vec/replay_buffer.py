@@ -112,8 +112,9 @@ class ReplayBuffer:
                 f"environments {next_obs.env_id[:8].tolist()}..., expected {len(obs)} of "
                 f"{obs.env_id[:8].tolist()}..."
             )
+        spaces = obs.select([]) if self._spaces is None else self._spaces
         for batch, what in ((obs, "obs"), (next_obs, "next_obs")):
-            require_same_spaces(self._spaces or obs, batch, what)
+            require_same_spaces(spaces, batch, what)
         chosen = {
             name: _chosen(name, actions.get(name), mask) for name, mask in obs.action_masks.items()
         }
@@ -134,7 +135,7 @@ class ReplayBuffer:
         tables = list(_tables(found.obs, found.actions)), list(_tables(found.next_obs, {}))
         for ring, one in zip((self._obs, self._next_obs), tables, strict=True):
             ring.require_fit(one)
-        spaces, end = self._spaces or obs.select([]), num_added + len(found.obs)
+        end = num_added + len(found.obs)
         self._oldest = max(self._oldest, end - self.capacity)  # before others take their places
         self._obs.write(num_added, self._oldest, found.obs, tables[0])
         self._next_obs.write(num_added, self._oldest, found.next_obs, tables[1])

@@ -225,6 +225,8 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     other.features["A"] = RaggedArray(np.zeros((3, 9), np.float32), [1, 1, 1])
     with pytest.raises(SchemaError, match="next_obs is of other spaces"):
         buffer.add(obs, samples, other)
+    with pytest.raises(SchemaError, match=r"^obs is of other spaces"):
+        buffer.add(dots(1, 3), {"go": np.zeros(3, np.int64)}, dots(1, 3))
     with pytest.raises(SchemaError, match=r"'push' needs \d+ values, one per actor of obs: got \("):
         buffer.add(obs, {**samples, "push": samples["push"][:-1]}, next_obs)
     with pytest.raises(SchemaError, match=r"'push' needs .* got none"):
