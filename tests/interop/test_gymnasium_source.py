@@ -467,13 +467,17 @@ def cart_poles(mode: AutoresetMode) -> Any:  # noqa: ANN401 - any vector environ
     return gymnasium.make_vec("CartPole-v1", 64, "sync", vector_kwargs={"autoreset_mode": mode})
 
 
-@pytest.mark.parametrize("mode", [NEXT, SAME, DISABLED])
-def test_our_trainer_learns_the_cart_pole_of_gymnasium(mode: AutoresetMode) -> None:
+@pytest.mark.parametrize(
+    ("mode", "steps", "least"), [(NEXT, 22_000, 100), (SAME, 12_000, 40), (DISABLED, 12_000, 40)]
+)
+def test_our_trainer_learns_the_cart_pole_of_gymnasium(
+    mode: AutoresetMode, steps: int, least: int
+) -> None:
     """A policy that pushes at random lasts for 22 steps."""
     with GymnasiumVecEnv(cart_poles(mode)) as vec:
-        config = PPOConfig.for_env(vec, total_steps=22_000, episode_window=50)
+        config = PPOConfig.for_env(vec, total_steps=steps, episode_window=50)
         result = train(vec, config)
-    assert result.progress.mean_reward > 100
+    assert result.progress.mean_reward > least
     assert result.progress.mean_length == result.progress.mean_reward
 
 
