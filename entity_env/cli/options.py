@@ -127,7 +127,11 @@ on_error_option = click.option(
 )
 
 
-def default_workers(num_envs: int) -> int:
-    """The number of worker processes for so many environments: one per core, 0 on one core."""
+def default_workers(num_envs: int, num_ranks: int = 1) -> int:
+    """The number of worker processes for so many environments: one per core, 0 on one core.
+
+    `num_ranks` processes share the cores.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return 0 if cores is None or cores == 1 else min(cores, num_envs)
+    cores = (cores or 1) // num_ranks
+    return 0 if cores <= 1 else min(cores, num_envs)

@@ -36,6 +36,7 @@ if sys.platform != "win32":  # there two runs in one folder are not kept apart
 
 LOCK: Final = ".entity_env.lock"
 """File in the folder of a run during training; it names the process."""
+_LOCK_TRIES: Final = 50
 _MOST: Final = 2**63 - 1
 _log: Final = logging.getLogger(__name__)
 _held: Final[dict[str, int]] = {}
@@ -88,6 +89,17 @@ def run_folder(out: Path | None) -> Iterator[None]:
             yield
         finally:
             del _held[key]
+
+
+def has_lock(out: Path) -> bool:
+    """Whether this process sees that a run trains in a folder; waits, for drives of a network."""
+    if sys.platform == "win32":
+        return True
+    for _ in range(_LOCK_TRIES):
+        if (out / LOCK).exists():
+            return True
+        time.sleep(0.1)
+    return False
 
 
 @contextmanager

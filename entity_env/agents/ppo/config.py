@@ -14,6 +14,8 @@ from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetCon
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
+RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
+"""Variable of the environment in which torchrun counts how often it started the ranks anew."""
 _INTEGERS: Final = {
     "total_steps": (1, 2**63 - 1),
     "seed": (0, 2**63 - 1),
@@ -31,7 +33,7 @@ _FLAGS: Final = (
 )
 _NUMBERS: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
-    *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s"),
+    *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s", "peer_timeout_s"),
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
@@ -105,6 +107,8 @@ class PPOConfig:
     """Seconds between checkpoints; one more is written at the end."""
     episode_window: int = 200
     """Episodes that the reported mean reward and length go over."""
+    peer_timeout_s: float = 300.0
+    """Seconds that a rank of a process group waits for the others."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in _INTEGERS.items():
@@ -122,7 +126,7 @@ class PPOConfig:
                 is_endless = name in _ENDLESS and value in (math.inf, -math.inf)
                 is_finite = is_number and (abs(value) <= sys.float_info.max or is_endless)
                 _require(self, name, is_finite, "a finite number")
-        for name in ("learning_rate", "clip_coef", "max_grad_norm"):
+        for name in ("learning_rate", "clip_coef", "max_grad_norm", "peer_timeout_s"):
             _require(self, name, getattr(self, name) > 0, "above 0")
         for name in ("gamma", "gae_lambda"):
             _require(self, name, 0 <= getattr(self, name) <= 1, "between 0 and 1")

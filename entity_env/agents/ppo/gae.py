@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.ppo.peers import ALONE, Peers, means_over_peers
+
 
 @dataclass(frozen=True, slots=True)
 class Trajectories:
@@ -107,14 +109,16 @@ class ReturnStatistics:
         variance = max(self.square - self.mean**2, 0.01 * self.square)
         return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
 
-    def update(self, returns: NDArray[np.float32]) -> None:
-        """Counts the returns of a rollout, if there are any."""
-        if not len(returns):
+    def update(self, returns: NDArray[np.float32], peers: Peers = ALONE) -> None:
+        """Counts the returns of a rollout, of all ranks, if there are any."""
+        squares = np.square(returns, dtype=np.float64)
+        (count, _), (mean, square) = means_over_peers(peers, (returns, squares))
+        if not count:
             return
         self.count += 1
         rate = max(1 / self.count, _RATE)
-        self.mean += rate * (float(returns.mean(dtype=np.float64)) - self.mean)
-        self.square += rate * (float(np.square(returns, dtype=np.float64).mean()) - self.square)
+        self.mean += rate * (float(mean) - self.mean)
+        self.square += rate * (float(square) - self.square)
 
 
 _RATE: Final = 0.05

@@ -6,11 +6,11 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -189,17 +189,59 @@ class EpisodeMeter:
         """Resets the metrics, not the episodes."""
         self.metrics = {}
 
-    @property
-    def mean_reward(self) -> float:
-        """Mean reward of the last episodes; NaN if there are none."""
-        return float(np.mean(self._rewards)) if self._rewards else float("nan")
+    def figures(self) -> EpisodeFigures:
+        """The means so far."""
+        rewards, lengths = list(self._rewards), list(self._lengths)
+        nothing = float("nan")
+        return EpisodeFigures(
+            self.num_episodes,
+            len(rewards),
+            float(np.mean(rewards)) if rewards else nothing,
+            float(np.std(rewards)) if rewards else nothing,
+            float(np.mean(lengths)) if lengths else nothing,
+            dict(self.metrics),
+        )
 
-    @property
-    def std_reward(self) -> float:
-        """Standard deviation of the same rewards; NaN if there are none."""
-        return float(np.std(self._rewards)) if self._rewards else float("nan")
 
-    @property
-    def mean_length(self) -> float:
-        """Mean number of actions of the last episodes; NaN if there are none."""
-        return float(np.mean(self._lengths)) if self._lengths else float("nan")
+class EpisodeFigures(NamedTuple):
+    """Episodes that ended, means over the last of them, and metrics of the games.
+
+    Args:
+        num_episodes: number of all that ended.
+        window: number of the last ones, which the means are of; NaN if there are none.
+    """
+
+    num_episodes: int
+    window: int
+    mean_reward: float
+    std_reward: float
+    mean_length: float
+    metrics: Mapping[str, Metric]
+
+    def to_json(self) -> list[object]:
+        """As JSON."""
+        return [*self[:-1], {name: asdict(metric) for name, metric in self.metrics.items()}]
+
+    @classmethod
+    def merged(cls, reports: Sequence[Any]) -> EpisodeFigures:
+        """Those of several meters together, given each as JSON."""
+        parts = [
+            cls._make([*figures, {name: Metric(**metric) for name, metric in metrics.items()}])
+            for *figures, metrics in reports
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        window = sum(part.window for part in parts)
+        metrics: dict[str, Metric] = {}
+        reward = length = variance = 0.0 if window else float("nan")
+        for part in parts:
+            merge_metrics(metrics, part.metrics)
+            if part.window:
+                reward += part.mean_reward * part.window / window
+                length += part.mean_length * part.window / window
+        for part in parts:
+            if part.window:
+                distance = part.mean_reward - reward
+                variance += (part.std_reward**2 + distance**2) * part.window / window
+        num_episodes = sum(part.num_episodes for part in parts)
+        return cls(num_episodes, window, reward, math.sqrt(variance), length, metrics)

@@ -111,11 +111,6 @@ class Collector:
 
     def _finish(self, trajectories: Trajectories, logprobs: NDArray[np.float32]) -> Rollout:
         decided = np.nonzero(trajectories.is_ready[:-1])
-        if not len(decided[0]):
-            raise ProtocolError(
-                f"no agent was asked for an action in {len(trajectories.rewards)} steps of "
-                f"{trajectories.rewards.shape[1]} rows: there is nothing to learn from"
-            )
         values, config = trajectories.values[decided], self._config
         with np.errstate(over="ignore", invalid="ignore"):  # refused below
             advantages, is_known = compute_advantages(trajectories, config.gamma, config.gae_lambda)

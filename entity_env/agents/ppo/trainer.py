@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -17,17 +18,32 @@ import torch
 from torch import nn
 
 from entity_env.agents.ppo.advice import RunHistory, unusual_settings
-from entity_env.agents.ppo.checkpoint import Learner, load_learner, run_folder, save_learner
+from entity_env.agents.ppo.checkpoint import (
+    Learner,
+    has_lock,
+    load_learner,
+    run_folder,
+    save_learner,
+)
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
 from entity_env.agents.ppo.logging import (
+    EpisodeFigures,
     EpisodeMeter,
     Losses,
     TrainProgress,
     TrainResult,
     curve_writer,
 )
+from entity_env.agents.ppo.peers import (
+    Peers,
+    copy_from_first,
+    find_peers,
+    gather_reports,
+    update_statistics,
+)
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
+from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.update import learn, step_size
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
@@ -39,10 +55,16 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
     make_policy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
-from entity_env.core.space_json import Spaces, differences
+from entity_env.core.space_json import Spaces, differences, spaces_to_json
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
-from entity_env.errors import CheckpointError, TrainingDivergedError, UsageError, shown
+from entity_env.errors import (
+    CheckpointError,
+    ProtocolError,
+    TrainingDivergedError,
+    UsageError,
+    shown,
+)
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 
@@ -62,6 +84,12 @@ def train(
     """Trains a network on environments.
 
     The same settings, environments and number of threads give the same network on a CPU.
+
+    If `torch.distributed` is initialized, its ranks train one network together, each on its own
+    environments; all call this with the same settings. Gradients, statistics and the ends of the
+    run are those of all ranks: steps, minibatches and episodes are counted over all of them.
+    Rank 0 writes `out`, which all must see. If a rank ends or does not answer for
+    `config.peer_timeout_s`, the others raise, after a checkpoint.
 
     Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
     ends it at once. After SIGTERM or SIGHUP the program goes on only if it handles that signal:
@@ -89,7 +117,8 @@ def train(
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
         TrainingDivergedError: a loss, a gradient or the network is no longer finite.
         UsageError: `resume=True` without `out`, another run is training there, or a checkpoint
-            cannot be written there without touching other files.
+            cannot be written there without touching other files; ranks that cannot train together.
+        WorkerError: a rank ended, or did not answer in time; names it.
     """
     config = config or PPOConfig.for_env(vec)
     spaces = vec.obs_space(), vec.action_space()
@@ -97,8 +126,11 @@ def train(
     for sentence in unusual_settings(config, *spaces, vec.num_rows):
         _LOGGER.warning("unusual: %s", sentence)
     tune_malloc()
-    with _threads(config.num_threads):
-        return _train(vec, config, policy, out, resume, on_update)
+    with (
+        _threads(config.num_threads),
+        find_peers(_device(config.device), config.peer_timeout_s) as peers,
+    ):
+        return _train(vec, config, policy, out, resume, on_update, peers)
 
 
 def _train(
@@ -108,11 +140,13 @@ def _train(
     out: str | Path | None,
     resume: bool | str | Path,
     on_update: Callable[[TrainProgress], None] | None,
+    peers: Peers,
 ) -> TrainResult:
     resume_path = _resume_path(resume, out) if resume else None
     is_interrupted, cause = False, None
-    with run_folder(None if out is None else Path(out)), HeldInterrupt() as interrupt:
-        run = _Run(vec, config, policy, Path(out) if out is not None else None)
+    written = None if out is None or peers.rank else Path(out)
+    with run_folder(written), HeldInterrupt() as interrupt:
+        run = _Run(vec, config, policy, None if out is None else Path(out), peers)
         if resume_path is not None:
             run.resume(resume_path)
         with curve_writer(run.curves) as write_curves, freeze_gc() as freeze:
@@ -123,15 +157,15 @@ def _train(
                         progress = run.update(collector, interrupt.check)
                         if progress.update == begun + 1:
                             freeze()  # after one update everything long-lived exists
-                        write_curves(progress, run.meter.metrics)
+                        write_curves(progress, run.episodes.metrics)
                         if on_update is not None:
                             on_update(progress)
                         run.save_if_due(collector)
-                        interrupt.check()
                     run.require_sound(collector)
                 except KeyboardInterrupt:
                     is_interrupted = True
                 run.save()
+                gather_reports(peers, "saved")  # no rank leaves before that
             except KeyboardInterrupt:
                 raise  # the second one, in the middle of the save
             except TrainingDivergedError as error:
@@ -157,13 +191,19 @@ class _Run:
         config: PPOConfig,
         policy: Policy | MakePolicy | None,
         out: Path | None,
+        peers: Peers,
     ) -> None:
         self.vec = vec
         self.config = config
+        self.peers = peers
+        self.out = out
         self.folder = out / SUBFOLDER if out is not None else None
-        self.curves = out / "tensorboard" if out is not None else None
+        self.curves = out / "tensorboard" if out is not None and not peers.rank else None
         self.learner = new_learner(vec, config, policy)
-        self.meter = EpisodeMeter(config.episode_window)
+        self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
+        self.episodes = self.meter.figures()
+        """Of all ranks, at the last update."""
+        self.num_rows = vec.num_rows
         self.history = RunHistory()
         self.progress = TrainProgress(step=0, total=config.total_steps)
         self._started = self._saved = time.monotonic()
@@ -191,10 +231,16 @@ class _Run:
 
     def begin(self) -> Collector:
         """Resets the environments."""
-        learner, seed = self.learner, self.config.seed
-        if learner.update:
-            sequence = np.random.SeedSequence((seed, learner.update))
-            seed = int(sequence.generate_state(1, np.uint32)[0])
+        learner, peers = self.learner, self.peers
+        self.num_rows = self._require_same_run()
+        copy_from_first(learner.net, peers)
+        seed, entropy = self.config.seed, [self.config.seed, learner.update]
+        if peers.rank:
+            draws = np.random.SeedSequence([*entropy, peers.rank]).generate_state(3, np.uint32)
+            seed, learner.rng = int(draws[0]), np.random.default_rng(draws[1])
+            learner.generator.manual_seed(int(draws[2]))
+        elif learner.update:
+            seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
         next_obs = self.vec.reset(seed=seed)
         collector = Collector(self.vec, learner.net, learner.generator, next_obs, self.config)
         if not learner.net.has_statistics:
@@ -204,36 +250,85 @@ class _Run:
 
     def update(self, collector: Collector, check: Callable[[], None]) -> TrainProgress:
         """Collects one rollout and learns from it."""
+        config, learner = self.config, self.learner
+        left = 1 - learner.step / config.total_steps
+        ent_coef = config.ent_coef * (left if config.anneal_entropy else 1)
+
+        rollout, num_decisions = self._collect(collector, check)
+        learning_rate = step_size(config, learner.step, num_decisions)
+        learner.optimizer.param_groups[0]["lr"] = learning_rate
+        learner.returns.update(rollout.returns[rollout.b_inds], self.peers)
+        scale = learner.returns.std
+        if config.norm_returns:
+            learner.net.scale_values(learner.returns.mean, scale)
+        optimizer, rng = learner.optimizer, learner.rng
+        losses = learn(learner.net, optimizer, rollout, config, ent_coef, rng, scale, self.peers)
+        # After learning, so that the policy which learns is the one that played. The first rollout
+        # was normalized by its first observations, which must not be counted twice: restart.
+        self._count(rollout.obs, restart=learner.update == 0)
+
+        learner.step += num_decisions
+        learner.update += 1
+        self.progress = self._progress(losses, learning_rate, ent_coef)
+        self.history.add(self.progress)
+        return self.progress
+
+    def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
+        """A rollout of this rank, and the number of decisions of all; they stop together."""
 
         def after_step(obs: VecObs) -> None:
             self.meter.add(obs)
             check()
 
-        config, learner = self.config, self.learner
-        left = 1 - learner.step / config.total_steps
-        ent_coef = config.ent_coef * (left if config.anneal_entropy else 1)
-        steps_left = math.ceil((config.total_steps - learner.step) / self.vec.num_rows)
-
+        steps_left = math.ceil((self.config.total_steps - self.learner.step) / self.num_rows)
+        num_steps = min(self.config.num_steps, steps_left)
         self.meter.start_rollout()
-        rollout = collector.collect(min(config.num_steps, steps_left), after_step)
-        learning_rate = step_size(config, learner.step, len(rollout))
-        learner.optimizer.param_groups[0]["lr"] = learning_rate
-        learner.returns.update(rollout.returns[rollout.b_inds])
-        scale = learner.returns.std
-        if config.norm_returns:
-            learner.net.scale_values(learner.returns.mean, scale)
-        losses = learn(
-            learner.net, learner.optimizer, rollout, config, ent_coef, learner.rng, scale
-        )
-        # After learning, so that the policy which learns is the one that played. The first rollout
-        # was normalized by its first observations, which must not be counted twice: restart.
-        self._count(rollout.obs, restart=learner.update == 0)
+        rollout = None
+        try:
+            check()
+            rollout = collector.collect(num_steps, after_step)
+        except KeyboardInterrupt:
+            if self.peers.size == 1:
+                raise
+        num_decisions = -1 if rollout is None else len(rollout)
+        reports = gather_reports(self.peers, (num_decisions, self.meter.figures().to_json()))
+        counts = [count for count, _ in reports]
+        if rollout is None or min(counts) < 0:
+            raise KeyboardInterrupt
+        if not any(counts):
+            raise ProtocolError(
+                f"no agent was asked for an action in {num_steps} steps of {self.num_rows} rows: "
+                "there is nothing to learn from"
+            )
+        self.episodes = EpisodeFigures.merged([figures for _, figures in reports])
+        return rollout, sum(counts)
 
-        learner.step += len(rollout)
-        learner.update += 1
-        self.progress = self._progress(losses, learning_rate, ent_coef)
-        self.history.add(self.progress)
-        return self.progress
+    def _require_same_run(self) -> int:
+        """Checks that all ranks train the same network; returns the rows of all."""
+        net, peers = self.learner.net, self.peers
+        config = replace(self.config, device="cpu", num_threads=None)
+        own = {
+            "release of entity_env": version("entity-env"),
+            "update of the checkpoint": self.learner.update,
+            "spaces": spaces_to_json(net.obs_space, net.action_space),
+            **{f"setting {name}": value for name, value in config.to_json().items()},
+        }
+        reports = gather_reports(peers, (self.vec.num_rows, own))
+        for rank, (_, other) in enumerate(reports):
+            for name, value in reports[0][1].items():
+                if other.get(name) != value:
+                    raise UsageError(
+                        f"rank {rank} of {peers.size} must train the same as rank 0, whose {name} "
+                        f"is {shown(value)}; its own is {shown(other.get(name))}"
+                    )
+        # Rank 0 holds the lock by now.
+        sees = [sees for sees in gather_reports(peers, self.out is None or has_lock(self.out))]
+        if not all(sees):
+            raise UsageError(
+                f"rank {sees.index(False)} of {peers.size} does not see what rank 0 writes to "
+                f"{self.out}: `out` must be a folder that all ranks share"
+            )
+        return sum(num_rows for num_rows, _ in reports)
 
     def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""
@@ -246,8 +341,8 @@ class _Run:
         require_finite_output(self.learner.net.act(collector.next_obs, greedy=True))
 
     def save(self) -> None:
-        """Writes a checkpoint."""
-        if self.folder is not None:
+        """Writes a checkpoint, on rank 0."""
+        if self.folder is not None and not self.peers.rank:
             save_learner(self.folder, self.learner, self.config)
         self._saved, self._saved_update = time.monotonic(), self.learner.update
 
@@ -274,16 +369,16 @@ class _Run:
     def _count(self, batch: EntityBatch, *, restart: bool = False) -> None:
         """Counts observations into the statistics that normalize them."""
         net = self.learner.net
-        net.update_statistics(batch, restart=restart)
+        update_statistics(net, batch, self.peers, restart=restart)
         if bad := not_finite(dict(net.named_buffers())):
             raise TrainingDivergedError(
                 f"observations are so large that {bad[0]} of the network is not finite"
             )
 
     def _progress(self, losses: Losses, learning_rate: float, ent_coef: float) -> TrainProgress:
-        learner, now = self.learner, time.monotonic()
+        learner, episodes, now = self.learner, self.episodes, time.monotonic()
         learner.elapsed_s = self._elapsed_before + now - self._started
-        learner.num_episodes = self._episodes_before + self.meter.num_episodes
+        learner.num_episodes = self._episodes_before + episodes.num_episodes
         since, step = self._recent[0] if self._recent else (self._started, learner.step)
         self._recent.append((now, learner.step))
         steps_per_s = (learner.step - step) / max(now - since, 1e-9)
@@ -293,16 +388,16 @@ class _Run:
             total=self.config.total_steps,
             update=learner.update,
             steps_per_s=steps_per_s,
-            mean_reward=self.meter.mean_reward,
-            mean_length=self.meter.mean_length,
+            mean_reward=episodes.mean_reward,
+            mean_length=episodes.mean_length,
             num_episodes=learner.num_episodes,
             losses=losses,
             learning_rate=learning_rate,
             ent_coef=ent_coef,
             elapsed_s=learner.elapsed_s,
             eta_s=steps_left / steps_per_s if steps_per_s else float("inf"),
-            metrics={name: metric.mean for name, metric in self.meter.metrics.items()},
-            std_reward=self.meter.std_reward,
+            metrics={name: metric.mean for name, metric in episodes.metrics.items()},
+            std_reward=episodes.std_reward,
         )
 
 

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.logging import Losses
+from entity_env.agents.ppo.peers import ALONE, Peers, means_over_peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.errors import TrainingDivergedError
 
+_NUM_FIGURES: Final = 5
 _LEAST_DEVIATION: Final = 0.1
 """Of advantages, in deviations of returns: what is below that is mostly errors of the value."""
 
@@ -32,24 +34,26 @@ def learn(
     ent_coef: float,
     rng: np.random.Generator,
     return_scale: float | None = None,
+    peers: Peers = ALONE,
 ) -> Losses:
     """Some epochs of minibatches over a rollout; changes nothing if no outcome is known.
 
-    The network is in training mode meanwhile. What its dropout zeroes depends on `rng` alone.
+    A minibatch has a part of the rollout of every rank, and all take the same step: the gradient
+    is the mean over the decisions of all. Its network is in training mode meanwhile. What dropout
+    zeroes depends on `rng` alone.
     """
     net.train()
     try:
         old = copy.deepcopy(net) if _has_dropout(net) else None
-        minibatches = _Minibatches(net, old, rollout, config, ent_coef, return_scale)
+        minibatches = _Minibatches(net, old, rollout, config, ent_coef, return_scale, peers)
         seen = _descend(minibatches, optimizer, rng)
     finally:
         net.eval()
     if not seen:
         return Losses()
     policy_loss, value_loss, entropy, approx_kl, clip_fraction = torch.stack(seen).mean(0).tolist()
-    return Losses(
-        policy_loss, value_loss, entropy, approx_kl, clip_fraction, _explained_variance(rollout)
-    )
+    explained = _explained_variance(rollout, peers)
+    return Losses(policy_loss, value_loss, entropy, approx_kl, clip_fraction, explained)
 
 
 def step_size(config: PPOConfig, step: int, num_decisions: int) -> float:
@@ -60,6 +64,14 @@ def step_size(config: PPOConfig, step: int, num_decisions: int) -> float:
         return config.learning_rate
     whole = config.total_steps - config.warmup_steps
     return config.learning_rate * (1 - (step - config.warmup_steps) / whole)
+
+
+class _Moments(NamedTuple):
+    """Number, mean and deviation of the advantages of a minibatch, of all ranks."""
+
+    number: float
+    mean: float
+    std: float
 
 
 class _Minibatches(NamedTuple):
@@ -75,34 +87,57 @@ class _Minibatches(NamedTuple):
     config: PPOConfig
     ent_coef: float
     return_scale: float | None
+    peers: Peers = ALONE
 
     def add_gradient(
-        self, mb_inds: NDArray[np.int64], rng: np.random.Generator
+        self,
+        mb_inds: NDArray[np.int64],
+        rng: np.random.Generator,
+        moments: _Moments | None = None,
     ) -> tuple[float, Tensor]:
-        """Adds the gradient of the decisions of that index; returns their loss and figures."""
-        losses: list[float] = []
-        figures: list[Tensor] = []
-        for minibatch, config, share in self._parts(mb_inds):
+        """Adds the gradient of the decisions of that index; returns their loss and figures.
+
+        `moments` are those of the advantages of all ranks, whose shares add up to 1; None = alone.
+        """
+        loss_sum, figures = 0.0, torch.zeros(_NUM_FIGURES, device=self.net.device)
+        for minibatch, config, share in self._parts(mb_inds, moments):
             new, minibatch = self._evaluate(minibatch, rng)
             loss, own = ppo_loss(new, minibatch, config, self.ent_coef, self.return_scale)
             (loss * share).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
-            losses.append(float(loss.detach()) * share)
-            figures.append(own * share)
-        return sum(losses), torch.stack(figures).sum(0)
+            loss_sum += float(loss.detach()) * share
+            figures = figures + own * share
+        return loss_sum, figures
 
-    def _parts(self, mb_inds: NDArray[np.int64]) -> Iterator[tuple[Minibatch, PPOConfig, float]]:
+    def _parts(
+        self, mb_inds: NDArray[np.int64], moments: _Moments | None
+    ) -> Iterator[tuple[Minibatch, PPOConfig, float]]:
         """Microbatches, with the advantages of the whole, and their shares of it."""
-        config, most = self.config, self.config.microbatch_size
-        if most is None or len(mb_inds) <= most:
+        config, most = self.config, self.config.microbatch_size or max(len(mb_inds), 1)
+        if moments is None and len(mb_inds) <= most:
             yield self.rollout.minibatch(mb_inds), config, 1.0
             return
         advantages = torch.from_numpy(self.rollout.advantages[mb_inds])
-        advantages = _normalized(advantages, config, self.return_scale)
+        advantages = _normalized(advantages, config, self.return_scale, moments)
         config = replace(config, norm_adv=False)
-        for at in np.array_split(np.arange(len(mb_inds)), math.ceil(len(mb_inds) / most)):
+        num_parts = math.ceil(len(mb_inds) / most)
+        for at in np.array_split(np.arange(len(mb_inds)), num_parts) if num_parts else ():
             part = self.rollout.minibatch(mb_inds[at])
             part = replace(part, advantages=advantages[torch.from_numpy(at)].numpy())
-            yield part, config, len(at) / len(mb_inds)
+            yield part, config, len(at) / (moments.number if moments else len(mb_inds))
+
+    def moments(self, splits: Sequence[NDArray[np.int64]]) -> list[_Moments | None]:
+        """Those of the advantages of every minibatch, of all ranks; None alone."""
+        if self.peers.size == 1:
+            return [None] * len(splits)
+        values = [self.rollout.advantages[each].astype(np.float64) for each in splits]
+        counts, means = means_over_peers(self.peers, values)
+        squares = [(own - mean) ** 2 for own, mean in zip(values, means, strict=True)]
+        variances = means_over_peers(self.peers, squares)[1] * counts / np.maximum(counts - 1, 1)
+        stds = np.sqrt(variances)
+        return [
+            _Moments(*each)
+            for each in zip(counts.tolist(), means.tolist(), stds.tolist(), strict=True)
+        ]
 
     def _evaluate(
         self, minibatch: Minibatch, rng: np.random.Generator
@@ -135,14 +170,19 @@ def _descend(
 ) -> list[Tensor]:
     """The figures of every minibatch, after a step of the optimizer for each."""
     config, b_inds = minibatches.config, minibatches.rollout.b_inds
-    num_minibatches = max(1, round(len(b_inds) / config.minibatch_size))
+    peers = minibatches.peers
+    total = int(means_over_peers(peers, [b_inds.astype(np.float64)])[0][0])
+    num_minibatches = max(1, round(total / config.minibatch_size))
     seen: list[Tensor] = []
     parameters = list(minibatches.net.parameters())
-    for _ in range(config.update_epochs if len(b_inds) else 0):
-        for mb_inds in np.array_split(rng.permutation(b_inds), num_minibatches):
+    for _ in range(config.update_epochs if total else 0):
+        splits = np.array_split(rng.permutation(b_inds), num_minibatches)
+        for mb_inds, moments in zip(splits, minibatches.moments(splits), strict=True):
             for parameter in parameters:
                 parameter.grad = None
-            loss, figures = minibatches.add_gradient(mb_inds, rng)
+            loss, figures = minibatches.add_gradient(mb_inds, rng, moments)
+            if peers.size > 1:
+                loss, figures = _sum_gradients(parameters, loss, figures, peers)
             norm = _clip_gradient(parameters, config.max_grad_norm)
             if not math.isfinite(norm + loss):
                 raise TrainingDivergedError(_not_finite_figures(norm, figures))
@@ -151,6 +191,25 @@ def _descend(
         if config.target_kl is not None and seen[-1][3] > config.target_kl:
             break
     return seen
+
+
+@torch.no_grad()
+def _sum_gradients(
+    parameters: Sequence[Tensor], loss: float, figures: Tensor, peers: Peers
+) -> tuple[float, Tensor]:
+    """Adds the gradients of all ranks, their losses and figures, in one call.
+
+    A parameter that no rank has a gradient of has none, so that Adam leaves it as it is.
+    """
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    has_gradient = figures.new_tensor([float(p.grad is not None) for p in parameters])
+    own = [each.reshape(-1) for each in gradients]
+    flat = peers.sum(torch.cat([*own, has_gradient, figures, figures.new_tensor([loss])]))
+    sizes = [each.numel() for each in gradients]
+    *sums, has_gradient, figures, total = torch.split(flat, [*sizes, len(sizes), len(figures), 1])
+    for parameter, gradient, has in zip(parameters, sums, has_gradient.tolist(), strict=True):
+        parameter.grad = gradient.view_as(parameter) if has else None
+    return float(total), figures
 
 
 def ppo_loss(
@@ -194,12 +253,22 @@ def ppo_loss(
     return loss, figures
 
 
-def _normalized(advantages: Tensor, config: PPOConfig, return_scale: float | None) -> Tensor:
-    """Advantages of a whole minibatch with mean 0 and about deviation 1, see `ppo_loss`."""
-    if not config.norm_adv or len(advantages) < 2:
+def _normalized(
+    advantages: Tensor,
+    config: PPOConfig,
+    return_scale: float | None,
+    moments: _Moments | None = None,
+) -> Tensor:
+    """Advantages of a whole minibatch with mean 0 and about deviation 1, see `ppo_loss`.
+
+    `moments` are those of the whole; None = these advantages are all of it.
+    """
+    if not config.norm_adv or (moments.number if moments else len(advantages)) < 2:
         return advantages
-    deviation = advantages.std().clamp_min(1e-8 + _LEAST_DEVIATION * (return_scale or 0.0))
-    return (advantages - advantages.mean()) / deviation
+    least = 1e-8 + _LEAST_DEVIATION * (return_scale or 0.0)
+    if moments is not None:
+        return (advantages - moments.mean) / max(moments.std, least)
+    return (advantages - advantages.mean()) / advantages.std().clamp_min(least)
 
 
 def _not_finite_figures(norm: float, figures: Tensor) -> str:
@@ -223,7 +292,10 @@ def _clip_gradient(parameters: Sequence[Tensor], max_norm: float) -> float:
     return norm
 
 
-def _explained_variance(rollout: Rollout) -> float:
-    returns, values = rollout.returns[rollout.b_inds], rollout.values[rollout.b_inds]
-    variance = float(np.var(returns))
-    return 1 - float(np.var(returns - values)) / variance if variance else float("nan")
+def _explained_variance(rollout: Rollout, peers: Peers) -> float:
+    returns = rollout.returns[rollout.b_inds].astype(np.float64)
+    columns = (returns, returns - rollout.values[rollout.b_inds])
+    means = means_over_peers(peers, columns)[1]
+    squares = [(each - mean) ** 2 for each, mean in zip(columns, means, strict=True)]
+    variance, left = means_over_peers(peers, squares)[1].tolist()
+    return 1 - left / variance if variance else float("nan")

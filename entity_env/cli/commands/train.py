@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from rich.console import Console
 
 from entity_env.agents.ppo import PPOConfig, TrainResult
 from entity_env.agents.ppo.advice import PAGE
+from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.presets import PRESETS, Preset, preset_for
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
@@ -187,27 +189,66 @@ def train(
     checkpoint and stop; --resume continues with the same settings. Curves are written for
     TensorBoard.
     """
+    launched = _Launched.found()
     chosen = load_game(game, settings)
     out = Path("runs", chosen.name) if out is None else out
     _require_text(out)
     own = preset_of(chosen) if preset is None else PRESETS[preset]
     env_words = [] if num_envs is None else ["--num-envs", str(num_envs)]
     num_envs = own.num_envs if num_envs is None else num_envs
+    resume = resume or (launched.restarts > 0 and (out / SUBFOLDER).exists())
     start = _start(out) if resume else own.settings_for(num_envs * chosen.num_agents, steps)
     config = _config(start, {"total_steps": steps, **options})
     if not resume:
         _require_unused(out)
-        click.echo(f"settings for {own.kind}: {num_envs} environments, {config.summary()}")
+        if not launched.rank:
+            words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
+            click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
+    num_envs = launched.share(num_envs)
     if num_workers is None:  # a batch environment steps faster than a worker can send its arrays
         is_fast = is_batch(chosen) or has_self_play(chosen)
-        num_workers = 0 if is_fast else default_workers(num_envs)
+        num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
     make = partial(make_training_env, chosen, num_envs, num_workers, step_timeout_s, on_error)
-    result, code = _train(chosen, make, config, out, resume)
+    result, code = _train(chosen, make, config, out, resume, launched)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
     train_words = [*game_words, *env_words, "--out", str(out), "--resume"]
-    _report(result, shlex.join(train_words), shlex.join([*game_words, "--agent", str(out)]), out)
+    if not launched.rank:
+        play_words = shlex.join([*game_words, "--agent", str(out)])
+        _report(result, shlex.join(train_words), play_words, out)
     if code:
         raise SystemExit(code)
+
+
+class _Launched(NamedTuple):
+    """Place among the processes that torchrun or Ray Train started, from its variables."""
+
+    rank: int = 0
+    size: int = 1
+    local_size: int = 1
+    restarts: int = 0
+
+    @classmethod
+    def found(cls) -> _Launched:
+        """The place of this process; of the only one, if it was started by itself."""
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return cls()
+        defaults = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", RESTARTS: "0"}
+        texts = {name: os.environ.get(name, default) for name, default in defaults.items()}
+        given = ", ".join(f"{name}={text}" for name, text in texts.items())
+        if not all(text.isdecimal() for text in texts.values()):
+            raise UsageError(f"the variables of a launcher must be integers, got {given}")
+        values = cls(*map(int, texts.values()))
+        if values.rank >= values.size:
+            raise UsageError(f"RANK must be below WORLD_SIZE, got {given}")
+        return values
+
+    def share(self, num_envs: int) -> int:
+        """The number of environments of this rank."""
+        if num_envs < self.size:
+            raise UsageError(
+                f"--num-envs must be at least the number of ranks, {self.size}, got {num_envs}"
+            )
+        return num_envs // self.size + (self.rank < num_envs % self.size)
 
 
 def _train(
@@ -216,14 +257,17 @@ def _train(
     config: PPOConfig,
     out: Path,
     resume: bool,
+    launched: _Launched,
 ) -> tuple[TrainResult, int]:
     """Trains; returns the result and the exit code of the program."""
-    with TrainDisplay(f"training {game.name}", Console()) as display:
+    title = f"training {game.name}"
+    with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
         # Here, inside the display: importing torch takes seconds.
         from entity_env.agents.ppo import train as train_ppo
+        from entity_env.agents.ppo.peers import launched_group
         from entity_env.agents.ppo.signals import StoppedBySignal
 
-        with game_errors(game), make() as vec:
+        with game_errors(game), launched_group(launched.size, config), make() as vec:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             try:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from entity_env.agents.ppo import logging, rollout_buffer as storage_module
 from entity_env.agents.ppo.checkpoint import Learner, load_learner, save_learner
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.logging import EpisodeMeter, curve_writer
+from entity_env.agents.ppo.logging import EpisodeFigures, EpisodeMeter, curve_writer
 from entity_env.agents.ppo.rollout_buffer import (
     Rollout,
     RolloutBuffer,
@@ -136,8 +136,8 @@ def ended(rewards: list[float], **metrics: Metric) -> VecObs:
 @given(st.lists(st.lists(st.integers(-9, 9).map(float), max_size=4), max_size=6), st.integers(1, 5))
 def test_means_go_over_the_last_episodes(batches: list[list[float]], window: int) -> None:
     meter = EpisodeMeter(window)
-    assert math.isnan(meter.mean_reward)
-    assert math.isnan(meter.mean_length)
+    assert math.isnan(meter.figures().mean_reward)
+    assert math.isnan(meter.figures().mean_length)
     for rewards in batches:
         meter.add(ended(rewards))
     every = [reward for rewards in batches for reward in rewards]
@@ -146,14 +146,34 @@ def test_means_go_over_the_last_episodes(batches: list[list[float]], window: int
     if not every:
         assert meter.metrics == {}
         return
-    assert meter.mean_reward == pytest.approx(np.mean(every[-window:]))
-    assert meter.mean_length == pytest.approx(np.mean(lengths[-window:]))
+    assert meter.figures().mean_reward == pytest.approx(np.mean(every[-window:]))
+    assert meter.figures().mean_length == pytest.approx(np.mean(lengths[-window:]))
     score = meter.metrics["episode/score"]  # of the rollout, however many there were
     assert score == Metric(len(every), sum(every), min(every), max(every))
     meter.start_rollout()
     assert meter.metrics == {}
     assert meter.num_episodes == len(every)
-    assert meter.mean_reward == pytest.approx(np.mean(every[-window:]))
+    assert meter.figures().mean_reward == pytest.approx(np.mean(every[-window:]))
+
+
+@given(st.lists(st.lists(st.integers(-9, 9).map(float), max_size=5), min_size=1, max_size=4))
+def test_figures_of_several_meters_are_those_of_all_episodes(ranks: list[list[float]]) -> None:
+    reports = []
+    for rewards in ranks:
+        meter = EpisodeMeter(5)
+        meter.add(ended(rewards, speed=Metric(1, 2.0, 2.0, 2.0)))
+        reports.append(json.loads(json.dumps(meter.figures().to_json())))
+    figures = EpisodeFigures.merged(reports)
+    every = [reward for rewards in ranks for reward in rewards]
+    assert figures.num_episodes == figures.window == len(every)
+    assert figures.metrics["speed"] == Metric(len(ranks), 2.0 * len(ranks), 2.0, 2.0)
+    if not every:
+        assert math.isnan(figures.mean_reward)
+        return
+    lengths = [i + 1 for rewards in ranks for i in range(len(rewards))]
+    assert figures.mean_reward == pytest.approx(np.mean(every))
+    assert figures.std_reward == pytest.approx(np.std(every), abs=1e-6)
+    assert figures.mean_length == pytest.approx(np.mean(lengths))
 
 
 def test_metrics_of_batches_are_joined_and_left_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.update import learn, ppo_loss
@@ -175,8 +176,10 @@ def test_decisions_survive_that_their_batch_is_spoilt() -> None:
 
 
 def test_what_cannot_be_learnt_from_is_refused() -> None:
+    nothing = [seen([None]) for _ in range(6)]
+    assert len(collect(2, *nothing[:3])) == 0  # of one rank: others may have some
     with pytest.raises(ProtocolError, match="no agent was asked for an action in 2 steps"):
-        collect(2, seen([None]), seen([None]), seen([None]))
+        train(Script(*nothing[3:]), replace(CONFIG, num_steps=2))
     with pytest.raises(ProtocolError, match='autoreset="same_step"'):
         collect(1, seen([1.0]), seen([1.0], truncated=[1]))
     other = seen([1.0])

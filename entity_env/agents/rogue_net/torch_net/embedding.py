@@ -53,25 +53,36 @@ class InputNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, features: Tensor, *, restart: bool = False) -> None:
-        """Counts a batch `(num_entities, num_features)`; `restart` resets the statistics first.
-
-        Merges the moments of two sets as in Chan, Golub & LeVeque, "Updating Formulae and a
-        Pairwise Algorithm for Computing Sample Variances" (1979).
-        """
+        """Counts a batch `(num_entities, num_features)`; `restart` resets the statistics first."""
         if restart:
-            for buffer in (self.count, self.mean, self.squares_sum):
-                buffer.zero_()
+            self.reset()
         if not len(features):
             return
         batch = features.double()
         mean = batch.mean(dim=0)
-        squares = (batch - mean).square().sum(dim=0)
+        self.merge(len(batch), mean, (batch - mean).square().sum(dim=0))
+
+    @torch.no_grad()
+    def merge(self, count: int, mean: Tensor, squares_sum: Tensor) -> None:
+        """Counts `count` rows, given their float64 moments as in the buffers.
+
+        Merges the moments of two sets as in Chan, Golub & LeVeque, "Updating Formulae and a
+        Pairwise Algorithm for Computing Sample Variances" (1979).
+        """
+        if not count:
+            return
         old_count = self.count.double()
-        count = old_count + len(batch)
+        total = old_count + count
         delta = mean - self.mean.double()
-        self.mean.add_(delta * (len(batch) / count))
-        self.squares_sum.add_(squares + delta.square() * (old_count * len(batch) / count))
-        self.count.copy_(count)
+        self.mean.add_(delta * (count / total))
+        self.squares_sum.add_(squares_sum + delta.square() * (old_count * count / total))
+        self.count.copy_(total)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Forgets all that was counted."""
+        for buffer in self.buffers():
+            buffer.zero_()
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalizes `(num_entities, num_features)`; only clips until two rows were counted."""

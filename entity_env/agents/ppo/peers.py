@@ -1,0 +1,296 @@
+"""Peers: the processes that train one network together, over `torch.distributed`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+from torch.distributed.rendezvous import rendezvous
+
+from entity_env.agents.ppo.config import RESTARTS, PPOConfig
+from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
+from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.core.vec_obs import EntityBatch
+from entity_env.errors import WorkerError
+
+Report = TypeVar("Report")
+
+_GRACE_S: Final = 10.0
+"""Seconds in which ranks that live notice that another one is gone."""
+_POLL_S: Final = 0.05
+_PROCESS: Final = ", process "
+_MOST_S: Final = 1e8
+"""Three years: a longer time is for ever."""
+_num_groups: Final = itertools.count()
+
+
+class Peers(Protocol):
+    """Processes that train one network together, each with environments of its own.
+
+    Every rank makes the same calls in the same order; each call waits for all of them.
+
+    Attributes:
+        rank: number of this process, from 0; rank 0 writes files.
+        size: number of processes.
+    """
+
+    rank: int
+    size: int
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, the same bits on each; may overwrite `values`."""
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        """The values of every rank, in rank order; shapes and dtypes must be equal."""
+
+
+class Alone:
+    """One process that trains by itself."""
+
+    rank = 0
+    size = 1
+
+    def sum(self, values: Tensor) -> Tensor:
+        return values
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        return [values]
+
+
+ALONE: Final = Alone()
+
+
+class TorchPeers:
+    """The ranks of the default process group, in a group of their own.
+
+    Args:
+        device: where the tensors of `sum` are; those of `gather` are on the CPU. Between CPUs
+            gloo carries them, between GPUs nccl.
+        timeout_s: seconds that a rank waits for the others.
+
+    Raises:
+        WorkerError: in a call, if a rank ended or did not answer in time; names it.
+    """
+
+    def __init__(self, device: torch.device, timeout_s: float) -> None:
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+        self._device = device
+        self._noticed = False  # that others are gone, which is no reason for them to be told
+        store = _get_default_store()
+        self._store = PrefixStore(f"entity_env/{next(_num_groups)}", store)
+        self._store.set(f"place/{self.rank}", f"{socket.gethostname()}{_PROCESS}{os.getpid()}")
+        limit = timedelta(seconds=min(timeout_s, _MOST_S))
+        self._group: dist.ProcessGroup | None
+        self._sums: dist.ProcessGroup | None
+        try:
+            self._group = self._sums = dist.new_group(backend="gloo", timeout=limit)
+            if device.type == "cuda":
+                self._sums = dist.new_group(backend="nccl", timeout=limit)
+        except RuntimeError as error:
+            raise self._lost(error) from error
+
+    def sum(self, values: Tensor) -> Tensor:
+        shared = values.to(self._device) if self._sums is not self._group else values
+        try:
+            dist.all_reduce(shared, group=self._sums)
+        except RuntimeError as error:
+            raise self._lost(error) from error
+        return shared
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        gathered = [torch.empty_like(values) for _ in range(self.size)]
+        try:
+            dist.all_gather(gathered, values, group=self._group)
+        except RuntimeError as error:
+            raise self._lost(error) from error
+        return gathered
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Leaves the group; ranks that still wait for this one raise `error`'s message."""
+        if error is not None and not self._noticed:
+            with suppress(RuntimeError):
+                self._store.set(f"left/{self.rank}", f"{type(error).__name__}: {error}")
+        groups = {id(group): group for group in (self._group, self._sums) if group is not None}
+        self._group = self._sums = None
+        with suppress(RuntimeError, AssertionError):  # the program closed its group before
+            for group in groups.values():
+                dist.destroy_process_group(group)
+
+    def _lost(self, cause: RuntimeError) -> WorkerError:
+        """The error that names the ranks which ended or do not answer."""
+        try:
+            found = self._missing()
+        except RuntimeError:
+            found = ["rank 0, or whichever process holds the group's store, is gone"]
+        reason = "; ".join(found) or f"the ranks lost each other: {str(cause).splitlines()[0]}"
+        self._noticed = True
+        return WorkerError(reason)
+
+    def _missing(self) -> list[str]:
+        """The ranks that ended, each with its place and reason."""
+        self._store.set(f"left/{self.rank}", "")
+        others = {rank: self._place(rank) for rank in range(self.size) if rank != self.rank}
+        end = time.monotonic() + _GRACE_S
+        while True:
+            reasons = {rank: self._reason(rank, place) for rank, place in others.items()}
+            is_clear = any(reasons.values()) or None not in reasons.values()
+            if is_clear or time.monotonic() >= end:
+                break
+            time.sleep(_POLL_S)
+        if not is_clear:
+            reasons = {rank: "does not answer" for rank, each in reasons.items() if each is None}
+        return [
+            f"rank {rank} of {self.size} ({others[rank]}): {reason}"
+            for rank, reason in reasons.items()
+            if reason
+        ]
+
+    def _place(self, rank: int) -> str:
+        """Host and process of a rank."""
+        key = f"place/{rank}"
+        return self._store.get(key).decode() if self._store.check([key]) else "at its start"
+
+    def _reason(self, rank: int, place: str) -> str | None:
+        """Why a rank left; "" if only because others did, None if it is not known to have left."""
+        if self._store.check([f"left/{rank}"]):
+            return self._store.get(f"left/{rank}").decode()
+        host, _, process = place.rpartition(_PROCESS)
+        is_gone = host == socket.gethostname() and not _is_running(int(process))
+        return "its process ended" if is_gone else None
+
+
+def _is_running(process: int) -> bool:
+    with suppress(OSError):
+        os.kill(process, 0)
+        stat = Path(f"/proc/{process}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+@contextmanager
+def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
+    """The ranks of the process group, if `torch.distributed` is initialized; else `Alone`."""
+    is_group = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    if not is_group:
+        yield ALONE
+        return
+    peers = TorchPeers(device, timeout_s)
+    try:
+        yield peers
+    except BaseException as error:
+        peers.close(error)
+        raise
+    else:
+        peers.close()
+
+
+@contextmanager
+def launched_group(size: int, config: PPOConfig) -> Iterator[None]:
+    """The process group of the variables that torchrun sets, for more than one process.
+
+    Raises:
+        WorkerError: other ranks did not come in time.
+    """
+    if size == 1 or dist.is_initialized():
+        yield
+        return
+    limit = timedelta(seconds=min(config.peer_timeout_s, _MOST_S))
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=limit))
+        # torchrun keeps one store over restarts: addresses of processes that are gone lie in it.
+        attempt = PrefixStore(f"entity_env/attempt {os.environ.get(RESTARTS, '0')}", store)
+        dist.init_process_group("gloo", store=attempt, rank=rank, world_size=size, timeout=limit)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise WorkerError(f"the {size} ranks did not find each other: {reason}") from error
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def gather_reports(peers: Peers, report: Report) -> list[Report]:
+    """What every rank reports, in rank order; a report is JSON."""
+    if peers.size == 1:
+        return [report]
+    text = np.frombuffer(json.dumps(report).encode(), np.uint8)
+    lengths = [int(each) for each in peers.gather(torch.tensor([len(text)]))]
+    padded = torch.zeros(max(lengths), dtype=torch.uint8)
+    padded[: len(text)] = torch.from_numpy(text.copy())
+    gathered = zip(peers.gather(padded), lengths, strict=True)
+    return [json.loads(each.numpy()[:length].tobytes()) for each, length in gathered]
+
+
+def means_over_peers(
+    peers: Peers, columns: Sequence[NDArray[np.floating]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Numbers and means of some values, of all ranks; the mean of none is 0.
+
+    Args:
+        peers: the ranks.
+        columns: as many 1-D arrays on every rank, each of any length.
+    """
+    own = [[len(each), each.mean(dtype=np.float64) if len(each) else 0.0] for each in columns]
+    parts = peers.gather(torch.tensor(own, dtype=torch.float64).reshape(-1, 2))
+    counts, means = torch.stack(parts).numpy().transpose(2, 0, 1)
+    totals = counts.sum(axis=0)
+    shares = counts / np.maximum(totals, 1)
+    # One after the other, so that all ranks get the same bits.
+    return totals, sum((share * mean for share, mean in zip(shares, means, strict=True)))
+
+
+def copy_from_first(net: Policy, peers: Peers) -> None:
+    """Gives the network of rank 0 to all ranks."""
+    if peers.size > 1:
+        _copy_from_first(list(net.state_dict().values()), peers)
+
+
+@torch.no_grad()
+def _copy_from_first(tensors: Sequence[Tensor], peers: Peers) -> None:
+    for tensor in tensors:
+        tensor.copy_(peers.gather(tensor.detach().double().cpu())[0])
+
+
+def update_statistics(net: Policy, batch: EntityBatch, peers: Peers, *, restart: bool) -> None:
+    """Counts the observations of all ranks into the statistics of the network, in rank order.
+
+    Those of `InputNorm` are exact; other buffers of a network of one's own are rank 0's.
+    """
+    if peers.size == 1:
+        net.update_statistics(batch, restart=restart)
+        return
+    norms = [module for module in net.modules() if isinstance(module, InputNorm)]
+    before = [[each.clone() for each in norm.buffers()] for norm in norms]
+    for norm in norms:
+        norm.reset()  # to those of the batch alone
+    net.update_statistics(batch, restart=restart)
+    moments = [each.double().cpu().reshape(-1) for norm in norms for each in norm.buffers()]
+    parts = peers.gather(torch.cat([*moments, torch.zeros(0, dtype=torch.float64)]))
+    for norm, old in zip(norms, before, strict=True):
+        norm.reset()
+        if not restart:
+            for buffer, value in zip(norm.buffers(), old, strict=True):
+                buffer.copy_(value)
+    for part in parts:
+        sizes = [each.numel() for norm in norms for each in norm.buffers()]
+        each_part = iter(torch.split(part, sizes))
+        for norm in norms:
+            count, mean, squares_sum = (next(each_part).to(norm.mean.device) for _ in range(3))
+            norm.merge(int(count), mean, squares_sum)
+    own = {id(each) for norm in norms for each in norm.buffers()}
+    _copy_from_first([each for each in net.buffers() if id(each) not in own], peers)
