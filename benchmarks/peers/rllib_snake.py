@@ -1,0 +1,67 @@
+"""RLlib's PPO on snake as padded observations: prints microseconds of the processor for a step.
+
+Our Gymnasium environment pads entities to a fixed number; RLlib flattens them for its default MLP,
+with the batch and minibatch of ours. The first iterations, which warm up, are not counted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import gymnasium
+import ray
+import torch
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.connectors.env_to_module import FlattenObservations
+from ray.tune.registry import register_env
+
+from entity_env.games import snake
+from entity_env.interop.gymnasium import GameEnv
+
+_ITERATIONS, _WARM_UP = 7, 2
+
+
+class _OneAction(gymnasium.Wrapper):  # type: ignore[type-arg, misc]  # as ray's own are
+    """Takes the only action by itself, not in a dictionary."""
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401 - any environment
+        super().__init__(env)
+        [(self._name, self.action_space)] = env.action_space.spaces.items()
+
+    def step(self, action: object) -> Any:  # noqa: ANN401 - as gymnasium's
+        return self.env.step({self._name: action})
+
+
+def main() -> None:
+    """Measures and prints the median."""
+    torch.set_num_threads(1)
+    register_env("snake", lambda _: _OneAction(GameEnv(snake, max_entities={"Segment": 99})))
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    config = (
+        PPOConfig()
+        .environment("snake")
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=32,
+            rollout_fragment_length=64,
+            env_to_module_connector=lambda *_, **__: FlattenObservations(),
+        )
+        .learners(num_learners=0)
+        .training(train_batch_size_per_learner=2048, minibatch_size=1024, num_epochs=3)
+    )
+    algorithm = config.build_algo()
+    costs = []
+    for _ in range(_ITERATIONS):
+        begin = time.process_time()
+        result = algorithm.train()
+        steps = result["env_runners"]["num_env_steps_sampled"]
+        costs.append((time.process_time() - begin) / float(steps) * 1e6)
+    algorithm.stop()
+    ray.shutdown()
+    print(statistics.median(costs[_WARM_UP:]))
+
+
+if __name__ == "__main__":
+    main()

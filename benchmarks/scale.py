@@ -1,0 +1,182 @@
+"""What do more processes bring to training, and do they learn the same?
+
+Ranks are processes on this machine that gloo joins; runs of one and of two ranks take turns.
+`weak`: every rank has the environments and the minibatch of the run alone; `strong`: half of both.
+Efficiency is decisions for a second of all processors' time, over those of one process. A
+difference is the largest of any parameter after an update, between two ranks with shares of a
+rollout and one process with all of it. `--before FOLDER` compares one process with another
+checkout. RLlib's PPO on padded observations is measured where ray[rllib] is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.common import report
+from benchmarks.vec import Progress
+
+_ROOT = Path(__file__).parents[1]
+_RANK = _ROOT / "benchmarks" / "peers" / "ranks.py"
+_ENVS, _MINIBATCH = 128, 1024
+_SHARES = {"1_1": [1, 1], "1_4": [1, 4], "1_0": [1, 0]}
+_GAMES = ("snake", "multi_snake", "azul")
+_SEEDS = 5
+
+
+def main() -> None:
+    """Measures and reports."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="runs, of which the median")
+    parser.add_argument("--before", type=Path, help="another checkout, for `alone_vs_before`")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
+    arguments = parser.parse_args()
+    progress = Progress()
+    figures = {**_differences(progress), **_speeds(progress, max(arguments.rounds, 5))}
+    figures |= _rewards(progress)
+    if arguments.before is not None:
+        figures |= _before(progress, arguments.before.resolve(), max(arguments.rounds, 5))
+    if find_spec("ray") is not None and find_spec("ray.rllib") is not None:
+        progress.say("rllib")
+        figures |= _rllib()
+    progress.end()
+    report("Ranks", figures, ("torch", "numpy", "numba", "ray"), arguments.json)
+
+
+def ranks(
+    size: int, measure: str, arguments: Mapping[str, object], *, checkout: Path = _ROOT
+) -> list[dict[str, float]]:
+    """What each of `size` processes measured."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout)}
+    if size > 1:
+        common |= {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, str(_RANK), measure, json.dumps(arguments)]
+    processes = [
+        subprocess.Popen(
+            command,
+            cwd=checkout,
+            env={**common, **({"RANK": str(rank)} if size > 1 else {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    outputs = [process.communicate() for process in processes]
+    for process, (_, errors) in zip(processes, outputs, strict=True):
+        if process.returncode:
+            raise SystemExit(f"a rank failed:\n{errors}")
+    found: list[dict[str, float]] = json.loads(outputs[0][0].splitlines()[-1])
+    return found
+
+
+def _differences(progress: Progress) -> dict[str, float]:
+    figures = {}
+    for game in _GAMES:
+        for name, weights in _SHARES.items():
+            progress.say(f"difference {game} {name}")
+            found = ranks(2, "difference", {"game": game, "weights": weights})
+            figures[f"parameter_difference_{game}_{name}"] = max(r["difference"] for r in found)
+    return {"max_parameter_difference_2_ranks": max(figures.values()), **figures}
+
+
+def _run(size: int, envs: int, minibatch: int, **more: object) -> Mapping[str, float]:
+    """One run: speed by processor time, by the clock, and whether all ranks ended equal."""
+    settings = {"updates": 24, "minibatch_size": minibatch, **more}
+    found = ranks(size, "timed", {"game": "snake", "num_envs": envs, **settings})
+    return {
+        "cpu": statistics.harmonic_mean([rank["steps_per_cpu_s"] for rank in found]),
+        "wall": found[0]["steps_per_s"],
+        "reward": found[0]["reward"],
+        "equal": float(len({rank["digest"] for rank in found}) == 1),
+    }
+
+
+def _speeds(progress: Progress, rounds: int) -> dict[str, float]:
+    kinds = {
+        "alone": (1, _ENVS, _MINIBATCH),
+        "weak": (2, _ENVS, 2 * _MINIBATCH),
+        "strong": (2, _ENVS // 2, _MINIBATCH),
+    }
+    samples: dict[str, list[Mapping[str, float]]] = {kind: [] for kind in kinds}
+    for number in range(rounds):
+        for kind, (size, envs, minibatch) in kinds.items():
+            progress.say(f"speed {kind} {number + 1} of {rounds}")
+            samples[kind].append(_run(size, envs, minibatch))
+
+    def ratio(kind: str, figure: str) -> float:
+        pairs = zip(samples[kind], samples["alone"], strict=True)
+        return statistics.median(run[figure] / alone[figure] for run, alone in pairs)
+
+    every = [run for runs in samples.values() for run in runs]
+    return {
+        "ranks_bit_equal": min(run["equal"] for run in every),
+        "cpu_efficiency_weak_2": ratio("weak", "cpu"),
+        "cpu_efficiency_strong_2": ratio("strong", "cpu"),
+        "wall_speedup_weak_2": ratio("weak", "wall"),
+        "wall_speedup_strong_2": ratio("strong", "wall"),
+        "steps_per_cpu_s_alone": statistics.median(run["cpu"] for run in samples["alone"]),
+    }
+
+
+def _rewards(progress: Progress) -> dict[str, float]:
+    """Rewards after equal decisions, of one rank and of two with half of the environments."""
+    rewards: dict[int, list[float]] = {1: [], 2: []}
+    for seed in range(1, _SEEDS + 1):
+        for size, found in rewards.items():
+            progress.say(f"reward {size} rank, seed {seed}")
+            run = _run(size, _ENVS // size, _MINIBATCH, updates=60, seed=seed)
+            found.append(run["reward"])
+    return {
+        "reward_1_rank": statistics.mean(rewards[1]),
+        "reward_1_rank_std": statistics.stdev(rewards[1]),
+        "reward_2_ranks": statistics.mean(rewards[2]),
+        "reward_2_ranks_std": statistics.stdev(rewards[2]),
+    }
+
+
+def _before(progress: Progress, checkout: Path, rounds: int) -> dict[str, float]:
+    ratios, digests = [], set()
+    settings = {"game": "snake", "num_envs": _ENVS, "updates": 24, "minibatch_size": _MINIBATCH}
+    for number in range(rounds):
+        progress.say(f"before and now {number + 1} of {rounds}")
+        [before] = ranks(1, "timed", settings, checkout=checkout)
+        [now] = ranks(1, "timed", settings)
+        ratios.append(now["steps_per_cpu_s"] / before["steps_per_cpu_s"])
+        digests |= {before["digest"], now["digest"]}
+    return {
+        "alone_vs_before": statistics.median(ratios),
+        "same_bits_as_before": float(len(digests) == 1),
+    }
+
+
+def _rllib() -> dict[str, float]:
+    """RLlib's processor time for a step of snake, over ours for a decision."""
+    script = _RANK.with_name("rllib_snake.py")
+    process = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=_ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    if process.returncode:
+        raise SystemExit(f"RLlib failed:\n{process.stderr}")
+    theirs = float(process.stdout.splitlines()[-1])
+    ours = 1e6 / _run(1, 32, _MINIBATCH)["cpu"]
+    return {"rllib_cpu_us_a_step": theirs, "rllib_cpu_us_vs_ours": theirs / ours}
+
+
+if __name__ == "__main__":
+    main()
