@@ -143,7 +143,7 @@ def _train(
     peers: Peers,
 ) -> TrainResult:
     resume_path = _resume_path(resume, out) if resume else None
-    is_interrupted, cause = False, None
+    cause = None
     written = None if out is None or peers.rank else Path(out)
     with run_folder(written), HeldInterrupt() as interrupt:
         run = _Run(vec, config, policy, None if out is None else Path(out), peers)
@@ -159,11 +159,13 @@ def _train(
                             freeze()  # after one update everything long-lived exists
                         write_curves(progress, run.episodes.metrics)
                         if on_update is not None:
-                            on_update(progress)
+                            run.call(on_update)
                         run.save_if_due(collector)
                     run.require_sound(collector)
                 except KeyboardInterrupt:
-                    is_interrupted = True
+                    if peers.size > 1 and not run.is_stopping:
+                        raise  # the second one, of which the other ranks know nothing
+                    run.is_stopping = True
                 run.save()
                 gather_reports(peers, "saved")  # no rank leaves before that
             except KeyboardInterrupt:
@@ -175,7 +177,7 @@ def _train(
                 if not isinstance(error, Exception) or not interrupt.ends_program:
                     raise
                 cause = error  # of that signal, likely: a terminal, a worker that is gone, too
-        is_interrupted |= interrupt.signum is not None
+        is_interrupted = run.is_stopping or interrupt.signum is not None
     hints = run.history.hints(run.progress, config)
     result = TrainResult(run.learner.net, run.progress, is_interrupted, run.folder, hints)
     interrupt.deliver(result, cause)
@@ -199,6 +201,8 @@ class _Run:
         self.out = out
         self.folder = out / SUBFOLDER if out is not None else None
         self.curves = out / "tensorboard" if out is not None and not peers.rank else None
+        self.is_stopping = False
+        """Whether this rank wants to end the run early, and at the end whether all do."""
         self.learner = new_learner(vec, config, policy)
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
@@ -286,14 +290,15 @@ class _Run:
         rollout = None
         try:
             check()
-            rollout = collector.collect(num_steps, after_step)
+            if not self.is_stopping:
+                rollout = collector.collect(num_steps, after_step)
         except KeyboardInterrupt:
-            if self.peers.size == 1:
-                raise
+            self.is_stopping = True
         num_decisions = -1 if rollout is None else len(rollout)
         reports = gather_reports(self.peers, (num_decisions, self.meter.figures().to_json()))
         counts = [count for count, _ in reports]
         if rollout is None or min(counts) < 0:
+            self.is_stopping = True
             raise KeyboardInterrupt
         if not any(counts):
             raise ProtocolError(
@@ -329,6 +334,13 @@ class _Run:
                 f"{self.out}: `out` must be a folder that all ranks share"
             )
         return sum(num_rows for num_rows, _ in reports)
+
+    def call(self, on_update: Callable[[TrainProgress], None]) -> None:
+        """Calls `on_update`; Ctrl-C in it ends the run when the other ranks know of it."""
+        try:
+            on_update(self.progress)
+        except KeyboardInterrupt:
+            self.is_stopping = True
 
     def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""

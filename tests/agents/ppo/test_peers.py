@@ -327,6 +327,11 @@ longer = replace(config, total_steps=1024)
 tell("resumed", lambda: facts(train(VecXor(), longer, out=out / "run", resume=True)))
 tell("raises", lambda: facts(train(Raising(), config, out=out / "raises")))
 tell("on_update", lambda: facts(train(VecXor(), config, on_update=None if rank else stopping)))
+def stop(progress):
+    raise KeyboardInterrupt
+
+longest = replace(config, total_steps=10**6)
+tell("stops", lambda: facts(train(VecXor(), longest, on_update=stop if rank else None)))
 tell("settings", lambda: facts(train(VecXor(), replace(config, gamma=0.5 + rank / 4))))
 tell("spaces", lambda: facts(train(VecSigns() if rank else VecXor(), config)))
 tell("out", lambda: facts(train(VecXor(), config, out=out / f"own{rank}")))
@@ -334,10 +339,11 @@ tell("again", lambda: facts(train(VecXor(), config)))
 """
     first, second = told_by(start_ranks(code, str(tmp_path)))
     rows = VecXor().num_rows
-    for name in ("run", "resumed", "again"):
+    for name in ("run", "resumed", "stops", "again"):
         assert first[name] == second[name], name
     assert first["run"][2:4] == [512, 512 // (2 * 2 * rows)]
     assert first["resumed"][2] == 1024
+    assert first["stops"][2:] == [256, 1, *first["stops"][4:6], True]
     assert first["again"][:2] == first["run"][:2]
     assert second["raises"] == ["ValueError", "out of cherries"]
     kind, message = first["raises"]
