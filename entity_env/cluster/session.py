@@ -48,7 +48,6 @@ def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
     found = _resolve(address)
     if found is not None:  # before Ray is imported, which reads it
         os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", str(_REQUEST_S))
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what it writes to the terminal
     # Ray's own default from its next releases on; it warns until then.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     ray = import_ray()
