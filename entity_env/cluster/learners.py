@@ -103,16 +103,20 @@ def run_learners(
             )
         payload = cloudpickle.dumps(train)
         with _storage(Path(out)) as storage:
+            before: EntityEnvError | None = None
             for restarts in range(max_failures + 1):
                 fit = _trainer(payload, num_learners, restarts, storage, use_gpu, timeout_s)
                 group = _Group(ray, num_learners, on_update or (lambda _: None))
                 failure = group.run(fit, interrupt)
                 if failure is None:
                     break
+                if before is not None and not group.has_begun:
+                    failure = WorkerError(f"{before}; then {failure}")
                 is_last = restarts == max_failures or interrupt.signum is not None
                 if is_last or not isinstance(failure, WorkerError):
                     raise failure
                 _LOGGER.warning("%s; restart %d of %d", failure, restarts + 1, max_failures)
+                before = before if before is not None and not group.has_begun else failure
     result: T = cloudpickle.loads(group.result)
     interrupt.deliver(result, None)  # type: ignore[arg-type]  # that of `train`
     return result
@@ -286,6 +290,11 @@ class _Group:
     _failures: dict[int, Any] = field(default_factory=dict)  # the first is the first
     _error: BaseException | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the function was called in any learner."""
+        return bool(self._places)
+
     def run(self, fit: Callable[[Any], object], interrupt: HeldInterrupt) -> EntityEnvError | None:
         """Runs the learners to their end; returns the error that ended them."""
         board = self._make_board()
@@ -306,7 +315,7 @@ class _Group:
                 try:
                     interrupt.check()
                 except KeyboardInterrupt:
-                    if not self._places:  # they wait for machines, or import torch
+                    if not self.has_begun:  # they wait for machines, or import torch
                         raise
                     self.ray.get(board.stop.remote())
         finally:
@@ -348,9 +357,9 @@ class _Group:
         died: dict[int, Exception] = getattr(self._error, "worker_failures", {})
         dead = {rank: error for rank, error in died.items() if rank not in self._failures}
         if dead:
-            return WorkerError(
-                "; ".join(f"{self._name(r)} died: {_why(e)}" for r, e in dead.items())
-            )
+            rank, cause = next(iter(dead.items()))
+            others = f", and {len(dead) - 1} others" if len(dead) > 1 else ""
+            return WorkerError(f"{self._name(rank)} died{others}: {_why(cause)}")
         for rank, failure in self._failures.items():
             if isinstance(failure, WorkerError):
                 return failure
@@ -364,6 +373,10 @@ class _Group:
 
 
 def _why(error: BaseException | None) -> str:
-    """The end of a message of Ray in one line: what comes before are numbers of its own."""
+    """The cause in an error of Ray, in one line, without its numbers and its advice."""
     text = str(getattr(error, "health_check_failure", error) or "it ended without a result")
-    return " ".join(text.split())[-300:]
+    for start in ("exit detail: ", "\nThe actor "):
+        text = text.partition(start)[2] or text
+    for end in ("Some common causes", "Potential causes", " Node Id:"):
+        text = text.partition(end)[0]
+    return " ".join(text.split())[:300]
