@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import cloudpickle
 
@@ -95,31 +95,52 @@ def run_learners(
     if max_failures < 0:
         raise UsageError(f"the number of failures must be at least 0, got {max_failures}")
     with connect(address, num_cpus=num_learners), HeldInterrupt() as interrupt:
-        ray = import_ray()
-        num_gpus = int(ray.cluster_resources().get("GPU", 0))
+        num_gpus = int(import_ray().cluster_resources().get("GPU", 0))
         if use_gpu and num_gpus < num_learners:
             raise UsageError(
                 f"{num_learners} learners need a GPU each, but the Ray cluster has {num_gpus}"
             )
-        payload = cloudpickle.dumps(train)
         with _storage(Path(out)) as storage:
-            before: EntityEnvError | None = None
-            for restarts in range(max_failures + 1):
-                fit = _trainer(payload, num_learners, restarts, storage, use_gpu, timeout_s)
-                group = _Group(ray, num_learners, on_update or (lambda _: None))
-                failure = group.run(fit, interrupt)
-                if failure is None:
-                    break
-                if before is not None and not group.has_begun:
-                    failure = WorkerError(f"{before}; then {failure}")
-                is_last = restarts == max_failures or interrupt.signum is not None
-                if is_last or not isinstance(failure, WorkerError):
-                    raise failure
-                _LOGGER.warning("%s; restart %d of %d", failure, restarts + 1, max_failures)
-                before = before if before is not None and not group.has_begun else failure
-    result: T = cloudpickle.loads(group.result)
+            setup = _Setup(cloudpickle.dumps(train), num_learners, storage, use_gpu, timeout_s)
+            on_update = on_update or (lambda _: None)
+            data = _run_groups(setup, on_update, max_failures, interrupt)
+    result: T = cloudpickle.loads(data)
     interrupt.deliver(result, None)  # type: ignore[arg-type]  # that of `train`
     return result
+
+
+class _Setup(NamedTuple):
+    """What every start of the learners has in common."""
+
+    train: bytes
+    num_learners: int
+    storage: str
+    use_gpu: bool
+    timeout_s: float
+
+
+def _run_groups(
+    setup: _Setup,
+    on_update: Callable[[Any], None],
+    max_failures: int,
+    interrupt: HeldInterrupt,
+) -> bytes:
+    """Runs the learners, again after a failure; returns the pickled result."""
+    cause: EntityEnvError | None = None
+    for restarts in range(max_failures + 1):
+        group = _Group(setup.num_learners, on_update)
+        failure = group.run(_trainer(setup, restarts), interrupt)
+        if failure is None:
+            break
+        if cause is None or group.has_begun:
+            cause = failure
+        else:  # no machine took the place of one that is gone
+            failure = WorkerError(f"{_reason(cause)}; then {_reason(failure)}")
+        is_last = restarts == max_failures or interrupt.signum is not None
+        if is_last or not isinstance(failure, WorkerError):
+            raise failure
+        _LOGGER.warning("%s; restart %d of %d", _reason(failure), restarts + 1, max_failures)
+    return group.result
 
 
 @contextlib.contextmanager
@@ -140,14 +161,7 @@ def _storage(out: Path) -> Iterator[str]:
                 out.rmdir()
 
 
-def _trainer(
-    payload: bytes,
-    num_learners: int,
-    restarts: int,
-    storage: str,
-    use_gpu: bool,
-    timeout_s: float,
-) -> Callable[[Any], object]:
+def _trainer(setup: _Setup, restarts: int) -> Callable[[Any], object]:
     """A function that starts the learners and waits for their end."""
     settings = {
         "RAY_TRAIN_V2_ENABLED": "1",
@@ -168,12 +182,12 @@ def _trainer(
 
     def fit(board: Any) -> object:  # noqa: ANN401 - a handle of Ray
         trainer = TorchTrainer(
-            lambda: _learn(payload, board, restarts, folder),
-            torch_config=TorchConfig(timeout_s=int(timeout_s)),
-            scaling_config=ScalingConfig(num_workers=num_learners, use_gpu=use_gpu),
+            lambda: _learn(setup.train, board, restarts, folder),
+            torch_config=TorchConfig(timeout_s=int(setup.timeout_s)),
+            scaling_config=ScalingConfig(num_workers=setup.num_learners, use_gpu=setup.use_gpu),
             run_config=RunConfig(
                 name="learners",
-                storage_path=storage,
+                storage_path=setup.storage,
                 # Restarts are ours: Ray's go on for ever where machines are missing.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": WORKER_ENV},
@@ -282,7 +296,6 @@ def _pickled(error: BaseException) -> bytes:
 class _Group:
     """One start of all learners, as seen by the program."""
 
-    ray: Any
     num_learners: int
     on_update: Callable[[Any], None]
     result: bytes = b""
@@ -297,7 +310,8 @@ class _Group:
 
     def run(self, fit: Callable[[Any], object], interrupt: HeldInterrupt) -> EntityEnvError | None:
         """Runs the learners to their end; returns the error that ended them."""
-        board = self._make_board()
+        ray = import_ray()
+        board = self._make_board(ray)
 
         def run_fit() -> None:
             try:
@@ -311,31 +325,31 @@ class _Group:
         try:
             while thread.is_alive():
                 thread.join(_POLL_S)
-                self._take(board)
+                self._take(ray.get(board.take.remote()))
                 try:
                     interrupt.check()
                 except KeyboardInterrupt:
                     if not self.has_begun:  # they wait for machines, or import torch
                         raise
-                    self.ray.get(board.stop.remote())
+                    ray.get(board.stop.remote())
         finally:
-            self.ray.kill(board)  # learners that are still there end themselves
+            ray.kill(board)  # learners that are still there end themselves
             thread.join(_END_S)
         return self._failure() if self._error is not None or not self.result else None
 
-    def _make_board(self) -> Any:  # noqa: ANN401 - a handle of Ray
+    def _make_board(self, ray: Any) -> Any:  # noqa: ANN401 - handles of Ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        node = self.ray.get_runtime_context().get_node_id()
-        actor = self.ray.remote(_Board).options(
+        node = ray.get_runtime_context().get_node_id()
+        actor = ray.remote(_Board).options(
             num_cpus=0,
             max_concurrency=2 * self.num_learners + 8,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
         return actor.remote()
 
-    def _take(self, board: Any) -> None:  # noqa: ANN401 - a handle of Ray
-        for event, rank, data in self.ray.get(board.take.remote()):
+    def _take(self, events: list[tuple[_Event, int, bytes]]) -> None:
+        for event, rank, data in events:
             if event == "began":
                 self._places[rank] = data.decode()
             elif event == "failed":
@@ -370,6 +384,11 @@ class _Group:
 
     def _name(self, rank: int) -> str:
         return f"learner {rank} of {self.num_learners} on {self._places.get(rank, 'no machine')}"
+
+
+def _reason(error: EntityEnvError) -> str:
+    """The message of an error without a trace."""
+    return error.reason if isinstance(error, WorkerError) else str(error)
 
 
 def _why(error: BaseException | None) -> str:
