@@ -56,7 +56,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 _MANY_TESTS = 100
-_OPTIONAL = ("msgpack", "numba", "pyboy", "safetensors", "tensorboard", "torch", "warp")
+_OPTIONAL = ("msgpack", "numba", "pyboy", "ray", "safetensors", "tensorboard", "torch", "warp")
 _MISSING = tuple(name for name in _OPTIONAL if find_spec(name) is None)
 
 

@@ -29,6 +29,7 @@ FLOORS = (
     "games",
     "check",
     "interop",
+    "cluster",
     "cli",
 )
 # What is above the floor of a game's own imports, and what a game may import of it all the same:
@@ -53,6 +54,7 @@ OPTIONAL = {
     "gymnasium": ("interop/*",),
     "pettingzoo": ("interop/*",),
     "entity_gym": ("interop/*",),
+    "ray": ("cluster/*",),
 }
 
 _PAIR = "one operation in torch, in numpy and compiled"
