@@ -1,0 +1,192 @@
+"""Connection to a Ray cluster: a running one, or one on this machine for as long as it is used."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from entity_env.errors import MissingExtraError, UsageError, shown
+
+_CONNECT_S: Final = 5.0
+_REQUEST_S: Final = 15  # Ray waits 60 s for a node on this machine
+_VERSIONS_S: Final = 60.0
+_HTTP2_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_HTTP2_SETTINGS: Final = 4
+_FORMS: Final = "expected auto, local, HOST:PORT or ray://HOST:PORT"
+WORKER_ENV: Final = {"OMP_NUM_THREADS": "1"}
+"""Environment variables of processes on the cluster: each has one CPU."""
+
+
+@contextlib.contextmanager
+def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
+    """Connects to a Ray cluster; yields its number of CPUs.
+
+    A cluster that was started here ends with the context, its files too; one that was running is
+    only left, and so is a connection that this process already has, which is used as it is.
+
+    Args:
+        address: `HOST:PORT` of a cluster that this machine belongs to, `ray://HOST:PORT` of another
+            one, `local` for a new one on this machine, or `auto`: the one in `RAY_ADDRESS`, else
+            the one that `ray start` started on this machine, else a new one.
+        num_cpus: CPUs that are needed at once.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        UsageError: there is no cluster at the address, it has too few CPUs, or a machine of it has
+            another version of Python or of this package.
+    """
+    found = _resolve(address)
+    if found is not None:  # before Ray is imported, which reads it
+        os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", str(_REQUEST_S))
+    # Ray's own default from its next releases on; it warns until then.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray = import_ray()
+    with contextlib.ExitStack() as stack:
+        if not ray.is_initialized():
+            stack.enter_context(_kept_handler())
+            _init(ray, found, stack)
+        total = int(ray.cluster_resources().get("CPU", 0))
+        if total < num_cpus:
+            raise UsageError(
+                f"{num_cpus} processes need a CPU each, but the Ray cluster has {total}: "
+                "ask for fewer, or add machines to it"
+            )
+        _check_versions(ray)
+        yield total
+
+
+def import_ray() -> Any:  # noqa: ANN401  # its types are only there where Ray is
+    """The module `ray`."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("ray", "cluster", "running on a cluster") from error
+    return ray
+
+
+def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  # noqa: ANN401
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+        "runtime_env": {"env_vars": WORKER_ENV},
+    }
+    if address is None:
+        # Without one, Ray writes a token into the home folder. Nobody else joins this cluster.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        folder = tempfile.mkdtemp(prefix="ray-")  # short: paths of sockets have 107 characters
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        options |= {"include_dashboard": False, "_temp_dir": folder}
+    stack.callback(ray.shutdown)
+    try:
+        ray.init(address="local" if address is None else address, **options)
+    except (Exception, SystemExit) as error:  # it ends the program where a node is lost
+        what = "start a Ray cluster here" if address is None else f"join the Ray cluster {address}"
+        raise UsageError(f"cannot {what}: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """The cause of an error of Ray in one line."""
+    text = str(error.__cause__ or error).strip()
+    if "Traceback" in text:
+        text = text.rpartition("\n")[2]
+    return " ".join(text.split())[:300] or type(error).__name__
+
+
+def _resolve(address: str) -> str | None:
+    """Address of a cluster that answers, or None for a new one."""
+    if address == "local":
+        return None
+    if address != "auto":
+        _probe(address, address)
+        return address
+    given = os.environ.get("RAY_ADDRESS", "")
+    if given not in ("", "auto", "local"):
+        _probe(given, f"RAY_ADDRESS={given}")
+        return given
+    folder = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray")
+    try:
+        latest = (folder / "ray_current_cluster").read_text().strip()  # `ray start` writes it
+        _probe(latest, latest)
+    except (OSError, UsageError):  # there was none, or it has ended
+        return None
+    return latest if given != "local" else None
+
+
+def _probe(address: str, name: str) -> None:
+    """Checks that a server of gRPC answers: Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or int(port) >= 2**16:
+        raise UsageError(f"{shown(name)} is not the address of a Ray cluster: {_FORMS}")
+    help_text = "start one with `ray start --head`, or use --ray local"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S) as server:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("0", ""):
+                return
+            server.sendall(_HTTP2_HELLO)
+            answer = server.recv(9)
+    except OSError as error:
+        raise UsageError(f"no Ray cluster answers at {name} ({error}): {help_text}") from error
+    if len(answer) < 4 or answer[3] != _HTTP2_SETTINGS:
+        raise UsageError(f"what answers at {name} is not a Ray cluster: {help_text}")
+
+
+@contextlib.contextmanager
+def _kept_handler() -> Iterator[None]:
+    """Puts the handler of SIGTERM back, which Ray replaces."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if previous is not None:  # None: it was not made by Python
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _check_versions(ray: Any) -> None:  # noqa: ANN401
+    """Checks that every machine has our versions of Python and of this package."""
+
+    def versions() -> dict[str, str]:  # sent by value: the package may be missing there
+        import sys
+        from importlib.metadata import PackageNotFoundError, version
+
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        try:
+            return {"Python": python, "entity-env": version("entity-env")}
+        except PackageNotFoundError:
+            return {"Python": python, "entity-env": "missing"}
+
+    here = versions()
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0, max_retries=0)(versions)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    asked = [
+        task.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ).remote()
+        for node in nodes
+    ]
+    for node, answer in zip(nodes, asked, strict=True):
+        name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        try:
+            there = ray.get(answer, timeout=_VERSIONS_S)
+        except ray.exceptions.RayError as error:
+            raise UsageError(f"node {name} runs no tasks: {_reason(error)}") from error
+        for package, ours in here.items():
+            if there[package] != ours:
+                raise UsageError(
+                    f"node {name} has {package} {there[package]}, and this program {ours}: "
+                    "install the same version on every machine"
+                )
