@@ -90,10 +90,10 @@ class SearchRange:
             raise UsageError(f"{name} is an integer, got {shown(values)}")
         return cls(name, low, high, len(parts) == 3, is_integer)
 
-    def at(self, share: float) -> Any:  # noqa: ANN401
+    def at(self, share: float | np.float64) -> Any:  # noqa: ANN401
         """The value at a share of the range, from 0 to below 1: uniform shares sample it."""
         if self.choices:
-            return self.choices[int(share * len(self.choices))]
+            return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
         if self.is_log:
             value = self.low * (self.high / self.low) ** share
         elif self.is_integer:

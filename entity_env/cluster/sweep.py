@@ -31,6 +31,7 @@ MakeEnv: TypeAlias = Callable[[], VecEnv | AzulTables]
 STATE_FILE: Final = "sweep.json"
 _TUNE: Final = "tune"
 _NUM_REPORTS: Final = 20
+_FIRST_RUNG: Final = 5
 _REDUCTION: Final = 3
 _MAX_FAILURES: Final = 3
 _KEPT: Final = 3
@@ -117,20 +118,15 @@ class Sweep:
                 f"{fixed[0]} cannot change within a trial, as a population does: it makes another "
                 "network; leave it out, or sweep without a population"
             )
-        for each in self.ranges:
-            for value in each.choices or (each.low, each.high):
-                changed(self.config, {each.name: value})
         self.samples()
 
     def samples(self) -> list[Settings]:
         """The settings of every trial at the start: a Latin hypercube, the same for one seed."""
         rng = np.random.default_rng(self.seed)
         count = self.num_trials
-        shares = {
-            each: (rng.permutation(count) + rng.random(count)) / count for each in self.ranges
-        }
+        shares = [(rng.permutation(count) + rng.random(count)) / count for _ in self.ranges]
         found = [
-            {each.name: each.at(float(shares[each][i])) for each in self.ranges}
+            {each.name: each.at(share[i]) for each, share in zip(self.ranges, shares, strict=True)}
             for i in range(count)
         ]
         for settings in found:
@@ -233,7 +229,7 @@ def _train_trial(make_env: MakeEnv, config: PPOConfig, out: Path | None, given: 
         try:
             result = train(vec, config, out=folder, resume=resume, on_update=reports)
         except TrainingDivergedError as error:
-            tune.report({"reward": math.nan, "step": reports.step, "failed": str(error)})
+            tune.report({"reward": math.nan, "step": reports.last.step, "failed": str(error)})
             return
         reports.send(result.progress)
 
@@ -245,19 +241,17 @@ class _Reports:
         self._tune = tune
         self._checkpoint = checkpoint
         self._interval = max(1, total // _NUM_REPORTS)
-        self._last: TrainProgress | None = None
-        self._next: int | None = None
-        self.step = 0
+        self._num_intervals = 0
+        self.last = TrainProgress(step=0, total=total)
 
     def __call__(self, progress: TrainProgress) -> None:
-        last, self._last, self.step = self._last, progress, progress.step
-        if self._next is None:
-            self._next = progress.step // self._interval * self._interval + self._interval
-        if last is not None and last.step >= self._next and math.isfinite(last.mean_reward):
-            self._next = last.step // self._interval * self._interval + self._interval
+        last, self.last = self.last, progress
+        is_due = last.step // self._interval > self._num_intervals
+        if is_due and math.isfinite(last.mean_reward):
             self.send(last)
 
     def send(self, progress: TrainProgress) -> None:
+        self._num_intervals = progress.step // self._interval
         metrics = {
             "reward": progress.mean_reward,
             "step": progress.step,
@@ -386,7 +380,7 @@ def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune
         return ASHAScheduler(
             time_attr="step",
             max_t=steps,
-            grace_period=max(1, steps // _REDUCTION**2),
+            grace_period=max(1, steps // _FIRST_RUNG),
             reduction_factor=_REDUCTION,
         )
     rng = np.random.default_rng((sweep.seed, 1))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MAX_ROWS: Final = 20
 _GAP: Final = 3
 _BAR: Final = 20
+_WIDTH: Final = 200
 _LINE_INTERVAL_S: Final = 10.0
 _INTERRUPTED: Final = 130
 _FAILED: Final = 1
@@ -125,6 +126,8 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
     from entity_env.cluster.sweep_report import picture, ranked
 
     console = Console()
+    if not console.is_terminal:  # a file has no width
+        console.width = _WIDTH
     best = ranked(trials)[0]
     if math.isfinite(best.reward):
         console.print(_table(planned, trials))
@@ -158,14 +161,14 @@ def _table(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
     from entity_env.cluster.sweep_report import ranked, shown_value
 
     names = [each.name for each in planned.ranges]
-    table = plain_table("reward", *names, "steps", "state", "folder", gap=_GAP)
+    table = plain_table("trial", "reward", *names, "steps", "state", gap=_GAP)
     for each in ranked(trials)[:_MAX_ROWS]:
         table.add_row(
+            each.name,
             f"{each.reward:.3f}" if math.isfinite(each.reward) else "-",
             *(shown_value(each.settings[name]) for name in names),
             f"{each.step:,}",
             each.state,
-            str(planned.out / each.name),
         )
     if len(trials) <= _MAX_ROWS:
         return table
