@@ -34,7 +34,6 @@ _NUM_REPORTS: Final = 20
 _FIRST_RUNG: Final = 5
 _REDUCTION: Final = 3
 _MAX_FAILURES: Final = 3
-_KEPT: Final = 3
 _QUIET: Final = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
@@ -345,7 +344,8 @@ def _tune(
             storage_path=str(out),
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=_MAX_FAILURES),
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=_KEPT),
+            # In a population any of them may be the last one of a trial that is ahead.
+            checkpoint_config=tune.CheckpointConfig(None if sweep.is_population else 1),
             callbacks=[_observer(sweep, trials, on_change)],
         ),
     )

@@ -16,6 +16,8 @@ from entity_env.cluster.sweep import SweepTrial
 _COLUMNS: Final = 3
 _WIDTH, _HEIGHT = 300, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 30, 34
+_HEAD: Final = 44
+_LEGEND: Final = "hollow: stopped early; red: best"
 _LEAST: Final = 3
 _COLOURS: Final = {"done": "#2563eb", "stopped": "#94a3b8", "running": "#f59e0b"}
 
@@ -63,16 +65,17 @@ def picture(title: str, ranges: Sequence[SearchRange], trials: Sequence[SweepTri
     panels = by_importance(ranges, trials)
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
-    width, height = columns * _WIDTH, rows * _HEIGHT + 40
+    width, height = columns * _WIDTH, rows * _HEIGHT + _HEAD
     best = ranked(trials)[0]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11" fill="#334155">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{_LEFT}" y="22" font-size="14" font-weight="bold">{escape(title)}</text>',
+        f'<text x="{_LEFT}" y="18" font-size="14" font-weight="bold">{escape(title)}</text>',
+        f'<text x="{_LEFT}" y="34" fill="#64748b">{_LEGEND}</text>',
     ]
     for i, (found, weight) in enumerate(panels):
-        x, y = i % columns * _WIDTH, 40 + i // columns * _HEIGHT
+        x, y = i % columns * _WIDTH, _HEAD + i // columns * _HEIGHT
         parts += [
             f'<g transform="translate({x} {y})">',
             *_panel(found, weight, trials, best),

@@ -24,6 +24,7 @@ from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.cli import main
 from entity_env.cluster.search_range import SearchRange, changed
+from entity_env.cluster.session import connect
 from entity_env.cluster.sweep import Sweep, SweepTrial, run_sweep
 from entity_env.cluster.sweep_report import by_importance, importance, picture, ranked
 from entity_env.errors import UsageError
@@ -319,7 +320,7 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
             assert time.monotonic() < until
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
@@ -345,13 +346,26 @@ def _rows(out: Path) -> list[dict[str, Any]]:
 
 @slow
 @with_ray
-def test_a_population_copies_the_better_one(tmp_path: Path) -> None:
-    """The learning rate of one trial is far too small to learn anything."""
-    sweep = sweep_of(tmp_path / "out", "learning_rate=1e-8,1e-2", num_trials=2, is_population=True)
-    trials = run_sweep(sweep, address="local")
-    assert [each.state for each in trials] == ["done", "done"]
+def test_a_worse_trial_of_a_population_continues_a_better_one(tmp_path: Path) -> None:
+    """Two trials take turns on one CPU; the worse one gets settings near those of the other."""
+    import ray
+
+    sweep = sweep_of(
+        tmp_path / "out", "learning_rate=1e-4:1e-2:log", num_trials=2, is_population=True
+    )
+    with connect("local", num_cpus=1) as num_cpus:
+        if num_cpus > 1:
+            others = ray.remote(num_cpus=num_cpus - 1)(Idle).remote()
+            ray.get(others.__ray_ready__.remote())
+        trials = run_sweep(sweep, address="auto")
+    assert [(each.state, each.error) for each in trials] == [("done", "")] * 2
     assert all(each.step >= 2_000 for each in trials)
+    assert [each.settings for each in trials] != sweep.samples()
     assert not (tmp_path / "out" / "tune").exists()
+
+
+class Idle:
+    """Holds CPUs."""
 
 
 @slow

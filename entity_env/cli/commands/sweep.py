@@ -242,6 +242,8 @@ class _SweepDisplay:
         ]
         best = ranked(trials)[0]
         line = f"{len(trials)} trials: {', '.join(counts)}"
+        if not any(each.step for each in trials):
+            return f"{line} (processes start: half a minute)"
         if not math.isfinite(best.reward):
             return line
         values = ", ".join(f"{name} {shown_value(x)}" for name, x in best.settings.items())
