@@ -401,6 +401,8 @@ def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune
         perturbation_interval=max(1, steps // 8),
         custom_explore_fn=explore,
         log_config=False,
+        # Otherwise one trial could take the same step of a waiting one again and again.
+        synch=True,
     )
 
 

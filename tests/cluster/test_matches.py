@@ -177,6 +177,6 @@ def test_an_error_of_a_game_is_shown_with_its_traceback(tmp_path: Path) -> None:
     code, stdout, stderr = run("eval", str(file), "--ray", "local")
     assert code == 1
     assert not stdout
-    assert stderr == run("eval", str(file))[2]
+    assert stderr == run("eval", str(file), "--num-workers=0")[2]
     assert 'fails.py", line 6' in stderr
     assert "ValueError: as expected" in stderr

@@ -221,12 +221,13 @@ def test_importance_is_the_correlation_of_ranks() -> None:
     rate, gamma, net, flag = ranges(
         "learning_rate=1e-4:1e-2:log", "gamma=0.1:0.9", "net.d_model=16,32", "norm_adv=true,false"
     )
-    trials = trials_of(
-        [1.0, 2.0, 3.0, 40.0],
-        learning_rate=[1e-4, 1e-3, 2e-3, 1e-2],
-        gamma=[0.5, 0.5, 0.5, 0.5],
-        **{"net.d_model": [32, 32, 16, 16], "norm_adv": [True, True, False, False]},
-    )
+    settings: dict[str, list[Any]] = {
+        "learning_rate": [1e-4, 1e-3, 2e-3, 1e-2],
+        "gamma": [0.5, 0.5, 0.5, 0.5],
+        "net.d_model": [32, 32, 16, 16],
+        "norm_adv": [True, True, False, False],
+    }
+    trials = trials_of([1.0, 2.0, 3.0, 40.0], **settings)
     assert importance(rate, trials) == pytest.approx(1)
     assert math.isnan(importance(gamma, trials))
     # Ranks 0 to 3 in two groups: means 0.5 and 2.5, so 2 / sqrt(5).
@@ -355,7 +356,7 @@ def test_a_worse_trial_of_a_population_continues_a_better_one(tmp_path: Path) ->
     )
     with connect("local", num_cpus=1) as num_cpus:
         if num_cpus > 1:
-            others = ray.remote(num_cpus=num_cpus - 1)(Idle).remote()
+            others: Any = ray.remote(num_cpus=num_cpus - 1)(Idle).remote()
             ray.get(others.__ray_ready__.remote())
         trials = run_sweep(sweep, address="auto")
     assert [(each.state, each.error) for each in trials] == [("done", "")] * 2
