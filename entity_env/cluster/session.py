@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,9 +21,14 @@ from entity_env.errors import MissingExtraError, UsageError, shown
 _CONNECT_S: Final = 5.0
 _REQUEST_S: Final = 15  # Ray waits 60 s for a node on this machine
 _VERSIONS_S: Final = 60.0
+_REMOVE_S: Final = 5.0
 _HTTP2_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _HTTP2_SETTINGS: Final = 4
 _FORMS: Final = "expected auto, local, HOST:PORT or ray://HOST:PORT"
+_QUIET: Final = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns that this will be the default
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # lines of its daemons about processes that died
+}
 WORKER_ENV: Final = {"OMP_NUM_THREADS": "1"}
 """Environment variables of processes on the cluster: each has one CPU."""
 
@@ -48,8 +54,8 @@ def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
     found = _resolve(address)
     if found is not None:  # before Ray is imported, which reads it
         os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", str(_REQUEST_S))
-    # Ray's own default from its next releases on; it warns until then.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
     ray = import_ray()
     with contextlib.ExitStack() as stack:
         if not ray.is_initialized():
@@ -84,14 +90,39 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
         # Without one, Ray writes a token into the home folder. Nobody else joins this cluster.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         folder = tempfile.mkdtemp(prefix="ray-")  # short: paths of sockets have 107 characters
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(_remove, folder)
         options |= {"include_dashboard": False, "_temp_dir": folder}
     stack.callback(ray.shutdown)
     try:
-        ray.init(address="local" if address is None else address, **options)
+        with _blocked_signals() if address is None else contextlib.nullcontext():
+            ray.init(address="local" if address is None else address, **options)
     except (Exception, SystemExit) as error:  # it ends the program where a node is lost
         what = "start a Ray cluster here" if address is None else f"join the Ray cluster {address}"
         raise UsageError(f"cannot {what}: {_reason(error)}") from error
+
+
+@contextlib.contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """Delays Ctrl-C and SIGHUP until the daemons of a cluster are started and known.
+
+    They inherit it, so that a closed terminal ends the program alone, which then ends them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _remove(folder: str) -> None:
+    """Removes the files of a cluster, of which daemons that are ending may write a last one."""
+    end = time.monotonic() + _REMOVE_S
+    while os.path.exists(folder) and time.monotonic() < end:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.05)
 
 
 def _reason(error: BaseException) -> str:

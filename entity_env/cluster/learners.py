@@ -1,0 +1,382 @@
+"""Learners: one function in several processes of a Ray cluster, which torch.distributed joins."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import logging.handlers
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+import cloudpickle
+
+from entity_env.agents.ppo.signals import HeldInterrupt
+from entity_env.cluster.session import WORKER_ENV, connect, import_ray
+from entity_env.errors import EntityEnvError, MissingExtraError, UsageError, WorkerError
+
+T = TypeVar("T")
+
+_LOGGER: Final = logging.getLogger("entity_env.cluster")
+_POLL_S: Final = 0.2
+_DEATHS_FIRST_S: Final = 1.5
+"""Seconds for which a learner that failed waits: if another one died, that is the cause."""
+_END_S: Final = 10.0
+_Event = Literal["began", "update", "failed", "finished"]
+
+
+@dataclass(frozen=True)
+class RunControl:
+    """What a learner has of the program that started it.
+
+    Attributes:
+        rank: number of the learner, from 0.
+        restarts: how often all learners were started again so far. After the first time, the
+            function resumes from what it saved. `TORCHELASTIC_RESTART_COUNT` has the number, too.
+        report: sends an object to `on_update` of the program, from rank 0; does not wait.
+        stop_requested: whether the learner is to save its work and return, all ranks at one step.
+            True a moment earlier in one process than in another: they have to agree.
+    """
+
+    rank: int
+    restarts: int
+    report: Callable[[object], None]
+    stop_requested: Callable[[], bool]
+
+
+def run_learners(
+    train: Callable[[RunControl], T],
+    *,
+    address: str = "auto",
+    num_learners: int,
+    out: str | Path,
+    max_failures: int = 0,
+    on_update: Callable[[Any], None] | None = None,
+    use_gpu: bool = False,
+    timeout_s: float = 300.0,
+) -> T:
+    """Runs a function in several processes of a Ray cluster; returns what it returns on rank 0.
+
+    `torch.distributed` is initialized in each process: nccl between GPUs, gloo between CPUs. If a
+    process or its machine is gone, or another error than one of the caller's makes came up, all of
+    them end and start again, as long as that is allowed.
+
+    Ctrl-C, SIGTERM and SIGHUP ask the learners to stop; a second Ctrl-C ends them at once.
+
+    Args:
+        train: the function, sent by cloudpickle. It runs outside the main thread of its process,
+            in the current folder if that exists there.
+        address: of the cluster, as for `connect`.
+        num_learners: number of processes; each has a CPU.
+        out: folder that all machines see; Ray's own files are there while the learners run.
+        max_failures: how often all learners are started again.
+        on_update: called here with what rank 0 reports.
+        use_gpu: whether each process has a GPU as well.
+        timeout_s: seconds that processes wait for each other, in `torch.distributed`.
+
+    Raises:
+        EntityEnvError: the one that a learner raised. All but `WorkerError` end the run at once.
+        MissingExtraError: Ray is not installed.
+        UsageError: as for `connect`, or too few CPUs or GPUs.
+        WorkerError: a learner died or failed and no restart is left; names it and its machine.
+        StoppedBySignal: SIGTERM or SIGHUP that the program does not handle.
+    """
+    if num_learners < 1:
+        raise UsageError(f"the number of learners must be at least 1, got {num_learners}")
+    if max_failures < 0:
+        raise UsageError(f"the number of failures must be at least 0, got {max_failures}")
+    with connect(address, num_cpus=num_learners), HeldInterrupt() as interrupt:
+        ray = import_ray()
+        num_gpus = int(ray.cluster_resources().get("GPU", 0))
+        if use_gpu and num_gpus < num_learners:
+            raise UsageError(
+                f"{num_learners} learners need a GPU each, but the Ray cluster has {num_gpus}"
+            )
+        payload = cloudpickle.dumps(train)
+        with _storage(Path(out)) as storage:
+            before: EntityEnvError | None = None
+            for restarts in range(max_failures + 1):
+                fit = _trainer(payload, num_learners, restarts, storage, use_gpu, timeout_s)
+                group = _Group(ray, num_learners, on_update or (lambda _: None))
+                failure = group.run(fit, interrupt)
+                if failure is None:
+                    break
+                if before is not None and not group.has_begun:
+                    failure = WorkerError(f"{before}; then {failure}")
+                is_last = restarts == max_failures or interrupt.signum is not None
+                if is_last or not isinstance(failure, WorkerError):
+                    raise failure
+                _LOGGER.warning("%s; restart %d of %d", failure, restarts + 1, max_failures)
+                before = before if before is not None and not group.has_begun else failure
+    result: T = cloudpickle.loads(group.result)
+    interrupt.deliver(result, None)  # type: ignore[arg-type]  # that of `train`
+    return result
+
+
+@contextlib.contextmanager
+def _storage(out: Path) -> Iterator[str]:
+    """A folder for Ray's own files, which it wants where all machines see it."""
+    is_new = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=".ray-", dir=out.resolve())
+    except OSError as error:
+        raise UsageError(f"cannot write in {out}: {error}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if is_new:
+            with contextlib.suppress(OSError):  # the learners wrote there
+                out.rmdir()
+
+
+def _trainer(
+    payload: bytes,
+    num_learners: int,
+    restarts: int,
+    storage: str,
+    use_gpu: bool,
+    timeout_s: float,
+) -> Callable[[Any], object]:
+    """A function that starts the learners and waits for their end."""
+    settings = {
+        "RAY_TRAIN_V2_ENABLED": "1",
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+        "RAY_TRAIN_METRICS_ENABLED": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)  # Ray Train reads them when it is imported and later
+    try:
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchConfig, TorchTrainer
+    except ImportError as error:
+        raise MissingExtraError(
+            error.name or "ray[train]", "cluster", "training on a cluster"
+        ) from error
+    folder = os.getcwd()
+
+    def fit(board: Any) -> object:  # noqa: ANN401 - a handle of Ray
+        trainer = TorchTrainer(
+            lambda: _learn(payload, board, restarts, folder),
+            torch_config=TorchConfig(timeout_s=int(timeout_s)),
+            scaling_config=ScalingConfig(num_workers=num_learners, use_gpu=use_gpu),
+            run_config=RunConfig(
+                name="learners",
+                storage_path=storage,
+                # Restarts are ours: Ray's go on for ever where machines are missing.
+                failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+                worker_runtime_env={"env_vars": WORKER_ENV},
+            ),
+        )
+        return trainer.fit()
+
+    return fit
+
+
+class _Board:
+    """Actor beside the program: what learners send to it, and whether it wants them to stop."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[_Event, int, bytes]] = []
+        self._stopped = asyncio.Event()
+
+    async def post(self, event: _Event, rank: int, data: bytes) -> None:
+        self._events.append((event, rank, data))
+
+    async def take(self) -> list[tuple[_Event, int, bytes]]:
+        events, self._events = self._events, []
+        return events
+
+    async def stop(self) -> None:
+        self._stopped.set()
+
+    async def wait_for_stop(self) -> None:
+        await self._stopped.wait()
+
+
+def _learn(payload: bytes, board: Any, restarts: int, folder: str) -> None:  # noqa: ANN401
+    """Runs the function in a learner."""
+    import ray
+    import ray.train
+
+    rank: int = ray.train.get_context().get_world_rank()
+    place = f"{socket.gethostname()} ({ray.util.get_node_ip_address()}), process {os.getpid()}"
+    ray.get(board.post.remote("began", rank, place.encode()))
+    stopped = threading.Event()
+
+    def watch() -> None:
+        try:
+            ray.get(board.wait_for_stop.remote())
+            stopped.set()
+        except ray.exceptions.RayError:  # the program has ended: nobody waits for this learner
+            os._exit(1)
+
+    def report(update: object) -> None:
+        if rank == 0:
+            board.post.remote("update", rank, cloudpickle.dumps(update))
+
+    threading.Thread(target=watch, daemon=True, name="watch").start()
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(restarts)
+    if os.path.isdir(folder):
+        os.chdir(folder)
+    try:
+        with _logs_sent(report):
+            train = cloudpickle.loads(payload)
+            result = train(RunControl(rank, restarts, report, stopped.is_set))
+        if rank == 0:
+            ray.get(board.post.remote("finished", rank, cloudpickle.dumps(result)))
+    except BaseException as error:
+        ray.get(board.post.remote("failed", rank, _pickled(error)))
+        if not _ends_run(error):
+            time.sleep(_DEATHS_FIRST_S)
+        raise RuntimeError(f"learner {rank} failed") from None
+
+
+@contextlib.contextmanager
+def _logs_sent(report: Callable[[object], None]) -> Iterator[None]:
+    """Sends warnings of this package to the program."""
+
+    class Sent(logging.handlers.QueueHandler):
+        def enqueue(self, record: logging.LogRecord) -> None:
+            report(record)
+
+    handler = Sent(None)  # type: ignore[arg-type]  # its queue is not used
+    handler.setLevel(logging.WARNING)
+    logger = logging.getLogger("entity_env")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _ends_run(error: BaseException) -> bool:
+    """Whether a restart would fail as well."""
+    return isinstance(error, EntityEnvError) and not isinstance(error, WorkerError)
+
+
+def _pickled(error: BaseException) -> bytes:
+    """The error, or a `WorkerError` that describes it."""
+    if isinstance(error, EntityEnvError):
+        with contextlib.suppress(Exception):
+            data: bytes = cloudpickle.dumps(error)
+            cloudpickle.loads(data)
+            return data
+    trace = "".join(traceback.format_exception(error))
+    data = cloudpickle.dumps((f"{type(error).__name__}: {error}", trace))
+    return data
+
+
+@dataclass
+class _Group:
+    """One start of all learners, as seen by the program."""
+
+    ray: Any
+    num_learners: int
+    on_update: Callable[[Any], None]
+    result: bytes = b""
+    _places: dict[int, str] = field(default_factory=dict)
+    _failures: dict[int, Any] = field(default_factory=dict)  # the first is the first
+    _error: BaseException | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the function was called in any learner."""
+        return bool(self._places)
+
+    def run(self, fit: Callable[[Any], object], interrupt: HeldInterrupt) -> EntityEnvError | None:
+        """Runs the learners to their end; returns the error that ended them."""
+        board = self._make_board()
+
+        def run_fit() -> None:
+            try:
+                fit(board)
+            except BaseException as error:
+                self._error = error
+
+        # Outside the main thread, where Ray would set a handler of Ctrl-C that aborts.
+        thread = threading.Thread(target=run_fit, daemon=True, name="learners")
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(_POLL_S)
+                self._take(board)
+                try:
+                    interrupt.check()
+                except KeyboardInterrupt:
+                    if not self.has_begun:  # they wait for machines, or import torch
+                        raise
+                    self.ray.get(board.stop.remote())
+        finally:
+            self.ray.kill(board)  # learners that are still there end themselves
+            thread.join(_END_S)
+        return self._failure() if self._error is not None or not self.result else None
+
+    def _make_board(self) -> Any:  # noqa: ANN401 - a handle of Ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = self.ray.get_runtime_context().get_node_id()
+        actor = self.ray.remote(_Board).options(
+            num_cpus=0,
+            max_concurrency=2 * self.num_learners + 8,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        return actor.remote()
+
+    def _take(self, board: Any) -> None:  # noqa: ANN401 - a handle of Ray
+        for event, rank, data in self.ray.get(board.take.remote()):
+            if event == "began":
+                self._places[rank] = data.decode()
+            elif event == "failed":
+                self._failures[rank] = cloudpickle.loads(data)
+            elif event == "finished":
+                self.result = data
+            else:
+                update = cloudpickle.loads(data)
+                if isinstance(update, logging.LogRecord):
+                    logging.getLogger(update.name).handle(update)
+                else:
+                    self.on_update(update)
+
+    def _failure(self) -> EntityEnvError:
+        """Why the learners ended: an error that a restart repeats, a death, another error."""
+        for error in self._failures.values():
+            if _ends_run(error):
+                return error  # type: ignore[no-any-return]
+        died: dict[int, Exception] = getattr(self._error, "worker_failures", {})
+        dead = {rank: error for rank, error in died.items() if rank not in self._failures}
+        if dead:
+            rank, cause = next(iter(dead.items()))
+            others = f", and {len(dead) - 1} others" if len(dead) > 1 else ""
+            return WorkerError(f"{self._name(rank)} died{others}: {_why(cause)}")
+        for rank, failure in self._failures.items():
+            if isinstance(failure, WorkerError):
+                return failure
+            reason, trace = failure
+            return WorkerError(f"{self._name(rank)} failed: {reason}", game_traceback=trace)
+        lost = getattr(self._error, "controller_failure", self._error)
+        return WorkerError(f"the learners could not be started: {_why(lost)}")
+
+    def _name(self, rank: int) -> str:
+        return f"learner {rank} of {self.num_learners} on {self._places.get(rank, 'no machine')}"
+
+
+def _why(error: BaseException | None) -> str:
+    """The cause in an error of Ray, in one line, without its numbers and its advice."""
+    text = str(getattr(error, "health_check_failure", error) or "it ended without a result")
+    for start in ("exit detail: ", "\nThe actor "):
+        text = text.partition(start)[2] or text
+    for end in ("Some common causes", "Potential causes", " Node Id:"):
+        text = text.partition(end)[0]
+    return " ".join(text.split())[:300]
