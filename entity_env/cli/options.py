@@ -126,6 +126,14 @@ on_error_option = click.option(
     "and count the failed one as truncated.",
 )
 
+ray_option = click.option(
+    "--ray",
+    "address",
+    metavar="ADDRESS",
+    help="Run on a Ray cluster: auto (the one of this machine, or a new one), local, HOST:PORT or "
+    "ray://HOST:PORT.",
+)
+
 
 def default_workers(num_envs: int, num_ranks: int = 1) -> int:
     """The number of worker processes for so many environments: one per core, 0 on one core.

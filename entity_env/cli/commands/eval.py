@@ -7,8 +7,9 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 import numpy as np
@@ -19,6 +20,7 @@ from entity_env.agents import Agent, BatchPolicy
 from entity_env.agents.ratings import Match, Result, Standing, seatings
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
+from entity_env.authoring.schema import Schema
 from entity_env.cli.display.console import ProgressBar, plain_table
 from entity_env.cli.load_game import (
     HUMAN,
@@ -39,26 +41,34 @@ from entity_env.cli.options import (
     default_workers,
     game_argument,
     on_error_option,
+    ray_option,
     set_option,
     step_timeout_option,
 )
 from entity_env.core.episode import Episode
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import UsageError
 from entity_env.games.azul import AzulGame, play_match
 from entity_env.vec import VecEnv
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError
 
+T = TypeVar("T")
 _MAX_COPIES: Final = 64
+# Sizes of blocks, which are played independently of each other.
+_BATCHED: Final = 500  # episodes; enough for the last ones, in few copies, to cost little
+_ONE_BY_ONE: Final = 100
+_SETS: Final = 10
 _NUM_GAMES: Final = 100
 _GAP: Final = 3
 
 
 def play_episodes(
     game: Game,
-    agent: BatchPolicy,
+    agent_of: Callable[[int], BatchPolicy],
     episodes: int,
     *,
+    blocks: range | None = None,
     seed: int,
     num_workers: int,
     num_envs: int = _MAX_COPIES,
@@ -66,11 +76,13 @@ def play_episodes(
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
 ) -> list[Episode]:
-    """Plays a number of episodes of a game for one agent, `num_envs` at once at most."""
+    """Plays a number of episodes of a game for one agent, `num_envs` at once at most.
+
+    They are played in blocks of 500, each with an agent `agent_of(block)`: an agent that draws
+    lots plays a block the same, whatever was played before. `blocks` are those to play, None = all.
+    """
     # Episode `ix` has the seed `EpisodeSeeds(seed)[ix]`, so all agents play the same episodes.
-    # Every episode is played to its end: taking the first ones that end would favour short ones.
     copies = min(episodes, num_envs)
-    starts = np.arange(copies)
     played: list[Episode] = []
     with VecEnv(
         game,
@@ -80,20 +92,49 @@ def play_episodes(
         step_timeout_s=step_timeout_s,
         on_error=on_error,
     ) as vec:
-        obs = vec.reset(seed, starts=starts)
-        while True:
-            for episode in obs.episodes:
-                if episode.number < episodes:  # later ones only keep a copy busy until the end
-                    played.append(replace(episode, env_id=0))
-                    on_episode(played[-1])
-            if len(played) == episodes:
-                return sorted(played, key=lambda episode: episode.number)
-            done = obs.done
-            if done.any():
-                starts[done] = starts.max() + 1 + np.arange(np.count_nonzero(done))
-                obs = vec.reset_envs(done, seed, starts=starts)
-            else:
-                obs = vec.act(agent.decide_batch(obs, game.schema))
+        for block in range(num_blocks(episodes, _BATCHED)) if blocks is None else blocks:
+            numbers = range(block * _BATCHED, min((block + 1) * _BATCHED, episodes))
+            found = _play_block(vec, agent_of(block), game.schema, numbers, seed, on_episode)
+            played += sorted(found, key=lambda episode: episode.number)
+    return played
+
+
+def _play_block(
+    vec: VecEnv,
+    agent: BatchPolicy,
+    schema: Schema,
+    numbers: range,
+    seed: int,
+    on_episode: Callable[[Episode], None],
+) -> list[Episode]:
+    """Plays the episodes with these numbers, which end in any order."""
+    # Every episode is played to its end: taking the first ones that end would favour short ones.
+    starts = numbers.start + np.arange(vec.num_envs)
+    played: list[Episode] = []
+    obs = vec.reset(seed, starts=starts)
+    while True:
+        for episode in obs.episodes:
+            if episode.number in numbers:  # later ones only keep a copy busy until the end
+                played.append(replace(episode, env_id=0))
+                on_episode(played[-1])
+        if len(played) == len(numbers):
+            return played
+        done = obs.done
+        if done.any():
+            starts[done] = starts.max() + 1 + np.arange(np.count_nonzero(done))
+            obs = vec.reset_envs(done, seed, starts=starts)
+        else:
+            obs = vec.act(agent.decide_batch(obs, schema))
+
+
+def block_seed(seed: int, block: int) -> int:
+    """Seed of a block: that of the run for the first one."""
+    return EpisodeSeeds(seed)[block] if block else seed
+
+
+def num_blocks(count: int, size: int) -> int:
+    """Number of blocks of that size, the last of which may be smaller."""
+    return -(-count // size)
 
 
 _Z95: Final = 1.959964  # half width of a 95 % interval of the normal distribution, in deviations
@@ -153,6 +194,7 @@ class Figures:
 )
 @step_timeout_option
 @on_error_option
+@ray_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @set_option
 def evaluate(
@@ -166,6 +208,7 @@ def evaluate(
     num_workers: int | None,
     step_timeout_s: float | None,
     on_error: OnError,
+    address: str | None,
     as_json: bool,
     settings: Sequence[str],
 ) -> None:
@@ -185,25 +228,44 @@ def evaluate(
             raise UsageError("--agents lets agents play against each other: leave out --agent")
         _require_raise(on_error)
         names = split_names(entrants)
-        with game_errors(chosen):
-            match = run_match(
-                chosen, names, num_games, seed=seed, load=load, step_timeout_s=step_timeout_s
-            )
+        match = run_match(
+            chosen,
+            names,
+            num_games,
+            seed=seed,
+            load=load,
+            step_timeout_s=step_timeout_s,
+            address=address,
+        )
         _report(match_json(match), match_table(match), as_json)
         return
     _require_episodes(chosen, agents, num_games)
     players = player_names(chosen, agents)
     if HUMAN in players:
         raise UsageError("eval has no human players: use entity-env play --agent human")
-    played = _played(
+    loaded = load_players(players, seed, load)
+    is_batched = len(loaded) == 1 and isinstance(loaded[0], BatchPolicy)
+    if not is_batched:
+        _require_raise(on_error)
+    if address is not None:
+        _require_no_workers(num_workers)
+        num_workers = 0
+    elif num_workers is None:
+        num_workers = default_workers(episodes)
+    size = _BATCHED if is_batched else _ONE_BY_ONE
+    play = partial(
+        _played,
         chosen,
-        load_players(players, seed, load),
+        players,
+        load,
         episodes,
+        size,
         seed=seed,
-        workers=default_workers(episodes) if num_workers is None else num_workers,
+        workers=num_workers,
         step_timeout_s=step_timeout_s,
         on_error=on_error,
     )
+    played = _spread(play, num_blocks(episodes, size), episodes, address)
     num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
     if num_failed:
         failed = f"{num_failed} of {len(played)} episodes failed"
@@ -228,31 +290,73 @@ def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) 
 
 def _played(
     game: Game,
-    players: Sequence[Agent],
+    names: Sequence[str],
+    load: AgentLoader,
     episodes: int,
+    size: int,
+    blocks: range,
+    on_episode: Callable[[Episode], None],
     *,
     seed: int,
     workers: int,
     step_timeout_s: float | None,
     on_error: OnError,
 ) -> list[Episode]:
-    """Plays the episodes, many at once if there is one agent and it decides for batches."""
-    with game_errors(game), _Progress(episodes) as progress:
-        if len(players) == 1 and isinstance(players[0], BatchPolicy):
+    """Plays blocks of episodes, many episodes at once if one agent decides for batches."""
+
+    def players(block: int) -> list[Agent]:
+        return load_players(names, block_seed(seed, block), load)
+
+    with game_errors(game):
+        if size == _BATCHED:
             return play_episodes(
                 game,
-                players[0],
+                lambda block: players(block)[0],  # type: ignore[arg-type, return-value]  # checked
                 episodes,
+                blocks=blocks,
                 seed=seed,
                 num_workers=workers,
-                on_episode=progress.count,
+                on_episode=on_episode,
                 step_timeout_s=step_timeout_s,
                 on_error=on_error,
             )
-        _require_raise(on_error)
-        return game.run(
-            *players, seed=seed, episodes=episodes, watch=progress, step_timeout_s=step_timeout_s
-        )
+        played: list[Episode] = []
+        for block in blocks:
+            first = block * size
+            found = game.run(
+                *players(block),
+                seed=block_seed(seed, block),
+                episodes=min(size, episodes - first),
+                watch=partial(_watch, on_episode),
+                step_timeout_s=step_timeout_s,
+            )
+            played += [replace(each, number=first + each.number) for each in found]
+        return played
+
+
+def _require_no_workers(num_workers: int | None) -> None:
+    if num_workers:
+        raise UsageError("--num-workers is without --ray, whose tasks have one process each")
+
+
+def _spread(
+    play: Callable[[range, Callable[[T], None]], list[T]],
+    count: int,
+    total: int,
+    address: str | None,
+) -> list[T]:
+    """The results of all blocks, played here or by tasks on a Ray cluster."""
+    with ProgressBar(total) as progress:
+        if address is None:
+            return play(range(count), progress.count)
+        from entity_env.cluster.matches import play_blocks
+
+        there = partial(_silently, play)
+        return play_blocks(there, count, address=address, on_result=progress.count)
+
+
+def _silently(play: Callable[[range, Callable[[T], None]], list[T]], blocks: range) -> list[T]:
+    return play(blocks, lambda result: None)
 
 
 def _require_raise(on_error: OnError) -> None:
@@ -269,12 +373,9 @@ def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool)
         Console().print(table)
 
 
-class _Progress(ProgressBar):
-    """Counts episodes as the `watch` of `Game.run`."""
-
-    def __call__(self, turn: Turn) -> None:
-        if turn.episode is not None and not turn.agent_id:
-            self.count(turn.episode)
+def _watch(on_episode: Callable[[Episode], None], turn: Turn) -> None:
+    if turn.episode is not None and not turn.agent_id:
+        on_episode(turn.episode)
 
 
 def _as_json(figures: Sequence[Figures]) -> dict[str, object]:
@@ -322,10 +423,13 @@ def run_match(
     seed: int,
     load: Callable[[str, int], Agent],
     step_timeout_s: float | None = None,
+    address: str | None = None,
 ) -> Match[Any]:
     """Plays every group of as many agents as the game has, each agent in each seat equally often.
 
-    `num_games` is for each group; None = 100, rounded up to a multiple of the seats.
+    `num_games` is for each group; None = 100, rounded up to a multiple of the seats. Agents are
+    loaded anew after every 10 sets of games, so that tasks on the Ray cluster at `address` play the
+    same; None = without Ray.
     """
     seats = game.num_agents
     if seats == 1:
@@ -344,27 +448,82 @@ def run_match(
             f"--games must be a multiple of {seats}, so that every agent plays each seat equally "
             f"often: got {num_games}"
         )
-    with ProgressBar(math.comb(len(names), seats) * num_games) as progress:
-        if isinstance(game, AzulGame):
-            return play_match(
-                {name: azul_agent(name, seed + i, load) for i, name in enumerate(names)},
-                num_games,
-                num_players=seats,
-                seed=seed,
-                max_rounds=max_rounds_of(game),
-                on_game=progress.count,
-            )
-        agents = {name: load(name, seed + i) for i, name in enumerate(names)}
-        results = []
-        for seated, number in seatings(names, seats, num_games):
-            episodes = game.run(
-                *(agents[name] for name in seated),
-                seed=seed + number,
-                step_timeout_s=step_timeout_s,
-            )
-            results.append(Result(seated, tuple(episode.reward for episode in episodes)))
-            progress.count()
-        return Match(tuple(names), tuple(results))
+    _entrants(game, names, names, seed, load)  # refuses unknown ones before anything starts
+    blocks = _match_blocks(names, seats, num_games)
+    play = partial(
+        _play_sets, game, names, blocks, seed=seed, load=load, step_timeout_s=step_timeout_s
+    )
+    total = math.comb(len(names), seats) * num_games
+    return Match(tuple(names), tuple(_spread(play, len(blocks), total, address)))
+
+
+_MatchBlock: TypeAlias = tuple[tuple[str, ...], range]
+"""A group of agents and numbers of sets of its games, in which each agent has every seat once."""
+
+
+def _match_blocks(names: Sequence[str], seats: int, num_games: int) -> list[_MatchBlock]:
+    sets = range(num_games // seats)
+    return [
+        (group, sets[first : first + _SETS])
+        for group in combinations(names, seats)
+        for first in range(0, len(sets), _SETS)
+    ]
+
+
+def _play_sets(
+    game: Game,
+    names: Sequence[str],
+    blocks: Sequence[_MatchBlock],
+    numbers: range,
+    on_result: Callable[[Result], None],
+    *,
+    seed: int,
+    load: Callable[[str, int], Agent],
+    step_timeout_s: float | None,
+) -> list[Result]:
+    """Plays the blocks with these numbers, each with agents loaded anew."""
+    results: list[Result] = []
+    with game_errors(game):
+        for number in numbers:
+            group, sets = blocks[number]
+            agents = _entrants(game, names, group, block_seed(seed, number), load)
+            first, num_games = seed + sets.start, len(sets) * len(group)
+            if isinstance(game, AzulGame):
+                match = play_match(
+                    agents,
+                    num_games,
+                    num_players=len(group),
+                    seed=first,
+                    max_rounds=max_rounds_of(game),
+                    on_game=on_result,
+                )
+                results += match.games
+                continue
+            for seated, index in seatings(group, len(group), num_games):
+                episodes = game.run(
+                    *(agents[name] for name in seated),
+                    seed=first + index,
+                    step_timeout_s=step_timeout_s,
+                )
+                results.append(Result(seated, tuple(episode.reward for episode in episodes)))
+                on_result(results[-1])
+    return results
+
+
+def _entrants(
+    game: Game,
+    names: Sequence[str],
+    group: Sequence[str],
+    seed: int,
+    load: Callable[[str, int], Agent],
+) -> dict[str, Any]:
+    """The agents of a group, by name; seeds go by the place among all names."""
+    make = azul_agent if isinstance(game, AzulGame) else _plain_agent
+    return {name: make(name, seed + names.index(name), load) for name in group}
+
+
+def _plain_agent(name: str, seed: int, load: Callable[[str, int], Agent]) -> Agent:
+    return load(name, seed)
 
 
 def match_table(match: Match[Any]) -> RenderableType:

@@ -76,7 +76,7 @@ def played(
     told: list[Episode] = []
     done = play_episodes(
         game,
-        agent,
+        lambda block: agent,
         episodes,
         seed=seed,
         num_workers=num_workers,

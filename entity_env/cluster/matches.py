@@ -1,0 +1,114 @@
+"""Evaluation as Ray tasks: blocks of episodes or games on many machines, results in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final, Generic, TypeVar
+
+import cloudpickle
+
+from entity_env.cluster.session import connect, import_ray
+from entity_env.errors import WorkerError
+
+T = TypeVar("T")
+_TASKS_PER_CPU: Final = 8
+_MAX_RETRIES: Final = 3
+
+
+class Portable(Generic[T]):
+    """A value that other processes unpickle with this process's `sys.path` and current folder.
+
+    So a game of a file is found there, and relative paths are, if the files have the same paths on
+    their machine.
+
+    Args:
+        value: of any type that cloudpickle can pickle.
+    """
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Callable[..., Portable[T]], tuple[list[str], str, bytes]]:
+        return _unpickled, (sys.path, os.getcwd(), cloudpickle.dumps(self.value))
+
+
+def _unpickled(path: Sequence[str], folder: str, data: bytes) -> Portable[Any]:
+    with contextlib.suppress(OSError):  # another machine has not the same folders, and needs none
+        os.chdir(folder)
+    sys.path += [folder for folder in path if folder not in sys.path]
+    return Portable(cloudpickle.loads(data))
+
+
+def chunks(num_blocks: int, num_cpus: int) -> list[range]:
+    """Consecutive ranges of blocks, one per task: at most 8 per CPU, of equal length but for 1.
+
+    Few tasks, since each starts its environments anew; several per CPU, since some take longer.
+    """
+    num_tasks = min(num_blocks, _TASKS_PER_CPU * num_cpus)
+    edges = [i * num_blocks // num_tasks for i in range(num_tasks + 1)]
+    return [range(low, high) for low, high in pairwise(edges)]
+
+
+def play_blocks(
+    play: Callable[[range], Sequence[T]],
+    num_blocks: int,
+    *,
+    address: str = "auto",
+    on_result: Callable[[T], None] | None = None,
+) -> list[T]:
+    """The results of `play(range(num_blocks))`, computed by tasks on a Ray cluster.
+
+    Equal to that call if results of a block depend on its number alone. A task whose process or
+    machine dies is run again, three times at most.
+
+    Args:
+        play: returns the results of a range of blocks, in order. Sent by cloudpickle; raises what
+            this function then raises.
+        num_blocks: 1 or more.
+        address: of the cluster, see `connect`.
+        on_result: called with every result when its task has ended, in any order.
+
+    Raises:
+        UsageError: there is no such cluster.
+        WorkerError: a task died four times.
+    """
+    with connect(address) as num_cpus:
+        ray = import_ray()
+        task = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(_play)
+        sent = ray.put(Portable(play))
+        parts = chunks(num_blocks, num_cpus)
+        numbers = {task.remote(sent, part): i for i, part in enumerate(parts)}
+        results: list[Sequence[T]] = [()] * len(parts)
+        waiting = list(numbers)
+        try:
+            while waiting:
+                [done], waiting = ray.wait(waiting)
+                number = numbers.pop(done)
+                results[number] = _result(ray, done, parts[number])
+                for result in results[number] if on_result else ():
+                    on_result(result)  # type: ignore[misc]  # it is not None
+        finally:
+            for left in waiting:  # after an error: the cluster may be someone else's
+                ray.cancel(left, force=True)
+    return [result for part in results for result in part]
+
+
+def _play(play: Portable[Callable[[range], Sequence[T]]], blocks: range) -> Sequence[T]:
+    return play.value(blocks)
+
+
+def _result(ray: Any, task: object, blocks: range) -> Any:  # noqa: ANN401
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise WorkerError(
+            f"the process that played blocks {blocks.start} to {blocks.stop - 1} died "
+            f"{_MAX_RETRIES + 1} times: {reason}"
+        ) from error

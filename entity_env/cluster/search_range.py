@@ -1,0 +1,173 @@
+"""What a sweep varies: ranges and choices of the trainer's settings."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from entity_env.agents.ppo import PPOConfig
+from entity_env.errors import UsageError, shown
+
+Settings: TypeAlias = dict[str, Any]
+"""Fields of `PPOConfig`, and `net.FIELD` of its network, by name."""
+
+_NET: Final = "net."
+_LOG: Final = "log"
+_FACTORS: Final = (0.8, 1.2)
+_RESAMPLED: Final = 0.25
+_FIXED: Final = {
+    "total_steps": "all trials have the same number of steps: see --steps",
+    "net": "vary a field of the network, as net.d_model=32,64",
+    "checkpoint_interval_s": "a sweep saves every trial when it reports",
+}
+_FORMS: Final = "LOW:HIGH, LOW:HIGH:log or A,B,C"
+_WORDS: Final = {"true": True, "false": False, "none": None}
+
+
+@dataclass(frozen=True)
+class SearchRange:
+    """A setting of the trainer and the values that it may have: from `low` to `high`, or `choices`.
+
+    Args:
+        name: a field of `PPOConfig`, or `net.FIELD`.
+        low, high: the smallest and largest value, if there are no choices.
+        is_log: the logarithm is uniform.
+        is_integer: only integers.
+        choices: two or more values, all with the same probability.
+    """
+
+    name: str
+    low: float = 0
+    high: float = 0
+    is_log: bool = False
+    is_integer: bool = False
+    choices: tuple[Any, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, config: PPOConfig) -> SearchRange:
+        """The range of `NAME=LOW:HIGH`, `NAME=LOW:HIGH:log` or `NAME=A,B,C`.
+
+        Settings that are integers have integers only. A list is written `64x64`, none as `none`.
+
+        Raises:
+            UsageError: another form, a setting that `config` has not, or a value that it refuses.
+        """
+        name, is_given, values = text.partition("=")
+        name = name.strip()
+        if not is_given:
+            raise UsageError(f"--vary needs NAME={_FORMS}, got {shown(text)}")
+        kind = _kind_of(name, config)
+        if ":" not in values:
+            choices = tuple(_value(name, kind, each) for each in values.split(","))
+            if len(choices) < 2:
+                raise UsageError(f"{name} needs several values, {_FORMS}: got {shown(values)}")
+            found = cls(name, choices=choices)
+        else:
+            found = cls._of_bounds(name, kind, values)
+        for value in found.choices or (found.low, found.high):
+            changed(config, {name: value})
+        return found
+
+    @classmethod
+    def _of_bounds(cls, name: str, kind: str, values: str) -> SearchRange:
+        parts = [part.strip() for part in values.split(":")]
+        if len(parts) not in (2, 3) or parts[2:] not in ([], [_LOG]):
+            raise UsageError(f"{name} needs {_FORMS}, got {shown(values)}")
+        low, high = (_value(name, kind, part) for part in parts[:2])
+        if not all(type(each) in (int, float) and math.isfinite(each) for each in (low, high)):
+            raise UsageError(f"{name} needs a range of numbers, {_FORMS}: got {shown(values)}")
+        if low >= high:
+            raise UsageError(f"{name} needs a range from low to high, got {shown(values)}")
+        if len(parts) == 3 and low <= 0:
+            raise UsageError(f"{name} on a logarithmic scale is above 0, got {shown(values)}")
+        is_integer = "int" in kind
+        if is_integer and not (type(low) is type(high) is int):
+            raise UsageError(f"{name} is an integer, got {shown(values)}")
+        return cls(name, low, high, len(parts) == 3, is_integer)
+
+    def at(self, share: float | np.float64) -> Any:  # noqa: ANN401
+        """The value at a share of the range, from 0 to below 1: uniform shares sample it."""
+        if self.choices:
+            return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
+        if self.is_log:
+            value = self.low * (self.high / self.low) ** share
+        elif self.is_integer:
+            value = self.low + math.floor(share * (self.high - self.low + 1))
+        else:
+            value = self.low + share * (self.high - self.low)
+        return self._bounded(value)
+
+    def share_of(self, value: Any) -> float:  # noqa: ANN401
+        """The place of a value on the axis of its range, from 0 to 1."""
+        if self.choices:
+            return (self.choices.index(value) + 0.5) / len(self.choices)
+        if self.is_log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return float((value - self.low) / (self.high - self.low))
+
+    def explored(self, value: Any, rng: np.random.Generator) -> Any:  # noqa: ANN401
+        """A value near another one: 0.8 or 1.2 times, the next choice, or a new sample.
+
+        The step of population based training (Jaderberg et al. 2017), kept within the range.
+        """
+        if rng.random() < _RESAMPLED:
+            return self.at(float(rng.random()))
+        step = int(rng.integers(2))
+        if self.choices:
+            index = self.choices.index(value) + (-1, 1)[step]
+            return self.choices[min(max(index, 0), len(self.choices) - 1)]
+        moved = value * _FACTORS[step]
+        if self.is_integer and round(moved) == value:
+            moved = value + (-1, 1)[step]
+        return self._bounded(moved)
+
+    def _bounded(self, value: float) -> float:
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.is_integer else float(value)
+
+
+def changed(config: PPOConfig, settings: Settings) -> PPOConfig:
+    """The configuration with other settings; `net.FIELD` are those of its network.
+
+    Raises:
+        UsageError: a setting that there is not, or values that cannot work.
+    """
+    for name in settings:
+        _kind_of(name, config)
+    sizes = {n.removeprefix(_NET): v for n, v in settings.items() if n.startswith(_NET)}
+    others = {name: value for name, value in settings.items() if not name.startswith(_NET)}
+    return replace(config, net=replace(config.net, **sizes), **others)
+
+
+def _kind_of(name: str, config: PPOConfig) -> str:
+    """Type of a setting as it is written; raises if it cannot be varied."""
+    if name in _FIXED:
+        raise UsageError(f"{name} cannot be varied: {_FIXED[name]}")
+    kinds = {each.name: str(each.type) for each in fields(config) if each.name not in _FIXED}
+    kinds |= {f"{_NET}{each.name}": str(each.type) for each in fields(config.net)}
+    if name not in kinds:
+        close = difflib.get_close_matches(name, kinds, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(kinds)}"
+        raise UsageError(f"no setting {name!r} of a trial; {hint}")
+    return kinds[name]
+
+
+def _value(name: str, kind: str, text: str) -> Any:  # noqa: ANN401
+    text = text.strip()
+    if "Sequence" in kind and re.fullmatch(r"\d+(x\d+)*", text):
+        return [int(each) for each in text.split("x")]
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    if "str" in kind and text:
+        return text
+    raise UsageError(f"{name} is {kind}, got {shown(text)}")

@@ -1,0 +1,474 @@
+"""Sweeps: many training runs of one game with other settings, on Ray Tune."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from logging import CRITICAL, getLogger
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from entity_env.agents.ppo import PPOConfig, TrainProgress
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.cluster.matches import Portable
+from entity_env.cluster.search_range import SearchRange, Settings, changed
+from entity_env.cluster.session import connect
+from entity_env.errors import TrainingDivergedError, UsageError
+from entity_env.games.azul import AzulTables
+from entity_env.vec import VecEnv
+
+MakeEnv: TypeAlias = Callable[[], VecEnv | AzulTables]
+"""Makes the environments of a trial; pickled by cloudpickle."""
+
+STATE_FILE: Final = "sweep.json"
+_TUNE: Final = "tune"
+_NUM_REPORTS: Final = 20
+_FIRST_RUNG: Final = 5
+_REDUCTION: Final = 3
+_MAX_FAILURES: Final = 3
+_QUIET: Final = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+
+
+@dataclass
+class SweepTrial:
+    """One training run of a sweep.
+
+    Attributes:
+        number: from 0; the run's folder is `trial-NUMBER`.
+        settings: fields of `PPOConfig`, and `net.FIELD`; in a population those of now.
+        state: "waiting", "running", "done", "stopped" (by the scheduler, before its last step) or
+            "failed".
+        reward: mean episode reward at the last report; NaN before the first episode has ended.
+        step: decisions learnt from until then.
+        error: why it failed.
+    """
+
+    number: int
+    settings: Settings
+    state: str = "waiting"
+    reward: float = math.nan
+    step: int = 0
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return f"trial-{self.number:03}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not run again by a resumed sweep."""
+        return self.state in ("done", "stopped")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep runs.
+
+    Args:
+        make_env: makes the environments of a trial.
+        config: settings of every trial but for the varied ones.
+        ranges: what is varied.
+        num_trials: 1 or more; 2 or more in a population.
+        out: folder for the checkpoints, which every machine of the cluster must reach.
+        seed: of the sampled settings.
+        is_population: population based training (Jaderberg et al. 2017) instead of early stopping
+            (ASHA, Li et al. 2018).
+        words: names the game and its environments: a resumed sweep must have the same.
+
+    Raises:
+        UsageError: a setting that cannot work, or that cannot change within a trial.
+    """
+
+    make_env: MakeEnv
+    config: PPOConfig
+    ranges: Sequence[SearchRange]
+    num_trials: int
+    out: Path
+    seed: int = 0
+    is_population: bool = False
+    words: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.ranges:
+            raise UsageError("a sweep varies one setting at least: learning_rate=3e-4:1e-2:log")
+        if self.num_trials < 1 + self.is_population:
+            least = "a population has 2 trials" if self.is_population else "a sweep has 1 trial"
+            raise UsageError(f"{least} at least, got {self.num_trials}")
+        names = [each.name for each in self.ranges]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"{twice[0]} is varied twice")
+        fixed = [name for name in names if name.startswith("net.") or name == "norm_returns"]
+        if self.is_population and fixed:
+            raise UsageError(
+                f"{fixed[0]} cannot change within a trial, as a population does: it makes another "
+                "network; leave it out, or sweep without a population"
+            )
+        self.samples()
+
+    def samples(self) -> list[Settings]:
+        """The settings of every trial at the start: a Latin hypercube, the same for one seed."""
+        rng = np.random.default_rng(self.seed)
+        count = self.num_trials
+        shares = [(rng.permutation(count) + rng.random(count)) / count for _ in self.ranges]
+        found = [
+            {each.name: each.at(share[i]) for each, share in zip(self.ranges, shares, strict=True)}
+            for i in range(count)
+        ]
+        for settings in found:
+            changed(self.config, settings)
+        return found
+
+    def to_json(self) -> dict[str, object]:
+        """What a resumed sweep must have in common, as JSON."""
+        plan = {
+            "words": self.words,
+            "config": self.config.to_json(),
+            "ranges": [asdict(each) for each in self.ranges],
+            "num_trials": self.num_trials,
+            "seed": self.seed,
+            "is_population": self.is_population,
+        }
+        parsed: dict[str, object] = json.loads(json.dumps(plan))
+        return parsed
+
+
+def run_sweep(
+    sweep: Sweep,
+    *,
+    address: str = "auto",
+    resume: bool = False,
+    on_change: Callable[[Sequence[SweepTrial]], None] | None = None,
+) -> list[SweepTrial]:
+    """Runs the trials of a sweep on a Ray cluster; returns them by number.
+
+    Every trial trains in `out/trial-NUMBER`, with the checkpoint and curves of `train`. The state
+    of all is in `out/sweep.json`. Ctrl-C ends the sweep, and leaves trials that are not over.
+
+    Args:
+        sweep: what to run.
+        address: of the cluster, see `connect`.
+        resume: goes on with the sweep in `out`: trials that are over are not run again, others
+            go on from their last checkpoint. The scheduler compares new reports alone.
+        on_change: called with all trials when one of them has changed, and several times a second.
+
+    Raises:
+        UsageError: another sweep is in `out`, or none to resume; no such cluster.
+    """
+    trials = _resumed(sweep) if resume else _started(sweep)
+    if any(not trial.is_over for trial in trials):
+        with connect(address), _quiet_tune():
+            _tune(sweep, trials, on_change or (lambda _: None))
+    return trials
+
+
+# ------------------------------------------------------------------ a trial
+
+
+def tune_trainable(
+    make_env: MakeEnv, config: PPOConfig, out: Path | None = None
+) -> Callable[[dict[str, Any]], None]:
+    """A function for `ray.tune.Tuner` that trains with the settings of a trial.
+
+    Tune's `config` has fields of `PPOConfig` and `net.FIELD` of its network. Reports `reward` (mean
+    episode reward), `step` and `steps_per_s` about 20 times, each with a checkpoint, the first time
+    after an episode has ended; resumes from the checkpoint that Tune gives. A run that diverges
+    reports `failed`, the reason, and a reward of NaN.
+
+    Args:
+        make_env: makes the environments, which the trial closes.
+        config: the other settings.
+        out: folder in which every trial has one with its name, for the checkpoint and curves; a
+            trial without a checkpoint of Tune goes on from the one there. None = a temporary one.
+
+    Example:
+        >>> trial = tune_trainable(partial(VecEnv, snake, 64), PPOConfig())  # doctest: +SKIP
+        >>> space = {"learning_rate": tune.loguniform(3e-4, 1e-2)}  # doctest: +SKIP
+        >>> tune.Tuner(trial, param_space=space).fit()  # doctest: +SKIP
+    """
+    # Parts of Ray's trial function are pickled apart from each other: the game in one piece.
+    sent = Portable((make_env, config, out))
+
+    def trial(config: dict[str, Any]) -> None:
+        _train_trial(*sent.value, config)
+
+    return trial
+
+
+def _train_trial(make_env: MakeEnv, config: PPOConfig, out: Path | None, given: Settings) -> None:
+    from ray import tune
+
+    from entity_env.agents.ppo import train
+
+    # The checkpoint on disk is that of the last update when the next one has ended.
+    config = replace(changed(config, given), checkpoint_interval_s=0.0)
+    name = tune.get_context().get_trial_name()
+    before = tune.get_checkpoint()
+    with (
+        tempfile.TemporaryDirectory() if out is None else nullcontext(str(out)) as parent,
+        before.as_directory() if before else nullcontext(None) as resumed,
+        make_env() as vec,
+    ):
+        folder = Path(parent, str(name))
+        reports = _Reports(tune, folder / SUBFOLDER, config.total_steps)
+        resume = resumed or (folder / SUBFOLDER).is_dir()
+        try:
+            result = train(vec, config, out=folder, resume=resume, on_update=reports)
+        except TrainingDivergedError as error:
+            tune.report({"reward": math.nan, "step": reports.last.step, "failed": str(error)})
+            return
+        reports.send(result.progress)
+
+
+class _Reports:
+    """Reports the progress of the update before, whose checkpoint is on disk."""
+
+    def __init__(self, tune: Any, checkpoint: Path, total: int) -> None:  # noqa: ANN401
+        self._tune = tune
+        self._checkpoint = checkpoint
+        self._interval = max(1, total // _NUM_REPORTS)
+        self._num_intervals = 0
+        self.last = TrainProgress(step=0, total=total)
+
+    def __call__(self, progress: TrainProgress) -> None:
+        last, self.last = self.last, progress
+        is_due = last.step // self._interval > self._num_intervals
+        if is_due and math.isfinite(last.mean_reward):
+            self.send(last)
+
+    def send(self, progress: TrainProgress) -> None:
+        self._num_intervals = progress.step // self._interval
+        metrics = {
+            "reward": progress.mean_reward,
+            "step": progress.step,
+            "steps_per_s": progress.steps_per_s,
+        }
+        checkpoint = self._tune.Checkpoint.from_directory(self._checkpoint)
+        self._tune.report(metrics, checkpoint=checkpoint)
+
+
+# ------------------------------------------------------------------ all trials
+
+
+def _started(sweep: Sweep) -> list[SweepTrial]:
+    if (sweep.out / STATE_FILE).exists():
+        raise UsageError(
+            f"{sweep.out} holds a sweep: go on with it with --resume, or choose another --out"
+        )
+    if found := sorted(sweep.out.glob("trial-*")):
+        raise UsageError(f"{found[0]} is in the way of a new sweep: choose another --out")
+    trials = [SweepTrial(i, settings) for i, settings in enumerate(sweep.samples())]
+    try:
+        sweep.out.mkdir(parents=True, exist_ok=True)
+        _save(sweep, trials)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write {sweep.out / STATE_FILE}: {error}") from error
+    return trials
+
+
+def _resumed(sweep: Sweep) -> list[SweepTrial]:
+    path = sweep.out / STATE_FILE
+    try:
+        data = json.loads(path.read_text())
+        plan, rows = data["sweep"], data["trials"]
+        trials = [SweepTrial(**{**row, "reward": _number(row["reward"])}) for row in rows]
+    except FileNotFoundError as error:
+        raise UsageError(f"{sweep.out} holds no sweep to resume: leave out --resume") from error
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    wanted = sweep.to_json()
+    if differing := sorted(name for name in wanted if plan.get(name) != wanted[name]):
+        name = differing[0]
+        raise UsageError(
+            f"the sweep in {sweep.out} has other {name}: resume it with the same options "
+            f"({plan.get(name)}, now {wanted[name]})"
+        )
+    for trial in trials:
+        if not trial.is_over:
+            trial.state, trial.error = "waiting", ""
+    return trials
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _save(sweep: Sweep, trials: Sequence[SweepTrial]) -> None:
+    rows = [
+        {**asdict(each), "reward": each.reward if math.isfinite(each.reward) else None}
+        for each in trials
+    ]
+    path = sweep.out / STATE_FILE
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"sweep": sweep.to_json(), "trials": rows}, indent=1) + "\n")
+    os.replace(new, path)
+
+
+def _tune(
+    sweep: Sweep, trials: Sequence[SweepTrial], on_change: Callable[[Sequence[SweepTrial]], None]
+) -> None:
+    """Runs the trials that are not over."""
+    from ray import tune
+
+    out = sweep.out.resolve()
+    train = tune_trainable(sweep.make_env, sweep.config, out)
+    waiting = [each for each in trials if not each.is_over]
+    # A grid of one setting: what each trial has was sampled before, with our seed.
+    plans = [{"trial": each.number, "settings": each.settings} for each in waiting]
+    tuner = tune.Tuner(
+        tune.with_resources(_trial_of(train), _resources(sweep.config)),
+        param_space={"plan": tune.grid_search(plans)},
+        tune_config=tune.TuneConfig(
+            metric="reward",
+            mode="max",
+            scheduler=_scheduler(sweep),
+            reuse_actors=True,  # a new process takes seconds to import torch
+            trial_name_creator=_name_of,
+            trial_dirname_creator=_name_of,
+        ),
+        run_config=tune.RunConfig(
+            name=_TUNE,
+            storage_path=str(out),
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=_MAX_FAILURES),
+            # In a population any of them may be the last one of a trial that is ahead.
+            checkpoint_config=tune.CheckpointConfig(None if sweep.is_population else 1),
+            callbacks=[_observer(sweep, trials, on_change)],
+        ),
+    )
+    shutil.rmtree(out / _TUNE, ignore_errors=True)
+    try:
+        tuner.fit()
+    finally:
+        shutil.rmtree(out / _TUNE, ignore_errors=True)  # copies of the checkpoints
+        _save(sweep, trials)
+
+
+def _trial_of(train: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    def trial(config: dict[str, Any]) -> None:
+        train(config["plan"]["settings"])
+
+    return trial
+
+
+def _name_of(trial: Any) -> str:  # noqa: ANN401  # of Tune
+    return SweepTrial(trial.config["plan"]["trial"], {}).name
+
+
+def _resources(config: PPOConfig) -> dict[str, float]:
+    return {"cpu": 1, "gpu": 1} if config.device.startswith("cuda") else {"cpu": 1}
+
+
+def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune
+    from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+
+    steps = sweep.config.total_steps
+    if not sweep.is_population:
+        return ASHAScheduler(
+            time_attr="step",
+            max_t=steps,
+            grace_period=max(1, steps // _FIRST_RUNG),
+            reduction_factor=_REDUCTION,
+        )
+    rng = np.random.default_rng((sweep.seed, 1))
+
+    def explore(config: dict[str, Any]) -> dict[str, Any]:
+        plan = config["plan"]
+        settings = {
+            each.name: each.explored(plan["settings"][each.name], rng) for each in sweep.ranges
+        }
+        try:
+            changed(sweep.config, settings)
+        except UsageError:  # two settings that do not go together
+            return config
+        return {**config, "plan": {**plan, "settings": settings}}
+
+    return PopulationBasedTraining(
+        time_attr="step",
+        perturbation_interval=max(1, steps // 8),
+        custom_explore_fn=explore,
+        log_config=False,
+        # Otherwise one trial could take the same step of a waiting one again and again.
+        synch=True,
+    )
+
+
+def _observer(
+    sweep: Sweep, trials: Sequence[SweepTrial], on_change: Callable[[Sequence[SweepTrial]], None]
+) -> Any:  # noqa: ANN401  # of Tune
+    """A callback of Tune that keeps the trials up to date."""
+    from ray import tune
+
+    by_name = {each.name: each for each in trials}
+    base: Any = tune.Callback
+
+    class Observer(base):  # type: ignore[misc]
+        def __reduce__(self) -> tuple[type, tuple[()]]:  # Tune stores it, and nobody reads that
+            return tune.Callback, ()
+
+        def on_step_end(self, **info: Any) -> None:  # noqa: ANN401
+            on_change(trials)
+
+        def on_trial_start(self, **info: Any) -> None:  # noqa: ANN401
+            by_name[str(info["trial"])].state = "running"
+
+        def on_trial_result(self, **info: Any) -> None:  # noqa: ANN401
+            trial, result = by_name[str(info["trial"])], info["result"]
+            trial.settings = dict(info["trial"].config["plan"]["settings"])
+            trial.step = result["step"]
+            if math.isfinite(result["reward"]):
+                trial.reward = result["reward"]
+            trial.error = result.get("failed", "")
+            _save(sweep, trials)
+
+        def on_trial_complete(self, **info: Any) -> None:  # noqa: ANN401
+            trial = by_name[str(info["trial"])]
+            is_done = trial.step >= sweep.config.total_steps
+            trial.state = "failed" if trial.error else "done" if is_done else "stopped"
+            _save(sweep, trials)
+
+        def on_trial_error(self, **info: Any) -> None:  # noqa: ANN401
+            trial = by_name[str(info["trial"])]
+            trial.state, trial.error = "failed", _last_line(info["trial"])
+            _save(sweep, trials)
+
+    return Observer()
+
+
+def _last_line(trial: Any) -> str:  # noqa: ANN401  # of Tune
+    lines = [line.strip() for line in str(trial.get_error() or "").splitlines() if line.strip()]
+    return lines[-1] if lines else "its process died"
+
+
+@contextmanager
+def _quiet_tune() -> Iterator[None]:
+    """Tune without log files, loggers and a current folder of its own."""
+    before = {name: os.environ.get(name) for name in _QUIET}
+    loggers = {name: getLogger(name) for name in ("ray.tune", "ray.train", "ray.air")}
+    levels = {name: logger.level for name, logger in loggers.items()}
+    os.environ.update(_QUIET)
+    for logger in loggers.values():
+        logger.setLevel(CRITICAL)
+    try:
+        yield
+    finally:
+        for name, logger in loggers.items():
+            logger.setLevel(levels[name])
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
