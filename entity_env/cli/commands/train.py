@@ -6,10 +6,11 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from rich.console import Console
@@ -45,6 +46,7 @@ from entity_env.cli.options import (
     default_workers,
     game_argument,
     on_error_option,
+    ray_option,
     set_option,
     step_timeout_option,
 )
@@ -52,6 +54,9 @@ from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
+
+if TYPE_CHECKING:
+    from entity_env.cluster.learners import RunControl
 
 
 def preset_of(game: Game) -> Preset:
@@ -166,6 +171,17 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(list(PRESETS)),
     help="Defaults for a kind of environment.  [default: the one that suits the game]",
 )
+@ray_option
+@click.option(
+    "--num-learners",
+    type=click.IntRange(1, 10**5),
+    help="With --ray: processes that learn together, each with a share of the environments.",
+)
+@click.option(
+    "--max-failures",
+    type=click.IntRange(0, 10**6),
+    help="With --ray: how often they start again from the last checkpoint when one died.",
+)
 @step_timeout_option
 @on_error_option
 @_training_options
@@ -178,6 +194,9 @@ def train(
     out: Path | None,
     resume: bool,
     preset: str | None,
+    address: str | None,
+    num_learners: int | None,
+    max_failures: int | None,
     step_timeout_s: float | None,
     on_error: OnError,
     settings: Sequence[str],
@@ -187,16 +206,18 @@ def train(
 
     Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
     checkpoint and stop; --resume continues with the same settings. Curves are written for
-    TensorBoard.
+    TensorBoard. Processes that torchrun starts learn together, and so do those of --ray.
     """
     launched = _Launched.found()
+    if address is None and (num_learners or max_failures):
+        raise UsageError("--num-learners and --max-failures are of --ray: name a cluster, or auto")
     chosen = load_game(game, settings)
     out = Path("runs", chosen.name) if out is None else out
     _require_text(out)
     own = preset_of(chosen) if preset is None else PRESETS[preset]
     env_words = [] if num_envs is None else ["--num-envs", str(num_envs)]
     num_envs = own.num_envs if num_envs is None else num_envs
-    resume = resume or (launched.restarts > 0 and (out / SUBFOLDER).exists())
+    resume = resume or launched.has_checkpoint(out)
     start = _start(out) if resume else own.settings_for(num_envs * chosen.num_agents, steps)
     config = _config(start, {"total_steps": steps, **options})
     if not resume:
@@ -204,12 +225,11 @@ def train(
         if not launched.rank:
             words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
             click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
-    num_envs = launched.share(num_envs)
-    if num_workers is None:  # a batch environment steps faster than a worker can send its arrays
-        is_fast = is_batch(chosen) or has_self_play(chosen)
-        num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
-    make = partial(make_training_env, chosen, num_envs, num_workers, step_timeout_s, on_error)
-    result, code = _train(chosen, make, config, out, resume, launched)
+    run = _Run(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume)
+    if address is None:
+        result, code = _train(run, launched)
+    else:
+        result, code = _train_on_ray(run, address, num_learners or 1, max_failures or 0)
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
     train_words = [*game_words, *env_words, "--out", str(out), "--resume"]
     if not launched.rank:
@@ -242,6 +262,10 @@ class _Launched(NamedTuple):
             raise UsageError(f"RANK must be below WORLD_SIZE, got {given}")
         return values
 
+    def has_checkpoint(self, out: Path) -> bool:
+        """Whether the ranks were started again, and have something to go on from."""
+        return self.restarts > 0 and (out / SUBFOLDER).exists()
+
     def share(self, num_envs: int) -> int:
         """The number of environments of this rank."""
         if num_envs < self.size:
@@ -251,29 +275,91 @@ class _Launched(NamedTuple):
         return num_envs // self.size + (self.rank < num_envs % self.size)
 
 
-def _train(
-    game: Game,
-    make: Callable[[], VecEnv | AzulTables],
-    config: PPOConfig,
-    out: Path,
-    resume: bool,
-    launched: _Launched,
-) -> tuple[TrainResult, int]:
+class _Run(NamedTuple):
+    """What the command line asks for."""
+
+    game: Game
+    num_envs: int
+    num_workers: int | None
+    step_timeout_s: float | None
+    on_error: OnError
+    config: PPOConfig
+    out: Path
+    resume: bool
+
+    def make_env(self, launched: _Launched) -> AbstractContextManager[VecEnv | AzulTables]:
+        """The environments of a rank."""
+        num_envs, num_workers = launched.share(self.num_envs), self.num_workers
+        if (
+            num_workers is None
+        ):  # a batch environment steps faster than a worker can send its arrays
+            is_fast = is_batch(self.game) or has_self_play(self.game)
+            num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
+        return make_training_env(
+            self.game, num_envs, num_workers, self.step_timeout_s, self.on_error
+        )
+
+
+def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
     """Trains; returns the result and the exit code of the program."""
-    title = f"training {game.name}"
+    title, config = f"training {run.game.name}", run.config
     with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
         # Here, inside the display: importing torch takes seconds.
         from entity_env.agents.ppo import train as train_ppo
         from entity_env.agents.ppo.peers import launched_group
         from entity_env.agents.ppo.signals import StoppedBySignal
 
-        with game_errors(game), launched_group(launched.size, config), make() as vec:
+        group = launched_group(launched.size, config)
+        with game_errors(run.game), group, run.make_env(launched) as vec:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             try:
-                return train_ppo(vec, config, out=out, resume=resume, on_update=display), 0
+                resume = run.resume
+                return train_ppo(vec, config, out=run.out, resume=resume, on_update=display), 0
             except StoppedBySignal as stop:
                 return stop.result, 128 + stop.signum
+
+
+def _train_on_ray(
+    run: _Run, address: str, num_learners: int, max_failures: int
+) -> tuple[TrainResult, int]:
+    """Trains in several processes of a Ray cluster; returns the same."""
+    _Launched(size=num_learners).share(run.num_envs)  # refuses too few, before anything starts
+    with TrainDisplay(f"training {run.game.name}", Console()) as display:
+        from entity_env.agents.ppo.signals import StoppedBySignal
+        from entity_env.cluster.learners import run_learners
+
+        run = run._replace(out=run.out.resolve(), num_workers=run.num_workers or 0)
+        with game_errors(run.game):
+            try:
+                result = run_learners(
+                    partial(_learn, run, num_learners),
+                    address=address,
+                    num_learners=num_learners,
+                    out=run.out,
+                    max_failures=max_failures,
+                    on_update=display,
+                    use_gpu=run.config.device.startswith("cuda"),
+                    timeout_s=run.config.peer_timeout_s,
+                )
+            except StoppedBySignal as stop:
+                return stop.result, 128 + stop.signum
+    return result, 0
+
+
+def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
+    """Trains as one of the processes on a Ray cluster."""
+    from entity_env.agents.ppo import TrainProgress, train as train_ppo
+
+    def on_update(progress: TrainProgress) -> None:
+        control.report(progress)
+        if control.stop_requested():
+            raise KeyboardInterrupt
+
+    launched = _Launched(control.rank, num_learners, restarts=control.restarts)
+    resume = run.resume or launched.has_checkpoint(run.out)
+    with run.make_env(launched) as vec:
+        return train_ppo(vec, run.config, out=run.out, resume=resume, on_update=on_update)
 
 
 def _start(out: Path) -> dict[str, object]:
