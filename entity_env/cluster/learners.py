@@ -31,6 +31,7 @@ _POLL_S: Final = 0.2
 _DEATHS_FIRST_S: Final = 1.5
 """Seconds for which a learner that failed waits: if another one died, that is the cause."""
 _END_S: Final = 10.0
+_ANSWER_S: Final = 60.0
 _Event = Literal["began", "update", "failed", "finished"]
 
 
@@ -325,13 +326,15 @@ class _Group:
         try:
             while thread.is_alive():
                 thread.join(_POLL_S)
-                self._take(ray.get(board.take.remote()))
+                self._take(ray.get(board.take.remote(), timeout=_ANSWER_S))
                 try:
                     interrupt.check()
                 except KeyboardInterrupt:
                     if not self.has_begun:  # they wait for machines, or import torch
                         raise
-                    ray.get(board.stop.remote())
+                    board.stop.remote()
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"the Ray cluster does not answer: {_why(error)}") from error
         finally:
             ray.kill(board)  # learners that are still there end themselves
             thread.join(_END_S)
