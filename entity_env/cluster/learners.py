@@ -68,8 +68,8 @@ def run_learners(
     """Runs a function in several processes of a Ray cluster; returns what it returns on rank 0.
 
     `torch.distributed` is initialized in each process: nccl between GPUs, gloo between CPUs. If a
-    process or its machine is gone, or another error than one of the caller's makes came up, all of
-    them end and start again, as long as that is allowed.
+    process or its machine is lost, or `train` raises a `WorkerError` or an error that is none of
+    this package, all processes end and start again, `max_failures` times at most.
 
     Ctrl-C, SIGTERM and SIGHUP ask the learners to stop; a second Ctrl-C ends them at once.
 
