@@ -31,6 +31,7 @@ _POLL_S: Final = 0.2
 _DEATHS_FIRST_S: Final = 1.5
 """Seconds for which a learner that failed waits: if another one died, that is the cause."""
 _END_S: Final = 10.0
+_ANSWER_S: Final = 60.0
 _Event = Literal["began", "update", "failed", "finished"]
 
 
@@ -67,8 +68,8 @@ def run_learners(
     """Runs a function in several processes of a Ray cluster; returns what it returns on rank 0.
 
     `torch.distributed` is initialized in each process: nccl between GPUs, gloo between CPUs. If a
-    process or its machine is gone, or another error than one of the caller's makes came up, all of
-    them end and start again, as long as that is allowed.
+    process or its machine is lost, or `train` raises a `WorkerError` or an error that is none of
+    this package, all processes end and start again, `max_failures` times at most.
 
     Ctrl-C, SIGTERM and SIGHUP ask the learners to stop; a second Ctrl-C ends them at once.
 
@@ -325,13 +326,15 @@ class _Group:
         try:
             while thread.is_alive():
                 thread.join(_POLL_S)
-                self._take(ray.get(board.take.remote()))
+                self._take(ray.get(board.take.remote(), timeout=_ANSWER_S))
                 try:
                     interrupt.check()
                 except KeyboardInterrupt:
                     if not self.has_begun:  # they wait for machines, or import torch
                         raise
-                    ray.get(board.stop.remote())
+                    board.stop.remote()
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"the Ray cluster does not answer: {_why(error)}") from error
         finally:
             ray.kill(board)  # learners that are still there end themselves
             thread.join(_END_S)
