@@ -21,9 +21,12 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py,$(wildcard benchmarks/*.py))
+CLUSTER := .venv-cluster
+CLUSTER_STAMP := $(CLUSTER)/.installed
 
-.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel demo-pixel attack fuzz soak interop clean
+BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
+
+.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack fuzz soak interop clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -51,6 +54,19 @@ $(INTEROP_STAMP): pyproject.toml constraints.txt tests/upstream/requirements.txt
 
 interop: $(INTEROP_STAMP)  ## train our games by enn-trainer, play its environments, exchange agents
 	$(INTEROP)/bin/python -m pytest tests/upstream --override-ini='python_files=check_*.py'
+
+# Ray is half a gigabyte, which nothing else needs.
+$(CLUSTER_STAMP): pyproject.toml constraints.txt
+	@echo "Installing Ray into $(CLUSTER): some minutes the first time."
+	@$(PYTHON) -m venv $(CLUSTER)
+	@$(CLUSTER)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[cluster,fast,dev]' 'ray[rllib]' gymnasium
+	@touch $@
+
+cluster: $(CLUSTER_STAMP)  ## test sweeps, evaluation and learners on a local Ray cluster
+	$(CLUSTER)/bin/python -m pytest tests/cluster
+
+bench-scale: $(CLUSTER_STAMP)  ## measure ranks that train together, beside one process and RLlib
+	$(CLUSTER)/bin/python -m benchmarks.scale
 
 demo: $(STAMP)  ## train snake for half a minute, then watch the trained agent play
 	$(BIN)/python examples/demo.py
@@ -140,4 +156,4 @@ fuzz: $(STAMP)  ## read broken checkpoints for a minute, if atheris is installed
 	$(BIN)/python tools/fuzz_checkpoints.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(INTEROP) .venv-learning .venv-peers .venv-3.* build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INTEROP) $(CLUSTER) .venv-learning .venv-peers .venv-3.* build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import cloudpickle
 
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.cluster.session import WORKER_ENV, connect, import_ray
+from entity_env.cluster.session import WORKER_ENV, Portable, connect, import_ray
 from entity_env.errors import EntityEnvError, MissingExtraError, UsageError, WorkerError
 
 T = TypeVar("T")
@@ -102,7 +102,9 @@ def run_learners(
                 f"{num_learners} learners need a GPU each, but the Ray cluster has {num_gpus}"
             )
         with _storage(Path(out)) as storage:
-            setup = _Setup(cloudpickle.dumps(train), num_learners, storage, use_gpu, timeout_s)
+            setup = _Setup(
+                cloudpickle.dumps(Portable(train)), num_learners, storage, use_gpu, timeout_s
+            )
             on_update = on_update or (lambda _: None)
             data = _run_groups(setup, on_update, max_failures, interrupt)
     result: T = cloudpickle.loads(data)
@@ -179,11 +181,10 @@ def _trainer(setup: _Setup, restarts: int) -> Callable[[Any], object]:
         raise MissingExtraError(
             error.name or "ray[train]", "cluster", "training on a cluster"
         ) from error
-    folder = os.getcwd()
 
     def fit(board: Any) -> object:  # noqa: ANN401 - a handle of Ray
         trainer = TorchTrainer(
-            lambda: _learn(setup.train, board, restarts, folder),
+            lambda: _learn(setup.train, board, restarts),
             torch_config=TorchConfig(timeout_s=int(setup.timeout_s)),
             scaling_config=ScalingConfig(num_workers=setup.num_learners, use_gpu=setup.use_gpu),
             run_config=RunConfig(
@@ -220,7 +221,7 @@ class _Board:
         await self._stopped.wait()
 
 
-def _learn(payload: bytes, board: Any, restarts: int, folder: str) -> None:  # noqa: ANN401
+def _learn(payload: bytes, board: Any, restarts: int) -> None:  # noqa: ANN401
     """Runs the function in a learner."""
     import ray
     import ray.train
@@ -243,11 +244,9 @@ def _learn(payload: bytes, board: Any, restarts: int, folder: str) -> None:  # n
 
     threading.Thread(target=watch, daemon=True, name="watch").start()
     os.environ["TORCHELASTIC_RESTART_COUNT"] = str(restarts)
-    if os.path.isdir(folder):
-        os.chdir(folder)
     try:
         with _logs_sent(report):
-            train = cloudpickle.loads(payload)
+            train = cloudpickle.loads(payload).value
             result = train(RunControl(rank, restarts, report, stopped.is_set))
         if rank == 0:
             ray.get(board.post.remote("finished", rank, cloudpickle.dumps(result)))

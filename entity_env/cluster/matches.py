@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
-import cloudpickle
-
-from entity_env.cluster.session import connect, import_ray
+from entity_env.cluster.session import Portable, connect, import_ray
 from entity_env.errors import WorkerError
 
 T = TypeVar("T")
 _TASKS_PER_CPU: Final = 8
 _MAX_RETRIES: Final = 3
-
-
-class Portable(Generic[T]):
-    """A value that other processes unpickle with this process's `sys.path` and current folder.
-
-    So a game of a file is found there, and relative paths are, if the files have the same paths on
-    their machine.
-
-    Args:
-        value: of any type that cloudpickle can pickle.
-    """
-
-    def __init__(self, value: T) -> None:
-        self.value = value
-
-    def __reduce__(self) -> tuple[Callable[..., Portable[T]], tuple[list[str], str, bytes]]:
-        return _unpickled, (sys.path, os.getcwd(), cloudpickle.dumps(self.value))
-
-
-def _unpickled(path: Sequence[str], folder: str, data: bytes) -> Portable[Any]:
-    with contextlib.suppress(OSError):  # another machine has not the same folders, and needs none
-        os.chdir(folder)
-    sys.path += [folder for folder in path if folder not in sys.path]
-    return Portable(cloudpickle.loads(data))
 
 
 def chunks(num_blocks: int, num_cpus: int) -> list[range]:

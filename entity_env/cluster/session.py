@@ -9,15 +9,19 @@ import secrets
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
+
+import cloudpickle
 
 from entity_env.errors import MissingExtraError, UsageError, shown
 
+T = TypeVar("T")
 _CONNECT_S: Final = 5.0
 _REQUEST_S: Final = 15  # Ray waits 60 s for a node on this machine
 _VERSIONS_S: Final = 60.0
@@ -31,6 +35,30 @@ _QUIET: Final = {
 }
 WORKER_ENV: Final = {"OMP_NUM_THREADS": "1"}
 """Environment variables of processes on the cluster: each has one CPU."""
+
+
+class Portable(Generic[T]):
+    """A value that other processes unpickle with this process's `sys.path` and current folder.
+
+    So a game of a file is found there, and relative paths are, if the files have the same paths on
+    their machine.
+
+    Args:
+        value: of any type that cloudpickle can pickle.
+    """
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Callable[..., Portable[T]], tuple[list[str], str, bytes]]:
+        return _unpickled, (sys.path, os.getcwd(), cloudpickle.dumps(self.value))
+
+
+def _unpickled(path: Sequence[str], folder: str, data: bytes) -> Portable[Any]:
+    with contextlib.suppress(OSError):  # another machine has not the same folders, and needs none
+        os.chdir(folder)
+    sys.path += [folder for folder in path if folder not in sys.path]
+    return Portable(cloudpickle.loads(data))
 
 
 @contextlib.contextmanager

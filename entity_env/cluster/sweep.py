@@ -18,9 +18,8 @@ import numpy as np
 
 from entity_env.agents.ppo import PPOConfig, TrainProgress
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
-from entity_env.cluster.matches import Portable
 from entity_env.cluster.search_range import SearchRange, Settings, changed
-from entity_env.cluster.session import connect
+from entity_env.cluster.session import Portable, connect
 from entity_env.errors import TrainingDivergedError, UsageError
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv

@@ -85,6 +85,42 @@ def test_numbers_are_checked_first(
     assert not (tmp_path / "out").exists()
 
 
+def train_xor(control: RunControl, out: Path) -> tuple[int, int, int, float]:
+    """Trains; rank 1 dies in its fifth update, the first time."""
+    from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+    from entity_env.agents.rogue_net import RogueNetConfig
+    from tests.agents.ppo.small_envs import VecXor
+
+    updates: list[int] = []
+
+    def on_update(progress: TrainProgress) -> None:
+        updates.append(progress.update)
+        kill_once(out, {(1, 5)}, control.rank, progress.update)
+
+    net = RogueNetConfig(d_model=16, n_layer=1)
+    config = PPOConfig(total_steps=8 * 256, net=net, num_steps=2, checkpoint_interval_s=0)
+    resume = control.restarts > 0
+    result = train(VecXor(), config, out=out, resume=resume, on_update=on_update)
+    weights = sum(float(each.double().sum()) for each in result.net.state_dict().values())
+    return updates[0], updates[-1], result.progress.step, weights
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_training_goes_on_from_the_checkpoint_after_a_death(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    first, last, step, _ = run_learners(
+        partial(train_xor, out=tmp_path),
+        address="local",
+        num_learners=2,
+        max_failures=1,
+        out=tmp_path,
+    )
+    assert first in (5, 6)
+    assert (last, step) == (8, 8 * 256)
+    assert (tmp_path / "1-5").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_learners_resume_after_deaths(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

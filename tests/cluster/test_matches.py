@@ -22,8 +22,8 @@ from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.cli import main
 from entity_env.cli.commands.eval import block_seed, run_match
-from entity_env.cluster.matches import Portable, chunks, play_blocks
-from entity_env.cluster.session import connect
+from entity_env.cluster.matches import chunks, play_blocks
+from entity_env.cluster.session import Portable, connect
 from entity_env.errors import UsageError, WorkerError
 from entity_env.games import snake, tic_tac_toe
 from entity_env.games.azul import azul

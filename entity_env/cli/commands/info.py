@@ -29,6 +29,7 @@ _EXTRAS: Final = {
     "pixel": ("torch", "warp-lang"),
     "gymnasium": ("gymnasium",),
     "pettingzoo": ("pettingzoo",),
+    "cluster": ("torch", "ray"),
 }
 
 
