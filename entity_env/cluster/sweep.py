@@ -87,7 +87,7 @@ class Sweep:
         seed: of the sampled settings.
         is_population: population based training (Jaderberg et al. 2017) instead of early stopping
             (ASHA, Li et al. 2018).
-        words: names the game and its environments: a resumed sweep must have the same.
+        environments: what `make_env` makes, in words: a resumed sweep must have the same.
 
     Raises:
         UsageError: a setting that cannot work, or that cannot change within a trial.
@@ -100,7 +100,7 @@ class Sweep:
     out: Path
     seed: int = 0
     is_population: bool = False
-    words: str = ""
+    environments: str = ""
 
     def __post_init__(self) -> None:
         if not self.ranges:
@@ -135,7 +135,7 @@ class Sweep:
     def to_json(self) -> dict[str, object]:
         """What a resumed sweep must have in common, as JSON."""
         plan = {
-            "words": self.words,
+            "environments": self.environments,
             "config": self.config.to_json(),
             "ranges": [asdict(each) for each in self.ranges],
             "num_trials": self.num_trials,

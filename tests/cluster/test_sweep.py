@@ -193,7 +193,7 @@ def test_another_sweep_is_not_resumed(tmp_path: Path) -> None:
         (sweep_of(tmp_path, "gamma=0.9,1", num_trials=4), "num_trials"),
         (sweep_of(tmp_path, "gamma=0.9,0.95"), "ranges"),
         (sweep_of(tmp_path, "gamma=0.9,1", seed=5), "seed"),
-        (sweep_of(tmp_path, "gamma=0.9,1", words="cherry_pick"), "words"),
+        (sweep_of(tmp_path, "gamma=0.9,1", environments="cherry_pick"), "environments"),
     ]
     for other, told in others:
         with pytest.raises(UsageError, match=f"has other {told}"):

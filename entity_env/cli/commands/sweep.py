@@ -137,7 +137,7 @@ def _plan(
         out,
         seed=seed,
         is_population=is_population,
-        words=f"{num_envs} environments of {game.name} with {dict(game.settings)}",
+        environments=f"{num_envs} environments of {game.name} with {dict(game.settings)}",
     )
 
 
