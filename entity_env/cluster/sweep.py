@@ -86,7 +86,7 @@ class Sweep:
         seed: of the sampled settings.
         is_population: population based training (Jaderberg et al. 2017) instead of early stopping
             (ASHA, Li et al. 2018).
-        words: names the game and its environments: a resumed sweep must have the same.
+        environments: what `make_env` makes, in words: a resumed sweep must have the same.
 
     Raises:
         UsageError: a setting that cannot work, or that cannot change within a trial.
@@ -99,7 +99,7 @@ class Sweep:
     out: Path
     seed: int = 0
     is_population: bool = False
-    words: str = ""
+    environments: str = ""
 
     def __post_init__(self) -> None:
         if not self.ranges:
@@ -134,7 +134,7 @@ class Sweep:
     def to_json(self) -> dict[str, object]:
         """What a resumed sweep must have in common, as JSON."""
         plan = {
-            "words": self.words,
+            "environments": self.environments,
             "config": self.config.to_json(),
             "ranges": [asdict(each) for each in self.ranges],
             "num_trials": self.num_trials,
@@ -167,9 +167,11 @@ def run_sweep(
     Raises:
         UsageError: another sweep is in `out`, or none to resume; no such cluster.
     """
-    trials = _resumed(sweep) if resume else _started(sweep)
+    trials = _resumed(sweep) if resume else _new_trials(sweep)
     if any(not trial.is_over for trial in trials):
         with connect(address), _quiet_tune():
+            sweep.out.mkdir(parents=True, exist_ok=True)
+            _save(sweep, trials)
             _tune(sweep, trials, on_change or (lambda _: None))
     return trials
 
@@ -262,20 +264,14 @@ class _Reports:
 # ------------------------------------------------------------------ all trials
 
 
-def _started(sweep: Sweep) -> list[SweepTrial]:
+def _new_trials(sweep: Sweep) -> list[SweepTrial]:
     if (sweep.out / STATE_FILE).exists():
         raise UsageError(
             f"{sweep.out} holds a sweep: go on with it with --resume, or choose another --out"
         )
     if found := sorted(sweep.out.glob("trial-*")):
         raise UsageError(f"{found[0]} is in the way of a new sweep: choose another --out")
-    trials = [SweepTrial(i, settings) for i, settings in enumerate(sweep.samples())]
-    try:
-        sweep.out.mkdir(parents=True, exist_ok=True)
-        _save(sweep, trials)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write {sweep.out / STATE_FILE}: {error}") from error
-    return trials
+    return [SweepTrial(i, settings) for i, settings in enumerate(sweep.samples())]
 
 
 def _resumed(sweep: Sweep) -> list[SweepTrial]:
@@ -283,7 +279,7 @@ def _resumed(sweep: Sweep) -> list[SweepTrial]:
     try:
         data = json.loads(path.read_text())
         plan, rows = data["sweep"], data["trials"]
-        trials = [SweepTrial(**{**row, "reward": _number(row["reward"])}) for row in rows]
+        trials = [SweepTrial(**{**row, "reward": float(row["reward"])}) for row in rows]
     except FileNotFoundError as error:
         raise UsageError(f"{sweep.out} holds no sweep to resume: leave out --resume") from error
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -301,13 +297,9 @@ def _resumed(sweep: Sweep) -> list[SweepTrial]:
     return trials
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
 def _save(sweep: Sweep, trials: Sequence[SweepTrial]) -> None:
     rows = [
-        {**asdict(each), "reward": each.reward if math.isfinite(each.reward) else None}
+        {**asdict(each), "reward": each.reward if math.isfinite(each.reward) else "nan"}
         for each in trials
     ]
     path = sweep.out / STATE_FILE
@@ -325,10 +317,14 @@ def _tune(
     out = sweep.out.resolve()
     train = tune_trainable(sweep.make_env, sweep.config, out)
     waiting = [each for each in trials if not each.is_over]
+
+    def trial(config: dict[str, Any]) -> None:
+        train(config["plan"]["settings"])
+
     # A grid of one setting: what each trial has was sampled before, with our seed.
     plans = [{"trial": each.number, "settings": each.settings} for each in waiting]
     tuner = tune.Tuner(
-        tune.with_resources(_trial_of(train), _resources(sweep.config)),
+        tune.with_resources(trial, {"cpu": 1, "gpu": int(sweep.config.device.startswith("cuda"))}),
         param_space={"plan": tune.grid_search(plans)},
         tune_config=tune.TuneConfig(
             metric="reward",
@@ -356,19 +352,8 @@ def _tune(
         _save(sweep, trials)
 
 
-def _trial_of(train: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-    def trial(config: dict[str, Any]) -> None:
-        train(config["plan"]["settings"])
-
-    return trial
-
-
 def _name_of(trial: Any) -> str:  # noqa: ANN401  # of Tune
     return SweepTrial(trial.config["plan"]["trial"], {}).name
-
-
-def _resources(config: PPOConfig) -> dict[str, float]:
-    return {"cpu": 1, "gpu": 1} if config.device.startswith("cuda") else {"cpu": 1}
 
 
 def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune

@@ -243,36 +243,28 @@ def evaluate(
     players = player_names(chosen, agents)
     if HUMAN in players:
         raise UsageError("eval has no human players: use entity-env play --agent human")
-    loaded = load_players(players, seed, load)
-    is_batched = len(loaded) == 1 and isinstance(loaded[0], BatchPolicy)
-    if not is_batched:
-        _require_raise(on_error)
-    if address is not None:
-        _require_no_workers(num_workers)
-        num_workers = 0
-    elif num_workers is None:
-        num_workers = default_workers(episodes)
-    size = _BATCHED if is_batched else _ONE_BY_ONE
-    play = partial(
-        _played,
+    played = _play_all(
         chosen,
         players,
         load,
         episodes,
-        size,
+        num_workers,
+        address,
         seed=seed,
-        workers=num_workers,
         step_timeout_s=step_timeout_s,
         on_error=on_error,
     )
-    played = _spread(play, num_blocks(episodes, size), episodes, address)
+    _report_episodes(players, played, as_json)
+
+
+def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json: bool) -> None:
     num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
     if num_failed:
         failed = f"{num_failed} of {len(played)} episodes failed"
         click.echo(f"{failed}, and count with the reward until then", err=True)
     figures = [
         Figures.of([episode for episode in played if episode.agent_id == agent_id])
-        for agent_id in range(chosen.num_agents)
+        for agent_id in range(len(players))
     ]
     _report(_as_json(figures), _table(players, figures), as_json)
 
@@ -286,6 +278,43 @@ def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) 
             f"{', '.join(agents)}: agents of azul play matches: entity-env eval azul --agents "
             f"{','.join(dict.fromkeys([*agents, 'random']))}"
         )
+
+
+def _play_all(
+    game: Game,
+    names: Sequence[str],
+    load: AgentLoader,
+    episodes: int,
+    num_workers: int | None,
+    address: str | None,
+    *,
+    seed: int,
+    step_timeout_s: float | None,
+    on_error: OnError,
+) -> list[Episode]:
+    """Plays all episodes, here or on a Ray cluster."""
+    loaded = load_players(names, seed, load)
+    is_batched = len(loaded) == 1 and isinstance(loaded[0], BatchPolicy)
+    if not is_batched:
+        _require_raise(on_error)
+    if address is not None and num_workers:
+        raise UsageError("--num-workers is without --ray, whose tasks have one process each")
+    if num_workers is None:
+        num_workers = default_workers(episodes) if address is None else 0
+    size = _BATCHED if is_batched else _ONE_BY_ONE
+    play = partial(
+        _played,
+        game,
+        names,
+        load,
+        episodes,
+        size,
+        seed=seed,
+        workers=num_workers,
+        step_timeout_s=step_timeout_s,
+        on_error=on_error,
+    )
+    return _spread(play, num_blocks(episodes, size), episodes, address)
 
 
 def _played(
@@ -332,11 +361,6 @@ def _played(
             )
             played += [replace(each, number=first + each.number) for each in found]
         return played
-
-
-def _require_no_workers(num_workers: int | None) -> None:
-    if num_workers:
-        raise UsageError("--num-workers is without --ray, whose tasks have one process each")
 
 
 def _spread(

@@ -20,6 +20,7 @@ from rich.text import Text
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.authoring.game import Game
 from entity_env.cli.commands.train import preset_of
 from entity_env.cli.display.console import plain_table
 from entity_env.cli.load_game import load_game, make_training_env
@@ -96,29 +97,48 @@ def sweep(
     every setting against the reward.
     """
     chosen = load_game(game, settings)
-    own = preset_of(chosen) if preset is None else PRESETS[preset]
-    num_envs = own.num_envs if num_envs is None else num_envs
-    start = own.settings_for(num_envs * chosen.num_agents, steps)
-    config = PPOConfig(**{**start, "seed": seed})
-    from entity_env.cluster.search_range import SearchRange
-    from entity_env.cluster.sweep import Sweep, run_sweep
+    out = Path("runs", f"sweep-{chosen.name}") if out is None else out
+    planned = _plan(chosen, varied, num_trials, steps, num_envs, preset, seed, population, out)
+    from entity_env.cluster.sweep import run_sweep
 
-    planned = Sweep(
-        partial(make_training_env, chosen, num_envs),
-        config,
-        [SearchRange.parse(text, config) for text in varied],
-        num_trials,
-        Path("runs", f"sweep-{chosen.name}") if out is None else out,
-        seed=seed,
-        is_population=population,
-        words=shlex.join([game, *settings, str(num_envs)]),
-    )
-    with _SweepDisplay(planned, f"sweep of {chosen.name}", Console()) as display:
+    title = f"sweep of {chosen.name}"
+    with _SweepDisplay(planned, title, Console()) as display:
         trials = run_sweep(
             planned, address=address or "local", resume=resume, on_change=display.show
         )
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
-    _report(planned, trials, f"sweep of {chosen.name}", shlex.join(game_words))
+    _report(planned, trials, title, shlex.join(game_words))
+
+
+def _plan(
+    game: Game,
+    varied: Sequence[str],
+    num_trials: int,
+    steps: int | None,
+    num_envs: int | None,
+    preset: str | None,
+    seed: int,
+    is_population: bool,
+    out: Path,
+) -> Sweep:
+    """The sweep of the options."""
+    from entity_env.cluster.search_range import SearchRange
+    from entity_env.cluster.sweep import Sweep
+
+    own = preset_of(game) if preset is None else PRESETS[preset]
+    num_envs = own.num_envs if num_envs is None else num_envs
+    start = own.settings_for(num_envs * game.num_agents, steps)
+    config = PPOConfig(**{**start, "seed": seed})
+    return Sweep(
+        partial(make_training_env, game, num_envs),
+        config,
+        [SearchRange.parse(text, config) for text in varied],
+        num_trials,
+        out,
+        seed=seed,
+        is_population=is_population,
+        environments=f"{num_envs} environments of {game.name} with {dict(game.settings)}",
+    )
 
 
 def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words: str) -> None:
@@ -134,7 +154,7 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
         console.print()
         console.print(_bars(planned, trials))
         path = planned.out / "sweep.svg"
-        path.write_text(picture(f"{title}: mean episode reward", planned.ranges, trials))
+        path.write_text(picture(f"{title}: mean episode reward", planned.ranges, trials), "utf-8")
         click.echo(
             f"\npicture: {path}; curves: tensorboard --logdir {shlex.quote(str(planned.out))}"
         )
