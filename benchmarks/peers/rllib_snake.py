@@ -23,7 +23,7 @@ from entity_env.interop.gymnasium import GameEnv
 _ITERATIONS, _WARM_UP = 7, 2
 
 
-class _OneAction(gymnasium.Wrapper):  # type: ignore[type-arg, misc]  # as ray's own are
+class _OneAction(gymnasium.Wrapper):  # type: ignore[type-arg]  # of any environment
     """Takes the only action by itself, not in a dictionary."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - any environment

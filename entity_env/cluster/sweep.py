@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -17,7 +18,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from entity_env.agents.ppo import PPOConfig, TrainProgress
+from entity_env.agents.ppo.presets import preset_for
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.authoring.game import Game
 from entity_env.cluster.search_range import SearchRange, Settings, changed
 from entity_env.cluster.session import Portable, connect
 from entity_env.errors import TrainingDivergedError, UsageError
@@ -180,7 +183,7 @@ def run_sweep(
 
 
 def tune_trainable(
-    make_env: MakeEnv, config: PPOConfig, out: Path | None = None
+    game: Game | MakeEnv, config: PPOConfig, out: Path | None = None
 ) -> Callable[[dict[str, Any]], None]:
     """A function for `ray.tune.Tuner` that trains with the settings of a trial.
 
@@ -190,16 +193,23 @@ def tune_trainable(
     reports `failed`, the reason, and a reward of NaN.
 
     Args:
-        make_env: makes the environments, which the trial closes.
+        game: the game, of which as many copies play as its preset names; or a function that makes
+            the environments, which the trial closes.
         config: the other settings.
         out: folder in which every trial has one with its name, for the checkpoint and curves; a
             trial without a checkpoint of Tune goes on from the one there. None = a temporary one.
 
     Example:
-        >>> trial = tune_trainable(partial(VecEnv, snake, 64), PPOConfig())  # doctest: +SKIP
+        >>> trial = tune_trainable(snake, PPOConfig(total_steps=100_000))  # doctest: +SKIP
         >>> space = {"learning_rate": tune.loguniform(3e-4, 1e-2)}  # doctest: +SKIP
         >>> tune.Tuner(trial, param_space=space).fit()  # doctest: +SKIP
     """
+    make_env: MakeEnv
+    if isinstance(game, Game):
+        preset = preset_for(game.obs_space(), game.action_space(), game=game.name)
+        make_env = partial(VecEnv, game, preset.num_envs)
+    else:
+        make_env = game
     # Parts of Ray's trial function are pickled apart from each other: the game in one piece.
     sent = Portable((make_env, config, out))
 
