@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
 
-import gymnasium
 import ray
 import torch
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -23,21 +21,10 @@ from entity_env.interop.gymnasium import GameEnv
 _ITERATIONS, _WARM_UP = 7, 2
 
 
-class _OneAction(gymnasium.Wrapper):  # type: ignore[type-arg]  # of any environment
-    """Takes the only action by itself, not in a dictionary."""
-
-    def __init__(self, env: Any) -> None:  # noqa: ANN401 - any environment
-        super().__init__(env)
-        [(self._name, self.action_space)] = env.action_space.spaces.items()
-
-    def step(self, action: object) -> Any:  # noqa: ANN401 - as gymnasium's
-        return self.env.step({self._name: action})
-
-
 def main() -> None:
     """Measures and prints the median."""
     torch.set_num_threads(1)
-    register_env("snake", lambda _: _OneAction(GameEnv(snake, max_entities={"Segment": 99})))
+    register_env("snake", lambda _: GameEnv(snake, max_entities={"Segment": 99}))
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     config = (
         PPOConfig()
