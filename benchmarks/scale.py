@@ -6,6 +6,9 @@ Efficiency is decisions for a second of all processors' time, over those of one 
 difference is the largest of any parameter after an update, between two ranks with shares of a
 rollout and one process with all of it. `--before FOLDER` compares one process with another
 checkout. RLlib's PPO on padded observations is measured where ray[rllib] is installed.
+
+`--kills N` measures something else: N runs under torchrun, in each of which a rank is killed at a
+random moment; how many end as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -13,11 +16,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import signal
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,9 +45,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="runs, of which the median")
     parser.add_argument("--before", type=Path, help="another checkout, for `alone_vs_before`")
+    parser.add_argument("--kills", type=int, default=0, help="runs in which a rank is killed")
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     arguments = parser.parse_args()
     progress = Progress()
+    if arguments.kills:
+        figures = _kills(progress, arguments.kills)
+        progress.end()
+        report("Ranks that are killed", figures, ("torch",), arguments.json)
+        return
     figures = {**_differences(progress), **_speeds(progress, max(arguments.rounds, 5))}
     figures |= _rewards(progress)
     if arguments.before is not None:
@@ -76,7 +90,7 @@ def ranks(
     outputs = [process.communicate() for process in processes]
     for process, (_, errors) in zip(processes, outputs, strict=True):
         if process.returncode:
-            raise SystemExit(f"a rank failed:\n{errors}")
+            raise SystemExit(f"a rank failed, {measure} {arguments}:\n{errors}")
     found: list[dict[str, float]] = json.loads(outputs[0][0].splitlines()[-1])
     return found
 
@@ -159,6 +173,42 @@ def _before(progress: Progress, checkout: Path, rounds: int) -> dict[str, float]
         "alone_vs_before": statistics.median(ratios),
         "same_bits_as_before": float(len(digests) == 1),
     }
+
+
+def _kills(progress: Progress, count: int) -> dict[str, float]:
+    killed = finished = 0
+    for number in range(count):
+        progress.say(f"kill {number + 1} of {count}")
+        with tempfile.TemporaryDirectory() as folder:
+            run = ["--nproc-per-node=2", "--max-restarts=1", "--monitor-interval=0.2", "-m"]
+            train = ["entity_env", "train", "snake", "--steps=24000", f"--out={folder}/run"]
+            process = subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", *run, *train],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            time.sleep(random.Random(number).uniform(4, 14))
+            for rank in _ranks_of(process.pid)[number % 2 :][:1]:
+                os.kill(rank, signal.SIGKILL)
+                killed += 1
+                output, _ = process.communicate()
+                finished += process.returncode == 0 and "trained 24," in output
+            process.communicate()
+    return {"killed": killed, "finished": finished}
+
+
+def _ranks_of(launcher: int) -> list[int]:
+    """Process numbers of the ranks, in their order."""
+    found = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(status.read_text().rpartition(")")[2].split()[1]) == launcher:
+                environment = (status.parent / "environ").read_text().split("\0")
+                names = dict(each.partition("=")[::2] for each in environment)
+                found[int(names["RANK"])] = int(status.parent.name)
+    return [found[rank] for rank in sorted(found)]
 
 
 def _rllib() -> dict[str, float]:

@@ -100,7 +100,9 @@ def difference(game: str, weights: list[int]) -> dict[str, float]:
         return net
 
     alone = learnt(parts.reshape(-1), ALONE)
-    together = learnt(own, TorchPeers(torch.device("cpu"), 60))
+    peers = TorchPeers(torch.device("cpu"), 60)
+    together = learnt(own, peers)
+    peers.close()
     pairs = [*zip(alone.parameters(), together.parameters(), strict=True)]
     moved = [*zip(alone.parameters(), learner.net.parameters(), strict=True)]
     return {

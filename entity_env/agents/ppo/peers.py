@@ -35,6 +35,9 @@ _POLL_S: Final = 0.05
 _PROCESS: Final = ", process "
 _MOST_S: Final = 1e8
 """Three years: a longer time is for ever."""
+_BLOCK: Final = 2048
+"""Bytes of a report that are sent before its length is known."""
+_LENGTH: Final = 8
 _num_groups: Final = itertools.count()
 
 
@@ -228,30 +231,48 @@ def gather_reports(peers: Peers, report: Report) -> list[Report]:
     """What every rank reports, in rank order; a report is JSON."""
     if peers.size == 1:
         return [report]
-    text = np.frombuffer(json.dumps(report).encode(), np.uint8)
-    lengths = [int(each) for each in peers.gather(torch.tensor([len(text)]))]
-    padded = torch.zeros(max(lengths), dtype=torch.uint8)
-    padded[: len(text)] = torch.from_numpy(text.copy())
-    gathered = zip(peers.gather(padded), lengths, strict=True)
-    return [json.loads(each.numpy()[:length].tobytes()) for each, length in gathered]
+    text = json.dumps(report).encode()
+    length = len(text).to_bytes(_LENGTH, "big")
+    first = _gather_bytes(peers, (length + text)[:_BLOCK].ljust(_BLOCK, b"\0"))
+    lengths = [int.from_bytes(each[:_LENGTH], "big") for each in first]
+    texts = [each[_LENGTH:] for each in first]
+    if (most := max(lengths)) > _BLOCK - _LENGTH:
+        texts = _gather_bytes(peers, text.ljust(most, b"\0"))
+    return [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
 
 
-def means_over_peers(
+def _gather_bytes(peers: Peers, data: bytes) -> list[bytes]:
+    values = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+    return [each.numpy().tobytes() for each in peers.gather(values)]
+
+
+def moments_over_peers(
     peers: Peers, columns: Sequence[NDArray[np.floating]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Numbers and means of some values, of all ranks; the mean of none is 0.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Numbers, means and sums of squared distances from the mean of some values, of all ranks.
+
+    The mean of none is 0.
 
     Args:
         peers: the ranks.
         columns: as many 1-D arrays on every rank, each of any length.
     """
-    own = [[len(each), each.mean(dtype=np.float64) if len(each) else 0.0] for each in columns]
-    parts = peers.gather(torch.tensor(own, dtype=torch.float64).reshape(-1, 2))
-    counts, means = torch.stack(parts).numpy().transpose(2, 0, 1)
+    own = torch.tensor([_moments(each) for each in columns], dtype=torch.float64)
+    parts = torch.stack(peers.gather(own.reshape(-1, 3))).numpy()
+    counts, means, squares = parts.transpose(2, 0, 1)
     totals = counts.sum(axis=0)
     shares = counts / np.maximum(totals, 1)
     # One after the other, so that all ranks get the same bits.
-    return totals, sum((share * mean for share, mean in zip(shares, means, strict=True)))
+    mean = sum((share * own for share, own in zip(shares, means, strict=True)))
+    distances = counts * (means - mean) ** 2
+    return totals, mean, sum(each for each in squares + distances)
+
+
+def _moments(values: NDArray[np.floating]) -> tuple[float, float, float]:
+    if not len(values):
+        return 0.0, 0.0, 0.0
+    mean = values.mean(dtype=np.float64)
+    return float(len(values)), float(mean), float(np.square(values - mean).sum())
 
 
 def copy_from_first(net: Policy, peers: Peers) -> None:
@@ -262,8 +283,12 @@ def copy_from_first(net: Policy, peers: Peers) -> None:
 
 @torch.no_grad()
 def _copy_from_first(tensors: Sequence[Tensor], peers: Peers) -> None:
-    for tensor in tensors:
-        tensor.copy_(peers.gather(tensor.detach().double().cpu())[0])
+    if not tensors:
+        return
+    flat = torch.cat([each.detach().double().cpu().reshape(-1) for each in tensors])
+    sizes = [each.numel() for each in tensors]
+    for tensor, values in zip(tensors, torch.split(peers.gather(flat)[0], sizes), strict=True):
+        tensor.copy_(values.view_as(tensor))
 
 
 def update_statistics(net: Policy, batch: EntityBatch, peers: Peers, *, restart: bool) -> None:

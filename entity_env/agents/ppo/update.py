@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.logging import Losses
-from entity_env.agents.ppo.peers import ALONE, Peers, means_over_peers
+from entity_env.agents.ppo.peers import ALONE, Peers, moments_over_peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
@@ -42,17 +42,17 @@ def learn(
     is the mean over the decisions of all. Its network is in training mode meanwhile. What dropout
     zeroes depends on `rng` alone.
     """
+    total, explained = _explained_variance(rollout, peers)
     net.train()
     try:
         old = copy.deepcopy(net) if _has_dropout(net) else None
         minibatches = _Minibatches(net, old, rollout, config, ent_coef, return_scale, peers)
-        seen = _descend(minibatches, optimizer, rng)
+        seen = _descend(minibatches, optimizer, rng, total)
     finally:
         net.eval()
     if not seen:
         return Losses()
     policy_loss, value_loss, entropy, approx_kl, clip_fraction = torch.stack(seen).mean(0).tolist()
-    explained = _explained_variance(rollout, peers)
     return Losses(policy_loss, value_loss, entropy, approx_kl, clip_fraction, explained)
 
 
@@ -125,19 +125,12 @@ class _Minibatches(NamedTuple):
             part = replace(part, advantages=advantages[torch.from_numpy(at)].numpy())
             yield part, config, len(at) / (moments.number if moments else len(mb_inds))
 
-    def moments(self, splits: Sequence[NDArray[np.int64]]) -> list[_Moments | None]:
-        """Those of the advantages of every minibatch, of all ranks; None alone."""
-        if self.peers.size == 1:
-            return [None] * len(splits)
+    def moments(self, splits: Sequence[NDArray[np.int64]]) -> list[_Moments]:
+        """Those of the advantages of every minibatch, of all ranks."""
         values = [self.rollout.advantages[each].astype(np.float64) for each in splits]
-        counts, means = means_over_peers(self.peers, values)
-        squares = [(own - mean) ** 2 for own, mean in zip(values, means, strict=True)]
-        variances = means_over_peers(self.peers, squares)[1] * counts / np.maximum(counts - 1, 1)
-        stds = np.sqrt(variances)
-        return [
-            _Moments(*each)
-            for each in zip(counts.tolist(), means.tolist(), stds.tolist(), strict=True)
-        ]
+        counts, means, squares = moments_over_peers(self.peers, values)
+        stds = np.sqrt(squares / np.maximum(counts - 1, 1))
+        return [_Moments(*each) for each in np.stack((counts, means, stds), axis=1).tolist()]
 
     def _evaluate(
         self, minibatch: Minibatch, rng: np.random.Generator
@@ -166,18 +159,31 @@ def _has_dropout(net: nn.Module) -> bool:
 
 
 def _descend(
-    minibatches: _Minibatches, optimizer: torch.optim.Optimizer, rng: np.random.Generator
+    minibatches: _Minibatches,
+    optimizer: torch.optim.Optimizer,
+    rng: np.random.Generator,
+    total: int,
 ) -> list[Tensor]:
-    """The figures of every minibatch, after a step of the optimizer for each."""
+    """The figures of every minibatch, after a step of the optimizer for each.
+
+    `total` is the number of decisions of all ranks with a known outcome.
+    """
     config, b_inds = minibatches.config, minibatches.rollout.b_inds
     peers = minibatches.peers
-    total = int(means_over_peers(peers, [b_inds.astype(np.float64)])[0][0])
     num_minibatches = max(1, round(total / config.minibatch_size))
     seen: list[Tensor] = []
     parameters = list(minibatches.net.parameters())
-    for _ in range(config.update_epochs if total else 0):
-        splits = np.array_split(rng.permutation(b_inds), num_minibatches)
-        for mb_inds, moments in zip(splits, minibatches.moments(splits), strict=True):
+
+    def split() -> list[NDArray[np.int64]]:
+        return np.array_split(rng.permutation(b_inds), num_minibatches)
+
+    num_epochs = config.update_epochs if total else 0
+    # Ranks draw all epochs at once, to exchange the moments of their minibatches in one call.
+    drawn = [split() for _ in range(num_epochs)] if peers.size > 1 else []
+    exchanged = iter(minibatches.moments([each for splits in drawn for each in splits]))
+    for epoch in range(num_epochs):
+        for mb_inds in drawn[epoch] if drawn else split():
+            moments = next(exchanged) if drawn else None
             for parameter in parameters:
                 parameter.grad = None
             loss, figures = minibatches.add_gradient(mb_inds, rng, moments)
@@ -292,10 +298,9 @@ def _clip_gradient(parameters: Sequence[Tensor], max_norm: float) -> float:
     return norm
 
 
-def _explained_variance(rollout: Rollout, peers: Peers) -> float:
+def _explained_variance(rollout: Rollout, peers: Peers) -> tuple[int, float]:
+    """Number of decisions of all ranks with a known outcome, and the explained variance."""
     returns = rollout.returns[rollout.b_inds].astype(np.float64)
-    columns = (returns, returns - rollout.values[rollout.b_inds])
-    means = means_over_peers(peers, columns)[1]
-    squares = [(each - mean) ** 2 for each, mean in zip(columns, means, strict=True)]
-    variance, left = means_over_peers(peers, squares)[1].tolist()
-    return 1 - left / variance if variance else float("nan")
+    errors = returns - rollout.values[rollout.b_inds]
+    (total, _), _, (variance, left) = moments_over_peers(peers, (returns, errors))
+    return int(total), float(1 - left / variance) if variance else float("nan")

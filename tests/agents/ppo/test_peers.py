@@ -31,7 +31,7 @@ from entity_env.agents.ppo.peers import (
     Peers,
     copy_from_first,
     gather_reports,
-    means_over_peers,
+    moments_over_peers,
     update_statistics,
 )
 from entity_env.agents.ppo.rollout import Collector
@@ -214,26 +214,26 @@ def test_means_and_statistics_of_returns_are_those_of_all(ranks: list[list[float
     arrays: list[NDArray[np.float32]] = [np.array(each, np.float32) for each in ranks]
     every = np.concatenate(arrays).astype(np.float64)
 
-    def work(peers: Peers) -> tuple[float, float, float]:
-        [total], [mean] = means_over_peers(peers, [arrays[peers.rank]])
+    def work(peers: Peers) -> tuple[float, ...]:
+        [total], [mean], [squares] = moments_over_peers(peers, [arrays[peers.rank]])
         statistics = ReturnStatistics()
         statistics.update(arrays[peers.rank], peers)
         assert (total, statistics.count) == (len(every), int(len(every) > 0))
-        return float(mean), statistics.mean, statistics.square
+        return float(mean), float(squares), statistics.mean, statistics.square
 
     results = on_ranks(len(ranks), work)
     assert len(set(results)) == 1
     if len(every):
-        expected = (every.mean(), every.mean(), np.square(every).mean())
+        expected = (every.mean(), every.var() * len(every), every.mean(), np.square(every).mean())
         np.testing.assert_allclose(results[0], expected, rtol=1e-9, atol=1e-6)
 
 
 def test_reports_may_differ_in_length() -> None:
     def work(peers: Peers) -> list[dict[str, object]]:
-        return gather_reports(peers, {"rank": peers.rank, "text": "é" * 10 * peers.rank})
+        return gather_reports(peers, {"rank": peers.rank, "text": "é" * 999 * peers.rank})
 
     for reports in on_ranks(3, work):
-        assert reports == [{"rank": i, "text": "é" * 10 * i} for i in range(3)]
+        assert reports == [{"rank": i, "text": "é" * 999 * i} for i in range(3)]
 
 
 def test_the_first_network_is_that_of_all() -> None:
