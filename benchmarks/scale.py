@@ -2,7 +2,8 @@
 
 Ranks are processes on this machine that gloo joins; runs of one and of two ranks take turns.
 `weak`: every rank has the environments and the minibatch of the run alone; `strong`: half of both.
-Efficiency is decisions for a second of all processors' time, over those of one process. A
+Efficiency is decisions for a second of all processors' time, over those of one process; `apart` is
+that of two processes at once with the share of a rank, which do not meet. A
 difference is the largest of any parameter after an update, between two ranks with shares of a
 rollout and one process with all of it. `--before FOLDER` compares one process with another
 checkout. RLlib's PPO on padded observations is measured where ray[rllib] is installed.
@@ -24,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -117,27 +119,35 @@ def _run(size: int, envs: int, minibatch: int, **more: object) -> Mapping[str, f
     }
 
 
+def _apart(envs: int, minibatch: int) -> Mapping[str, float]:
+    """Two processes at once that do not meet: what the machine alone makes of that."""
+    with ThreadPoolExecutor(2) as threads:
+        runs = list(threads.map(lambda _: _run(1, envs, minibatch), range(2)))
+    return {**runs[0], "cpu": statistics.harmonic_mean([run["cpu"] for run in runs])}
+
+
 def _speeds(progress: Progress, rounds: int) -> dict[str, float]:
-    kinds = {
-        "alone": (1, _ENVS, _MINIBATCH),
-        "weak": (2, _ENVS, 2 * _MINIBATCH),
-        "strong": (2, _ENVS // 2, _MINIBATCH),
+    kinds: dict[str, Callable[[], Mapping[str, float]]] = {
+        "alone": lambda: _run(1, _ENVS, _MINIBATCH),
+        "weak": lambda: _run(2, _ENVS, 2 * _MINIBATCH),
+        "strong": lambda: _run(2, _ENVS // 2, _MINIBATCH),
+        "apart_weak": lambda: _apart(_ENVS, _MINIBATCH),
+        "apart_strong": lambda: _apart(_ENVS // 2, _MINIBATCH // 2),
     }
     samples: dict[str, list[Mapping[str, float]]] = {kind: [] for kind in kinds}
     for number in range(rounds):
-        for kind, (size, envs, minibatch) in kinds.items():
+        for kind, run in kinds.items():
             progress.say(f"speed {kind} {number + 1} of {rounds}")
-            samples[kind].append(_run(size, envs, minibatch))
+            samples[kind].append(run())
 
     def ratio(kind: str, figure: str) -> float:
         pairs = zip(samples[kind], samples["alone"], strict=True)
         return statistics.median(run[figure] / alone[figure] for run, alone in pairs)
 
-    every = [run for runs in samples.values() for run in runs]
+    meeting = [run for kind in ("weak", "strong") for run in samples[kind]]
     return {
-        "ranks_bit_equal": min(run["equal"] for run in every),
-        "cpu_efficiency_weak_2": ratio("weak", "cpu"),
-        "cpu_efficiency_strong_2": ratio("strong", "cpu"),
+        "ranks_bit_equal": min(run["equal"] for run in meeting),
+        **{f"cpu_efficiency_{kind}_2": ratio(kind, "cpu") for kind in kinds if kind != "alone"},
         "wall_speedup_weak_2": ratio("weak", "wall"),
         "wall_speedup_strong_2": ratio("strong", "wall"),
         "steps_per_cpu_s_alone": statistics.median(run["cpu"] for run in samples["alone"]),
