@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.checkpoint import LOCK
 from entity_env.agents.ppo.gae import ReturnStatistics
 from entity_env.agents.ppo.peers import (
     ALONE,
@@ -39,6 +40,7 @@ from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.trainer import new_learner
 from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
+from entity_env.agents.rogue_net.checkpoints.folder import read_header
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.core.vec_obs import EntityBatch
@@ -403,3 +405,35 @@ tell("run", lambda: facts(train(VecXor(), endless, out=out / "run", on_update=sl
         word = "its process ended" if how == signal.SIGKILL else "does not answer"
         assert first["run"] == ["WorkerError", f"{place}: {word}"]
     assert took < 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_ranks_that_torchrun_starts_again_find_each_other(tmp_path: Path) -> None:
+    """Its store still has the addresses of those that died."""
+    out = tmp_path / "run"
+    launcher = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
+            *("--max-restarts=1", "-m", "entity_env", "train", "snake", "--steps=20000"),
+            *("--num-envs=32", f"--out={out}"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        while not (found := list(out.glob("tensorboard/*"))) or not found[0].stat().st_size > 200:
+            assert launcher.poll() is None
+            time.sleep(0.05)
+        lock = json.loads((out / LOCK).read_text())  # of rank 0
+        os.kill(lock["pid"], signal.SIGKILL)
+        output, _ = launcher.communicate(timeout=120)
+    finally:
+        launcher.terminate()
+        launcher.wait()
+    assert launcher.returncode == 0, output
+    assert "trained 20," in output
+    assert int(str(read_header(out / "checkpoint").training["step"])) >= 20_000
