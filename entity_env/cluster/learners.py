@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import cloudpickle
 
+from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.cluster.session import WORKER_ENV, Portable, connect, import_ray
 from entity_env.errors import EntityEnvError, MissingExtraError, UsageError, WorkerError
@@ -243,7 +244,7 @@ def _learn(payload: bytes, board: Any, restarts: int) -> None:  # noqa: ANN401
             board.post.remote("update", rank, cloudpickle.dumps(update))
 
     threading.Thread(target=watch, daemon=True, name="watch").start()
-    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(restarts)
+    os.environ[RESTARTS] = str(restarts)
     try:
         with _logs_sent(report):
             train = cloudpickle.loads(payload).value

@@ -97,7 +97,7 @@ class TorchPeers:
         store = _get_default_store()
         self._store = PrefixStore(f"entity_env/{next(_num_groups)}", store)
         self._store.set(f"place/{self.rank}", f"{socket.gethostname()}{_PROCESS}{os.getpid()}")
-        limit = timedelta(seconds=min(timeout_s, _MOST_S))
+        limit = _limit(timeout_s)
         self._group: dist.ProcessGroup | None
         self._sums: dist.ProcessGroup | None
         try:
@@ -177,6 +177,10 @@ class TorchPeers:
         return "its process ended" if is_gone else None
 
 
+def _limit(timeout_s: float) -> timedelta:
+    return timedelta(seconds=min(timeout_s, _MOST_S))
+
+
 def _is_running(process: int) -> bool:
     with suppress(OSError):
         os.kill(process, 0)
@@ -212,7 +216,7 @@ def launched_group(size: int, config: PPOConfig) -> Iterator[None]:
     if size == 1 or dist.is_initialized():
         yield
         return
-    limit = timedelta(seconds=min(config.peer_timeout_s, _MOST_S))
+    limit = _limit(config.peer_timeout_s)
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
         # torchrun keeps one store over restarts: addresses of processes that are gone lie in it.
@@ -263,9 +267,8 @@ def moments_over_peers(
     totals = counts.sum(axis=0)
     shares = counts / np.maximum(totals, 1)
     # One after the other, so that all ranks get the same bits.
-    mean = sum((share * own for share, own in zip(shares, means, strict=True)))
-    distances = counts * (means - mean) ** 2
-    return totals, mean, sum(each for each in squares + distances)
+    mean = sum(shares * means)
+    return totals, mean, sum(squares + counts * (means - mean) ** 2)
 
 
 def _moments(values: NDArray[np.floating]) -> tuple[float, float, float]:
@@ -311,8 +314,8 @@ def update_statistics(net: Policy, batch: EntityBatch, peers: Peers, *, restart:
         if not restart:
             for buffer, value in zip(norm.buffers(), old, strict=True):
                 buffer.copy_(value)
+    sizes = [each.numel() for each in moments]
     for part in parts:
-        sizes = [each.numel() for norm in norms for each in norm.buffers()]
         each_part = iter(torch.split(part, sizes))
         for norm in norms:
             count, mean, squares_sum = (next(each_part).to(norm.mean.device) for _ in range(3))

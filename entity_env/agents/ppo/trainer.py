@@ -327,7 +327,7 @@ class _Run:
                         f"is {shown(value)}; its own is {shown(other.get(name))}"
                     )
         # Rank 0 holds the lock by now.
-        sees = [sees for sees in gather_reports(peers, self.out is None or has_lock(self.out))]
+        sees = gather_reports(peers, self.out is None or has_lock(self.out))
         if not all(sees):
             raise UsageError(
                 f"rank {sees.index(False)} of {peers.size} does not see what rank 0 writes to "

@@ -290,9 +290,8 @@ class _Run(NamedTuple):
     def make_env(self, launched: _Launched) -> AbstractContextManager[VecEnv | AzulTables]:
         """The environments of a rank."""
         num_envs, num_workers = launched.share(self.num_envs), self.num_workers
-        if (
-            num_workers is None
-        ):  # a batch environment steps faster than a worker can send its arrays
+        if num_workers is None:
+            # A batch environment steps faster than a worker can send its arrays.
             is_fast = is_batch(self.game) or has_self_play(self.game)
             num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
         return make_training_env(
