@@ -36,6 +36,8 @@ class Game:
         global_features: dataclass of the features of the whole observation.
         num_agents: number of agents.
         name: default: the name of `play`, or of its module if the function is called `play`.
+        look: how the game is drawn, the `module:name` of an `entity_env.views.Look`, imported only
+            to draw; default: a module `NAME_look` beside the file of `play`, if there is one.
 
     Raises:
         SchemaError: a class that cannot be featurized, or a `play` without `seed`.
@@ -50,10 +52,12 @@ class Game:
         global_features: type | None = None,
         num_agents: int = 1,
         name: str | None = None,
+        look: str | None = None,
     ) -> None:
         self.play = play
         self.name = name or _name_of(play)
         self.num_agents = num_agents
+        self.look = look
         self.schema = Schema(entities, actions, global_features, self.name)
         self.parameters = _parameters_of(play, self.name)
         """The settings of `play`, by name."""

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from entity_env.authoring.action_type import ActionKey, ActionType, action_type
 from entity_env.authoring.obs import Obs, class_of, class_of_globals
 from entity_env.authoring.schema import Schema
@@ -23,6 +26,24 @@ _MAX_IGNORED: Final = 100
 
 
 @dataclass(frozen=True)
+class Thoughts:
+    """What a network computes of one observation, besides its choice.
+
+    Args:
+        probabilities: per action with labels or actees `(num_actors, num_choices) float32`; rows
+            sum to 1, choices that are not allowed have 0.
+        value: predicted discounted return from here on; None if the network has no value head.
+        attention: `(layers, heads, entities, entities) float32`, rows sum to 1: how much each
+            entity attends to each, in the order of the space, then the global features, if the
+            network sees them as an entity; None for a network without attention.
+    """
+
+    probabilities: Mapping[ActionName, NDArray[np.float32]]
+    value: float | None = None
+    attention: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
 class Turn:
     """One step of one agent, for watchers.
 
@@ -33,6 +54,7 @@ class Turn:
         observation: before the actions.
         actions: empty for the final observation of an episode.
         episode: for the final observation only.
+        thoughts: of the agent, if they were computed.
     """
 
     agent_id: int
@@ -41,6 +63,7 @@ class Turn:
     observation: Observation
     actions: Mapping[ActionName, Action] = field(default_factory=dict)
     episode: Episode | None = None
+    thoughts: Thoughts | None = None
 
 
 Watch: TypeAlias = Callable[[Turn], None]

@@ -8,12 +8,13 @@ from typing import TextIO
 
 import numpy as np
 
-from entity_env.agents.human.describe import describe_entity, describe_observation, seen_entities
 from entity_env.agents.human.prompt import Choice, Prompt, UserQuit, keyed_choices, numbered_choices
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.core.action_request import Question
 from entity_env.core.observation import Action, EntityID, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
+from entity_env.views.describe import describe_entity, describe_observation
+from entity_env.views.seen import seen_entities
 
 
 class HumanAgent(PolicyAgent):

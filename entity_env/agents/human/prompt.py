@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from entity_env.agents.human.describe import describe_number
 from entity_env.agents.human.keyboard import Keyboard
+from entity_env.views.describe import describe_number
 
 _DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
 _COMPASS: Final = {"north": "up", "south": "down", "west": "left", "east": "right"}

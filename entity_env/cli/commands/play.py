@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 
 from entity_env.agents import Agent
-from entity_env.agents.human.describe import describe_number
 from entity_env.agents.human.prompt import UserQuit
 from entity_env.authoring.game import Game
 from entity_env.cli.display.azul_view import AzulPrompt, AzulView
@@ -38,6 +37,7 @@ from entity_env.cli.options import (
 )
 from entity_env.core.episode import Episode
 from entity_env.games.azul import AzulAgent, AzulGame, GameResult, describe_end, play_game
+from entity_env.views.describe import describe_number
 
 
 @click.command()

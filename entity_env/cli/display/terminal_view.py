@@ -15,15 +15,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from entity_env.agents.human.describe import (
-    SeenEntity,
-    describe_actions,
-    describe_entity,
-    describe_features,
-    describe_number,
-    member_of,
-    seen_entities,
-)
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
@@ -31,6 +22,13 @@ from entity_env.cli.display.console import LiveDisplay
 from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
 from entity_env.games.classic.viewer import draw_entity
+from entity_env.views.describe import (
+    describe_actions,
+    describe_entity,
+    describe_features,
+    describe_number,
+)
+from entity_env.views.seen import SeenEntity, member_of, seen_entities
 
 MAX_COLUMNS: Final = 40
 MAX_ROWS: Final = 24

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from rich.text import Text
 
-from entity_env.agents.human.describe import SeenEntity
 from entity_env.core.spaces import EntityName, ObsSpace
+from entity_env.views.seen import SeenEntity
 
 Draw: TypeAlias = Callable[[Sequence[float], "Sheet"], None]
 """Draws the features of an entity on a sheet."""

@@ -15,7 +15,6 @@ from click.testing import CliRunner, Result
 
 from entity_env import Action, Observation, ObsSpace, Turn
 from entity_env.agents import PolicyAgent, RandomAgent
-from entity_env.agents.human.describe import SeenEntity
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.check import check_game
 from entity_env.cli import main
@@ -25,6 +24,7 @@ from entity_env.core.space_json import differences
 from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
 from entity_env.games.classic.viewer import Sheet, draw_entity
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from entity_env.views.seen import SeenEntity
 
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
 # A machine that runs what it is given needs to be given something: it has tests of its own.

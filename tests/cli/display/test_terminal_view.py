@@ -12,7 +12,6 @@ from rich.text import Text
 
 from entity_env import Episode, Game, Obs, Observation, Schema, Turn
 from entity_env.agents import Agent, PolicyAgent, RandomAgent
-from entity_env.agents.human.describe import SeenEntity
 from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.terminal_view import (
     MAX_COLUMNS,
@@ -26,6 +25,7 @@ from entity_env.cli.load_game import load_game
 from entity_env.core.observation import Action, GlobalCategoricalAction
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.games import GAMES
+from entity_env.views.seen import SeenEntity
 
 
 class Move(Enum):

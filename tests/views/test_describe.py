@@ -10,14 +10,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import Entity, Observation, ObsSpace
-from entity_env.agents.human.describe import (
-    describe_actions,
-    describe_entity,
-    describe_features,
-    describe_number,
-    describe_observation,
-    seen_entities,
-)
 from entity_env.authoring.entity_type import entity_type
 from entity_env.core.observation import (
     CategoricalAction,
@@ -25,6 +17,14 @@ from entity_env.core.observation import (
     GlobalCategoricalAction,
     SelectEntityAction,
 )
+from entity_env.views.describe import (
+    describe_actions,
+    describe_entity,
+    describe_features,
+    describe_number,
+    describe_observation,
+)
+from entity_env.views.seen import seen_entities
 from tests.helpers.strategies import action_spaces, obs_spaces, observations
 
 SPACE = ObsSpace(

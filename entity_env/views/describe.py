@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,34 +12,14 @@ from entity_env.core.observation import (
     Action,
     CategoricalAction,
     ContinuousAction,
-    EntityID,
     GlobalCategoricalAction,
     Observation,
     SelectEntityAction,
 )
-from entity_env.core.spaces import ActionName, EntityName, ObsSpace
+from entity_env.core.spaces import ActionName, ObsSpace
+from entity_env.views.seen import SeenEntity, member_of, seen_entities
 
-_ONE_HOT: Final = ".is_"
 _MAX_ACTORS: Final = 8
-
-
-class SeenEntity(NamedTuple):
-    """One entity of an observation: its id, its type, its features, and whether it is visible."""
-
-    id: EntityID
-    type: EntityName
-    features: NDArray[np.float64]
-    is_visible: bool
-
-
-def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[SeenEntity]:
-    """Yields the entities of an observation in the order of `Observation.entity_ids`."""
-    ids = iter(observation.entity_ids(obs_space))
-    for name in obs_space.entities:
-        visible = observation.visible.get(name)
-        for i in range(observation.num_entities(name)):
-            row = np.asarray(observation.features[name][i], dtype=np.float64)
-            yield SeenEntity(next(ids), name, row, visible is None or bool(visible[i]))
 
 
 def describe_number(value: float) -> str:
@@ -60,14 +40,6 @@ def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np
         elif value:
             words.append(f"{field}={member}")
     return " ".join(words)
-
-
-def member_of(feature: str) -> tuple[str, str]:
-    """Field and member of a one-hot feature: `stance.is_Calm`; "" for the member of others."""
-    field, _, member = feature.rpartition(_ONE_HOT)
-    if not field or not member.isidentifier():  # as `parts.is_left.x`
-        return feature, ""
-    return field, member
 
 
 def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:

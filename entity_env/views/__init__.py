@@ -1,0 +1,8 @@
+"""What an agent observed, drawn: shapes, looks, and what draws shapes as text, pages and pictures.
+
+Not here: agents and replays, which know how an episode went; what only the terminal's commands use.
+"""
+
+from entity_env.views.look import Board as Board, Look as Look, Style as Style
+from entity_env.views.scene import Scene as Scene
+from entity_env.views.seen import SeenObservation as SeenEntity

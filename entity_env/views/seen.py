@@ -1,0 +1,121 @@
+"""`SeenObservation`: what one agent observed in one step, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.observation import EntityID, Observation
+from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
+
+_ONE_HOT: Final = ".is_"
+
+
+@dataclass(frozen=True, eq=False)
+class SeenEntity:
+    """One entity of an observation, with its features as attributes.
+
+    `ship.x` is a number, `ship.kind` the member of an Enum's one-hot features as a text (None if
+    none is set), `ship.position` a list of the numbers `position.x`, `position.y` and so on.
+    `ship["x"]` is the same, also for features named like a field below.
+
+    Args:
+        id: as in `Observation.entity_ids`.
+        type: its name.
+        features: `(num_features,)` float64.
+        is_visible: False if it is hidden from the policy.
+        names: of the features.
+        index: position among all entities of the observation, in the order of the space; -1 for
+            the global features.
+    """
+
+    id: EntityID
+    type: EntityName
+    features: NDArray[np.float64]
+    is_visible: bool = True
+    names: Sequence[str] = ()
+    index: int = -1
+
+    def __getitem__(self, name: str) -> float | str | list[float] | None:
+        if name in self.names:
+            return float(self.features[self.names.index(name)])
+        members = [
+            (i, member)
+            for i, (field, member) in enumerate(map(member_of, self.names))
+            if field == name and member
+        ]
+        if members:
+            return next((member for i, member in members if self.features[i]), None)
+        parts = [i for i, each in enumerate(self.names) if each.startswith(f"{name}.")]
+        if not parts:
+            raise KeyError(f"{self.type} has no feature {name!r}; it has {', '.join(self.names)}")
+        return [float(self.features[i]) for i in parts]
+
+    def __getattr__(self, name: str) -> float | str | list[float] | None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
+
+
+class SeenObservation:
+    """What one agent observed: `seen["Food"]` lists its entities of one type.
+
+    Args:
+        observation: of one step; its arrays are not copied.
+        obs_space: of the game.
+        agent_id: of the observer, whose view an observation may be turned to.
+        hidden: also lists entities that are hidden from the policy.
+    """
+
+    def __init__(
+        self,
+        observation: Observation,
+        obs_space: ObsSpace,
+        agent_id: int = 0,
+        *,
+        hidden: bool = True,
+    ) -> None:
+        self.observation = observation
+        self.obs_space = obs_space
+        self.agent_id = agent_id
+        self.entities: list[SeenEntity] = [
+            entity
+            for entity in seen_entities(observation, obs_space)
+            if hidden or entity.is_visible
+        ]
+        """In the order of the observation space."""
+        values = np.asarray(observation.global_features, dtype=np.float64)
+        names = obs_space.global_features if len(values) else ()
+        self.globals = SeenEntity(None, GLOBAL_ENTITY, values, True, names)
+        """The global features."""
+
+    def __getitem__(self, name: EntityName) -> list[SeenEntity]:
+        """The entities of one type; none if the space has no such type."""
+        return [entity for entity in self.entities if entity.type == name]
+
+
+def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[SeenEntity]:
+    """Yields the entities of an observation in the order of `Observation.entity_ids`."""
+    ids = enumerate(observation.entity_ids(obs_space))
+    for name, space in obs_space.entities.items():
+        visible = observation.visible.get(name)
+        for i in range(observation.num_entities(name)):
+            row = np.asarray(observation.features[name][i], dtype=np.float64)
+            index, entity_id = next(ids)
+            is_visible = visible is None or bool(visible[i])
+            yield SeenEntity(entity_id, name, row, is_visible, space.features, index)
+
+
+def member_of(feature: str) -> tuple[str, str]:
+    """Field and member of a one-hot feature: `stance.is_Calm`; "" for the member of others."""
+    field, _, member = feature.rpartition(_ONE_HOT)
+    if not field or not member.isidentifier():  # as `parts.is_left.x`
+        return feature, ""
+    return field, member
