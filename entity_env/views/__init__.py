@@ -5,4 +5,4 @@ Not here: agents and replays, which know how an episode went; what only the term
 
 from entity_env.views.look import Board as Board, Look as Look, Style as Style
 from entity_env.views.scene import Scene as Scene
-from entity_env.views.seen import SeenObservation as SeenEntity
+from entity_env.views.seen import SeenEntity as SeenEntity, SeenObservation as SeenObservation
