@@ -62,7 +62,9 @@ def verify_in_new_process(
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         reason = lines[-1] if lines else f"it ended with the code {done.returncode}"
         raise ReplayError(f"{game.name} cannot be played in another process: {reason}")
-    found: list[Divergence | None] | str = pickle.loads(done.stdout[marker + len(_MARK) :])
+    found: list[Divergence | None] | str = pickle.loads(  # noqa: S301 - of our own process
+        done.stdout[marker + len(_MARK) :]
+    )
     if isinstance(found, str):
         raise ReplayError(found)
     return found
@@ -74,7 +76,7 @@ _MARK: Final = b"\0entity-env\0"
 
 def main() -> None:
     """The new process: reads the job from standard input, and writes what it found."""
-    game, contents, step_timeout_s = pickle.load(sys.stdin.buffer)
+    game, contents, step_timeout_s = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
     found: list[Divergence | None] | str = []
     try:
         found = [
