@@ -78,7 +78,8 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
     """CRC-32 of all that an observation shows, in the order of the observation space.
 
     Of the reward, the flags, the global features, per type the number of entities and their
-    features, and of what hides them; per action its name, its actors and its mask. 0 and -0 are
+    features, and of what hides them; per action its name, its actors and
+    actees, and its mask. 0 and -0 are
     the same number.
     """
     parts = [
@@ -94,11 +95,14 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
         if len(rows):
             parts.append(_bytes_of(rows))
             if name in visible:
-                parts.append(np.packbits(np.asarray(visible[name], dtype=np.bool_)).tobytes())
+                hidden = np.flatnonzero(~np.asarray(visible[name], dtype=np.bool_))
+                parts.append(hidden.tobytes())
     for name, mask in observation.actions.items():
         parts.append(name.encode("utf-8", "backslashreplace"))
         if not isinstance(mask, GlobalCategoricalActionMask):
             parts.append(observation.actor_indices(name, obs_space).tobytes())
+        if isinstance(mask, SelectEntityActionMask):
+            parts.append(observation.actee_indices(name, obs_space).tobytes())
         allowed = getattr(mask, "mask", None)
         if allowed is not None:
             parts.append(np.packbits(np.asarray(allowed, dtype=np.bool_)).tobytes())
