@@ -28,6 +28,8 @@ _MAX_FILE_BYTES: Final = 1 << 28
 _MAX_BYTES: Final = 1 << 30
 """Of the lines, which gzip can make a thousand times as short."""
 _MAX_AGENTS: Final = 10**6
+_SAMPLE_BYTES: Final = 512
+"""Of a file, in which a replay has its format."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +148,31 @@ def zipped(lines: Sequence[str]) -> bytes:
     return gzip.compress("".join(f"{line}\n" for line in lines).encode(), 9, mtime=0)
 
 
+def require_replaceable(path: Path) -> None:
+    """Checks that nothing but a replay would be replaced.
+
+    Raises:
+        ReplayError: there is another file of that name.
+    """
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(_SAMPLE_BYTES)
+    except (OSError, ValueError):  # none, or none that can be written either
+        return
+    with suppress(zlib.error):
+        if begin.startswith(_MAGIC):
+            begin = zlib.decompressobj(wbits=31).decompress(begin, _SAMPLE_BYTES)
+    if begin and FORMAT.encode() not in begin:
+        raise ReplayError(f"{path} exists and is no replay: choose another name")
+
+
 def write_replay(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all.
 
     Raises:
-        ReplayError: it cannot be written.
+        ReplayError: it cannot be written, or there is another file of that name.
     """
+    require_replaceable(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

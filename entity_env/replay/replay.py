@@ -96,11 +96,11 @@ class Replay:
         return cls(header, found, failure=failure, name=name, is_cut=is_cut)
 
     def save(self, path: str | Path) -> None:
-        """Writes a file `NAME.replay`, whole or not at all; one of that name is replaced.
+        """Writes a file `NAME.replay`, whole or not at all; a replay of that name is replaced.
 
         Raises:
             UsageError: another name.
-            ReplayError: it cannot be written.
+            ReplayError: it cannot be written, or there is a file that is no replay.
         """
         path = Path(path)
         if path.suffix != SUFFIX:

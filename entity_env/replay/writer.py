@@ -36,6 +36,7 @@ from entity_env.replay.file import (
     Header,
     decision_line,
     header_line,
+    require_replaceable,
     schema_hash,
 )
 from entity_env.replay.replay import Replay
@@ -65,7 +66,7 @@ class ReplayWriter:
     """Watches `Game.run` and writes a replay of every episode.
 
     A file holds plain lines while its episode runs, so that a crash leaves all but the last one,
-    and is zipped when the episode ends. An existing file of that name is replaced.
+    and is zipped when the episode ends. An existing replay of that name is replaced.
 
     Args:
         path: `NAME.replay`; with `{episode}` in it for several episodes. None = files are not
@@ -163,6 +164,7 @@ class ReplayWriter:
         episode = self._open[number_of] = _OpenEpisode(header)
         if self._path is not None:
             episode.path = path = Path(self._path.replace(_EPISODE, str(number_of)))
+            require_replaceable(path)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 episode.file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed at the end
@@ -236,11 +238,19 @@ def source_of(game: Game) -> str:
     if module is None:
         return ""
     file = getattr(module, "__file__", None)
-    where = module.__name__ if "." in module.__name__ or file is None else Path(file).name
+    where = module.__name__ if "." in module.__name__ or file is None else _below(Path(file))
     for name, value in vars(module).items():
         if isinstance(value, Game) and value.play is game.play and value.name == game.name:
             return f"{where}:{name}"
     return ""
+
+
+def _below(file: Path) -> str:
+    """The path of a file from the current folder; of others the name alone."""
+    try:
+        return file.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return file.name
 
 
 def settings_to_json(game: Game) -> dict[str, Json]:

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from entity_env import Game, ReplayError, UsageError
 from entity_env.agents import RandomAgent
 from entity_env.games import GAMES
-from entity_env.replay import Replay, record
+from entity_env.replay import Replay, ReplayWriter, record
 from entity_env.replay.file import split_lines, zipped
 
 
@@ -171,6 +171,20 @@ def test_a_file_that_unzips_to_gigabytes_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("entity_env.replay.file._MAX_BYTES", 10_000)
     with pytest.raises(ReplayError, match="it unzips to more than"):
         split_lines(zipped(["0" * 20_000]), "x.replay")
+
+
+def test_only_replays_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "x.replay"
+    replay_of().save(path)
+    replay_of("snake").save(path)
+    assert Replay.load(path).header.game == "snake"
+    for content in (b"my thesis", gzip.compress(b"my thesis")):
+        path.write_bytes(content)
+        with pytest.raises(ReplayError, match="exists and is no replay: choose another name"):
+            replay_of().save(path)
+        with pytest.raises(ReplayError, match="exists and is no replay"):
+            GAMES["snake"].run(RandomAgent(seed=1), watch=ReplayWriter(path))
+        assert path.read_bytes() == content
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
