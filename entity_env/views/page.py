@@ -17,6 +17,7 @@ from entity_env.views.svg import still_svg
 if TYPE_CHECKING:
     from entity_env.views.animation import Animation, Still
 
+_PLAYER: Final = Path(__file__).with_name("player.html")
 _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text": "t", "image": "i"}
 
 
@@ -29,14 +30,24 @@ def page(animation: Animation) -> str:
         "STILL": still_svg(animation.size, shapes, animation.title),
         "DATA": base64.b64encode(gzip.compress(_data(animation), 9, mtime=0)).decode(),
     }
-    player = Path(__file__).with_name("player.html").read_text(encoding="utf-8")
-    return re.sub("@(TITLE|STILL|DATA)@", lambda found: parts[found[1]], player)
+    return re.sub("@(TITLE|STILL|DATA)@", lambda found: parts[found[1]], template())
+
+
+def template(path: Path = _PLAYER) -> str:
+    """A page without data: its file, with `shapes.js` in place of `@SHAPES@`."""
+    shapes = Path(__file__).with_name("shapes.js").read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8").replace("@SHAPES@", shapes)
 
 
 def as_iframe(html: str, height: int = 620) -> str:
     """A page inside another one, as in a notebook, from which it is kept apart."""
     style = f"width:100%;height:{height}px;border:0"
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(html)}"></iframe>'
+
+
+def shapes_as_json(shapes: Iterable[Shape]) -> list[Any]:
+    """Shapes as `shapes.js` draws them, with at most four decimals."""
+    return [_rounded(_shape(shape)) for shape in shapes]
 
 
 def _data(animation: Animation) -> bytes:
@@ -48,8 +59,8 @@ def _data(animation: Animation) -> bytes:
         "size": animation.size,
         "fps": animation.fps,
         "agents": animation.num_agents,
-        "ground": [_shape(shape) for shape in animation.ground],
-        "shapes": [_shape(shape) for shape in animation.shapes],
+        "ground": shapes_as_json(animation.ground),
+        "shapes": shapes_as_json(animation.shapes),
         "frames": frames,
         "words": list(pool),
     }
