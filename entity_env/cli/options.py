@@ -134,6 +134,13 @@ ray_option = click.option(
     "ray://HOST:PORT.",
 )
 
+open_option = click.option(
+    "--open/--no-open",
+    "is_opened",
+    default=True,
+    help="Open the browser, if there is a screen; the address is printed in any case.",
+)
+
 
 def default_workers(num_envs: int, num_ranks: int = 1) -> int:
     """The number of worker processes for so many environments: one per core, 0 on one core.

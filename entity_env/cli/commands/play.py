@@ -32,11 +32,13 @@ from entity_env.cli.options import (
     FiniteRange,
     agent_options,
     game_argument,
+    open_option,
     set_option,
     step_timeout_option,
 )
 from entity_env.core.episode import Episode
 from entity_env.games.azul import AzulAgent, AzulGame, GameResult, describe_end, play_game
+from entity_env.views import find_look
 from entity_env.views.describe import describe_number
 
 
@@ -52,6 +54,8 @@ from entity_env.views.describe import describe_number
 )
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
 @click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
+@click.option("--browser", is_flag=True, help="Play and watch in a page, not in the terminal.")
+@open_option
 @step_timeout_option
 @set_option
 def play(
@@ -62,6 +66,8 @@ def play(
     fps: float,
     episodes: int,
     seed: int | None,
+    browser: bool,
+    is_opened: bool,
     step_timeout_s: float | None,
     settings: Sequence[str],
 ) -> None:
@@ -71,6 +77,23 @@ def play(
     """
     chosen = load_game(game, settings)
     seed = secrets.randbelow(2**31) if seed is None else seed
+    if browser:
+        from entity_env.cli.browser.play import play_in_browser
+
+        names = player_names(chosen, agents)
+        play_in_browser(
+            chosen,
+            names,
+            lambda run_seed: load_players(names, run_seed, load),
+            look=find_look(chosen),
+            seed=seed,
+            episodes=episodes,
+            fps=fps,
+            step_timeout_s=step_timeout_s,
+            is_opened=is_opened,
+            ended=lambda episode: click.echo(_describe(episode, chosen)),
+        )
+        return
     if isinstance(chosen, AzulGame):
         play_azul(chosen, agents, load, seed=seed, episodes=episodes, fps=fps, render=render)
         return

@@ -1,0 +1,485 @@
+"""`play_in_browser`: a game in a page, for one person or several, or to watch its agents."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import click
+import numpy as np
+from rich.text import Text
+
+from entity_env.agents import Agent, PolicyAgent
+from entity_env.agents.human.prompt import keyed_choices
+from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Turn
+from entity_env.authoring.obs import Obs
+from entity_env.cli.browser.server import Page, PageServer
+from entity_env.cli.load_game import HUMAN, game_errors
+from entity_env.core.action_request import Question, require_in_bounds
+from entity_env.core.episode import Episode
+from entity_env.core.observation import Action, EntityID, Observation, SelectEntityAction
+from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
+from entity_env.core.validation import is_number
+from entity_env.errors import SchemaError
+from entity_env.views.describe import (
+    describe_actions,
+    describe_entity,
+    describe_features,
+    describe_number,
+)
+from entity_env.views.drawing import Drawing, clipped
+from entity_env.views.look import Look
+from entity_env.views.page import shapes_as_json
+from entity_env.views.scene import Point, Shape
+from entity_env.views.seen import SeenObservation
+
+_LIVE: Final = Path(__file__).with_name("live.html")
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_NUM_MOVES: Final = 12
+"""Last moves that are listed."""
+_MAX_WORDS: Final = 160
+_MAX_ENTITIES: Final = 200
+"""Entities that are put in words for the pointer."""
+_END_S: Final = 1.5
+"""How long the end of an episode is shown to those who only watch."""
+_RELOAD_S: Final = 3.0
+"""After the last episode a page that stays away so long is closed, not reloaded."""
+_WAKE_S: Final = 1.0
+
+Json: TypeAlias = Any
+Check: TypeAlias = Callable[[Mapping[str, Json]], Json]
+"""The value of an answer; SchemaError for one that is not allowed."""
+
+
+def play_in_browser(
+    game: Game,
+    names: Sequence[str],
+    load: Callable[[int], Sequence[Agent]],
+    *,
+    look: Look,
+    seed: int,
+    episodes: int,
+    fps: float,
+    step_timeout_s: float | None,
+    is_opened: bool,
+    ended: Callable[[Episode], None],
+) -> None:
+    """Plays a game in a page until its last episode has ended and the page was closed.
+
+    The page may be closed and opened again at any moment: the game waits. "Play again" starts the
+    next run, with the next seed. Ctrl-C ends the game.
+
+    Args:
+        game: with its settings.
+        names: of the agents; those called "human" are people in the browser.
+        load: the agents for a seed; those of people are replaced.
+        look: how the game is drawn.
+        seed: of the first run.
+        episodes: of a run.
+        fps: turns a second, for those who only watch.
+        step_timeout_s: as for `Game.run`.
+        is_opened: open the browser, if there is a screen.
+        ended: called with every episode.
+    """
+    page = GamePage(game, names, look, fps=fps, episodes=episodes, ended=ended)
+    with page.server:
+        page.server.announce(game.name, is_opened=is_opened)
+        try:
+            while True:
+                agents = [
+                    BrowserAgent(page) if name == HUMAN else agent
+                    for name, agent in zip(names, load(seed), strict=True)
+                ]
+                with game_errors(game):
+                    played = game.run(
+                        *agents,
+                        seed=seed,
+                        episodes=episodes,
+                        watch=page.watch,
+                        step_timeout_s=step_timeout_s,
+                    )
+                is_left = len(played) < episodes * game.num_agents
+                click.echo(f"left before the end\nseed {seed}" if is_left else f"seed {seed}")
+                if is_left or not page.wants_more():
+                    return
+                seed += 1
+        except KeyboardInterrupt:
+            click.echo(f"left before the end\nseed {seed}")
+
+
+class BrowserAgent(PolicyAgent):
+    """A person at a page; only legal actions are taken, from several actors one after another.
+
+    Args:
+        page: where it is asked; may be that of other people, too.
+    """
+
+    def __init__(self, page: GamePage) -> None:
+        super().__init__()
+        self._page = page
+        self._score = 0.0
+        self._is_at_once = False
+
+    def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+        self._score = obs.score
+        return super().act(obs, *actions)
+
+    def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+        self._is_at_once = True
+        try:
+            return super().act_async(obs, *actions)
+        finally:
+            self._is_at_once = False
+
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
+        run = self._run
+        turn = Turn(run.agent_id, run.num_steps, self._score, observation)
+        try:
+            return {
+                question.name: self._page.ask(turn, question, is_at_once=self._is_at_once)
+                for question in self.questions(observation)
+            }
+        except KeyboardInterrupt:
+            return None
+
+
+@dataclass
+class _Seat:
+    """What is shown of one agent."""
+
+    name: str
+    step: int = 0
+    score: float = 0.0
+    end: str = ""
+    drawing: Drawing | None = None
+    picture: dict[str, Json] = field(default_factory=dict)
+
+
+class GamePage:
+    """The page of a game: shows turns, asks people, and waits for their answers.
+
+    With people in the game it shows what the person who is asked observes, without what is hidden
+    from the policy, and of others the moves only: those that are made at the same time after the
+    person has decided.
+
+    Args:
+        game, names, look, fps, episodes, ended: as for `play_in_browser`.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        names: Sequence[str],
+        look: Look,
+        *,
+        fps: float,
+        episodes: int,
+        ended: Callable[[Episode], None],
+    ) -> None:
+        self._game, self._look = game, look
+        self._space = game.obs_space()
+        self._fps, self._num_episodes, self._ended = fps, episodes, ended
+        is_alone = list(names).count(HUMAN) == 1
+        self._humans = {i for i, name in enumerate(names) if name == HUMAN}
+        self._names = ["you" if name == HUMAN and is_alone else name for name in names]
+        self._episode = 0
+        self._begin_episode()
+        self._shown: tuple[Mapping[str, Json], Sequence[str]] = ({}, ())
+        self._ground: tuple[Point, list[Shape]] | None = None
+        self._answered = threading.Condition()
+        self._number = 0
+        self._check: Check | None = None
+        self._answer: Json = None
+        page = Page.of(_LIVE)
+        self.server = PageServer(lambda route: None if route else page, self._post)
+
+    # ------------------------------------------------------------------ called by the game
+
+    def ask(self, turn: Turn, question: Question, *, is_at_once: bool) -> Action:
+        """The action that a person chooses.
+
+        Args:
+            turn: the observation, without actions.
+            question: one of the actions that it asks for.
+            is_at_once: other agents act at the same time.
+        """
+        if self._seats[turn.agent_id].end:
+            self._next_episode()
+        seat = self._see(turn)
+        moves = [
+            words
+            for agent_id, step, words in self._moves
+            if not (is_at_once and agent_id != turn.agent_id and step >= turn.step)
+        ]
+        indices = turn.observation.index_of_ids(self._space)
+        is_select = isinstance(question.space, SelectEntityActionSpace)
+        words = self._entity_words(turn) if is_select else seat.picture["words"]
+        chosen = []
+        for actor in range(len(question.actors)):
+            index = indices.get(question.actors[actor], -1)
+            asked, check = _asked(question, actor, indices, words)
+            who = f" of {words.get(index, 'hidden')}" if index >= 0 else ""
+            of = f" ({actor + 1} of {len(question.actors)})" if len(question.actors) > 1 else ""
+            asked["title"] = f"{question.name}{who}{of}"
+            picture = {**seat.picture, "actors": [index] if index >= 0 else []}
+            chosen.append(self._wait_for_answer(picture, moves, asked, check, turn.agent_id))
+        return question.action(chosen)
+
+    def watch(self, turn: Turn) -> None:
+        """Shows a decision, or the end of an episode; for `Game.run`."""
+        if self._seats[turn.agent_id].end:
+            self._next_episode()
+        is_human = turn.agent_id in self._humans
+        playing = [i for i in self._humans if not self._seats[i].end]
+        seat = self._seats[turn.agent_id]
+        if turn.actions:
+            words = f"{self._called(turn.agent_id)}: {self._said(turn)}"
+            self._moves.append((turn.agent_id, turn.step, clipped(words, _MAX_WORDS)))
+        if is_human or not playing:  # the observations of others may show more
+            seat = self._see(turn)
+        seat.step, seat.score = turn.step, turn.score
+        if turn.episode is not None:
+            seat.end = "cut short" if turn.episode.truncated else "over"
+            self._ended(turn.episode)
+            if all(each.end for each in self._seats):
+                self._end_episode(seat if is_human or not self._humans else self._last_shown)
+        elif not playing:
+            actors = self._actors(turn)
+            self._show({**seat.picture, "actors": actors}, self._words_of_moves(), turn.agent_id)
+            self._pause(1 / self._fps)
+
+    def wants_more(self) -> bool:
+        """Asks, after the last episode, for another run; False once the page was closed."""
+        asked = {"title": "", "choices": [[0, "Play again", ["enter", " "], -1]]}
+        self._offer(*self._shown, asked, lambda answer: _choice(answer, [0]), None)
+        while not self._has_answer(_WAKE_S):
+            if not self.server.wait_for_page() and not self.server.wait_for_page(_RELOAD_S):
+                return False
+        self._next_episode(0)
+        return True
+
+    # ------------------------------------------------------------------ what is shown
+
+    def _begin_episode(self) -> None:
+        self._seats = [_Seat(name) for name in self._names]
+        self._moves: list[tuple[int, int, str]] = []
+        self._last_shown = self._seats[0]
+
+    def _next_episode(self, number: int | None = None) -> None:
+        self._episode = self._episode + 1 if number is None else number
+        self._begin_episode()
+
+    def _called(self, agent_id: int) -> str:
+        name = self._names[agent_id]
+        return name if name == "you" or len(self._names) == 1 else f"agent {agent_id} ({name})"
+
+    def _said(self, turn: Turn) -> str:
+        """The actions; with people in the game, entities that others select are not described."""
+        if not self._humans or turn.agent_id in self._humans:
+            return describe_actions(turn.actions, turn.observation, self._space)
+        types = dict(zip(turn.observation.entity_ids(self._space), self._types(turn), strict=True))
+        words = []
+        for name, action in turn.actions.items():
+            if isinstance(action, SelectEntityAction):
+                words.append(f"{name} {', '.join(types[each] for each in action.actees)}")
+            else:
+                words.append(describe_actions({name: action}, turn.observation, self._space))
+        return "; ".join(words)
+
+    def _types(self, turn: Turn) -> list[str]:
+        counts = ((name, turn.observation.num_entities(name)) for name in self._space.entities)
+        return [name for name, number in counts for _ in range(number)]
+
+    def _actors(self, turn: Turn) -> list[int]:
+        found = (turn.observation.actor_indices(name, self._space) for name in turn.actions)
+        num_entities = len(self._types(turn))
+        return sorted({int(i) for each in found for i in each if i < num_entities})
+
+    def _see(self, turn: Turn) -> _Seat:
+        """Draws what an agent observed, for its seat; a blank one is shown as the one before."""
+        seat = self._last_shown = self._seats[turn.agent_id]
+        seat.step, seat.score = turn.step, turn.score
+        if turn.observation.is_blank and seat.picture:
+            return seat
+        if seat.drawing is None:
+            seat.drawing = Drawing(self._look, self._space)
+        seen = self._seen(turn)
+        seat.drawing.include(seen)
+        globals_ = seen.globals
+        text = getattr(self._game.play, "text", None)  # of an environment with frames of text
+        seat.picture = {
+            "shapes": shapes_as_json(seat.drawing.draw(seen).shapes),
+            "words": self._entity_words(turn, _MAX_ENTITIES),
+            "all": describe_features(globals_.names, globals_.features),
+            "text": Text.from_ansi(frame).plain if text is not None and (frame := text()) else "",
+        }
+        ground = seat.drawing.size, seat.drawing.ground().shapes
+        if ground != self._ground:
+            self._ground = ground
+            self.server.send("ground", {"size": ground[0], "shapes": shapes_as_json(ground[1])})
+        return seat
+
+    def _seen(self, turn: Turn) -> SeenObservation:
+        hidden = not self._humans
+        return SeenObservation(turn.observation, self._space, turn.agent_id, hidden=hidden)
+
+    def _entity_words(self, turn: Turn, most: int | None = None) -> dict[int, str]:
+        """Entities that may be seen, in words, by their index."""
+        return {
+            entity.index: clipped(describe_entity(entity, self._space), _MAX_WORDS)
+            + ("" if entity.is_visible else " (hidden)")
+            for entity in self._seen(turn).entities[:most]
+        }
+
+    def _words_of_moves(self) -> list[str]:
+        return [words for _, _, words in self._moves]
+
+    def _show(
+        self,
+        picture: Mapping[str, Json],
+        moves: Sequence[str],
+        agent_id: int | None,
+        asked: Mapping[str, Json] | None = None,
+    ) -> None:
+        self._shown = picture, moves
+        episodes = f" of {self._num_episodes}" if self._num_episodes > 1 else ""
+        seats = [
+            [self._called(i), each.step, describe_number(each.score), each.end]
+            for i, each in enumerate(self._seats)
+        ]
+        self.server.send(
+            "frame",
+            {
+                **picture,
+                "title": self._game.name,
+                "episode": f"episode {self._episode + 1}{episodes}",
+                "turn": agent_id,
+                "whose": "" if agent_id is None else self._called(agent_id),
+                "seats": seats,
+                "moves": list(moves)[-_NUM_MOVES:],
+                "asked": asked,
+            },
+        )
+
+    def _end_episode(self, seat: _Seat) -> None:
+        is_last = self._episode + 1 >= self._num_episodes
+        moves = self._words_of_moves()
+        if self._humans and not is_last:
+            asked = {"title": "", "choices": [[0, "Next episode", ["enter", " "], -1]]}
+            check: Check = lambda answer: _choice(answer, [0])  # noqa: E731
+            self._wait_for_answer(seat.picture, moves, asked, check, None)
+        else:
+            self._show(seat.picture, moves, None)
+            if not is_last:
+                self._pause(max(_END_S, 1 / self._fps))
+
+    def _pause(self, wait_s: float) -> None:
+        """Waits until a page is there, and so long."""
+        while not self.server.wait_for_page(_WAKE_S):
+            pass
+        time.sleep(wait_s)
+
+    # ------------------------------------------------------------------ answers
+
+    def _wait_for_answer(
+        self,
+        picture: Mapping[str, Json],
+        moves: Sequence[str],
+        asked: dict[str, Json],
+        check: Check,
+        agent_id: int | None,
+    ) -> Json:
+        self._offer(picture, moves, asked, check, agent_id)
+        while not self._has_answer(_WAKE_S):
+            pass
+        return self._answer
+
+    def _offer(
+        self,
+        picture: Mapping[str, Json],
+        moves: Sequence[str],
+        asked: dict[str, Json],
+        check: Check,
+        agent_id: int | None,
+    ) -> None:
+        with self._answered:
+            self._number += 1
+            self._check = check
+        self._show(picture, moves, agent_id, {**asked, "number": self._number})
+
+    def _has_answer(self, wait_s: float) -> bool:
+        with self._answered:
+            return self._answered.wait_for(lambda: self._check is None, wait_s)
+
+    def _post(self, answer: object) -> str:
+        """Takes an answer to the question that is open; returns why it does not."""
+        if not isinstance(answer, dict) or type(answer.get("number")) is not int:
+            return 'expected {"number": of the question, "choice" or "values": the answer}'
+        with self._answered:
+            if self._check is None or answer["number"] != self._number:
+                return "the game has gone on: this answers an earlier question"
+            try:
+                self._answer = self._check(answer)
+            except SchemaError as error:
+                return str(error)
+            self._check = None
+            self._answered.notify_all()
+        return ""
+
+
+def _asked(
+    question: Question,
+    actor: int,
+    indices: Mapping[EntityID, int],
+    words: Mapping[int, str],
+) -> tuple[dict[str, Json], Check]:
+    """What a page needs to ask one actor, and the check of its answer."""
+    space = question.space
+    if isinstance(space, ContinuousActionSpace):
+        bounds = zip(space.labels, map(float, space.low), map(float, space.high), strict=True)
+        return {"values": list(bounds)}, partial(_values, question)
+    allowed = np.flatnonzero(question.allowed[actor]).tolist()
+    check = partial(_choice, allowed=allowed)
+    if isinstance(space, SelectEntityActionSpace):
+        of = [indices[actee] for actee in question.actees]
+        labels = [words.get(index, "hidden") for index in of]
+        keys: Sequence[Sequence[str]] = [(str(i + 1),) for i in range(len(of))]
+    else:
+        labels, of = list(question.choices), [-1] * len(question.choices)
+        keys = [choice.keys for choice in keyed_choices(labels, range(len(labels)))]
+    return {"choices": [[i, labels[i], _pressed(keys)[i], of[i]] for i in allowed]}, check
+
+
+def _pressed(keys: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Keys that are pressed once: letters, as far as they go, in place of numbers above 9."""
+    taken = {key for each in keys for key in each}
+    spare = [letter for letter in _LETTERS if letter not in taken]
+    return [
+        [key for key in each if len(key) == 1 or not key.isdecimal()]
+        or spare[int(each[0]) - 10 : int(each[0]) - 9]
+        for each in keys
+    ]
+
+
+def _choice(answer: Mapping[str, Json], allowed: Sequence[int]) -> int:
+    choice = answer.get("choice")
+    if type(choice) is not int or choice not in allowed:
+        raise SchemaError(f"expected a choice that is allowed: {', '.join(map(str, allowed))}")
+    return choice
+
+
+def _values(question: Question, answer: Mapping[str, Json]) -> list[float]:
+    values, space = answer.get("values"), question.space
+    if not isinstance(values, list) or not all(
+        is_number(value) and type(value) is not bool for value in values
+    ):
+        raise SchemaError(f"action {question.name!r} needs a list of numbers")
+    if isinstance(space, ContinuousActionSpace):
+        require_in_bounds(question.name, space, [values])
+    return values

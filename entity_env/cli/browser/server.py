@@ -1,0 +1,443 @@
+"""`PageServer`: pages for the browsers of this machine, events to them, and answers from them.
+
+The address holds a random key; without it, and under another name of this machine (as in DNS
+rebinding), everything is refused. Nothing is looked up by path: a page is what `get` returns for
+the exact text after the key. No request reads a file or changes anything but by `get` and `post`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import select
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from base64 import b64encode
+from collections.abc import Callable
+from hashlib import sha256
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
+from types import TracebackType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import click
+
+from entity_env.core.files import parse_json
+from entity_env.errors import EntityEnvError
+from entity_env.views.page import template
+from entity_env.views.scene import one_line
+
+_ADDRESS: Final = "127.0.0.1"
+_MAX_BODY: Final = 4096
+_MAX_LINE: Final = 500
+_MAX_CONNECTIONS: Final = 64
+_MAX_STREAMS: Final = 8
+_IDLE_S: Final = 120
+_SLOW_S: Final = 10
+"""Time in which a page must read what it was sent; after that it has to connect again."""
+_LOOK_S: Final = 0.5
+"""How often a stream looks whether its page is still there: no heartbeat is sent."""
+_LEAVE_S: Final = 2.0
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'"
+
+Post: TypeAlias = Callable[[object], str]
+"""Takes what a page sent, parsed JSON; returns why it was refused, "" if it was not."""
+
+
+class Page(NamedTuple):
+    """A document, and the Content-Security-Policy that it is shown with."""
+
+    html: str
+    policy: str
+
+    @classmethod
+    def of(cls, file: Path) -> Page:
+        """A page of this package that talks to the server; see `template`."""
+        html = template(file)
+        return cls(
+            html,
+            f"{_policy(html)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'",
+        )
+
+    @classmethod
+    def framed(cls, html: str, scripts_of: str = "") -> Page:
+        """A page to be shown inside another one, which it cannot reach, nor the server.
+
+        Args:
+            html: the page.
+            scripts_of: the page before it was filled; only its scripts and styles are used.
+        """
+        sandbox = "sandbox allow-scripts" if scripts_of else "sandbox"
+        return cls(html, f"{_policy(scripts_of)}; frame-ancestors 'self'; {sandbox}")
+
+
+def _policy(html: str) -> str:
+    """Only these scripts and styles, by their hashes, and pictures that lie in the page itself."""
+    parts = [_NOTHING, "img-src data:"]
+    for name in ("script", "style"):
+        found = re.findall(f"<{name}>(.*?)</{name}>", html, re.DOTALL)
+        hashes = [b64encode(sha256(text.encode()).digest()).decode() for text in found]
+        if hashes:
+            parts.append(f"{name}-src " + " ".join(f"'sha256-{each}'" for each in hashes))
+    return "; ".join(parts)
+
+
+class Feed:
+    """The latest event of each name, for any number of readers.
+
+    A reader that is slow misses events that later ones of the same name replaced; none waits for
+    it, and nothing piles up.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._latest: dict[str, tuple[int, bytes]] = {}
+        self._version = 0
+        self._is_closed = False
+        self.num_readers = 0
+
+    def put(self, name: str, data: object) -> None:
+        """Replaces the latest event of that name."""
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+        with self._changed:
+            self._version += 1
+            self._latest.pop(name, None)  # to the end: events are sent in their order
+            self._latest[name] = (self._version, b"event: %b\ndata: %b\n\n" % (name.encode(), text))
+            self._changed.notify_all()
+
+    def newer(self, seen: int, wait_s: float) -> tuple[int, bytes]:
+        """The number of the last event, and the events after number `seen`; waits for one."""
+        with self._changed:
+            if self._version == seen and not self._is_closed:
+                self._changed.wait(wait_s)
+            news = [text for version, text in self._latest.values() if version > seen]
+            return self._version, b"".join(news)
+
+    def join(self, step: int) -> bool:
+        """Counts a reader in, or out with -1; False if there are too many."""
+        with self._changed:
+            if step > 0 and (self.num_readers >= _MAX_STREAMS or self._is_closed):
+                return False
+            self.num_readers += step
+            self._changed.notify_all()
+            return True
+
+    def wait_for_readers(self, wanted: bool, wait_s: float) -> bool:
+        """Waits until there are any, or none; False if the time is over."""
+        with self._changed:
+            return self._changed.wait_for(lambda: (self.num_readers > 0) == wanted, wait_s)
+
+    def close(self) -> None:
+        """Ends all readers after the events that are there."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+
+class PageServer:
+    """Serves pages on 127.0.0.1 until it is closed.
+
+    `url` + "events" is a stream of server-sent events: a page that connects gets the latest of each
+    name first. `url` + "answer" takes JSON of at most 4 kB by POST.
+
+    Args:
+        get: the page of a route, the exact text after `url`; None = there is none. Called in other
+            threads; an `EntityEnvError` is shown in one line.
+        post: called in other threads.
+    """
+
+    def __init__(self, get: Callable[[str], Page | None], post: Post | None = None) -> None:
+        self._key = secrets.token_urlsafe(24)
+        self._feed = Feed()
+        self._server = _Server((_ADDRESS, 0), _Handler)
+        self._server.app = _App(get, post, self._feed, f"/{self._key}/", self.port)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="page-server", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """The address of the first page, with the key."""
+        return f"http://{_ADDRESS}:{self.port}/{self._key}/"
+
+    def announce(self, title: str, *, is_opened: bool) -> None:
+        """Prints the address, and opens the browser if it is wanted and there is a screen."""
+        click.echo(f"{title}: {self.url}")
+        has_screen = sys.platform in ("darwin", "win32") or any(
+            map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
+        )
+        if is_opened and has_screen:
+            webbrowser.open(self.url)
+
+    def send(self, name: str, data: object) -> None:
+        """Sends an event to all pages, and to those that connect later; never waits for them."""
+        self._feed.put(name, data)
+
+    def wait_for_page(self, wait_s: float = 0.0) -> bool:
+        """Whether a page is connected; waits for one."""
+        return self._feed.wait_for_readers(True, wait_s)
+
+    def wait_for_leaving(self, wait_s: float) -> bool:
+        """Whether no page is connected; waits until the last one was closed."""
+        return self._feed.wait_for_readers(False, wait_s)
+
+    def close(self) -> None:
+        """Sends the event `bye`, closes port and connections, and ends all threads."""
+        if not self._feed.is_closed:
+            self._feed.put("bye", None)
+        self._feed.close()
+        self._feed.wait_for_readers(False, _LEAVE_S)
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self._server.drop_connections(_LEAVE_S)
+
+    def __enter__(self) -> PageServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _App(NamedTuple):
+    """What a handler needs."""
+
+    get: Callable[[str], Page | None]
+    post: Post | None
+    feed: Feed
+    prefix: str
+    port: int
+
+
+class _Server(ThreadingHTTPServer):
+    """Threads and connections are known, so that they end with the server."""
+
+    daemon_threads = True
+    request_queue_size = 32
+    app: _App
+
+    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # HTTPServer's own asks a name server
+        self.server_name, self.server_port = _ADDRESS, int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as there
+        thread = threading.Thread(
+            target=self._handle, args=(request, client_address), name="page", daemon=True
+        )
+        with self._lock:
+            is_full = len(self._open) >= _MAX_CONNECTIONS
+            if not is_full:
+                self._open[request] = thread
+        if is_full:
+            self.shutdown_request(request)
+        else:
+            thread.start()
+
+    def _handle(self, request: socket.socket, client_address: Any) -> None:  # noqa: ANN401
+        try:
+            self.process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._open.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as there
+        logging.getLogger(__name__).exception("a request failed")
+
+    def drop_connections(self, wait_s: float) -> None:
+        """Closes all connections, and waits for their threads."""
+        with self._lock:
+            found = dict(self._open)
+        for request in found:
+            try:
+                request.shutdown(socket.SHUT_RDWR)
+            except OSError:  # closed in between
+                continue
+        deadline = time.monotonic() + wait_s
+        for thread in found.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+    timeout = _IDLE_S
+    disable_nagle_algorithm = True
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except (ConnectionError, TimeoutError):  # the page is gone
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        app, route = self.server.app, self._route()
+        if route is None:
+            return
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self._refuse(HTTPStatus.BAD_REQUEST, "a GET has no body")
+        elif route == "events":
+            self._stream(app.feed)
+        else:
+            try:
+                page = app.get(route)
+            except EntityEnvError as error:
+                self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+                return
+            if page is None:
+                self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+                return
+            headers = {"Content-Security-Policy": page.policy}
+            self._reply(HTTPStatus.OK, "text/html", page.html, headers)
+
+    def do_POST(self) -> None:
+        app, route = self.server.app, self._route()
+        if route is None:
+            return
+        if route != "answer" or app.post is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "nothing is sent to this address")
+            return
+        body = self._body()
+        if body is None:
+            return
+        try:
+            problem = app.post(parse_json(body))
+        except ValueError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"expected JSON: {error}")
+            return
+        if problem:
+            self._reply(HTTPStatus.CONFLICT, "text/plain", f"{one_line(problem)[:_MAX_LINE]}\n")
+        else:
+            self._reply(HTTPStatus.NO_CONTENT, "text/plain", "")
+
+    def _route(self) -> str | None:
+        """What follows the key; None after a refusal."""
+        app, hosts = self.server.app, self.headers.get_all("Host") or []
+        own = [f"{name}:{app.port}" for name in (_ADDRESS, "localhost")]
+        origin = self.headers.get("Origin")
+        key = self.path[: len(app.prefix)]
+        if len(hosts) != 1 or hosts[0] not in own:
+            self._refuse(HTTPStatus.FORBIDDEN, f"expected the address http://{own[0]}")
+        elif origin is not None and origin != f"http://{hosts[0]}":
+            self._refuse(HTTPStatus.FORBIDDEN, "another page asks for this one")
+        elif not secrets.compare_digest(key.encode(), app.prefix.encode()):
+            self._refuse(HTTPStatus.FORBIDDEN, "the address lacks its key: copy all of it")
+        else:
+            return self.path.removeprefix(app.prefix)
+        return None
+
+    def _body(self) -> bytes | None:
+        """The body of a POST; None after a refusal."""
+        length = self.headers.get_all("Content-Length") or []
+        kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
+        elif len(length) != 1 or not re.fullmatch("[0-9]{1,9}", length[0], re.ASCII):
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "expected one Content-Length")
+        elif int(length[0]) > _MAX_BODY:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {_MAX_BODY} bytes")
+        elif "Transfer-Encoding" in self.headers:
+            self._refuse(HTTPStatus.BAD_REQUEST, "expected a body without Transfer-Encoding")
+        else:
+            body = self.rfile.read(int(length[0]))
+            if len(body) == int(length[0]):
+                return body
+            self.close_connection = True  # the page left in the middle
+        return None
+
+    def _stream(self, feed: Feed) -> None:
+        """Sends events until the page or the server goes."""
+        self.close_connection = True
+        if not feed.join(1):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open: close one")
+            return
+        try:
+            self.connection.settimeout(_SLOW_S)
+            self.send_response(HTTPStatus.OK)
+            self._send_headers({"Content-Type": "text/event-stream", "Connection": "close"})
+            self.wfile.write(b"retry: 500\n\n")
+            seen = 0
+            while True:
+                is_last = feed.is_closed
+                seen, news = feed.newer(seen, 0 if is_last else _LOOK_S)
+                if news:
+                    self.wfile.write(news)
+                if is_last or (not news and self._is_page_gone()):
+                    break
+        finally:
+            feed.join(-1)
+
+    def _is_page_gone(self) -> bool:
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """One line, for refusals of the base class, too."""
+        text = HTTPStatus(code).phrase.lower() if message is None else message
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            code, text = HTTPStatus.METHOD_NOT_ALLOWED, "expected GET or POST"
+        self._refuse(HTTPStatus(code), text)
+
+    def _refuse(self, status: HTTPStatus, problem: str) -> None:
+        self.close_connection = True
+        self._reply(
+            status, "text/plain", f"{one_line(problem)[:_MAX_LINE]}\n", {"Connection": "close"}
+        )
+
+    def _reply(
+        self, status: HTTPStatus, kind: str, text: str, headers: dict[str, str] | None = None
+    ) -> None:
+        body = text.encode(errors="replace")
+        self.send_response(status)
+        of_body = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+        if status is HTTPStatus.NO_CONTENT:
+            of_body = {}
+        policy = {"Content-Security-Policy": f"{_NOTHING}; frame-ancestors 'self'; sandbox"}
+        self._send_headers({**of_body, **policy, **(headers or {})})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _send_headers(self, headers: dict[str, str]) -> None:
+        for name, value in {**_HEADERS, **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def version_string(self) -> str:
+        return "entity-env"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the command prints what is worth knowing."""
