@@ -48,7 +48,7 @@ _MAX_ENTITIES: Final = 200
 """Entities that are put in words for the pointer."""
 _END_S: Final = 1.5
 """How long the end of an episode is shown to those who only watch."""
-_RELOAD_S: Final = 3.0
+_RELOAD_S: Final = 2.0
 """After the last episode a page that stays away so long is closed, not reloaded."""
 _WAKE_S: Final = 1.0
 

@@ -1,0 +1,139 @@
+"""A headless Chromium, driven over its debugging pipe; without any package."""
+
+import base64
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+WAIT_S = 30.0
+
+
+class Chromium:
+    """One page; close it.
+
+    Args:
+        url: of the page.
+        profile: a new folder.
+    """
+
+    def __init__(self, url: str, profile: Path, size: tuple[int, int] = (1000, 640)) -> None:
+        ours_in, theirs_out = os.pipe()
+        theirs_in, ours_out = os.pipe()
+        flags = (
+            *("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"),
+            *("--no-first-run", "--disable-extensions", "--disable-dev-shm-usage"),
+            *(f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"),
+        )
+        # The shell puts the pipes where the browser expects them; other numbers may be in use here.
+        script = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
+        self._process = subprocess.Popen(
+            ["sh", "-c", script, str(PROGRAM), *flags, "about:blank"],
+            pass_fds=(theirs_in, theirs_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._reader, self._writer = os.fdopen(ours_in, "rb", 0), os.fdopen(ours_out, "wb", 0)
+        self._numbers = itertools.count(1)
+        self._unread = b""
+        self._session = ""
+        self.problems: list[str] = []
+        """What the browser logged: refused scripts, exceptions, failed requests."""
+        targets = self.call("Target.getTargets")["targetInfos"]
+        page = next(each["targetId"] for each in targets if each["type"] == "page")
+        self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        self.call("Page.navigate", url=url)
+        self.wait_for("location.href != 'about:blank' && document.readyState == 'complete'")
+
+    def call(self, method: str, **params: Any) -> Any:
+        """The result of a method of the protocol."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        self._writer.write(json.dumps(message).encode() + b"\0")
+        while True:
+            found = self._message()
+            if found.get("id") == number:
+                if "error" in found:
+                    raise AssertionError(f"{method}: {found['error']}")
+                return found["result"]
+            if found.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
+                self.problems.append(json.dumps(found["params"])[:500])
+
+    def _message(self) -> dict[str, Any]:
+        while b"\0" not in self._unread:
+            more = self._reader.read(1 << 16)
+            if not more:
+                raise AssertionError("the browser has ended")
+            self._unread += more
+        message, _, self._unread = self._unread.partition(b"\0")
+        found: dict[str, Any] = json.loads(message)
+        return found
+
+    def value(self, script: str) -> Any:
+        """The value of an expression in the page; of a promise what it becomes."""
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in found:
+            raise AssertionError(f"{script}: {found['exceptionDetails']}")
+        return found["result"].get("value")
+
+    def wait_for(self, script: str) -> Any:
+        """Waits until an expression is true, and returns it."""
+        deadline = time.monotonic() + WAIT_S
+        while not (found := self.value(script)):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{script} is {found} after {WAIT_S} s")
+            time.sleep(0.02)
+        return found
+
+    def press(self, key: str) -> None:
+        """Presses a key as a person does."""
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, text=text)
+
+    def click(self, x: float, y: float) -> None:
+        """Clicks at a point of the window."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def screenshot(self, path: Path) -> None:
+        """Writes a PNG of the window."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+    def close(self) -> None:
+        """Ends the browser."""
+        try:
+            self._session = ""
+            self.call("Browser.close")
+        except (AssertionError, OSError):  # it has ended
+            pass
+        finally:
+            self._reader.close()
+            self._writer.close()
+            self._process.wait(WAIT_S)
+
+    def __enter__(self) -> "Chromium":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
