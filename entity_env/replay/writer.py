@@ -244,10 +244,11 @@ def source_of(game: Game) -> str:
 
 def place_of(game: Game) -> tuple[str, str] | None:
     """Module and name of a game at the top level of the module of its `play`."""
-    module = sys.modules.get(getattr(inspect.unwrap(game.play), "__module__", "") or "")
+    home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
+    module = sys.modules.get(home)
     for name, value in vars(module).items() if module is not None else ():
         if isinstance(value, Game) and value.play is game.play and value.name == game.name:
-            return game.play.__module__, name
+            return home, name
     return None
 
 
