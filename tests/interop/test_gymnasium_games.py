@@ -601,7 +601,7 @@ def test_pictures() -> None:
     envs = make_vector_env(snake, 2, render_mode="rgb_array", **ROOM["snake"])
     envs.reset(seed=1)
     frames = [np.asarray(frame) for frame in envs.render() or ()]
-    assert [(frame.dtype, frame.ndim, frame.shape[2]) for frame in frames] == [(np.uint8, 3, 3)] * 2
+    assert [(frame.dtype.name, frame.ndim) for frame in frames] == [("uint8", 3)] * 2
     envs.close()
     envs = make_vector_env(snake, 2, **ROOM["snake"])
     assert envs.render() is None
