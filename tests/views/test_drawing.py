@@ -32,7 +32,11 @@ class Ship:
 
 
 def seen(
-    ships: object = (), empty: object = (), cards: object = (), at: object = (), **more: Any
+    ships: object = (),
+    empty: object = (),
+    cards: object = (),
+    at: object = (),
+    **more: Any,  # noqa: ANN401
 ) -> SeenObservation:
     rows: dict[str, Any] = {"Ship": ships, "Empty": empty, "Card": cards}
     features = {name: np.array(row, np.float64) for name, row in rows.items() if len(row)}
@@ -89,7 +93,7 @@ def test_the_board_covers_every_place_of_the_episode(
 
 def test_cells_of_integers_are_units() -> None:
     drawing, [shape] = drawn(Look(board=Board(4, 3)), seen([ship(1, 0)]))
-    assert drawing.size == (4, 3)
+    assert drawing.size == (4.0, 3.0)
     assert shape.center == (1.5, 2.5)
     ground = drawing.ground().shapes
     assert len(ground) == 1 + 6
@@ -129,7 +133,7 @@ def test_styles_by_features() -> None:
 def test_a_board_for_each_value_of_a_feature() -> None:
     look = Look(board=Board(3, 3), group="seat")
     drawing, shapes = drawn(look, seen([ship(0, 0, seat=0), ship(0, 0, seat=1)], [[2, 2]]))
-    assert drawing.size == (7, 4)
+    assert drawing.size == (7.0, 4.0)
     centers = sorted((shape.of, *shape.center) for shape in shapes)
     assert centers == [(0, 0.5, 3.5), (1, 4.5, 3.5), (2, 2.5, 1.5), (2, 6.5, 1.5)]
     assert {s.text for s in drawing.ground().shapes if s.text} == {"seat 0", "seat 1"}
@@ -137,7 +141,7 @@ def test_a_board_for_each_value_of_a_feature() -> None:
 
 def test_other_names_of_coordinates() -> None:
     drawing, shapes = drawn(Look(at=("suit", "rank")), seen(cards=[[0, 0], [2, 1]]))
-    assert drawing.size == (3, 2)
+    assert drawing.size == (3.0, 2.0)
     assert [shape.center for shape in shapes] == [(2.5, 0.5), (0.5, 1.5)]
 
 
@@ -171,8 +175,8 @@ def test_a_look_of_its_own() -> None:
 
     look = Look(draw=draw, ground=lambda scene: scene.rect(0, 0, 1, 1), size=lambda _: (9, 2))
     drawing, [shape] = drawn(look, seen([ship(1, 0)]))
-    assert drawing.size == (9, 2)
-    assert shape.center == (9, 1)
+    assert drawing.size == (9.0, 2.0)
+    assert shape.center == (9.0, 1.0)
     assert len(drawing.ground().shapes) == 1
     with pytest.raises(SchemaError, match="size must be a width and a height"):
         drawn(Look(draw=draw, size=lambda _: (0, 2)), seen([ship(1, 0)]))

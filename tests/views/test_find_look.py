@@ -56,7 +56,7 @@ def test_a_file_beside_the_game(pong: Game, tmp_path: Path) -> None:
     look = find_look(pong)
     assert look.draw is not None
     assert look.ground is not None
-    assert look.size == (4, 2)
+    assert look.size == (4.0, 2.0)
     assert look.name.endswith("pong_look")
 
 

@@ -44,7 +44,9 @@ def test_a_rectangle_begins_at_its_upper_left_corner(
 def test_every_method_adds_one_shape() -> None:
     drawn = scene()
     drawn.rect(0, 0, 2, 2, "#fff", stroke="#000", stroke_width=0.1, rotate=-90, of=3)
-    drawn.circle(np.float32(1), np.int64(2), 0.5, "#abc8")
+    x: Any = np.float32(1)
+    y: Any = np.int64(2)
+    drawn.circle(x, y, 0.5, "#abc8")
     drawn.polygon([(0, 0), (1, 0), (1, 1)], "#123456")
     drawn.line([(0, 0), (1, 1)], "#000", width=0.2)
     drawn.text(1, 1, "two\nlines\0", "#000", anchor="end")
