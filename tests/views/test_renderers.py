@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import os
 import re
@@ -148,7 +150,7 @@ def test_pillow_draws_what_browsers_draw(renderer: str, seed: int, tmp_path: Pat
 def blurred(picture: NDArray[np.int64]) -> NDArray[np.float64]:
     """The mean colours of squares of 8 pixels."""
     squares = picture.reshape(UNIT // 8, 8, UNIT // 8, 8, 3)
-    return np.mean(squares, axis=(1, 3), dtype=np.float64)
+    return np.asarray(squares.mean(axis=(1, 3)))
 
 
 @given(
@@ -246,3 +248,45 @@ def test_a_page_works_alone_and_inside_another(tmp_path: Path) -> None:
     outer.write_text(f'<!doctype html><body style="margin:0">{as_iframe(page.html(), 300)}')
     framed = screenshot(outer, (1100, 300))
     assert (framed[12:140].sum(axis=2) == 0).any()
+
+
+PRESS = """<script>
+const wait = setInterval(() => {
+  if (!document.body.dataset.ready) return;
+  clearInterval(wait);
+  const press = key => dispatchEvent(new KeyboardEvent("keydown", {key})), out = [];
+  const at = () => out.push(document.getElementById("out").textContent);
+  for (const key of ["ArrowRight", "End", "ArrowRight", "ArrowLeft", "Home", "ArrowLeft"]) {
+    press(key); at();
+  }
+  location.hash = "#2";
+  setTimeout(() => {
+    at();
+    const canvas = document.getElementById("c"), box = canvas.getBoundingClientRect();
+    const move = (x, y) => canvas.dispatchEvent(new PointerEvent("pointermove",
+      {clientX: box.left + x * box.width, clientY: box.top + y * box.height}));
+    for (const [x, y] of [[.5, .5], [.05, .05], [.5, .72]]) {
+      move(x, y); out.push(document.getElementById("tip").textContent);
+    }
+    press(" ");
+    document.body.dataset.out = JSON.stringify(out);
+  }, 50);
+  setTimeout(() => { at(); document.body.dataset.out = JSON.stringify(out); }, 2500);
+}, 10);
+</script>"""
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_keys_the_address_and_the_pointer(tmp_path: Path) -> None:
+    scene = Scene(2, 2)
+    scene.rect(0.5, 0.5, 1, 1, "#000", rotate=45, of=0)  # below 1.5 only since it is turned
+    words = ["Food x=1 </b>"]
+    stills = [Still(0, i, i, [0], words) for i in range(5)]
+    page = Animation("a", (), (2, 2), 1, [], scene.shapes, stills).html()
+    file = tmp_path / "a.html"
+    file.write_text(page.replace("</html>", f"{PRESS}</html>"))
+    dom = run_chromium("--dump-dom", file.as_uri())
+    [out] = re.findall(r'data-out="([^"]*)"', dom)
+    keys = ["1/4", "4/4", "4/4", "3/4", "0/4", "0/4", "2/4"]
+    assert json.loads(html.unescape(out)) == [*keys, words[0], "", words[0], "4/4"]
