@@ -17,7 +17,7 @@ import numpy as np
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.authoring.local_run import Thoughts, Turn, Watch
 from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import spaces_to_json
@@ -77,6 +77,7 @@ class ReplayWriter:
         agents: names of the agents; default: their classes.
         source: of the game, `module:name` or `file.py:name`; default: found in its module.
         parent: see `Header`.
+        watch: another watcher, called after each line.
 
     Raises:
         UsageError: `path` does not end with `.replay`.
@@ -91,6 +92,7 @@ class ReplayWriter:
         agents: Sequence[str] = (),
         source: str = "",
         parent: Mapping[str, Json] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         if path is not None and Path(path).suffix != SUFFIX:
             raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
@@ -102,6 +104,7 @@ class ReplayWriter:
         self._names = tuple(agents)
         self._source = source
         self._parent = parent
+        self._watch = watch
         self._game: Game | None = None
         self._agents: Sequence[Agent] = ()
         self._seeds = EpisodeSeeds(0)
@@ -139,6 +142,8 @@ class ReplayWriter:
             episode.num_ended += 1
             if episode.num_ended == game.num_agents:
                 self._finish(number_of)
+        if self._watch is not None:
+            self._watch(turn)
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
