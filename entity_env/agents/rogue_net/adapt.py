@@ -109,6 +109,22 @@ class FeatureAdaptor:
             metrics=observation.metrics,
         )
 
+    def known_entities(self, observation: Observation) -> NDArray[np.int64]:
+        """`(num_entities,)` index of every entity in the adapted observation; -1 = left out.
+
+        Both in the order of their spaces, the entity of the global features last, if there is one.
+        """
+        counts = {name: observation.num_entities(name) for name in self._widths}
+        counts[GLOBAL_ENTITY] = 1
+        starts, stop = {}, 0
+        for name in self._seen:
+            starts[name], stop = stop, stop + counts[name]
+        found = [
+            np.arange(counts[name]) + starts[name] if name in starts else np.full(counts[name], -1)
+            for name in self._shown
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
     def batch(self, obs: Batch) -> ObsBatch:
         """The batch in the spaces of the agent; actors and actees keep their order."""
         shift, ends = self._shifts(obs)
