@@ -110,20 +110,16 @@ class FeatureAdaptor:
         )
 
     def known_entities(self, observation: Observation) -> NDArray[np.int64]:
-        """`(num_entities,)` index of every entity in the adapted observation; -1 = left out.
-
-        Both in the order of their spaces, the entity of the global features last, if there is one.
-        """
-        counts = {name: observation.num_entities(name) for name in self._widths}
-        counts[GLOBAL_ENTITY] = 1
+        """`(num_entities,)` index of every entity in the adapted observation; -1 = left out."""
         starts, stop = {}, 0
-        for name in self._seen:
-            starts[name], stop = stop, stop + counts[name]
-        found = [
-            np.arange(counts[name]) + starts[name] if name in starts else np.full(counts[name], -1)
-            for name in self._shown
-        ]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+        for name in self._columns:
+            starts[name], stop = stop, stop + observation.num_entities(name)
+        index: list[int] = []
+        for name in self._widths:
+            count = observation.num_entities(name)
+            first = starts.get(name)
+            index += [-1] * count if first is None else range(first, first + count)
+        return np.array(index, np.int64)
 
     def batch(self, obs: Batch) -> ObsBatch:
         """The batch in the spaces of the agent; actors and actees keep their order."""

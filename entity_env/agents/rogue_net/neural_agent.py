@@ -28,7 +28,7 @@ from entity_env.core.observation import (
 )
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import ActionName, ObsSpace
-from entity_env.core.vec_obs import VecActions, VecObs
+from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, UsageError
 
 
@@ -164,8 +164,13 @@ class TrainedAgent(PolicyAgent):
             return Thoughts({})
         batch = self._batch_of_one(self._adapted(observation))
         found = self.thoughts(batch)
-        asked = [name for name in observation.actions if name in found.probabilities]
-        probabilities = {name: found.probabilities[name] for name in asked}
+        probabilities = {}
+        for name in observation.actions:
+            if name in found.probabilities:
+                probs, mask = found.probabilities[name], batch.action_masks[name]
+                if not len(probs) and isinstance(mask, VecSelectEntityActionMask):
+                    probs = probs.reshape(0, len(mask.actees.values))
+                probabilities[name] = probs
         attention = found.attention
         if attention is not None and (self._adaptor is not None or batch.visible):
             attention = self._spread(attention, batch, observation)
@@ -184,7 +189,8 @@ class TrainedAgent(PolicyAgent):
         index = np.arange(num_known)
         if self._adaptor is not None:
             index = self._adaptor.known_entities(observation)
-            index = index[index < num_known]
+            num_entities = np.count_nonzero(index >= 0)  # besides that of the global features
+            index = np.append(index, np.arange(num_entities, num_known))
         (place,) = np.nonzero(seen[index])
         known = index[place]
         spread = np.zeros((num_layers, num_heads, len(index), len(index)), np.float32)
