@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 from rich.console import Console
 
-from entity_env.agents.ppo import PPOConfig, TrainResult
+from entity_env.agents.ppo import PPOConfig, TrainProgress, TrainResult
 from entity_env.agents.ppo.advice import PAGE
 from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.presets import PRESETS, Preset, preset_for
@@ -50,6 +50,7 @@ from entity_env.cli.options import (
     set_option,
     step_timeout_option,
 )
+from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
@@ -225,7 +226,8 @@ def train(
         if not launched.rank:
             words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
             click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
-    run = _Run(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume)
+    about = {"game": game, "settings": dict(chosen.settings), "num_envs": num_envs}
+    run = _Run(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about)
     if address is None:
         result, code = _train(run, launched)
     else:
@@ -286,6 +288,17 @@ class _Run(NamedTuple):
     config: PPOConfig
     out: Path
     resume: bool
+    about: Mapping[str, object]
+
+    def train(
+        self, vec: VecEnvironment, on_update: Callable[[TrainProgress], None], *, resume: bool
+    ) -> TrainResult:
+        """Trains on environments."""
+        from entity_env.agents.ppo import train as train_ppo
+
+        return train_ppo(
+            vec, self.config, out=self.out, resume=resume, on_update=on_update, about=self.about
+        )
 
     def make_env(self, launched: _Launched) -> AbstractContextManager[VecEnv | AzulTables]:
         """The environments of a rank."""
@@ -304,7 +317,6 @@ def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
     title, config = f"training {run.game.name}", run.config
     with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
         # Here, inside the display: importing torch takes seconds.
-        from entity_env.agents.ppo import train as train_ppo
         from entity_env.agents.ppo.peers import launched_group
         from entity_env.agents.ppo.signals import StoppedBySignal
 
@@ -313,8 +325,7 @@ def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             try:
-                resume = run.resume
-                return train_ppo(vec, config, out=run.out, resume=resume, on_update=display), 0
+                return run.train(vec, display, resume=run.resume), 0
             except StoppedBySignal as stop:
                 return stop.result, 128 + stop.signum
 
@@ -348,7 +359,6 @@ def _train_on_ray(
 
 def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
     """Trains as one of the processes on a Ray cluster."""
-    from entity_env.agents.ppo import TrainProgress, train as train_ppo
 
     def on_update(progress: TrainProgress) -> None:
         control.report(progress)
@@ -358,7 +368,7 @@ def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
     launched = _Launched(control.rank, num_learners, restarts=control.restarts)
     resume = run.resume or launched.has_checkpoint(run.out)
     with run.make_env(launched) as vec:
-        return train_ppo(vec, run.config, out=run.out, resume=resume, on_update=on_update)
+        return run.train(vec, on_update, resume=resume)
 
 
 def _start(out: Path) -> dict[str, object]:
