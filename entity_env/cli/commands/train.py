@@ -226,7 +226,12 @@ def train(
         if not launched.rank:
             words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
             click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
-    about = {"game": game, "settings": dict(chosen.settings), "num_envs": num_envs}
+    about = {
+        "game": game,
+        "settings": dict(chosen.settings),
+        "num_agents": chosen.num_agents,
+        "num_envs": num_envs,
+    }
     run = _Run(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about)
     if address is None:
         result, code = _train(run, launched)
