@@ -167,9 +167,9 @@ def _lines(runs: Sequence[TrainingRun], name: str, href: str = "") -> list[Line]
     for members in groups.values():
         own = ", ".join(f"{key}={value}" for key, value in settings[members[0]].items())
         paths = plain(str(runs[members[0]].path))
-        many = f"{len(members)} runs" if len(members) > 1 else paths
+        many = f"mean and range of {len(members)} runs" if len(members) > 1 else paths
         if len({runs[i].seed for i in members}) == len(members) > 1:
-            many = f"{len(members)} seeds"
+            many = f"mean and range of {len(members)} seeds"
         title = f"{own} ({many})" if own else many
         curves = [runs[i].curves[name] for i in members if name in runs[i].curves]
         lines.append(_joined(title, curves, _marks([runs[i] for i in members], href)))

@@ -18,6 +18,7 @@ _DASHES: Final = ("", "6 3", "2 2", "8 3 2 3")
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _NUM_TICKS: Final = 5
 _LEAST_SPAN: Final = 1e-9
+_NEAR_ZERO: Final = 0.3
 _MARGINS: Final = (56.0, 16.0, 34.0, 44.0)
 _ROW: Final = 18
 _MAX_POINTS: Final = 400
@@ -178,7 +179,10 @@ def svg_chart(
     legend = list(enumerate(lines)) if has_legend else []
     left, right, top, below = _MARGINS
     box = (left, top, width - right, height - below)
-    x = Axis.around((v for each in shown.values() for v in (each.x[0], each.x[-1])), is_whole=True)
+    ends = [float(v) for each in shown.values() for v in (each.x[0], each.x[-1])]
+    if ends and 0 < min(ends) < _NEAR_ZERO * max(ends):
+        ends.append(0.0)
+    x = Axis.around(ends, is_whole=True)
     y = Axis.around(v for each in shown.values() for v in (each.low.min(), each.high.max()))
     middle = (box[0] + box[2]) / 2
     parts = [
@@ -288,6 +292,7 @@ def text_chart(
         for row, cells in enumerate(_cells(line, x, y, columns, height, is_ascii=is_ascii))
     ]
     begin, end = (_label(each, (x.high - x.low) / 100, x.high) for each in line.x[[0, -1]].tolist())
+    begin = begin if len(line.x) > 1 else ""
     end = f"{end} {x_label}".rstrip()
     gap = " " * (margin + 2)
     return [

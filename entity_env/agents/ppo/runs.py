@@ -260,6 +260,13 @@ class FinalReward(NamedTuple):
     ci95: float
     num_episodes: int
 
+    @classmethod
+    def of(cls, mean: float, deviation: float, num_episodes: int) -> FinalReward:
+        """From mean and standard deviation (of the episodes, not of a sample of them)."""
+        is_known = num_episodes > 1
+        ci95 = Z95 * deviation / math.sqrt(num_episodes - 1) if is_known else math.nan
+        return cls(mean, ci95, num_episodes)
+
     def __str__(self) -> str:
         return f"{self.mean:.3f}" + (f" ± {self.ci95:.3f}" if self.ci95 == self.ci95 else "")
 
@@ -310,11 +317,9 @@ class TrainingRun:
         mean = self._last(REWARD)
         if mean is None:
             return None
-        num_episodes = int(self._last("episode/window") or 0)
         deviation = self._last("episode/std_reward")
-        is_known = num_episodes > 1 and deviation is not None
-        ci95 = Z95 * (deviation or 0.0) / math.sqrt(num_episodes - 1) if is_known else math.nan
-        return FinalReward(mean, ci95, max(0, num_episodes))
+        num_episodes = 0 if deviation is None else int(self._last("episode/window") or 0)
+        return FinalReward.of(mean, deviation or 0.0, max(0, num_episodes))
 
     def settings(self) -> dict[str, Setting]:
         """Settings of the game and of the trainer by name, as `net.d_model`, without the seed."""

@@ -19,6 +19,7 @@ from entity_env.agents.ppo import PPOConfig, TrainProgress, TrainResult
 from entity_env.agents.ppo.advice import PAGE
 from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.presets import PRESETS, Preset, preset_for
+from entity_env.agents.ppo.runs import REWARD, FinalReward, read_run
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import (
@@ -51,13 +52,18 @@ from entity_env.cli.options import (
     step_timeout_option,
 )
 from entity_env.core.vec_obs import VecEnvironment
-from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
+from entity_env.views.chart import Line, text_chart
 
 if TYPE_CHECKING:
     from entity_env.cluster.learners import RunControl
+
+
+_MIN_WIDTH: Final = 40
+_MAX_WIDTH: Final = 79
 
 
 def preset_of(game: Game) -> Preset:
@@ -206,8 +212,9 @@ def train(
     """Train an agent for a game with PPO.
 
     Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
-    checkpoint and stop; --resume continues with the same settings. Curves are written for
-    TensorBoard. Processes that torchrun starts learn together, and so do those of --ray.
+    checkpoint and stop; --resume continues with the same settings. Curves are written to
+    curves.jsonl, and for TensorBoard where it is installed. Processes that torchrun starts learn
+    together, and so do those of --ray.
     """
     launched = _Launched.found()
     if address is None and (num_learners or max_failures):
@@ -241,7 +248,7 @@ def train(
     train_words = [*game_words, *env_words, "--out", str(out), "--resume"]
     if not launched.rank:
         play_words = shlex.join([*game_words, "--agent", str(out)])
-        _report(result, shlex.join(train_words), play_words, out)
+        _report(result, shlex.join(train_words), play_words, out, Console())
     if code:
         raise SystemExit(code)
 
@@ -423,16 +430,21 @@ def _require_unused(out: Path) -> None:
     )
 
 
-def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -> None:
-    progress = result.progress
+def _report(
+    result: TrainResult, train_words: str, play_words: str, out: Path, console: Console
+) -> None:
+    progress, place = result.progress, shlex.quote(str(out))
     play = f"play: entity-env play {play_words}"
     if result.is_interrupted:
         resume = f"resume: entity-env train {train_words}"
         click.echo(f"saved at step {progress.step:,}; {resume}; {play}")
         return
+    if console.is_terminal:  # a log has no use for drawings
+        _show_curve(out, console)
     learnt = "no episode has ended yet"
     if math.isfinite(progress.mean_reward):
-        learnt = f"mean episode reward {progress.mean_reward:.3f}"
+        reward = FinalReward.of(progress.mean_reward, progress.std_reward, progress.window)
+        learnt = f"mean episode reward {reward} (95 %, {reward.num_episodes} episodes)"
     click.echo(
         f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}"
     )
@@ -441,7 +453,22 @@ def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -
     if result.hints:
         click.echo(f"more: {PAGE}")
     click.echo(play)
-    click.echo(f"curves: tensorboard --logdir {shlex.quote(str(out))}")
+    click.echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
+    click.echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
+
+
+def _show_curve(out: Path, console: Console) -> None:
+    """Prints the learning curve, if there is one."""
+    try:
+        curve = read_run(out).curves.get(REWARD)
+    except EntityEnvError as error:  # what was learnt is saved all the same
+        click.echo(f"no learning curve: {error}", err=True)
+        return
+    if curve is not None and len(curve.steps) > 1:
+        width = max(_MIN_WIDTH, min(_MAX_WIDTH, console.width - 1))
+        is_ascii = console.options.ascii_only
+        rows = text_chart(Line("", *curve), x_label="steps", width=width, is_ascii=is_ascii)
+        click.echo("\n".join(("", "mean episode reward", *rows, "")))
 
 
 @click.command()
