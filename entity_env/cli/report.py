@@ -16,7 +16,7 @@ import numpy as np
 from entity_env.agents.ppo.runs import REWARD, Curve, Setting, TrainingRun, read_run, replays_of
 from entity_env.cli.load_game import nearest
 from entity_env.errors import CheckpointError, UsageError
-from entity_env.views.chart import Line, Mark, svg_begin, svg_chart
+from entity_env.views.chart import Mark, Series, svg_begin, svg_chart
 
 _MORE: Final = (
     *("episode/mean_length", "losses/entropy", "losses/explained_variance", "losses/value_loss"),
@@ -157,7 +157,7 @@ def _games(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
     return found
 
 
-def _lines(runs: Sequence[TrainingRun], name: str, href: str = "") -> list[Line]:
+def _lines(runs: Sequence[TrainingRun], name: str, href: str = "") -> list[Series]:
     """A line for the runs of each group that have that curve, always in the same order."""
     _, settings = _differing(runs)
     groups: dict[object, list[int]] = {}
@@ -188,23 +188,23 @@ def _id_of(path: Path) -> str:
     return "replay-" + re.sub(r"[^a-zA-Z0-9.-]", lambda found: f"_{ord(found[0]):x}_", str(path))
 
 
-def _joined(title: str, curves: Sequence[Curve], marks: Sequence[Mark]) -> Line:
+def _joined(title: str, curves: Sequence[Curve], marks: Sequence[Mark]) -> Series:
     """One curve, or the mean of several and their range, where all of them have values."""
     if not curves:
-        return Line(title, [], [])
+        return Series(title, [], [])
     if len(curves) == 1:
-        return Line(title, curves[0].steps, curves[0].values, marks=marks)
+        return Series(title, curves[0].steps, curves[0].values, marks=marks)
     begin = max(int(curve.steps[0]) for curve in curves)
     end = min(int(curve.steps[-1]) for curve in curves)
     if end < begin:
-        return Line(title, [], [])
+        return Series(title, [], [])
     steps = np.unique(np.concatenate([curve.steps for curve in curves]))
     steps = steps[(steps >= begin) & (steps <= end)].astype(np.float64)
     if len(steps) > _MAX_POINTS:
         steps = np.linspace(begin, end, _MAX_POINTS)
     values = np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])
     low, high = values.min(axis=0), values.max(axis=0)
-    return Line(title, steps, values.mean(axis=0), low=low, high=high, marks=marks)
+    return Series(title, steps, values.mean(axis=0), low=low, high=high, marks=marks)
 
 
 def require_curves(runs: Sequence[TrainingRun], names: Sequence[str]) -> None:
@@ -238,10 +238,10 @@ def report_csv(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
     """CSV: a row for each run and point; what a run does not have is empty."""
     settings, values = _differing(runs)
     found = names or sorted({name for run in runs for name in run.curves})
-    head = {name: "" for name in ("run", "game", "seed", *settings, "step", "elapsed_s", *found)}
+    names = ("run", "game", "seed", *settings, "step", "elapsed_s", *found)
     out = io.StringIO()
-    writer = csv.DictWriter(out, head, restval="", lineterminator="\n")
-    writer.writeheader()
+    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    writer.writerow({name: plain(name) for name in names})
     for run, own in zip(runs, values, strict=True):
         who = {"run": plain(str(run.path)), "game": plain(run.game), "seed": run.seed, **own}
         for point in _points(run, found):

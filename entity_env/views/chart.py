@@ -80,7 +80,7 @@ class Mark:
     href: str = ""
 
 
-class Line:
+class Series:
     """A line of a chart.
 
     Args:
@@ -108,7 +108,7 @@ class Line:
         self.has_band = low is not None
         self.marks = tuple(marks)
 
-    def thinned(self, num_points: int = _MAX_POINTS) -> Line:
+    def thinned(self, num_points: int = _MAX_POINTS) -> Series:
         """The line with at most so many points, each the mean of a stretch; the same marks."""
         if len(self.x) <= num_points:
             return self
@@ -120,7 +120,7 @@ class Line:
 
         low, high = (means(self.low), means(self.high)) if self.has_band else (None, None)
         x, y = means(self.x), means(self.y)
-        return Line(self.name, x, y, low=low, high=high, marks=self.marks)
+        return Series(self.name, x, y, low=low, high=high, marks=self.marks)
 
 
 def plot_frame(
@@ -162,7 +162,7 @@ def svg_begin(width: float, height: float, background: str = "white") -> str:
 
 def svg_chart(
     title: str,
-    lines: Sequence[Line],
+    lines: Sequence[Series],
     *,
     x_label: str = "",
     width: int = 720,
@@ -227,7 +227,7 @@ class _Place:
         return " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
 
 
-def _drawn(line: Line, number: int, place: _Place) -> list[str]:
+def _drawn(line: Series, number: int, place: _Place) -> list[str]:
     name = f"<title>{escape(line.name)}</title>"
     parts = []
     if line.has_band:
@@ -265,7 +265,7 @@ def _style(number: int) -> str:
 
 
 def text_chart(
-    line: Line, *, x_label: str = "", width: int = 78, height: int = 7, is_ascii: bool = False
+    line: Series, *, x_label: str = "", width: int = 78, height: int = 7, is_ascii: bool = False
 ) -> list[str]:
     """A chart of one line in rows of braille characters, or of `*`; its axis has the last two.
 
@@ -302,7 +302,9 @@ def text_chart(
     ]
 
 
-def _cells(line: Line, x: Axis, y: Axis, columns: int, height: int, *, is_ascii: bool) -> list[str]:
+def _cells(
+    line: Series, x: Axis, y: Axis, columns: int, height: int, *, is_ascii: bool
+) -> list[str]:
     """The rows of the curve: dots joined from column to column."""
     across, down = (1, 1) if is_ascii else (2, 4)
     num_dots, num_rows = columns * across, height * down
@@ -329,9 +331,9 @@ def _cells(line: Line, x: Axis, y: Axis, columns: int, height: int, *, is_ascii:
 
 
 def _round_step(span: float) -> float:
-    """1, 2, 2.5 or 5 times a power of ten, `span` or more."""
+    """1, 2 or 5 times a power of ten, `span` or more."""
     power = 10.0 ** math.floor(math.log10(span))
-    return next((k * power for k in (1, 2, 2.5, 5) if k * power >= span), 10 * power)
+    return next((k * power for k in (1, 2, 5) if k * power >= span), 10 * power)
 
 
 def _label(value: float, step: float, size: float) -> str:

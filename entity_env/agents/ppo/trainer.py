@@ -104,16 +104,14 @@ def train(
         policy: the network to train, or a function that makes one from an observation and an
             action space; None = the one of `config.net`. A network of your own derives from
             `Policy`.
-        out: folder for the checkpoint (`out/checkpoint`), the settings (`out/run.json`) and the
-            curves (`out/curves.jsonl`, a line per update, and `out/tensorboard` where tensorboard
-            is installed); None writes nothing. Only one run at a time can use it. Other files in it
-            stay as they are.
+        out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (a line per update) and
+            `tensorboard`, where that is installed; None writes nothing. Only one run at a time can
+            use it. Other files in it stay as they are.
         resume: True continues from the checkpoint in `out`, a path from that checkpoint. Network,
             optimizer, random states and counters are restored. Environments cannot be saved: they
             start new episodes, with seeds that were not used before.
         on_update: called after every update; an exception ends the run.
-        about: what else `run.json` says about the run, as JSON: "game" and "settings", by which
-            `entity-env runs` tells games apart.
+        about: what else `run.json` says, as "game" and "settings", which `entity-env runs` shows.
 
     Raises:
         CheckpointError: no checkpoint to resume from, or one of another game or size.

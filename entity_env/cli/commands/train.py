@@ -56,7 +56,7 @@ from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
-from entity_env.views.chart import Line, text_chart
+from entity_env.views.chart import Series, text_chart
 
 if TYPE_CHECKING:
     from entity_env.cluster.learners import RunControl
@@ -467,7 +467,7 @@ def _show_curve(out: Path, console: Console) -> None:
     if curve is not None and len(curve.steps) > 1:
         width = max(_MIN_WIDTH, min(_MAX_WIDTH, console.width - 1))
         is_ascii = console.options.ascii_only
-        rows = text_chart(Line("", *curve), x_label="steps", width=width, is_ascii=is_ascii)
+        rows = text_chart(Series("", *curve), x_label="steps", width=width, is_ascii=is_ascii)
         click.echo("\n".join(("", "mean episode reward", *rows, "")))
 
 

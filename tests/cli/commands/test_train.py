@@ -52,7 +52,10 @@ def test_writes_checkpoint_and_curves_and_says_what_to_do(trained: tuple[Path, R
     assert "trained 128 steps" in result.stdout
     quoted = shlex.quote(str(out))
     assert f"play: entity-env play snake --set board_size=4 --agent {quoted}\n" in result.stdout
-    assert f"tensorboard --logdir {quoted}" in result.stdout
+    assert f"curves: entity-env report {quoted} --out {shlex.quote(f'{out}/report.html')}\n" in (
+        result.stdout
+    )
+    assert (out / "curves.jsonl").read_text().count("\n") == 2
     assert list((out / "tensorboard").glob("events.out.tfevents.*"))
     assert settings_in(out)["gamma"] == 0.9
     assert settings_in(out)["seed"] == 7
