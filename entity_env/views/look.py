@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal, TypeAlias, get_args
 
 from rich.text import Text
 
-from entity_env.views.scene import Scene
+from entity_env.errors import SchemaError, shown
+from entity_env.views.scene import Scene, is_color, is_data_uri
 from entity_env.views.seen import SeenObservation
+
+StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "ground"]
+
+PALETTE: Final = (
+    *("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#f0e442", "#555555"),
+)
+"""Colours that colour-blind people can tell apart (Okabe and Ito 2008), with grey for black."""
 
 
 @dataclass(frozen=True)
@@ -17,11 +25,16 @@ class Board:
     """The cells that entities with coordinates lie on; y grows upwards.
 
     Args:
-        columns, rows: None = as many as are seen in the episode.
+        columns, rows: at least as many; None = as many as are seen in the episode.
     """
 
     columns: int | None = None
     rows: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            if size is not None and (not isinstance(size, int) or size < 1):
+                raise SchemaError(f"Board: {name} must be 1 or more, or None: got {shown(size)}")
 
 
 @dataclass(frozen=True)
@@ -29,42 +42,107 @@ class Style:
     """How the entities of one type are drawn.
 
     Args:
-        shape: the name of a shape.
-        color: `#rrggbb`, or the name of a feature that chooses one of a palette; "" = by the type.
-        size: of a cell; a number, or the name of a feature.
-        rotate: degrees clockwise, or the name of a feature in radians, as games have it.
+        shape: "circle", "square", "diamond", "triangle", or "ground", a cell below all others.
+        color: a colour as in `Scene`, or the name of a feature: its member, or its value rounded,
+            chooses one of `PALETTE`; "" = by the type.
+        size: width in cells, or the name of a feature, in units of the coordinates.
+        rotate: degrees clockwise; or the name of a feature, in radians, counter-clockwise from the
+            direction of x, into which the upper end of the shape is turned.
         label: the name of a feature that is written on it.
+        image: drawn in place of the shape, as `data_uri` returns it.
         glyph: in the terminal.
+
+    Raises:
+        SchemaError: no such shape, a size that is not above 0, or no image.
     """
 
-    shape: Literal["circle", "square", "diamond", "triangle", "ground"] = "circle"
+    shape: StyleShape = "circle"
     color: str = ""
     size: float | str = 0.8
     rotate: float | str = 0.0
     label: str = ""
+    image: str = ""
     glyph: str = ""
+
+    def __post_init__(self) -> None:
+        if self.shape not in get_args(StyleShape):
+            shapes = ", ".join(get_args(StyleShape))
+            raise SchemaError(f"Style: shape must be one of {shapes}: got {shown(self.shape)}")
+        if self.color.startswith("#") and not is_color(self.color):
+            raise SchemaError(
+                f"Style: color must be #rrggbb or the name of a feature: got {shown(self.color)}"
+            )
+        if not isinstance(self.size, str) and not 0 < self.size < float("inf"):
+            raise SchemaError(
+                f"Style: size must be above 0 or the name of a feature: got {shown(self.size)}"
+            )
+        if self.image and not is_data_uri(self.image):
+            raise SchemaError(
+                f"Style: image must be as data_uri(path) returns: got {shown(self.image)}"
+            )
+
+    def features(self) -> list[str]:
+        """Names of the features that it reads."""
+        color = "" if is_color(self.color) else self.color
+        fields = (color, self.size, self.rotate, self.label)
+        return [name for name in fields if isinstance(name, str) and name]
 
 
 @dataclass(frozen=True)
 class Look:
     """How the observations of a game are drawn: never from its state, so files can be drawn too.
 
+    Nothing needs to be given. Entities with coordinates lie on a board, in a shape and colour of
+    their type, hidden ones fainter; all others are cards with their features. `styles` replaces the
+    shapes; `draw` replaces all of that.
+
     Args:
         board: where entities with coordinates lie.
-        styles: by the name or class of an entity type.
-        at: names of the features that are coordinates.
+        styles: by the name or class of an entity type; "__global__" = the global features.
+        at: names of the features that are coordinates; by default also `pos.x` and `pos.y` and the
+            like.
         group: a feature with a board for each value.
-        size: width and height of the scenes that `draw` fills; None with `draw` = by `board`.
-        draw: fills the scene of one observation; replaces the styles.
+        size: width and height of the scenes that `draw` fills, or a function of the first
+            observation; None = the board's.
+        draw: fills the scene of one observation; replaces board, styles and cards.
         ground: fills what all scenes of an episode have in common, drawn once.
         draw_text: the observation in a terminal of so many columns; None = from the styles.
+        name: for errors.
+
+    Raises:
+        SchemaError: a size that is not above 0.
     """
 
     board: Board | None = None
     styles: Mapping[str | type, Style] = field(default_factory=dict)
     at: tuple[str, str] = ("x", "y")
     group: str = ""
-    size: tuple[float, float] | None = None
+    size: tuple[float, float] | Callable[[SeenObservation], tuple[float, float]] | None = None
     draw: Callable[[SeenObservation, Scene], None] | None = None
     ground: Callable[[Scene], None] | None = None
     draw_text: Callable[[SeenObservation, int], Text | None] | None = None
+    name: str = "look"
+
+    def __post_init__(self) -> None:
+        if not callable(self.size):
+            self.checked_size(self.size)
+
+    def checked_size(self, size: tuple[float, float] | None) -> tuple[float, float] | None:
+        """The size itself; SchemaError if it is no size."""
+        match size:
+            case None:
+                return None
+            case (float() | int() as width, float() | int() as height) if (
+                0 < width < 1e6 and 0 < height < 1e6
+            ):
+                return width, height
+        raise SchemaError(
+            f"{self.name}: size must be a width and a height above 0, got {shown(size)}"
+        )
+
+    def style(self, name: str) -> Style | None:
+        """The style of an entity type, if there is one."""
+        for key, style in self.styles.items():
+            if name == (key.__name__ if isinstance(key, type) else key):
+                return style
+        return None

@@ -1,0 +1,143 @@
+"""`find_look`: the look of a game, imported when it is drawn."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from entity_env.authoring.game import Game
+from entity_env.core.spaces import GLOBAL_ENTITY
+from entity_env.errors import EntityEnvError, UsageError
+from entity_env.views.look import Board, Look
+
+_FUNCTIONS: Final = ("draw", "ground", "draw_text")
+
+
+def find_look(game: Game, name: str | None = None) -> Look:
+    """The look of a game, with the board that its settings define.
+
+    The first of: the one that is named; `Game.look`; `NAME_look.py` beside the file of the game's
+    `play`, NAME.py; the default.
+
+    Args:
+        game: its settings `board_size`, or `width` and `height`, are the size of the board, unless
+            the look has one.
+        name: `FILE.py`, `FILE.py:name`, `module` or `module:name`. Without a name it is the
+            module's `look`, or is made of its functions `draw`, `ground`, `draw_text` and its
+            `size`.
+
+    Raises:
+        UsageError: no such module, file or look, or one that cannot be imported.
+    """
+    if name is not None or game.look is not None:
+        look = named_look(name or game.look or "")
+    else:
+        beside = _beside(game)
+        look = Look() if beside is None else _look_in(beside, "", beside.__name__)
+    if game.schema.globals is not None:
+        own = (game.schema.globals.cls, game.schema.globals.name)
+        names = {key: GLOBAL_ENTITY if key in own else key for key in look.styles}
+        look = replace(look, styles={names[key]: style for key, style in look.styles.items()})
+    defaults = {key: parameter.default for key, parameter in game.parameters.items()}
+    return look if look.board else replace(look, board=board_of({**defaults, **game.settings}))
+
+
+def named_look(name: str) -> Look:
+    """The look with a name, as for `find_look`."""
+    file, has_file, wanted = name.rpartition(".py:")
+    if has_file or name.endswith(".py"):
+        path = Path(f"{file}.py" if has_file else name)
+        return _look_in(_load(path), wanted if has_file else "", str(path))
+    module, _, wanted = name.partition(":")
+    try:
+        found = import_module(module)
+    except EntityEnvError as error:
+        raise UsageError(f"look {name}: {error}") from error
+    except Exception as error:
+        expected = "expected FILE.py, FILE.py:name or module:name"
+        raise UsageError(f"look {name}: {expected}: {type(error).__name__}: {error}") from error
+    return _look_in(found, wanted, name)
+
+
+def board_of(settings: Mapping[str, object]) -> Board | None:
+    """The board of `width` and `height`, or of `board_size`; None without any."""
+    columns, rows = (
+        next(
+            (size for key in keys if isinstance(size := settings.get(key), int) and size > 0), None
+        )
+        for keys in (("width", "board_size"), ("height", "board_size"))
+    )
+    return Board(columns, rows) if columns or rows else None
+
+
+def _beside(game: Game) -> ModuleType | None:
+    play = game.play
+    play = inspect.unwrap(play.func if isinstance(play, partial) else play)
+    try:
+        file = Path(inspect.getfile(play if inspect.isroutine(play) else type(play)))
+    except (TypeError, OSError):  # built in, or typed in
+        return None
+    path = file.with_name(f"{file.stem}_look.py")
+    if not path.is_file():
+        return None
+    package, dot, _ = play.__module__.rpartition(".")
+    return import_module(f"{package}.{path.stem}") if dot else _load(path)
+
+
+def _load(path: Path) -> ModuleType:
+    """The module of a file; modules beside it can be imported by it."""
+    if not path.is_file():
+        raise UsageError(f"look {path}: there is no such file")
+    file = path.resolve()
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(file):
+        return loaded
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))  # as for a game's file
+    name = path.stem if loaded is None else f"{path.stem}_look"
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"look {path}: expected a Python file")
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if not isinstance(error, Exception):
+            raise
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
+            trace = trace.tb_next
+        at = trace.tb_lineno if trace is not None else None
+        line = error.lineno if isinstance(error, SyntaxError) else at
+        raise UsageError(f"look {path}, line {line}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _look_in(module: ModuleType, wanted: str, where: str) -> Look:
+    found = getattr(module, wanted or "look", None)
+    if isinstance(found, Look):
+        return found if found.name != "look" else replace(found, name=where)
+    if wanted or found is not None:
+        expected = f"expected a Look, {wanted or 'look'} = Look(...)"
+        came = "got nothing of that name" if found is None else f"got {type(found).__name__}"
+        raise UsageError(f"look {where}: {expected}: {came}")
+    draw, ground, draw_text = (getattr(module, name, None) for name in _FUNCTIONS)
+    if draw is None and draw_text is None:
+        raise UsageError(
+            f"look {where}: expected look = Look(...), or functions draw(seen, scene), "
+            "ground(scene) and draw_text(seen, width): found none"
+        )
+    for name, function in zip(_FUNCTIONS, (draw, ground, draw_text), strict=True):
+        if function is not None and not callable(function):
+            raise UsageError(f"look {where}: {name} must be a function")
+    size = getattr(module, "size", None)
+    return Look(size=size, draw=draw, ground=ground, draw_text=draw_text, name=where)
