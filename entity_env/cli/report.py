@@ -9,14 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from html import escape
 from pathlib import Path
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from entity_env.agents.ppo.runs import REWARD, Curve, Setting, TrainingRun, read_run, replays_of
-from entity_env.cli.load_game import nearest
-from entity_env.errors import CheckpointError, UsageError
+from entity_env.cli.commands.replay import game_of
+from entity_env.cli.load_game import GameFailed, nearest
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError
+from entity_env.replay import Replay
+from entity_env.views import find_look
+from entity_env.views.animation import Animation
 from entity_env.views.chart import Mark, Series, svg_begin, svg_chart
+from entity_env.views.page import as_iframe
 
 _MORE: Final = (
     *("episode/mean_length", "losses/entropy", "losses/explained_variance", "losses/value_loss"),
@@ -35,6 +41,10 @@ _SELF_PLAY: Final = (
     "Its agents play against each other, so that the mean reward says little about how well they "
     "do: what one of them wins, another one may lose. entity-env eval plays against other agents."
 )
+
+
+Pages: TypeAlias = Mapping[Path, str]
+"""HTML pages of replays, by their files."""
 
 
 class FoundRuns(NamedTuple):
@@ -157,7 +167,9 @@ def _games(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
     return found
 
 
-def _lines(runs: Sequence[TrainingRun], name: str, href: str = "") -> list[Series]:
+def _lines(
+    runs: Sequence[TrainingRun], name: str, pages: Pages = MappingProxyType({})
+) -> list[Series]:
     """A line for the runs of each group that have that curve, always in the same order."""
     _, settings = _differing(runs)
     groups: dict[object, list[int]] = {}
@@ -172,15 +184,16 @@ def _lines(runs: Sequence[TrainingRun], name: str, href: str = "") -> list[Serie
             many = f"mean and range of {len(members)} seeds"
         title = f"{own} ({many})" if own else many
         curves = [runs[i].curves[name] for i in members if name in runs[i].curves]
-        lines.append(_joined(title, curves, _marks([runs[i] for i in members], href)))
+        lines.append(_joined(title, curves, _marks([runs[i] for i in members], pages)))
     return lines
 
 
-def _marks(runs: Sequence[TrainingRun], href: str) -> list[Mark]:
+def _marks(runs: Sequence[TrainingRun], pages: Pages) -> list[Mark]:
     return [
-        Mark(step, f"the agent at step {step:,}: {plain(str(path))}", f"{href}{_id_of(path)}")
-        for run in (runs if href else ())
-        for step, path in replays_of(run)
+        Mark(step, f"the agent of {plain(str(run.path))} at step {step:,}", f"#{_id_of(path)}")
+        for run in runs
+        for step, path in (replays_of(run) if pages else ())
+        if path in pages
     ]
 
 
@@ -277,17 +290,53 @@ th, td { padding: 0.25rem 1rem 0.25rem 0; text-align: right; border-bottom: 1px 
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }
 .note { opacity: 0.75; max-width: 48rem; }
 .replay { display: none; } .replay:target { display: block; }
-iframe { width: 100%; height: 36rem; border: 1px solid var(--faint); border-radius: 6px; }
+a { color: inherit; }
 """
 
 
-def report_html(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
+def replay_pages(runs: Sequence[TrainingRun]) -> tuple[Pages, list[str]]:
+    """Pages that show the replays along the runs, and a sentence for each that cannot be shown."""
+    pages, problems = {}, []
+    for run in runs:
+        try:
+            found = replays_of(run)
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        for step, path in found:
+            try:
+                pages[path] = _animation(path, step).html()
+            except (EntityEnvError, OSError) as error:
+                problems.append(f"{path} cannot be shown: {error}")
+    return pages, problems
+
+
+def _animation(path: Path, step: int) -> Animation:
+    replay = Replay.load(path)
+    try:
+        game = replay.with_settings_of(game_of(replay, None))
+    except (EntityEnvError, GameFailed):  # of a file that is elsewhere, or has changed
+        game = None
+    return Animation.of(
+        replay.turns(game),
+        *replay.spaces,
+        None if game is None else find_look(game),
+        num_agents=replay.header.num_agents,
+        title=replay.header.game,
+        facts=(f"after {step:,} decisions of training",),
+    )
+
+
+def report_html(
+    runs: Sequence[TrainingRun], names: Sequence[str] = (), pages: Pages = MappingProxyType({})
+) -> str:
     """One HTML file that needs no other: the curves of each game, and the table of all runs.
 
     Args:
         runs: the runs, in the order of the table.
         names: the curves; () = the mean reward, those that tell whether a run learns, and the means
             of the game's own numbers.
+        pages: shown where the curve of their run is clicked, see `replay_pages`.
     """
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -296,7 +345,7 @@ def report_html(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
         "<h1>Training runs</h1>",
     ]
     for game, own in _games(runs).items():
-        parts += _section(game, own, names)
+        parts += _section(game, own, names, pages)
     parts += ["<h2>Runs</h2>", _html_table(run_table(runs))]
     parts.append(
         '<p class="note">Reward: mean over the last episodes of training, ± half of its 95 % '
@@ -305,13 +354,15 @@ def report_html(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
     return "\n".join((*parts, "</body>\n</html>\n"))
 
 
-def _section(game: str, runs: Sequence[TrainingRun], names: Sequence[str]) -> list[str]:
+def _section(
+    game: str, runs: Sequence[TrainingRun], names: Sequence[str], pages: Pages
+) -> list[str]:
     first, *others = names or (REWARD, *_telling(runs))
     parts = [
         f"<h2>{escape(game or 'unknown game')}</h2>",
         svg_chart(
             _title("", first),
-            _lines(runs, first, "#"),
+            _lines(runs, first, pages),
             x_label="decisions",
             width=960,
             background="",
@@ -321,6 +372,7 @@ def _section(game: str, runs: Sequence[TrainingRun], names: Sequence[str]) -> li
         parts.append(f'<p class="note">{_BAND}</p>')
     if any(is_self_play(run) for run in runs):
         parts.append(f'<p class="note">{_SELF_PLAY}</p>')
+    parts += _replays(runs, pages)
     width, height = _SMALL
     small = [
         svg_chart(
@@ -334,6 +386,22 @@ def _section(game: str, runs: Sequence[TrainingRun], names: Sequence[str]) -> li
         for name in others
     ]
     return [*parts, '<div class="small">', *small, "</div>"]
+
+
+def _replays(runs: Sequence[TrainingRun], pages: Pages) -> list[str]:
+    """Links to the agents of moments of training, of which the one that is chosen is shown."""
+    parts, shown = [], []
+    for run in runs:
+        found = [each for each in (replays_of(run) if pages else ()) if each[1] in pages]
+        links = [f'<a href="#{_id_of(path)}">{step:,}</a>' for step, path in found]
+        if links:
+            name = escape(plain(str(run.path)))
+            parts.append(f"<p>Watch the agent of {name} at step {' · '.join(links)}</p>")
+        shown += [
+            f'<div class="replay" id="{_id_of(path)}">{as_iframe(pages[path])}</div>'
+            for _, path in found
+        ]
+    return [*parts, *shown]
 
 
 def is_self_play(run: TrainingRun) -> bool:

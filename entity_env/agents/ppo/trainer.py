@@ -124,16 +124,19 @@ def train(
         WorkerError: a rank ended, or did not answer in time; names it.
     """
     config = config or PPOConfig.for_env(vec)
-    spaces = vec.obs_space(), vec.action_space()
-    _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
-    for sentence in unusual_settings(config, *spaces, vec.num_rows):
-        _LOGGER.warning("unusual: %s", sentence)
+    _log_settings(vec, config)
     tune_malloc()
     with (
         _threads(config.num_threads),
         find_peers(_device(config.device), config.peer_timeout_s) as peers,
     ):
         return _train(vec, config, policy, out, resume, on_update, about or {}, peers)
+
+
+def _log_settings(vec: VecEnvironment, config: PPOConfig) -> None:
+    _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
+    for sentence in unusual_settings(config, vec.obs_space(), vec.action_space(), vec.num_rows):
+        _LOGGER.warning("unusual: %s", sentence)
 
 
 def _train(

@@ -16,6 +16,7 @@ from entity_env.cli.display.console import plain_table
 from entity_env.cli.report import (
     find_runs,
     plain,
+    replay_pages,
     report_csv,
     report_html,
     report_svg,
@@ -87,7 +88,12 @@ def report(
         raise UsageError(f"--out must be called *.html, *.svg or *.csv, got {plain(str(out))}")
     runs, code = _read(folders)
     require_curves(runs, names)
-    text = write(runs, names)
+    if write is report_html:
+        pages, problems = replay_pages(runs)
+        code = _tell(problems) or code
+        text = report_html(runs, names, pages)
+    else:
+        text = write(runs, names)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, "utf-8")
@@ -103,9 +109,14 @@ def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
     found = find_runs(folders or (_DEFAULT,))
     if not found.runs:
         raise UsageError("; ".join(map(plain, found.problems)))
-    for problem in found.problems:
+    return found.runs, _tell(found.problems)
+
+
+def _tell(problems: Sequence[str]) -> int:
+    """Prints a line for each problem; returns the exit code."""
+    for problem in problems:
         click.echo(f"entity-env: {plain(problem)}", err=True)
-    return found.runs, _FAILED if found.problems else 0
+    return _FAILED if problems else 0
 
 
 def _table(runs: Sequence[TrainingRun], console: Console) -> Table:
