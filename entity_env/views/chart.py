@@ -123,30 +123,48 @@ class Series:
         return Series(self.name, x, y, low=low, high=high, marks=self.marks)
 
 
-def plot_frame(
-    x: Axis, y: Axis, box: tuple[float, float, float, float], *, has_grid: bool = True
-) -> list[str]:
-    """Grid, ticks and labels of two axes around a box, given by left, top, right and bottom."""
-    left, top, right, bottom = box
-    parts = [
-        f'<path d="M{left:g} {top:g}V{bottom:g}H{right:g}" fill="none" stroke="currentColor" '
-        'stroke-opacity="0.5"/>'
-    ]
-    for value, label in y.ticks:
-        at = bottom - y.share(value) * (bottom - top)
-        if has_grid:
-            parts.append(
-                f'<path d="M{left:g} {at:.1f}H{right:g}" stroke="currentColor" '
-                'stroke-opacity="0.15"/>'
-            )
-        parts.append(f'<text x="{left - 6:g}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
-    for value, label in x.ticks:
-        at = left + x.share(value) * (right - left)
-        parts.append(
-            f'<path d="M{at:.1f} {bottom:g}v4" stroke="currentColor" stroke-opacity="0.5"/>'
-            f'<text x="{at:.1f}" y="{bottom + 17:g}" text-anchor="middle">{escape(label)}</text>'
+class Plot:
+    """A box in an SVG, between two axes.
+
+    Args:
+        x, y: the axes.
+        left, top, right, bottom: of the box.
+    """
+
+    def __init__(
+        self, x: Axis, y: Axis, left: float, top: float, right: float, bottom: float
+    ) -> None:
+        self.x, self.y = x, y
+        self.left, self.top, self.right, self.bottom = left, top, right, bottom
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point lies."""
+        return (
+            self.left + self.x.share(x) * (self.right - self.left),
+            self.bottom - self.y.share(y) * (self.bottom - self.top),
         )
-    return parts
+
+    def path(self, x: Iterable[float], y: Iterable[float]) -> str:
+        """Points, as a polyline takes them."""
+        points = (self.at(*each) for each in zip(x, y, strict=True))
+        return " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
+
+    def frame(self) -> list[str]:
+        """The axes, their ticks and labels, and a line across for each tick of `y`."""
+        left, bottom, right = f"{self.left:g}", self.bottom, f"{self.right:g}"
+        line = 'stroke="currentColor" stroke-opacity'
+        parts = [f'<path d="M{left} {self.top:g}V{bottom:g}H{right}" fill="none" {line}="0.5"/>']
+        for value, label in self.y.ticks:
+            _, at = self.at(self.x.low, value)
+            parts.append(f'<path d="M{left} {at:.1f}H{right}" {line}="0.15"/>')
+            end = 'text-anchor="end"'
+            parts.append(f'<text x="{self.left - 6:g}" y="{at + 4:.1f}" {end}>{label}</text>')
+        for value, label in self.x.ticks:
+            at, _ = self.at(value, self.y.low)
+            middle = 'text-anchor="middle"'
+            parts.append(f'<path d="M{at:.1f} {bottom:g}v4" {line}="0.5"/>')
+            parts.append(f'<text x="{at:.1f}" y="{bottom + 17:g}" {middle}>{escape(label)}</text>')
+        return parts
 
 
 def svg_begin(width: float, height: float, background: str = "white") -> str:
@@ -178,28 +196,27 @@ def svg_chart(
     shown = {i: each.thinned() for i, each in enumerate(lines) if len(each.x)}
     legend = list(enumerate(lines)) if has_legend else []
     left, right, top, below = _MARGINS
-    box = (left, top, width - right, height - below)
     ends = [float(v) for each in shown.values() for v in (each.x[0], each.x[-1])]
     if ends and 0 < min(ends) < _NEAR_ZERO * max(ends):
         ends.append(0.0)
     x = Axis.around(ends, is_whole=True)
     y = Axis.around(v for each in shown.values() for v in (each.low.min(), each.high.max()))
-    middle = (box[0] + box[2]) / 2
+    plot = Plot(x, y, left, top, width - right, height - below)
+    middle = (plot.left + plot.right) / 2
     parts = [
         svg_begin(width, height + _ROW * len(legend), background),
         f'<text x="{left:g}" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
-        *plot_frame(x, y, box),
+        *plot.frame(),
         f'<text x="{middle:g}" y="{height - 8}" text-anchor="middle" opacity="0.7">'
         f"{escape(x_label)}</text>",
     ]
     if not shown:
         parts.append(
-            f'<text x="{middle:g}" y="{(box[1] + box[3]) / 2:g}" text-anchor="middle" '
+            f'<text x="{middle:g}" y="{(plot.top + plot.bottom) / 2:g}" text-anchor="middle" '
             'opacity="0.7">no points</text>'
         )
-    place = _Place(x, y, box)
     for i, each in shown.items():
-        parts += _drawn(each, i, place)
+        parts += _drawn(each, i, plot)
     for i, each in legend:
         at = height + _ROW * i + 2
         parts.append(
@@ -209,44 +226,26 @@ def svg_chart(
     return "\n".join((*parts, "</svg>\n"))
 
 
-class _Place:
-    """From values to points of a box."""
-
-    def __init__(self, x: Axis, y: Axis, box: tuple[float, float, float, float]) -> None:
-        self.x, self.y = x, y
-        self.left, self.top, self.right, self.bottom = box
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        return (
-            self.left + self.x.share(x) * (self.right - self.left),
-            self.bottom - self.y.share(y) * (self.bottom - self.top),
-        )
-
-    def path(self, x: Iterable[float], y: Iterable[float]) -> str:
-        points = (self.at(*each) for each in zip(x, y, strict=True))
-        return " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
-
-
-def _drawn(line: Series, number: int, place: _Place) -> list[str]:
+def _drawn(line: Series, number: int, plot: Plot) -> list[str]:
     name = f"<title>{escape(line.name)}</title>"
     parts = []
     if line.has_band:
-        points = place.path(line.x, line.high) + " " + place.path(line.x[::-1], line.low[::-1])
+        points = plot.path(line.x, line.high) + " " + plot.path(line.x[::-1], line.low[::-1])
         colour = COLOURS[number % len(COLOURS)]
         parts.append(f'<polygon points="{points}" fill="{colour}" fill-opacity="0.2"/>')
     if len(line.x) == 1:
-        across, up = place.at(line.x[0], line.y[0])
+        across, up = plot.at(line.x[0], line.y[0])
         parts.append(
             f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" {_style(number)}>{name}</circle>'
         )
     else:
         parts.append(
-            f'<polyline points="{place.path(line.x, line.y)}" stroke-width="2" '
+            f'<polyline points="{plot.path(line.x, line.y)}" stroke-width="2" '
             f'stroke-linejoin="round" {_style(number)}>{name}</polyline>'
         )
     for mark in line.marks:
         x = min(max(mark.x, line.x[0]), line.x[-1])
-        across, up = place.at(x, float(np.interp(x, line.x, line.y)))
+        across, up = plot.at(x, float(np.interp(x, line.x, line.y)))
         dot = (
             f'<circle cx="{across:.1f}" cy="{up:.1f}" r="5" stroke="white" '
             f'fill="{COLOURS[number % len(COLOURS)]}"><title>{escape(mark.text)}</title></circle>'

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.runs import CURVES_FILE, REWARD, TrainingRun, write_run
 from entity_env.cli.report import (
     find_runs,
+    replay_pages,
     report_csv,
     report_html,
     report_svg,
@@ -25,6 +27,8 @@ from entity_env.cli.report import (
     run_table,
 )
 from entity_env.errors import UsageError
+from entity_env.replay import Replay, record
+from tests import ROOT
 
 SPACE = "{http://www.w3.org/2000/svg}"
 EVIL = "</script><b>&\"'\x1b[2J"
@@ -192,6 +196,47 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     for chart in re.findall(r"<svg.*?</svg>", text, re.S):
         drawn(chart)
     assert "\x1b" not in report_csv(runs)
+
+
+def test_replays_along_a_run_are_shown_and_others_told(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", [1, 2, 3])
+    (folder / "replays").mkdir()
+    good = folder / "replays" / "step-000000200.replay"
+    good.write_bytes((ROOT / "tests" / "data" / "replays" / "snake.replay").read_bytes())
+    damaged = folder / "replays" / "step-000000300.replay"
+    damaged.write_text("{")
+    runs = runs_of(folder)
+    pages, problems = replay_pages(runs)
+    assert list(pages) == [good]
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{damaged} cannot be shown: ")
+    text = report_html(runs, (), pages)
+    page = _Page(text)
+    [name] = set(page.addresses)
+    assert page.addresses == [name, name]  # of the point on the curve, and in words
+    assert f'class="replay" id="{name[1:]}"' in text
+    assert (page.tags.count("iframe"), page.tags.count("script")) == (1, 0)
+    svg = drawn(re.findall(r"<svg.*?</svg>", text, re.S)[0])
+    [point] = svg.iterfind(f".//{SPACE}a/{SPACE}circle")
+    [line] = svg.iter(f"{SPACE}polyline")
+    at = f"{point.get('cx')},{point.get('cy')}"
+    assert str(line.get("points")).split()[1] == at
+    assert report_html(runs).count("iframe") == 0
+
+
+def test_a_replay_of_a_game_that_is_elsewhere_is_drawn_from_what_was_seen(tmp_path: Path) -> None:
+    replay = Replay.load(ROOT / "tests" / "data" / "replays" / "snake.replay")
+    game = replay.find_game()
+    (tmp_path / "away").mkdir()
+    folder = make(tmp_path / "a", [1, 2, 3])
+    (folder / "replays").mkdir()
+    path = folder / "replays" / "step-1.replay"
+    seen = record(game, RandomAgent(1))
+    Replay(dataclasses.replace(seen.header, game="gone", source="away.py:gone"), seen.lines).save(
+        path
+    )
+    pages, problems = replay_pages(runs_of(folder))
+    assert (list(pages), problems) == ([path], [])
 
 
 def test_self_play_is_explained(tmp_path: Path) -> None:
