@@ -139,13 +139,14 @@ def plain(text: str) -> str:
 
 
 def _differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, str]]]:
-    """Names of the settings that not all runs have in common, and these settings of each run."""
+    """Names of the settings that not all runs of a game have in common, and their values."""
     settings = [run.settings() for run in runs]
-    known = [each for each in settings if each]
-    names = list(dict.fromkeys(name for each in settings for name in each))
-    differing = [
-        name for name in names if len({repr(each.get(name)) for each in known if name in each}) > 1
-    ]
+    differing: dict[str, None] = {}
+    for game in dict.fromkeys(run.game for run in runs):
+        own = [each for run, each in zip(runs, settings, strict=True) if run.game == game and each]
+        for name in dict.fromkeys(name for each in own for name in each):
+            if len({repr(each.get(name, ...)) for each in own}) > 1:
+                differing[name] = None
     values = [
         {plain(name): _value(each[name]) for name in differing if name in each} for each in settings
     ]

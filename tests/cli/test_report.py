@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.runs import CURVES_FILE, REWARD, TrainingRun, write_run
+from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.cli.report import (
     find_runs,
     replay_pages,
@@ -79,6 +80,15 @@ def test_the_best_is_first_and_what_differs_is_told(seeds: Sequence[TrainingRun]
     assert table.settings == ["gamma"]
     assert [Path(row[0]).name for row in table.rows] == ["b", "c", "a"]
     assert table.rows[0][1:] == ("snake", ["0.99"], "400", "0:00:04", "9.000 ± 0.196", "2")
+
+
+def test_settings_that_a_run_lacks_differ_within_a_game_alone(tmp_path: Path) -> None:
+    make(tmp_path / "a", [1], net=MLPConfig())
+    make(tmp_path / "b", [2])
+    make(tmp_path / "c", [3], game="azul", about={"settings": {"num_players": 3}}, gamma=0.5)
+    table = run_table(runs_of(tmp_path))
+    assert {"net.d_model", "net.hidden"} <= set(table.settings)
+    assert not {"num_players", "board_size", "gamma"} & set(table.settings)
 
 
 def test_a_folder_that_is_none_is_one_sentence_and_the_others_are_read(tmp_path: Path) -> None:

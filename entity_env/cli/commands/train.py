@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -71,6 +72,12 @@ def preset_of(game: Game) -> Preset:
     is_own = is_batch(game) or has_self_play(game)
     name = game.name if is_own else None
     return preset_for(game.obs_space(), game.action_space(), game=name)
+
+
+def _defaults(game: Game) -> dict[str, object]:
+    """The settings of a game that have a default."""
+    found = {name: parameter.default for name, parameter in game.parameters.items()}
+    return {name: each for name, each in found.items() if each is not Parameter.empty}
 
 
 class _Relpos(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
@@ -235,7 +242,7 @@ def train(
             click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
     about = {
         "game": game,
-        "settings": dict(chosen.settings),
+        "settings": {**_defaults(chosen), **chosen.settings},
         "num_agents": chosen.num_agents,
         "num_envs": num_envs,
     }
