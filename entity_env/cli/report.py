@@ -24,8 +24,9 @@ from entity_env.views.animation import Animation
 from entity_env.views.chart import Mark, Series, svg_begin, svg_chart
 from entity_env.views.page import as_iframe
 
+_VARIANCE: Final = "losses/explained_variance"
 _MORE: Final = (
-    *("episode/mean_length", "losses/entropy", "losses/explained_variance", "losses/value_loss"),
+    *("episode/mean_length", "losses/entropy", _VARIANCE, "losses/value_loss"),
     *("losses/approx_kl", "charts/steps_per_s"),
 )
 """Curves of an HTML report besides the reward and the means of the game's own numbers."""
@@ -185,6 +186,8 @@ def _lines(
             many = f"mean and range of {len(members)} seeds"
         title = f"{own} ({many})" if own else many
         curves = [runs[i].curves[name] for i in members if name in runs[i].curves]
+        if name == _VARIANCE:  # below, the value is useless, and may be so by any factor
+            curves = [Curve(curve.steps, np.maximum(curve.values, -1)) for curve in curves]
         lines.append(_joined(title, curves, _marks([runs[i] for i in members], pages)))
     return lines
 
@@ -419,6 +422,7 @@ def _telling(runs: Sequence[TrainingRun]) -> list[str]:
 
 def _title(game: str, name: str) -> str:
     words = "mean episode reward" if name == REWARD else plain(name)
+    words += " (-1 and less as -1)" if name == _VARIANCE else ""
     return f"{game}: {words}" if game else words
 
 

@@ -234,15 +234,22 @@ def record(
 
 def source_of(game: Game) -> str:
     """Where a game is defined, `module:name`, or `file.py:name` for a script; "" if unknown."""
-    module = sys.modules.get(getattr(inspect.unwrap(game.play), "__module__", "") or "")
-    if module is None:
+    place = place_of(game)
+    if place is None:
         return ""
-    file = getattr(module, "__file__", None)
-    where = module.__name__ if "." in module.__name__ or file is None else _below(Path(file))
-    for name, value in vars(module).items():
+    module, name = place
+    file = getattr(sys.modules[module], "__file__", None)
+    return f"{module if '.' in module or file is None else _below(Path(file))}:{name}"
+
+
+def place_of(game: Game) -> tuple[str, str] | None:
+    """Module and name of a game at the top level of the module of its `play`."""
+    home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
+    module = sys.modules.get(home)
+    for name, value in vars(module).items() if module is not None else ():
         if isinstance(value, Game) and value.play is game.play and value.name == game.name:
-            return f"{where}:{name}"
-    return ""
+            return home, name
+    return None
 
 
 def _below(file: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from entity_env.views.scene import Point, Shape, rgba
+from entity_env.views.scene import BASELINE, Point, Shape, rgba
 
 _PIXELS: Final = 480
 
@@ -100,7 +100,7 @@ def _element(shape: Shape) -> str:
             return f"<rect {box}{corner}{paint}/>"
         case "text":
             font = f'font-size="{number(shape.size[0])}" font-family="sans-serif"'
-            anchor = f'text-anchor="{shape.anchor}" dominant-baseline="central"'
+            anchor = f'text-anchor="{shape.anchor}" dy="{BASELINE}em"'
             return f'<text x="{x}" y="{y}" {font} {anchor}{paint}>{escape(shape.text)}</text>'
     name = "polygon" if shape.kind == "polygon" else "polyline"
     return f'<{name} points="{_path(shape.points)}"{paint}/>'

@@ -129,6 +129,18 @@ def test_seeds_are_a_band_as_far_as_both_have_come(seeds: Sequence[TrainingRun])
     assert f"gamma=0.5 ({seeds[1].path})" in texts
 
 
+def test_a_useless_value_does_not_hide_the_rest(tmp_path: Path) -> None:
+    """Where all returns are equal, the explained variance is below zero by any factor."""
+    name = "losses/explained_variance"
+    folder = make(tmp_path / "a", [])
+    with (folder / CURVES_FILE).open("a") as file:
+        for step, value in ((1, 0.5), (2, -1e14)):
+            file.write(json.dumps({"step": step, name: value}) + "\n")
+    runs = runs_of(folder)
+    assert max(map(len, re.findall(r'text-anchor="end">([^<]*)<', report_svg(runs, [name])))) < 5
+    assert "-100000000000000.0" in report_csv(runs, [name])
+
+
 def test_games_have_charts_of_their_own(tmp_path: Path) -> None:
     make(tmp_path / "a", [1, 2])
     make(tmp_path / "b", [1, 2], game="azul")
