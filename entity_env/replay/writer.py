@@ -38,6 +38,7 @@ from entity_env.replay.file import (
     header_line,
     schema_hash,
 )
+from entity_env.replay.play_again import failure_of
 from entity_env.replay.replay import Replay
 
 _EPISODE: Final = "{episode}"
@@ -141,22 +142,17 @@ class ReplayWriter:
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
-        is_failure = isinstance(error, Exception)
-        text = f"{type(error).__name__}: {error}" if is_failure else ""
+        text = failure_of(error) if isinstance(error, Exception) else ""
         for number_of in sorted(self._open):
             self._finish(number_of, text)
 
     def _begin(self, game: Game, number_of: int) -> _OpenEpisode:
-        header = Header(
-            game=game.name,
-            source=self._source or source_of(game),
-            settings=settings_to_json(game),
-            episode_seed=self._seeds[number_of],
-            num_agents=game.num_agents,
-            schema=schema_hash(self._spaces),
+        header = header_of(
+            game,
+            self._seeds[number_of],
+            source=self._source,
             spaces=self._spaces,
             run={"episode": number_of},
-            made_with=versions(),
             agents=[_agent(self._names[i : i + 1], agent) for i, agent in enumerate(self._agents)],
             parent=self._parent,
         )
@@ -228,6 +224,44 @@ def record(
     if not writer.replays:
         raise ReplayError(f"{game.name}: the agent left before its first decision")
     return writer.replays[0]
+
+
+def header_of(
+    game: Game,
+    episode_seed: int,
+    *,
+    source: str = "",
+    spaces: Mapping[str, Json] | None = None,
+    run: Mapping[str, int] | None = None,
+    agents: Sequence[Mapping[str, str]] = (),
+    parent: Mapping[str, Json] | None = None,
+) -> Header:
+    """The header of a replay of a game.
+
+    Args:
+        game: with its settings.
+        episode_seed, run, agents, parent: see `Header`.
+        source: "" = `source_of` the game.
+        spaces: as of `spaces_to_json`; None = those of the game.
+
+    Raises:
+        ReplayError: a setting that JSON cannot hold.
+    """
+    if spaces is None:
+        spaces = spaces_to_json(game.obs_space(), game.action_space())
+    return Header(
+        game=game.name,
+        source=source or source_of(game),
+        settings=settings_to_json(game),
+        episode_seed=episode_seed,
+        num_agents=game.num_agents,
+        schema=schema_hash(spaces),
+        spaces=spaces,
+        run=run or {},
+        made_with=versions(),
+        agents=agents,
+        parent=parent,
+    )
 
 
 def source_of(game: Game) -> str:
