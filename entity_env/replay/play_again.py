@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -10,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game, RunWatcher
-from entity_env.authoring.game_traceback import shortened, text_of
 from entity_env.authoring.local_run import AgentRun, Turn, Watch
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
-from entity_env.errors import ReplayError, SchemaError, UsageError, WorkerError
+from entity_env.errors import ReplayError, SchemaError, UsageError
 from entity_env.replay.divergence import (
     Divergence,
     at_line,
     end_divergence,
+    failure_of,
     observation_divergence,
     schema_divergence,
 )
@@ -32,26 +31,6 @@ if TYPE_CHECKING:
 
 
 _HANGS: Final = "hangs"
-_REASONS: Final = tuple(
-    re.compile(pattern, re.DOTALL)
-    for pattern in (
-        r"the game raised (.*)",
-        r"the game (hangs: .*)",
-        r"worker \d+, which runs [^,]*, (hangs: no answer for [^,]*).*",
-        r"worker \d+, which runs [^,]*, (died \([^)]*\)).*",
-    )
-)
-"""Of a `WorkerError`."""
-
-
-def failure_of(error: BaseException) -> str:
-    """How an episode failed: "ValueError: boom", "hangs: no answer for 30 s", "died (signal 9)"."""
-    if not isinstance(error, WorkerError):
-        return f"{type(error).__name__}: {shortened(text_of(error))}"
-    for pattern in _REASONS:
-        if found := pattern.fullmatch(error.reason):
-            return found[1]
-    return error.reason
 
 
 class Script:

@@ -22,6 +22,7 @@ from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import spaces_to_json
 from entity_env.errors import ReplayError, UsageError
+from entity_env.replay.divergence import failure_of
 from entity_env.replay.encoding import (
     Json,
     actions_to_json,
@@ -38,7 +39,6 @@ from entity_env.replay.file import (
     header_line,
     schema_hash,
 )
-from entity_env.replay.play_again import failure_of
 from entity_env.replay.replay import Replay
 
 _EPISODE: Final = "{episode}"

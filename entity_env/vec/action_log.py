@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Turn
+from entity_env.authoring.local_run import Turn, Watch
 from entity_env.core.episode import Episode
 from entity_env.core.spaces import (
     ActionName,
@@ -28,10 +28,10 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.vec_obs import VecSelectEntityActionMask
 from entity_env.errors import ReplayError, WorkerError
-from entity_env.replay.divergence import Divergence
+from entity_env.replay.divergence import Divergence, failure_of
 from entity_env.replay.encoding import number, rows_of
 from entity_env.replay.file import SUFFIX, Decision, End
-from entity_env.replay.play_again import failure_of, play_again
+from entity_env.replay.play_again import play_again
 from entity_env.replay.replay import Replay
 from entity_env.replay.writer import ReplayWriter, header_of
 from entity_env.vec.step import PendingBatch
@@ -50,6 +50,8 @@ _MAX_FAILURES: Final = 100
 """Replays that one log writes: a game may fail again and again."""
 _TIMEOUT_S: Final = 30.0
 _RAISED: Final = "the game raised "
+_OF_WORKER: Final = "worker "
+"""How reasons of errors begin."""
 
 
 class _Sent(NamedTuple):
@@ -93,6 +95,8 @@ class ActionLog:
         self.failures: Path | None = None
         """Folder for replays of episodes that failed; None = they are not written."""
         self.watches: list[EpisodeWatch] = []
+        self.has_crashed = False
+        """A game has hung in a worker, or taken it down."""
         self._game = game
         self._step_timeout_s = step_timeout_s or _TIMEOUT_S
         self._header = header_of(game, 0)
@@ -153,6 +157,8 @@ class ActionLog:
         self, ended: Sequence[Episode], lost: Sequence[Episode], reasons: dict[int, str]
     ) -> None:
         """Episodes have ended, or were lost for these reasons, which are cleared."""
+        if reasons:
+            self.has_crashed |= any(each.startswith(_OF_WORKER) for each in reasons.values())
         if ended or lost:
             for env_id in dict.fromkeys(episode.env_id for episode in lost):
                 mine = [episode for episode in lost if episode.env_id == env_id]
@@ -164,7 +170,10 @@ class ActionLog:
 
     def fail(self, error: BaseException) -> None:
         """Writes the replay of an episode that failed, and names it in its error."""
-        if not isinstance(error, WorkerError) or error.env_id is None or error.seed is None:
+        if not isinstance(error, WorkerError):
+            return
+        self.has_crashed |= error.reason.startswith(_OF_WORKER)
+        if error.env_id is None or error.seed is None:
             return
         number_of = error.episode or 0
         # With step 0 it failed at its start: what was sent belongs to the episode before.
@@ -377,7 +386,7 @@ def played_again(
         difference, None if there is none.
     """
     writer = ReplayWriter()
-    with _same_random_states():
+    with same_random_states():
         try:
             found, _ = play_again(replay, game, watch=writer, step_timeout_s=step_timeout_s)
         except SystemExit as left:
@@ -389,7 +398,7 @@ def played_again(
 
 
 @contextmanager
-def _same_random_states() -> Iterator[None]:
+def same_random_states() -> Iterator[None]:
     """Restores the random states that games may share."""
     states = random.getstate(), np.random.get_state()
     try:
@@ -439,14 +448,17 @@ class FailureWriter(ReplayWriter):
 
     Args:
         folder: see `save_failure`.
+        watch: is called, too.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, watch: Watch) -> None:
         super().__init__(see=False)
         self._folder = folder
+        self._watch = watch
 
     def __call__(self, turn: Turn) -> None:
         super().__call__(turn)
+        self._watch(turn)
         self.replays.clear()
 
     def end_run(self, error: BaseException | None) -> None:

@@ -344,6 +344,11 @@ class VecEnv(VecEnvBase):
             self._log.give_up_all()  # of those that run, the first actions are not known
         self._log.watches.append(watch)
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether a game has hung in a worker, or taken it down, since its actions are kept."""
+        return self._log is not None and self._log.has_crashed
+
     def statistics(self) -> VecStatistics:
         """Totals of steps, episodes and time so far."""
         return VecStatistics(
