@@ -313,7 +313,9 @@ class ActionLog:
         if env_id in self._given_up:
             return None, "not all actions of the episode were kept: it was too long, or ran before"
         if self._num_failures >= _MAX_FAILURES:
-            return None, f"there are {_MAX_FAILURES} replays of this run in {folder}: no more"
+            self._num_failures += 1
+            is_first = self._num_failures == _MAX_FAILURES + 1
+            return None, f"{_MAX_FAILURES} replays are in {folder}: no more" if is_first else ""
         error = WorkerError(_RAISED.rstrip() if reason is None else reason)
         replay = Replay(replay.header, replay.lines, failure=failure_of(error))
         note = ""

@@ -357,7 +357,9 @@ class WorkerPool:
         if not isinstance(error, WorkerError) or error.env_id is None or error.seed is not None:
             return error
         rows = self._rows_of(error.env_id)
-        number = int(self._stats.number[rows].max())
+        # Of an agent that is over it is that of its next one.
+        numbers, is_playing = self._stats.number[rows], self._is_playing[rows]
+        number = int((numbers[is_playing] if is_playing.any() else numbers).max())
         return WorkerError(
             error.reason,
             env_id=error.env_id,
