@@ -141,10 +141,13 @@ def actions_from_json(
 ) -> dict[str, Action]:
     """The actions that `actions_to_json` wrote, for the same observation.
 
+    An action without any actor may be left out.
+
     Raises:
         SchemaError: the observation requests other actions, or does not allow these.
     """
     asked = {question.name: question for question in questions(observation, *spaces)}
+    data = {**{name: [] for name, question in asked.items() if not len(question.actors)}, **data}
     if set(asked) != set(data):
         raise SchemaError(
             f"requests {', '.join(asked) or 'no action'}, recorded were {', '.join(data) or 'none'}"

@@ -17,23 +17,24 @@ import numpy as np
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.authoring.local_run import Thoughts, Turn, Watch
 from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import spaces_to_json
 from entity_env.errors import ReplayError, UsageError
+from entity_env.replay.divergence import failure_of
 from entity_env.replay.encoding import (
     Json,
     actions_to_json,
     checksum,
-    number,
+    number_to_json,
     observation_to_json,
 )
 from entity_env.replay.file import (
     SUFFIX,
     Decision,
     End,
-    Header,
+    ReplayHeader,
     decision_line,
     header_line,
     require_replaceable,
@@ -50,7 +51,7 @@ _DIGITS: Final = 4
 class _OpenEpisode:
     """The lines of an episode that runs, and the file that they are written to."""
 
-    header: Header
+    header: ReplayHeader
     lines: list[Decision] = field(default_factory=list)
     num_ended: int = 0
     path: Path | None = None
@@ -76,7 +77,8 @@ class ReplayWriter:
         think: keep what agents predict, from their `think` method: the value.
         agents: names of the agents; default: their classes.
         source: of the game, `module:name` or `file.py:name`; default: found in its module.
-        parent: see `Header`.
+        parent: see `ReplayHeader`.
+        watch: another watcher, called after each line.
 
     Raises:
         UsageError: `path` does not end with `.replay`.
@@ -91,6 +93,7 @@ class ReplayWriter:
         agents: Sequence[str] = (),
         source: str = "",
         parent: Mapping[str, Json] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         if path is not None and Path(path).suffix != SUFFIX:
             raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
@@ -102,6 +105,7 @@ class ReplayWriter:
         self._names = tuple(agents)
         self._source = source
         self._parent = parent
+        self._watch = watch
         self._game: Game | None = None
         self._agents: Sequence[Agent] = ()
         self._seeds = EpisodeSeeds(0)
@@ -139,25 +143,22 @@ class ReplayWriter:
             episode.num_ended += 1
             if episode.num_ended == game.num_agents:
                 self._finish(number_of)
+        if self._watch is not None:
+            self._watch(turn)
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
-        is_failure = isinstance(error, Exception)
-        text = f"{type(error).__name__}: {error}" if is_failure else ""
+        text = failure_of(error) if isinstance(error, Exception) else ""
         for number_of in sorted(self._open):
             self._finish(number_of, text)
 
     def _begin(self, game: Game, number_of: int) -> _OpenEpisode:
-        header = Header(
-            game=game.name,
-            source=self._source or source_of(game),
-            settings=settings_to_json(game),
-            episode_seed=self._seeds[number_of],
-            num_agents=game.num_agents,
-            schema=schema_hash(self._spaces),
+        header = header_of(
+            game,
+            self._seeds[number_of],
+            source=self._source,
             spaces=self._spaces,
             run={"episode": number_of},
-            made_with=versions(),
             agents=[_agent(self._names[i : i + 1], agent) for i, agent in enumerate(self._agents)],
             parent=self._parent,
         )
@@ -185,9 +186,11 @@ class ReplayWriter:
         observation, obs_space = turn.observation, game.obs_space()
         end = None
         if turn.episode is not None:
-            metrics = {name: number(value) for name, value in turn.episode.metrics.items()}
+            metrics = {name: number_to_json(value) for name, value in turn.episode.metrics.items()}
             each = turn.episode
-            end = End(number(each.reward), each.length, each.terminated, each.truncated, metrics)
+            end = End(
+                number_to_json(each.reward), each.length, each.terminated, each.truncated, metrics
+            )
         thoughts = turn.thoughts
         if thoughts is None and self._think and end is None:
             think = getattr(self._agents[turn.agent_id], "think", None)
@@ -197,7 +200,7 @@ class ReplayWriter:
             step=turn.step,
             actions=actions_to_json(turn.actions, observation, obs_space),
             checksum=checksum(observation, obs_space),
-            score=number(turn.score) if self._see else None,
+            score=number_to_json(turn.score) if self._see else None,
             seen=observation_to_json(observation, obs_space) if self._see else {},
             probabilities=_probabilities(turn.actions, thoughts) if self._see else {},
             value=None
@@ -232,17 +235,62 @@ def record(
     return writer.replays[0]
 
 
+def header_of(
+    game: Game,
+    episode_seed: int,
+    *,
+    source: str = "",
+    spaces: Mapping[str, Json] | None = None,
+    run: Mapping[str, int] | None = None,
+    agents: Sequence[Mapping[str, str]] = (),
+    parent: Mapping[str, Json] | None = None,
+) -> ReplayHeader:
+    """The header of a replay of a game.
+
+    Args:
+        game: with its settings.
+        episode_seed, run, agents, parent: see `ReplayHeader`.
+        source: "" = `source_of` the game.
+        spaces: as of `spaces_to_json`; None = those of the game.
+
+    Raises:
+        ReplayError: a setting that JSON cannot hold.
+    """
+    if spaces is None:
+        spaces = spaces_to_json(game.obs_space(), game.action_space())
+    return ReplayHeader(
+        game=game.name,
+        source=source or source_of(game),
+        settings=settings_to_json(game),
+        episode_seed=episode_seed,
+        num_agents=game.num_agents,
+        schema=schema_hash(spaces),
+        spaces=spaces,
+        run=run or {},
+        made_with=versions(),
+        agents=agents,
+        parent=parent,
+    )
+
+
 def source_of(game: Game) -> str:
     """Where a game is defined, `module:name`, or `file.py:name` for a script; "" if unknown."""
-    module = sys.modules.get(getattr(inspect.unwrap(game.play), "__module__", "") or "")
-    if module is None:
+    place = place_of(game)
+    if place is None:
         return ""
-    file = getattr(module, "__file__", None)
-    where = module.__name__ if "." in module.__name__ or file is None else _below(Path(file))
-    for name, value in vars(module).items():
+    module, name = place
+    file = getattr(sys.modules[module], "__file__", None)
+    return f"{module if '.' in module or file is None else _below(Path(file))}:{name}"
+
+
+def place_of(game: Game) -> tuple[str, str] | None:
+    """Module and name of a game at the top level of the module of its `play`."""
+    home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
+    module = sys.modules.get(home)
+    for name, value in vars(module).items() if module is not None else ():
         if isinstance(value, Game) and value.play is game.play and value.name == game.name:
-            return f"{where}:{name}"
-    return ""
+            return home, name
+    return None
 
 
 def _below(file: Path) -> str:
@@ -300,7 +348,10 @@ def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> 
         if probs is not None:
             found[name] = np.atleast_2d(probs)
     return {
-        name: [[number(round(float(each), _DIGITS)) for each in row] for row in np.atleast_2d(rows)]
+        name: [
+            [number_to_json(round(float(each), _DIGITS)) for each in row]
+            for row in np.atleast_2d(rows)
+        ]
         for name, rows in found.items()
         if np.size(rows)
     }

@@ -8,6 +8,7 @@ import math
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from entity_env.errors import MissingExtraError, UsageError
 from entity_env.views.drawing import Drawing
-from entity_env.views.scene import Point, Shape, rgba
+from entity_env.views.scene import BASELINE, Point, Shape, rgba
 from entity_env.views.seen import SeenObservation
 
 if TYPE_CHECKING:
@@ -157,9 +158,9 @@ class Painter:
         mask = Image.new("L", (2 * half, math.ceil(2 * size) + 2))
         draw = ImageDraw.Draw(mask)
         draw.fontmode = "L" if self._samples > 1 else "1"
-        anchor = {"start": "lm", "middle": "mm", "end": "rm"}[shape.anchor]
-        center = (half, mask.height / 2)
-        draw.text(center, shape.text, rgba(shape.fill)[3], font=font, anchor=anchor)
+        anchor = {"start": "ls", "middle": "ms", "end": "rs"}[shape.anchor]
+        place = (half, mask.height / 2 + BASELINE * size)
+        draw.text(place, shape.text, rgba(shape.fill)[3], font=font, anchor=anchor)
         if shape.rotate:
             mask = mask.rotate(-shape.rotate, Image.Resampling.BILINEAR, expand=True)
         yield mask, self._corner(shape, mask), shape.fill
@@ -203,8 +204,13 @@ def draw_array(
         MissingExtraError: Pillow is not installed.
     """
     drawing.include(seen)
-    painter = Painter(drawing.size, drawing.ground().shapes, pixels=pixels)
+    painter = _painter(drawing.size, tuple(drawing.ground().shapes), pixels)
     return np.array(painter.image(drawing.draw(seen).shapes))
+
+
+@lru_cache(maxsize=4)
+def _painter(size: Point, ground: tuple[Shape, ...], pixels: tuple[int, int]) -> Painter:
+    return Painter(size, ground, pixels=pixels)
 
 
 def write_film(

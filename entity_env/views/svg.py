@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from entity_env.views.scene import Point, Shape, rgba
+from entity_env.views.scene import BASELINE, Point, Shape, rgba
 
 _PIXELS: Final = 480
 
@@ -56,7 +56,7 @@ def animated_svg(
     return _document(size, "".join(parts), title)
 
 
-def number(value: float) -> str:
+def _decimals(value: float) -> str:
     """A coordinate with at most three decimals."""
     return f"{value:.3f}".rstrip("0").rstrip(".") or "0"
 
@@ -69,50 +69,51 @@ def _shown(name: str, percent: float) -> str:
 
 
 def _document(size: Point, body: str, title: str) -> str:
-    width, height = size
-    scale = _PIXELS / max(size)
+    width, height, wide, high = (
+        _decimals(each * scale) for scale in (1, _PIXELS / max(size)) for each in size
+    )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {number(width)} {number(height)}" '
-        f'width="{number(width * scale)}" height="{number(height * scale)}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{wide}" height="{high}" role="img">'
         f"<title>{escape(title)}</title>{body}</svg>"
     )
 
 
 def _element(shape: Shape) -> str:
-    x, y = (number(value) for value in shape.center)
+    x, y = (_decimals(value) for value in shape.center)
     paint = _paint("fill", shape.fill, always=True) + _paint("stroke", shape.stroke)
     if shape.stroke:
-        paint += f' stroke-width="{number(shape.width)}" stroke-linejoin="round"'
+        paint += f' stroke-width="{_decimals(shape.width)}" stroke-linejoin="round"'
     if shape.rotate:
-        paint += f' transform="rotate({number(shape.rotate)} {x} {y})"'
+        paint += f' transform="rotate({_decimals(shape.rotate)} {x} {y})"'
     match shape.kind:
         case "circle":
-            return f'<circle cx="{x}" cy="{y}" r="{number(shape.size[0])}"{paint}/>'
+            return f'<circle cx="{x}" cy="{y}" r="{_decimals(shape.size[0])}"{paint}/>'
         case "rect" | "image":
             (cx, cy), (width, height) = shape.center, shape.size
             box = (
-                f'x="{number(cx - width / 2)}" y="{number(cy - height / 2)}" '
-                f'width="{number(width)}" height="{number(height)}"'
+                f'x="{_decimals(cx - width / 2)}" y="{_decimals(cy - height / 2)}" '
+                f'width="{_decimals(width)}" height="{_decimals(height)}"'
             )
             if shape.kind == "image":
                 return f'<image {box} preserveAspectRatio="none" href="{shape.text}"{paint}/>'
-            corner = f' rx="{number(shape.radius)}"' if shape.radius else ""
+            corner = f' rx="{_decimals(shape.radius)}"' if shape.radius else ""
             return f"<rect {box}{corner}{paint}/>"
         case "text":
-            font = f'font-size="{number(shape.size[0])}" font-family="sans-serif"'
-            anchor = f'text-anchor="{shape.anchor}" dominant-baseline="central"'
+            font = f'font-size="{_decimals(shape.size[0])}" font-family="sans-serif"'
+            anchor = f'text-anchor="{shape.anchor}" dy="{BASELINE}em"'
             return f'<text x="{x}" y="{y}" {font} {anchor}{paint}>{escape(shape.text)}</text>'
     name = "polygon" if shape.kind == "polygon" else "polyline"
     return f'<{name} points="{_path(shape.points)}"{paint}/>'
 
 
 def _path(points: Sequence[Point]) -> str:
-    return " ".join(f"{number(x)},{number(y)}" for x, y in points)
+    return " ".join(f"{_decimals(x)},{_decimals(y)}" for x, y in points)
 
 
 def _paint(name: str, color: str, *, always: bool = False) -> str:
     if not color:
         return f' {name}="none"' if always else ""
     red, green, blue, alpha = rgba(color)
-    opacity = f' {name}-opacity="{number(alpha / 255)}"' if alpha < 255 else ""
+    opacity = f' {name}-opacity="{_decimals(alpha / 255)}"' if alpha < 255 else ""
     return f' {name}="#{red:02x}{green:02x}{blue:02x}"{opacity}'

@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from rich.console import Console
 
-from entity_env.agents.ppo import PPOConfig, TrainResult
+from entity_env.agents.ppo import PPOConfig, TrainProgress, TrainResult
 from entity_env.agents.ppo.advice import PAGE
 from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.presets import PRESETS, Preset, preset_for
+from entity_env.agents.ppo.runs import REWARD, FinalReward, read_run
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import (
@@ -44,19 +46,27 @@ from entity_env.cli.options import (
     WORKERS,
     FiniteFloat,
     default_workers,
+    failures_option,
     game_argument,
     on_error_option,
     ray_option,
     set_option,
     step_timeout_option,
 )
-from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
+from entity_env.vec.training_replays import KINDS, TrainingReplays
+from entity_env.views.chart import Series, text_chart
 
 if TYPE_CHECKING:
+    from entity_env.agents.ppo.trainer import RunReplays
     from entity_env.cluster.learners import RunControl
+
+
+_MIN_WIDTH: Final = 40
+_MAX_WIDTH: Final = 79
 
 
 def preset_of(game: Game) -> Preset:
@@ -64,6 +74,12 @@ def preset_of(game: Game) -> Preset:
     is_own = is_batch(game) or has_self_play(game)
     name = game.name if is_own else None
     return preset_for(game.obs_space(), game.action_space(), game=name)
+
+
+def _defaults(game: Game) -> dict[str, object]:
+    """The settings of a game that have a default."""
+    found = {name: parameter.default for name, parameter in game.parameters.items()}
+    return {name: each for name, each in found.items() if each is not Parameter.empty}
 
 
 class _Relpos(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
@@ -83,6 +99,22 @@ class _Relpos(click.ParamType):  # type: ignore[type-arg]  # generic in new rele
         )
 
 
+class _Keep(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
+    """Names of what to keep: `best,failed`; `none`."""
+
+    name = "keep"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in str(value).split(",")) if value != "none" else ()
+        for name in names:
+            if name not in _KEPT:
+                self.fail(f"{name!r} is none of {', '.join(_KEPT)}.", param, ctx)
+        return names
+
+
+_KEPT: Final = (*KINDS, "failed")
 _INTEGER: Final = click.IntRange(max=2**31 - 1)
 _PPO_OPTIONS: Final = {
     "seed": "Seed of the run.",
@@ -184,6 +216,23 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @step_timeout_option
 @on_error_option
+@failures_option
+@click.option(
+    "--keep",
+    type=_Keep(),
+    metavar="best,worst,failed",
+    help="Replays to keep: the best and the worst episode in OUT/replays, failed ones in "
+    "--failures, OUT/failures if it is not given; none = none of them.  [default: all that the "
+    "game allows]",
+)
+@click.option(
+    "--replays",
+    "moments",
+    type=click.IntRange(0, 10**6),
+    default=0,
+    help="Number of moments of the run at which an evaluation episode is played, always from the "
+    "same start, and kept in OUT/replays.  [default: 0]",
+)
 @_training_options
 @set_option
 def train(
@@ -199,14 +248,18 @@ def train(
     max_failures: int | None,
     step_timeout_s: float | None,
     on_error: OnError,
+    failures: Path | None,
+    keep: tuple[str, ...] | None,
+    moments: int,
     settings: Sequence[str],
     **options: object,
 ) -> None:
     """Train an agent for a game with PPO.
 
     Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
-    checkpoint and stop; --resume continues with the same settings. Curves are written for
-    TensorBoard. Processes that torchrun starts learn together, and so do those of --ray.
+    checkpoint and stop; --resume continues with the same settings. Curves are written to
+    curves.jsonl, and for TensorBoard where it is installed. Processes that torchrun starts learn
+    together, and so do those of --ray.
     """
     launched = _Launched.found()
     if address is None and (num_learners or max_failures):
@@ -225,7 +278,16 @@ def train(
         if not launched.rank:
             words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
             click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
-    run = _Run(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume)
+    about = {
+        "game": game,
+        "settings": {**_defaults(chosen), **chosen.settings},
+        "num_agents": chosen.num_agents,
+        "num_envs": num_envs,
+    }
+    kept = _Kept.of(chosen, out, keep, failures, moments)
+    run = _Run(
+        chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about, kept
+    )
     if address is None:
         result, code = _train(run, launched)
     else:
@@ -234,7 +296,7 @@ def train(
     train_words = [*game_words, *env_words, "--out", str(out), "--resume"]
     if not launched.rank:
         play_words = shlex.join([*game_words, "--agent", str(out)])
-        _report(result, shlex.join(train_words), play_words, out)
+        _report(result, shlex.join(train_words), play_words, out, Console())
     if code:
         raise SystemExit(code)
 
@@ -275,6 +337,36 @@ class _Launched(NamedTuple):
         return num_envs // self.size + (self.rank < num_envs % self.size)
 
 
+class _Kept(NamedTuple):
+    """Which replays to keep: kinds of `TrainingReplays`, folder of failures, evaluations."""
+
+    kinds: tuple[str, ...]
+    failures: Path | None
+    moments: int
+
+    @classmethod
+    def of(
+        cls,
+        game: Game,
+        out: Path,
+        keep: tuple[str, ...] | None,
+        failures: Path | None,
+        moments: int,
+    ) -> _Kept:
+        """What the options ask for; all that can be kept by default."""
+        if is_batch(game) or has_self_play(game):
+            if keep or failures is not None:
+                raise UsageError(
+                    f"{game.name} is trained in a batch environment, which keeps no actions: "
+                    "leave out --keep and --failures"
+                )
+            return cls((), None, moments)
+        names = _KEPT if keep is None else keep
+        if failures is None and "failed" in names:
+            failures = out / "failures"
+        return cls(tuple(name for name in names if name in KINDS), failures, moments)
+
+
 class _Run(NamedTuple):
     """What the command line asks for."""
 
@@ -286,6 +378,29 @@ class _Run(NamedTuple):
     config: PPOConfig
     out: Path
     resume: bool
+    about: Mapping[str, object]
+    kept: _Kept
+
+    def train(
+        self,
+        vec: VecEnv | AzulTables,
+        on_update: Callable[[TrainProgress], None],
+        launched: _Launched,
+        *,
+        resume: bool,
+    ) -> TrainResult:
+        """Trains on environments."""
+        from entity_env.agents.ppo import train as train_ppo
+
+        return train_ppo(
+            vec,
+            self.config,
+            out=self.out,
+            resume=resume,
+            on_update=on_update,
+            about=self.about,
+            replays=self.replays(launched, vec),
+        )
 
     def make_env(self, launched: _Launched) -> AbstractContextManager[VecEnv | AzulTables]:
         """The environments of a rank."""
@@ -295,7 +410,22 @@ class _Run(NamedTuple):
             is_fast = is_batch(self.game) or has_self_play(self.game)
             num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
         return make_training_env(
-            self.game, num_envs, num_workers, self.step_timeout_s, self.on_error
+            self.game,
+            num_envs,
+            num_workers,
+            self.step_timeout_s,
+            self.on_error,
+            self.kept.failures,
+        )
+
+    def replays(self, launched: _Launched, vec: VecEnv | AzulTables) -> RunReplays | None:
+        """What keeps replays, on rank 0."""
+        kinds, moments = self.kept.kinds, self.kept.moments
+        if launched.rank or not (kinds or moments):
+            return None
+        of = vec if isinstance(vec, VecEnv) and kinds else None
+        return TrainingReplays(
+            self.game, self.out / "replays", of, keep=kinds, moments=moments, seed=self.config.seed
         )
 
 
@@ -304,7 +434,6 @@ def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
     title, config = f"training {run.game.name}", run.config
     with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
         # Here, inside the display: importing torch takes seconds.
-        from entity_env.agents.ppo import train as train_ppo
         from entity_env.agents.ppo.peers import launched_group
         from entity_env.agents.ppo.signals import StoppedBySignal
 
@@ -313,8 +442,7 @@ def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             try:
-                resume = run.resume
-                return train_ppo(vec, config, out=run.out, resume=resume, on_update=display), 0
+                return run.train(vec, display, launched, resume=run.resume), 0
             except StoppedBySignal as stop:
                 return stop.result, 128 + stop.signum
 
@@ -348,7 +476,6 @@ def _train_on_ray(
 
 def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
     """Trains as one of the processes on a Ray cluster."""
-    from entity_env.agents.ppo import TrainProgress, train as train_ppo
 
     def on_update(progress: TrainProgress) -> None:
         control.report(progress)
@@ -358,7 +485,7 @@ def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
     launched = _Launched(control.rank, num_learners, restarts=control.restarts)
     resume = run.resume or launched.has_checkpoint(run.out)
     with run.make_env(launched) as vec:
-        return train_ppo(vec, run.config, out=run.out, resume=resume, on_update=on_update)
+        return run.train(vec, on_update, launched, resume=resume)
 
 
 def _start(out: Path) -> dict[str, object]:
@@ -408,16 +535,21 @@ def _require_unused(out: Path) -> None:
     )
 
 
-def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -> None:
-    progress = result.progress
+def _report(
+    result: TrainResult, train_words: str, play_words: str, out: Path, console: Console
+) -> None:
+    progress, place = result.progress, shlex.quote(str(out))
     play = f"play: entity-env play {play_words}"
     if result.is_interrupted:
         resume = f"resume: entity-env train {train_words}"
         click.echo(f"saved at step {progress.step:,}; {resume}; {play}")
         return
+    if console.is_terminal:  # a log has no use for drawings
+        _show_curve(out, console)
     learnt = "no episode has ended yet"
     if math.isfinite(progress.mean_reward):
-        learnt = f"mean episode reward {progress.mean_reward:.3f}"
+        reward = FinalReward.of(progress.mean_reward, progress.std_reward, progress.window)
+        learnt = f"mean episode reward {reward} (95 %, {reward.num_episodes} episodes)"
     click.echo(
         f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}"
     )
@@ -426,7 +558,22 @@ def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -
     if result.hints:
         click.echo(f"more: {PAGE}")
     click.echo(play)
-    click.echo(f"curves: tensorboard --logdir {shlex.quote(str(out))}")
+    click.echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
+    click.echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
+
+
+def _show_curve(out: Path, console: Console) -> None:
+    """Prints the learning curve, if there is one."""
+    try:
+        curve = read_run(out).curves.get(REWARD)
+    except EntityEnvError as error:  # what was learnt is saved all the same
+        click.echo(f"no learning curve: {error}", err=True)
+        return
+    if curve is not None and len(curve.steps) > 1:
+        width = max(_MIN_WIDTH, min(_MAX_WIDTH, console.width - 1))
+        is_ascii = console.options.ascii_only
+        rows = text_chart(Series("", *curve), x_label="steps", width=width, is_ascii=is_ascii)
+        click.echo("\n".join(("", "mean episode reward", *rows, "")))
 
 
 @click.command()
