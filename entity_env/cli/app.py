@@ -18,6 +18,7 @@ from entity_env.cli.commands.replay import draw, verify
 from entity_env.cli.commands.runs import list_runs, report
 from entity_env.cli.commands.sweep import sweep
 from entity_env.cli.commands.train import export, train
+from entity_env.cli.commands.watch import watch
 from entity_env.cli.load_game import GameFailed
 from entity_env.errors import EntityEnvError, TrainingDivergedError
 
@@ -99,7 +100,7 @@ def _drop_output() -> None:
 for command in (
     *(list_games, play, train, sweep, evaluate, export),
     *(draw, verify),
-    *(list_runs, report),
+    *(list_runs, report, watch),
     *(bench, capture_goal, doctor),
 ):
     main.add_command(command)

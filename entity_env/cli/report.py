@@ -194,14 +194,15 @@ def _lines(
 
 def _marks(runs: Sequence[TrainingRun], pages: Pages) -> list[Mark]:
     return [
-        Mark(step, f"the agent of {plain(str(run.path))} at step {step:,}", f"#{_id_of(path)}")
+        Mark(step, f"the agent of {plain(str(run.path))} at step {step:,}", f"#{replay_id(path)}")
         for run in runs
         for step, path in (replays_of(run) if pages else ())
         if path in pages
     ]
 
 
-def _id_of(path: Path) -> str:
+def replay_id(path: Path) -> str:
+    """What the links of a report to a replay have behind their #."""
     return "replay-" + re.sub(r"[^a-zA-Z0-9.-]", lambda found: f"_{ord(found[0]):x}_", str(path))
 
 
@@ -278,7 +279,7 @@ def _points(run: TrainingRun, names: Sequence[str]) -> Iterator[dict[str, float 
 
 # ------------------------------------------------------------------ page
 
-_STYLE: Final = """
+STYLE: Final = """
 :root { color-scheme: light dark; --ground: #fff; --text: #1f2937; --faint: #e5e7eb; }
 @media (prefers-color-scheme: dark) {
   :root { --ground: #15181d; --text: #d7dce2; --faint: #333a44; }
@@ -345,9 +346,22 @@ def report_html(
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Training runs</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
-        "<h1>Training runs</h1>",
+        f"<title>Training runs</title>\n<style>{STYLE}</style>\n</head>\n<body>",
+        report_body(runs, names, pages),
     ]
+    return "\n".join((*parts, "</body>\n</html>\n"))
+
+
+def report_body(
+    runs: Sequence[TrainingRun], names: Sequence[str] = (), pages: Pages = MappingProxyType({})
+) -> str:
+    """What is in the page of `report_html`, to be shown with `STYLE`.
+
+    Args:
+        runs, names: as there.
+        pages: as there; of those that are "" only the links are made, to their `replay_id`.
+    """
+    parts = ["<h1>Training runs</h1>"]
     for game, own in _games(runs).items():
         parts += _section(game, own, names, pages)
     parts += ["<h2>Runs</h2>", _html_table(run_table(runs))]
@@ -355,7 +369,7 @@ def report_html(
         '<p class="note">Reward: mean over the last episodes of training, ± half of its 95 % '
         "confidence interval within that run; other seeds may differ by more.</p>"
     )
-    return "\n".join((*parts, "</body>\n</html>\n"))
+    return "\n".join(parts)
 
 
 def _section(
@@ -397,13 +411,14 @@ def _replays(runs: Sequence[TrainingRun], pages: Pages) -> list[str]:
     parts, shown = [], []
     for run in runs:
         found = [each for each in (replays_of(run) if pages else ()) if each[1] in pages]
-        links = [f'<a href="#{_id_of(path)}">{step:,}</a>' for step, path in found]
+        links = [f'<a href="#{replay_id(path)}">{step:,}</a>' for step, path in found]
         if links:
             name = escape(plain(str(run.path)))
             parts.append(f"<p>Watch the agent of {name} at step {' · '.join(links)}</p>")
         shown += [
-            f'<div class="replay" id="{_id_of(path)}">{as_iframe(pages[path])}</div>'
+            f'<div class="replay" id="{replay_id(path)}">{as_iframe(pages[path])}</div>'
             for _, path in found
+            if pages[path]
         ]
     return [*parts, *shown]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,7 @@ _LIVE: Final = Path(__file__).with_name("live.html")
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _NUM_MOVES: Final = 12
 """Last moves that are listed."""
-_MAX_WORDS: Final = 160
+_MAX_WORDS: Final = 100
 _MAX_ENTITIES: Final = 200
 """Entities that are put in words for the pointer."""
 _END_S: Final = 1.5
@@ -90,8 +91,10 @@ def play_in_browser(
     page = GamePage(game, names, look, fps=fps, episodes=episodes, ended=ended)
     with page.server:
         page.server.announce(game.name, is_opened=is_opened)
-        try:
-            while True:
+        is_wanted = True
+        while is_wanted:
+            is_left = True
+            with suppress(KeyboardInterrupt):
                 agents = [
                     BrowserAgent(page) if name == HUMAN else agent
                     for name, agent in zip(names, load(seed), strict=True)
@@ -105,12 +108,11 @@ def play_in_browser(
                         step_timeout_s=step_timeout_s,
                     )
                 is_left = len(played) < episodes * game.num_agents
-                click.echo(f"left before the end\nseed {seed}" if is_left else f"seed {seed}")
-                if is_left or not page.wants_more():
-                    return
-                seed += 1
-        except KeyboardInterrupt:
-            click.echo(f"left before the end\nseed {seed}")
+            click.echo(f"left before the end\nseed {seed}" if is_left else f"seed {seed}")
+            is_wanted = False
+            with suppress(KeyboardInterrupt):
+                is_wanted = not is_left and page.wants_more()
+            seed += 1
 
 
 class BrowserAgent(PolicyAgent):
@@ -224,9 +226,8 @@ class GamePage:
         for actor in range(len(question.actors)):
             index = indices.get(question.actors[actor], -1)
             asked, check = _asked(question, actor, indices, words)
-            who = f" of {words.get(index, 'hidden')}" if index >= 0 else ""
-            of = f" ({actor + 1} of {len(question.actors)})" if len(question.actors) > 1 else ""
-            asked["title"] = f"{question.name}{who}{of}"
+            number = f" {actor + 1} of {len(question.actors)}: {words.get(index, 'hidden')}"
+            asked["title"] = question.name + (number if len(question.actors) > 1 else "")
             picture = {**seat.picture, "actors": [index] if index >= 0 else []}
             chosen.append(self._wait_for_answer(picture, moves, asked, check, turn.agent_id))
         return question.action(chosen)

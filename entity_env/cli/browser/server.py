@@ -66,24 +66,21 @@ class Page(NamedTuple):
     policy: str
 
     @classmethod
-    def of(cls, file: Path) -> Page:
-        """A page of this package that talks to the server; see `template`."""
-        html = template(file)
+    def of(cls, file: Path, style: str = "") -> Page:
+        """A page of this package that talks to the server, with `style` in place of `@STYLE@`."""
+        html = template(file).replace("@STYLE@", style)
         return cls(
             html,
             f"{_policy(html)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'",
         )
 
     @classmethod
-    def framed(cls, html: str, scripts_of: str = "") -> Page:
-        """A page to be shown inside another one, which it cannot reach, nor the server.
+    def of_animation(cls, html: str) -> Page:
+        """The page of an `Animation`, inside another one: it reaches neither that nor the server.
 
-        Args:
-            html: the page.
-            scripts_of: the page before it was filled; only its scripts and styles are used.
+        Only the scripts of the player are run, whatever the data in the page are.
         """
-        sandbox = "sandbox allow-scripts" if scripts_of else "sandbox"
-        return cls(html, f"{_policy(scripts_of)}; frame-ancestors 'self'; {sandbox}")
+        return cls(html, f"{_policy(template())}; frame-ancestors 'self'; sandbox allow-scripts")
 
 
 def _policy(html: str) -> str:

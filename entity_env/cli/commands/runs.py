@@ -35,7 +35,11 @@ _WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]
 }
 
 folders_argument = click.argument(
-    "folders", nargs=-1, metavar="[RUN]...", type=click.Path(path_type=Path)
+    "folders",
+    nargs=-1,
+    metavar="[RUN]...",
+    type=click.Path(path_type=Path),
+    callback=lambda context, parameter, value: value or (_DEFAULT,),
 )
 
 
@@ -106,7 +110,7 @@ def report(
 
 def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
     """The runs, and the exit code; says which folders are none."""
-    found = find_runs(folders or (_DEFAULT,))
+    found = find_runs(folders)
     if not found.runs:
         raise UsageError("; ".join(map(plain, found.problems)))
     return found.runs, _tell(found.problems)

@@ -1,0 +1,118 @@
+"""`watch_runs`: the report of training runs in a page, while they are trained."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from entity_env.agents.ppo.runs import CURVES_FILE, RUN_FILE
+from entity_env.cli.browser.server import Page, PageServer
+from entity_env.cli.commands.replay import animation_of
+from entity_env.cli.load_game import GameFailed
+from entity_env.cli.report import STYLE, find_runs, plain, replay_id, report_body
+from entity_env.errors import EntityEnvError, ReplayError, UsageError
+from entity_env.replay import Replay
+
+_PAGE: Final = Path(__file__).with_name("watch.html")
+_POLL_S: Final = 1.0
+_FOLDERS: Final = ("replays", "failures")
+_MAX_PAGES: Final = 8
+"""Pages of replays that are kept."""
+
+State: TypeAlias = tuple[tuple[Path, int, int], ...]
+"""Files with their times and sizes."""
+
+
+def watch_runs(folders: Sequence[Path], *, is_opened: bool) -> None:
+    """Serves the report of training runs until Ctrl-C; what is new appears in it.
+
+    Args:
+        folders: as for `find_runs`.
+        is_opened: open the browser, if there is a screen.
+
+    Raises:
+        UsageError: no runs.
+    """
+    page = RunPage(folders)
+    with page.server, suppress(KeyboardInterrupt):
+        page.server.announce("Training runs", is_opened=is_opened)
+        while True:
+            time.sleep(_POLL_S)
+            page.update()
+
+
+class RunPage:
+    """The report of training runs, and the pages of their replays; close its `server`.
+
+    Raises:
+        UsageError: no runs.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._page = Page.of(_PAGE, STYLE)
+        self._state: State = ()
+        self._files: dict[str, Path] = {}
+        self._pages: dict[tuple[Path, int], Page] = {}
+        self._lock = threading.Lock()
+        found = find_runs(folders)
+        if not found.runs:
+            raise UsageError("; ".join(map(plain, found.problems)))
+        self.server = PageServer(self._get)
+        self.update()
+
+    def update(self) -> None:
+        """Sends what is new since the last time."""
+        state = tuple(_state_of(self._folders))
+        if state == self._state:
+            return
+        self._state = state
+        runs, problems = find_runs(self._folders)
+        replays = [path for run in runs for path in _replays(run.path)]
+        self._files = {replay_id(path): path for path in replays}
+        report = report_body(runs, (), dict.fromkeys(replays, ""))
+        self.server.send("report", {"html": report, "problems": [*map(plain, problems)]})
+        self.server.send("replays", [[name, plain(str(p))] for name, p in self._files.items()])
+
+    def _get(self, route: str) -> Page | None:
+        if not route:
+            return self._page
+        path = self._files.get(route)
+        return None if path is None else self._replay_page(path)
+
+    def _replay_page(self, path: Path) -> Page:
+        """The animation of a replay; games that have to be played for it are, in this thread."""
+        with self._lock:
+            try:
+                key = path, path.stat().st_mtime_ns
+                if key not in self._pages:
+                    html = animation_of(Replay.load(path), None, None).html()
+                    while len(self._pages) >= _MAX_PAGES:
+                        self._pages.pop(next(iter(self._pages)))
+                    self._pages[key] = Page.of_animation(html)
+            except (EntityEnvError, GameFailed, OSError) as error:
+                raise ReplayError(f"{path.name} cannot be shown: {error}") from error
+            return self._pages[key]
+
+
+def _replays(run: Path) -> Iterator[Path]:
+    """The replays in the folders of a run; nothing that lies elsewhere and is only linked to."""
+    inside = run.resolve()
+    for folder in _FOLDERS:
+        for path in sorted((run / folder).glob("*.replay"), key=lambda p: (len(p.name), p)):
+            if path.is_file() and path.resolve().is_relative_to(inside):
+                yield path
+
+
+def _state_of(folders: Sequence[Path]) -> Iterator[tuple[Path, int, int]]:
+    """Of the files of these folders, and of the folders in them."""
+    inner = [child for folder in folders for child in sorted(folder.glob("*/"))]
+    for run in (*folders, *inner):
+        for path in (run / RUN_FILE, run / CURVES_FILE, *_replays(run)):
+            with suppress(OSError):  # gone in between
+                found = path.stat()
+                yield path, found.st_mtime_ns, found.st_size

@@ -1,0 +1,26 @@
+"""`entity-env watch`: training runs in a page, live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from entity_env.cli.commands.runs import folders_argument
+from entity_env.cli.options import open_option
+
+
+@click.command()
+@folders_argument
+@open_option
+def watch(folders: Sequence[Path], is_opened: bool) -> None:
+    """Watch training in the browser: curves, the table of runs, and their replays, live.
+
+    RUN is the folder of a training run, or a folder of such folders.  [default: runs]
+
+    The page is served to this machine alone, until Ctrl-C.
+    """
+    from entity_env.cli.browser.watch import watch_runs
+
+    watch_runs(folders, is_opened=is_opened)
