@@ -95,7 +95,7 @@ class RunPage:
                         self._pages.pop(next(iter(self._pages)))
                     self._pages[key] = Page.of_animation(html)
             except (EntityEnvError, GameFailed, OSError) as error:
-                raise ReplayError(f"{path.name} cannot be shown: {error}") from error
+                raise ReplayError(f"it cannot be shown: {error}") from error
             return self._pages[key]
 
 
