@@ -298,8 +298,7 @@ def train(
 
 def _about(game: Game) -> dict[str, object]:
     """What `run.json` says of a game, besides its name."""
-    settings = {**_defaults(game), **game.settings}
-    return {"settings": settings, "num_agents": game.num_agents}
+    return {"settings": {**_defaults(game), **game.settings}, "num_agents": game.num_agents}
 
 
 class _Launched(NamedTuple):
