@@ -12,6 +12,8 @@ from rich.text import Text
 from entity_env import Entity, Observation, ObsSpace, Schema, Turn
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.observation import (
+    Action,
+    ActionMask,
     CategoricalActionMask,
     GlobalCategoricalAction,
     GlobalCategoricalActionMask,
@@ -20,11 +22,13 @@ from entity_env.core.observation import (
 )
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
+    ActionSpace,
     CategoricalActionSpace,
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
 from entity_env.views import Look, SeenEntity, Style
+from entity_env.views.look import StyleShape
 from entity_env.views.text import (
     MAX_COLUMNS,
     MAX_ROWS,
@@ -253,7 +257,7 @@ def test_a_member_of_an_enum_colours() -> None:
 
 
 def test_shapes_differ_and_ground_is_empty() -> None:
-    names = ("square", "diamond", "triangle", "ground")
+    names: tuple[StyleShape, ...] = ("square", "diamond", "triangle", "ground")
     space = ObsSpace((), {name: Entity(("x", "y")) for name in names})
     found = entity_styles(space, Look(styles={name: Style(shape=name) for name in names}))
     assert [style.glyph for style in found.values()] == ["■", "◆", "▲", "·"]
@@ -327,7 +331,7 @@ def test_what_has_no_place_is_listed_and_the_rest_counted() -> None:
 
 
 SPACE = ObsSpace((), {"Cat": Entity(("x", "y"))})
-ACTIONS = {
+ACTIONS: dict[str, ActionSpace] = {
     "Go": GlobalCategoricalActionSpace(("UP", "DOWN")),
     "Say": CategoricalActionSpace(("YES", "NO")),
     "Eat": SelectEntityActionSpace(),
@@ -335,7 +339,7 @@ ACTIONS = {
 
 
 def thinking(probabilities: dict[str, list[list[float]]], value: float | None) -> Turn:
-    masks = {
+    masks: dict[str, ActionMask] = {
         "Go": GlobalCategoricalActionMask(),
         "Say": CategoricalActionMask(None, None, None),
         "Eat": SelectEntityActionMask(),
@@ -348,7 +352,7 @@ def thinking(probabilities: dict[str, list[list[float]]], value: float | None) -
         actions={name: masks[name] for name in probabilities},
     )
     thoughts = Thoughts({name: np.array(rows) for name, rows in probabilities.items()}, value)
-    chosen = {
+    chosen: dict[str, Action] = {
         "Go": GlobalCategoricalAction(1, "DOWN"),
         "Eat": SelectEntityAction(["a", "b", "c"], ["c", "a", "b"]),
     }

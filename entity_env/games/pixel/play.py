@@ -138,7 +138,7 @@ class ScreenPlay:
         settings: Mapping[str, str],
     ) -> None:
         self.__name__ = name
-        lines = (f"    {name}: {words}" for name, words in (_ARGUMENTS | settings).items())
+        lines = (f"    {name}: {words}" for name, words in {**_ARGUMENTS, **settings}.items())
         self.__doc__ = "\n".join([doc, "", "Args:", *lines])
         given = signature(open_batch).parameters
         own = signature(self.__call__).parameters.values()

@@ -287,7 +287,8 @@ def board_of_sixty(agent: Agent, *, seed: int, board_size: int = 60) -> None:
     agent.game_over(Obs(12345.5).entities([walker]))
 
 
-LONG = Categorical(Enum("Walk", [(WIDE.upper().replace(" ", "_").replace(",", ""), 0)]))
+Walk = Enum("Walk", {WIDE.upper().replace(" ", "_").replace(",", ""): 0})  # type: ignore[misc]
+LONG = Categorical(Walk)
 sixty = Game(board_of_sixty, entities=(Walker, Mood), actions=(LONG,), name="sixty")
 
 

@@ -141,7 +141,7 @@ def observation_of(state: GameState, player: int) -> Observation:
         return to_observation(obs, (), schema, reward=0.0, terminated=True)
     if player == state.current_player:
         obs = obs.entities(options_of(state))
-    return to_observation(obs, schema.actions, schema, reward=0.0)
+    return to_observation(obs, list(schema.actions.values()), schema, reward=0.0)
 
 
 # --------------------------------------------------------------------------- made by hand
