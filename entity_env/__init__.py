@@ -60,6 +60,7 @@ from entity_env.errors import (
     GameExit as GameExit,
     MissingExtraError as MissingExtraError,
     ProtocolError as ProtocolError,
+    ReplayError as ReplayError,
     SchemaError as SchemaError,
     TrainingDivergedError as TrainingDivergedError,
     UsageError as UsageError,

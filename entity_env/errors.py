@@ -8,6 +8,7 @@ EntityEnvError
 ├── WorkerError        a game raised, hung, or its process died: the game, or the machine
 ├── TrainingDivergedError  training no longer computes with finite numbers: its settings, or rewards
 ├── CheckpointError    a checkpoint cannot be read, or belongs to another game: the file
+├── ReplayError        a replay cannot be read, or not be played: the file
 ├── UsageError         a name, path or setting that the user typed does not exist: the user
 └── MissingExtraError  an optional package is not installed: the installation
 
@@ -76,6 +77,10 @@ class TrainingDivergedError(EntityEnvError, ArithmeticError):
 
 class CheckpointError(EntityEnvError, ValueError):
     """A checkpoint cannot be read, or it belongs to a game with another schema."""
+
+
+class ReplayError(EntityEnvError, ValueError):
+    """A replay cannot be read, or not be played again."""
 
 
 class UsageError(EntityEnvError, ValueError):

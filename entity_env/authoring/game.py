@@ -5,21 +5,37 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game_traceback import stack_of
-from entity_env.authoring.local_run import AgentRun, Watch
+from entity_env.authoring.local_run import AgentRun, Turn, Watch
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.settings import check_setting, parse_setting
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.core.episode import Episode
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import GameExit, ProtocolError, SchemaError, UsageError, WorkerError
 
 if TYPE_CHECKING:
     from entity_env.authoring.agent import Agent
+
+
+@runtime_checkable
+class RunWatcher(Protocol):
+    """A watcher that is also called when a run begins and ends."""
+
+    def __call__(self, turn: Turn, /) -> None:
+        """A decision, or the end of an episode."""
+
+    def begin_run(
+        self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int, /
+    ) -> None:
+        """Before the first observation."""
+
+    def end_run(self, error: BaseException | None, /) -> None:
+        """After the last one; with the error that is about to leave `Game.run`, if there is one."""
 
 
 class Game:
@@ -124,7 +140,8 @@ class Game:
             agents: `num_agents` of them.
             seed: of the run, 0 or more.
             episodes: number of episodes; afterwards `act` returns None.
-            watch: called with a `Turn` after every decision and at the end of every episode.
+            watch: called with a `Turn` after every decision and at the end of every episode; a
+                `RunWatcher` such as a `ReplayWriter` is also told when the run begins and ends.
             step_timeout_s: seconds between two calls of `act` after which the game counts as
                 hanging; None = no limit. Which hangs can be ended: see `StepTimeout`.
             settings: as for `with_settings`.
@@ -138,6 +155,39 @@ class Game:
                 continues after `act` returned None.
             WorkerError: it hangs.
         """
+        return self._run(agents, EpisodeSeeds(seed), episodes, watch, step_timeout_s, settings)
+
+    def play_episode(
+        self,
+        *agents: Agent,
+        seed: int,
+        watch: Watch | None = None,
+        step_timeout_s: float | None = None,
+        **settings: object,
+    ) -> list[Episode]:
+        """Plays one episode, the one of this seed.
+
+        Args:
+            seed: of the episode itself, as in `Episode.seed`; `run` derives it from that of a run.
+            agents, watch, step_timeout_s, settings: as for `run`.
+
+        Returns:
+            The episode of every agent, in the order of the agents.
+
+        Raises:
+            UsageError, ProtocolError, WorkerError: as of `run`.
+        """
+        return self._run(agents, SeedsFrom(seed), 1, watch, step_timeout_s, settings)
+
+    def _run(
+        self,
+        agents: Sequence[Agent],
+        seeds: EpisodeSeeds,
+        episodes: int,
+        watch: Watch | None,
+        step_timeout_s: float | None,
+        settings: Mapping[str, object],
+    ) -> list[Episode]:
         game = self.with_settings(**settings) if settings else self
         if episodes < 1:
             raise UsageError(f"{game.name}: episodes must be at least 1, got {episodes}")
@@ -146,20 +196,37 @@ class Game:
             raise UsageError(f"{game.name} is for {game.num_agents} agents, got {len(agents)}")
         timeout = StepTimeout(step_timeout_s)
         runs = [
-            AgentRun(game.schema, i, episodes, seed, watch, timeout) for i in range(len(agents))
+            AgentRun(game.schema, i, episodes, seeds, watch, timeout) for i in range(len(agents))
         ]
         for agent, run in zip(agents, runs, strict=True):
             agent.join(run)
-        seeds = EpisodeSeeds(seed)
+        if not isinstance(watch, RunWatcher):
+            return game._play_episodes(agents, runs, seeds, timeout)
+        watch.begin_run(game, agents, seeds, episodes)
+        try:
+            played = game._play_episodes(agents, runs, seeds, timeout)
+        except BaseException as error:
+            watch.end_run(error)
+            raise
+        watch.end_run(None)
+        return played
+
+    def _play_episodes(
+        self,
+        agents: Sequence[Agent],
+        runs: Sequence[AgentRun],
+        seeds: EpisodeSeeds,
+        timeout: StepTimeout,
+    ) -> list[Episode]:
         with timeout:
             while True:
                 before = len(runs[0].episodes)
-                game._play_once(agents, runs, seeds[before])
+                self._play_once(agents, runs, seeds[before])
                 if any(run.is_stopped for run in runs):
                     break  # in the middle of an episode, if one of several agents did
                 unfinished = [run.agent_id for run in runs if run.is_playing]
                 if unfinished or before == len(runs[0].episodes):
-                    raise no_game_over(game.name, unfinished or [0])
+                    raise no_game_over(self.name, unfinished or [0])
         return [episode for run in runs for episode in run.episodes]
 
     def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:

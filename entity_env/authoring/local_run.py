@@ -82,7 +82,7 @@ class AgentRun:
         schema: Schema | None = None,
         agent_id: int = 0,
         episodes: int | None = None,
-        seed: int = 0,
+        seeds: EpisodeSeeds | None = None,
         watch: Watch | None = None,
         timeout: StepTimeout | None = None,
     ) -> None:
@@ -93,7 +93,7 @@ class AgentRun:
         """Actions taken in this episode."""
         self._schema = schema
         self._limit = episodes
-        self._seeds = EpisodeSeeds(seed)
+        self._seeds = EpisodeSeeds(0) if seeds is None else seeds
         self._watch = watch
         self._timeout = StepTimeout(None) if timeout is None else timeout
         self._first_score: float | None = None

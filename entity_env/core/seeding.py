@@ -39,6 +39,17 @@ class EpisodeSeeds:
         return int(self._seeds[index])
 
 
+class SeedsFrom(EpisodeSeeds):
+    """Seeds of which the first one is given: an episode that is played once more, alone."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self._first = first
+
+    def __getitem__(self, episode: int) -> int:
+        return self._first if episode == 0 else super().__getitem__(episode)
+
+
 Run: TypeAlias = tuple[EpisodeSeeds, int]
 """Seeds of the episodes of a run, and the number of the next one."""
 

@@ -294,7 +294,7 @@ class Drawing:
         for i, text in enumerate(words):
             ink = faded(_INK if i == 0 else "#495057", 1 if entity.is_visible else 0.6)
             line = y + 0.15 + _LINE * (i + 0.5)
-            scene.text(x + 0.3, line, shortened(text), ink, size=_TEXT, anchor="start")
+            scene.text(x + 0.3, line, clipped(text), ink, size=_TEXT, anchor="start")
 
 
 def draw_styled(
@@ -331,7 +331,7 @@ def draw_styled(
         scene.text(x, y, text, faded(ink, max(opacity, 0.6)), size=min(0.6 * size, size / width))
 
 
-def shortened(text: str, most: int = _MAX_CHARS) -> str:
+def clipped(text: str, most: int = _MAX_CHARS) -> str:
     """A text of at most so many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

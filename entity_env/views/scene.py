@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 Point: TypeAlias = tuple[float, float]
 
+BASELINE: Final = 0.35
+"""How far below its point the baseline of a text lies, in units of its size."""
 _ANCHORS: Final = ("start", "middle", "end")
 _COLOR: Final = re.compile(r"#([0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})")
 _IMAGE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")

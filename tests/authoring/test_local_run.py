@@ -57,7 +57,7 @@ def test_an_agent_that_was_never_asked_earned_nothing() -> None:
 
 
 def test_knows_when_it_plays_and_with_which_seed() -> None:
-    run = AgentRun(MOVES, seed=3)
+    run = AgentRun(MOVES, seeds=EpisodeSeeds(3))
     seeds = EpisodeSeeds(3)
     assert (run.is_playing, run.num_steps, run.seed) == (False, 0, seeds[0])
     step(run, 0.0)

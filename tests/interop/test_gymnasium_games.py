@@ -598,23 +598,32 @@ def test_pictures() -> None:
     plain.reset(seed=1)
     assert plain.render() is None
     plain.close()
-    env = GameEnv(snake, render_mode="rgb_array", **ROOM["snake"])
-    env.reset(seed=1)
-    frame = env.render()
-    assert frame is not None
-    assert frame.dtype == np.uint8
-    assert (frame.ndim, frame.shape[2]) == (3, 3)
-    env.close()
     envs = make_vector_env(snake, 2, render_mode="rgb_array", **ROOM["snake"])
     envs.reset(seed=1)
-    frames = envs.render()
-    assert frames is not None
-    np.testing.assert_array_equal(frames[0], frame)
-    assert len(frames) == 2
+    frames = [np.asarray(frame) for frame in envs.render() or ()]
+    assert [(frame.dtype.name, frame.ndim) for frame in frames] == [("uint8", 3)] * 2
     envs.close()
     envs = make_vector_env(snake, 2, **ROOM["snake"])
     assert envs.render() is None
     envs.close()
+
+
+def test_pictures_of_a_game_have_one_size_as_videos_need_it() -> None:
+    pytest.importorskip("PIL")
+    env = GameEnv(snake, render_mode="rgb_array", **ROOM["snake"])
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.render()
+    env.reset(seed=1)
+    frames = [np.asarray(env.render())]
+    is_done = False
+    while not is_done:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        is_done = terminated or truncated
+        frames.append(np.asarray(env.render()))
+    env.close()
+    shapes = {(frame.shape, frame.dtype) for frame in frames}
+    assert shapes == {((480, 480, 3), np.dtype(np.uint8))}
+    assert any((frames[0] != frame).any() for frame in frames)
 
 
 @pytest.fixture

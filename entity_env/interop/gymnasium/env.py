@@ -18,7 +18,13 @@ from entity_env.agents.channels.train_agent_env import TrainAgentEnv
 from entity_env.authoring.game import Game
 from entity_env.core.environment import Environment
 from entity_env.core.observation import Action, Observation
-from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    ActionSpace,
+    EntityName,
+    ObsSpace,
+)
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import UsageError
@@ -39,6 +45,10 @@ from entity_env.interop.gymnasium.vector_env import (
 from entity_env.vec.batch_env.batch_env import BatchEnv
 from entity_env.vec.options import require_source
 from entity_env.vec.vec_env import VecEnv
+from entity_env.views.drawing import Drawing
+from entity_env.views.find_look import find_look
+from entity_env.views.pictures import draw_array
+from entity_env.views.seen import SeenObservation
 
 Playable: TypeAlias = Game | Callable[..., Environment]
 """A game, a class of environments, or a function that returns a new one."""
@@ -186,7 +196,8 @@ class GameEnv(gymnasium.Env[Any, Any]):
         max_actors: the largest number of actors of each action; default: that of the first
             observation.
         illegal_actions: "raise" a `SchemaError`, or take the "next" legal choice.
-        render_mode: "rgb_array", or None.
+        render_mode: "rgb_array", or None. A game is drawn by its look, which needs the extra
+            `pictures`; an `Environment` draws itself.
         settings: keyword arguments of the game's `play`, or of the class or function.
 
     Raises:
@@ -213,9 +224,13 @@ class GameEnv(gymnasium.Env[Any, Any]):
         require_settings(illegal_actions, render_mode)
         self.render_mode = render_mode
         made = (lambda: source) if isinstance(source, Environment) else source
-        self._vec = vec = VecEnv(with_settings(made, settings), 1, autoreset="disabled")
+        playable = with_settings(made, settings)
+        self._vec = vec = VecEnv(playable, 1, autoreset="disabled")
+        self._drawing: Drawing | None = None
         try:
             require_one_agent(vec.num_agents)
+            if render_mode is not None and isinstance(playable, Game):
+                self._drawing = Drawing(find_look(playable), vec.obs_space())
             first = past_idle(vec, vec.reset(seed=0), np.ones(1, dtype=np.bool_))
             self._entities = PaddedEntities(vec.obs_space(), first, max_entities or {})
             self._actions = PaddedActions(
@@ -227,6 +242,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         self._obs = first
         self._masks = self._actions.masks(first)
         self._was_reset = False
+        self._frame: NDArray[np.uint8] | None = None
         self.observation_space = self._entities.space()
         self.action_space = self._actions.space()
 
@@ -289,10 +305,25 @@ class GameEnv(gymnasium.Env[Any, Any]):
     def render(self) -> NDArray[np.uint8] | None:
         """An image, `(height, width, 3)` uint8; None without a render mode.
 
+        Those of a game are 480 x 480; a final observation without entities is drawn as the one
+        before. The caller must not change them.
+
         Raises:
+            MissingExtraError: a game without Pillow.
             NotImplementedError: an `Environment` without `render`.
+            ResetNeeded: before `reset`.
         """
-        return None if self.render_mode is None else self._vec.render()
+        if self.render_mode is None:
+            return None
+        if not self._was_reset:
+            raise error.ResetNeeded("Cannot call env.render() before calling env.reset()")
+        if self._drawing is None:
+            return self._vec.render()
+        observation = _first_observation(self._obs)
+        if self._frame is None or not observation.is_blank:
+            seen = SeenObservation(observation, self._drawing.obs_space)
+            self._frame = draw_array(self._drawing, seen)
+        return self._frame
 
     def close(self) -> None:
         """Ends the game; may be called twice."""
@@ -303,6 +334,16 @@ class GameEnv(gymnasium.Env[Any, Any]):
         self._masks = self._actions.masks(obs)
         shown = {key: array[0] for key, array in self._entities.observe(obs).items()}
         return shown, _first_of(self._actions.info(self._masks))
+
+
+def _first_observation(obs: VecObs) -> Observation:
+    rows = {name: array[0] for name, array in obs.features.items() if len(array[0])}
+    return Observation(
+        reward=float(obs.reward[0]),
+        global_features=rows.pop(GLOBAL_ENTITY, np.zeros((1, 0)))[0],
+        features=rows,
+        visible={name: array[0] for name, array in obs.visible.items()},
+    )
 
 
 def _first_of(info: Infos) -> Infos:

@@ -1,0 +1,11 @@
+"""An episode as a file that plays it again: seed, settings, actions, and a checksum per decision.
+
+Not here: what draws an episode (`views`), and the arrays that off-policy learning samples from
+(`vec.ReplayBuffer`).
+"""
+
+from entity_env.replay.divergence import Divergence as Divergence
+from entity_env.replay.file import Decision as Decision, End as End, Header as Header
+from entity_env.replay.new_process import verify_in_new_process as verify_in_new_process
+from entity_env.replay.replay import Replay as Replay
+from entity_env.replay.writer import ReplayWriter as ReplayWriter, record as record

@@ -1,0 +1,202 @@
+"""`Divergence`: the first difference between a replay and its game, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from entity_env.core.episode import Episode
+from entity_env.core.observation import Observation
+from entity_env.core.space_json import Spaces, differences
+from entity_env.core.spaces import ActionName
+from entity_env.errors import ReplayError, SchemaError
+from entity_env.replay.encoding import Json, observation_from_json
+from entity_env.replay.file import Decision, End
+from entity_env.views.describe import describe_number
+
+Kind: TypeAlias = Literal["schema", "agent", "action", "observation", "end", "raises"]
+
+_ENDS: Final = ("reward", "length", "terminated", "truncated", "metrics")
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first difference between a replay and its game.
+
+    What nobody observes may have differed before.
+
+    Args:
+        kind: "schema": the spaces differ; "agent": another agent is next; "action": other actions
+            are requested, or a recorded one is no longer allowed; "observation"; "end": the episode
+            ends earlier, later or otherwise; "raises": the game raises, or no longer does.
+        text: the difference in words, without the place.
+        agent_id, step: where; None if it is nowhere in the episode.
+        entity: type and position of the entity, such as "Food 0"; "" if it is none's.
+        feature: its name, or what else differs.
+        was, now: recorded, and now; None where that is unknown.
+    """
+
+    kind: Kind
+    text: str
+    agent_id: int | None = None
+    step: int | None = None
+    entity: str = ""
+    feature: str = ""
+    was: Json = None
+    now: Json = None
+
+    def __str__(self) -> str:
+        place = "" if self.agent_id is None else f"agent {self.agent_id}, step {self.step}: "
+        return place + self.text
+
+
+def at_line(line: Decision, kind: Kind, text: str, **more: Any) -> Divergence:  # noqa: ANN401 - fields of Divergence
+    """A difference at a line of a replay."""
+    return Divergence(kind, text, line.agent_id, line.step, **more)
+
+
+def schema_divergence(spaces: Spaces, game: Spaces) -> Divergence | None:
+    """How the spaces of a game differ from those of a replay, a sentence for each difference."""
+    found = differences(spaces, game, expected_name="the replay", got_name="the game")
+    return Divergence("schema", "; ".join(found)) if found else None
+
+
+def end_divergence(line: Decision, end: End, episode: Episode) -> Divergence | None:
+    """How an episode ended otherwise."""
+    for name in _ENDS:
+        was, now = getattr(end, name), getattr(episode, name)
+        if name == "metrics":
+            was, now = dict(was), {key: float(value) for key, value in now.items()}
+        if was != now:
+            text = f"the {name} of the episode {_changed(was, now)}"
+            return at_line(line, "end", text, feature=name, was=was, now=now)
+    return None
+
+
+def observation_divergence(
+    line: Decision,
+    observation: Observation,
+    spaces: Spaces,
+    last_score: float | None,
+    now: int,
+) -> Divergence:
+    """How an observation differs whose checksum is `now`.
+
+    Names the entity and the feature if the replay has what was seen; `last_score` is the agent's
+    score at its last line.
+    """
+    if line.end is None and set(line.actions) != set(observation.actions):
+        was, asked = ", ".join(line.actions), ", ".join(observation.actions)
+        text = f"{was} was requested, {asked} is now"
+        return at_line(line, "action", text, was=was, now=asked)
+    found = None
+    if line.score is not None:
+        try:
+            seen = observation_from_json(line.seen, spaces, reward=0.0)
+        except SchemaError as error:
+            raise ReplayError(
+                f"agent {line.agent_id}, step {line.step} of the replay: {error}"
+            ) from error
+        found = (
+            _entities(line, seen, observation, spaces)
+            or _reward(line, observation, last_score)
+            or _masks(line, seen, observation, spaces)
+        )
+    text = f"the observation differs ({line.checksum:08x}, now {now:08x})"
+    return found or at_line(line, "observation", text, was=line.checksum, now=now)
+
+
+def _entities(
+    line: Decision, was: Observation, now: Observation, spaces: Spaces
+) -> Divergence | None:
+    """The first feature that differs, or the first type of another number of entities."""
+    obs_space = spaces[0]
+    old, new = (np.atleast_2d(each.global_features) for each in (was, now))
+    if found := _features(line, "", obs_space.global_features, old, new):
+        return found
+    for name, entity in obs_space.entities.items():
+        counts = was.num_entities(name), now.num_entities(name)
+        if counts[0] != counts[1]:
+            text = f"{_count(counts[0], name)} seen, {counts[1]} now"
+            return at_line(line, "observation", text, entity=name, was=counts[0], now=counts[1])
+        if counts[0]:
+            rows = was.features[name], now.features[name]
+            if found := _features(line, name, entity.features, *rows):
+                return found
+        hidden = [np.flatnonzero(~_visible(each, name)).tolist() for each in (was, now)]
+        if hidden[0] != hidden[1]:
+            text = f"hidden {name} were {hidden[0]}, are {hidden[1]} now"
+            return at_line(line, "observation", text, entity=name, was=hidden[0], now=hidden[1])
+    return None
+
+
+def _visible(observation: Observation, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    all_seen = np.ones(observation.num_entities(name), dtype=np.bool_)
+    return np.asarray(observation.visible.get(name, all_seen), dtype=np.bool_)
+
+
+def _features(
+    line: Decision, name: str, features: Sequence[str], old: object, new: object
+) -> Divergence | None:
+    before, after = (np.asarray(rows, dtype=np.float32) for rows in (old, new))
+    if before.shape != after.shape or not (before != after).any():
+        return None
+    row, column = (int(i) for i in np.argwhere(before != after)[0])
+    was, now = float(before[row, column]), float(after[row, column])
+    entity = f"{name} {row}" if name else ""
+    where = f"{entity}: " if entity else ""
+    text = f"{where}{features[column]} {_changed(was, now)}"
+    more: dict[str, Any] = {"entity": entity, "feature": features[column], "was": was, "now": now}
+    return at_line(line, "observation", text, **more)
+
+
+def _reward(line: Decision, observation: Observation, score: float | None) -> Divergence | None:
+    if score is None or line.score is None:
+        return None
+    was, now = line.score - score, float(observation.reward)
+    if was == now:
+        return None
+    text = f"the reward {_changed(was, now)}"
+    return at_line(line, "observation", text, feature="reward", was=was, now=now)
+
+
+def _masks(
+    line: Decision, was: Observation, observation: Observation, spaces: Spaces
+) -> Divergence | None:
+    """The first action with other actors, or with another mask."""
+    for name in set(observation.actions) & set(was.actions):
+        actors = [each.actor_indices(name, spaces[0]).tolist() for each in (was, observation)]
+        if actors[0] != actors[1]:
+            text = f"the actors of {name} were {actors[0]}, are {actors[1]} now"
+            return at_line(line, "observation", text, feature=name, was=actors[0], now=actors[1])
+        if _mask(was, name) != _mask(observation, name):
+            text = f"the mask of {name} differs"
+            return at_line(line, "observation", text, feature=name)
+    return None
+
+
+def _mask(observation: Observation, name: ActionName) -> list[bool] | None:
+    mask = getattr(observation.actions[name], "mask", None)
+    return None if mask is None else np.asarray(mask, dtype=np.bool_).ravel().tolist()
+
+
+def _count(count: int, name: str) -> str:
+    return f"{count} {name} {'was' if count == 1 else 'were'}"
+
+
+def _changed(was: object, now: object) -> str:
+    """ "was 2, is 7 now", with as many digits as the difference needs."""
+    texts = [_shown(was), _shown(now)]
+    if texts[0] == texts[1]:
+        texts = [repr(was), repr(now)]
+    return f"was {texts[0]}, is {texts[1]} now"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items()) or "none"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return describe_number(float(value)) if is_number else str(value)  # type: ignore[arg-type]  # a number

@@ -1,0 +1,340 @@
+"""Observations and actions as JSON, and the checksum of an observation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.action_request import questions
+from entity_env.core.observation import (
+    Action,
+    ActionMask,
+    CategoricalAction,
+    CategoricalActionMask,
+    ContinuousAction,
+    ContinuousActionMask,
+    EntityID,
+    GlobalCategoricalAction,
+    GlobalCategoricalActionMask,
+    Observation,
+    SelectEntityAction,
+    SelectEntityActionMask,
+)
+from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import (
+    ActionSpace,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+)
+from entity_env.errors import SchemaError, shown
+
+Json: TypeAlias = Any
+"""What JSON can hold: texts, numbers, booleans, None, lists and dicts by text."""
+
+_FLAGS: Final = {True: b"\x01", False: b"\x00"}
+_EXACT: Final = 2**53
+"""Integers up to this are exact as floats."""
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def number(value: float) -> int | float:
+    """A number as JSON, as short as it can be without being another one."""
+    value = float(value)
+    return int(value) if value.is_integer() and abs(value) < _EXACT else value
+
+
+def numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
+    """Numbers of single precision as JSON: the shortest that become the same when read."""
+    array = np.asarray(values, dtype=np.float32)
+    if not np.any(array % 1):
+        whole = np.all(abs(array) < _EXACT)
+        exact: list[int | float] = (array.astype(np.int64) if whole else array).tolist()
+        return exact
+    return [number(float(str(value))) for value in array]
+
+
+def rows_of(values: object) -> list[list[int | float]]:
+    """Rows of numbers of single precision as JSON."""
+    array = np.asarray(values, dtype=np.float32)
+    if array.size and not np.any(array % 1) and np.all(abs(array) < _EXACT):
+        rows: list[list[int | float]] = array.astype(np.int64).tolist()
+        return rows
+    return [numbers(row) for row in array]
+
+
+# ------------------------------------------------------------------ checksums
+
+
+def checksum(observation: Observation, obs_space: ObsSpace) -> int:
+    """CRC-32 of all that an observation shows, in the order of the observation space.
+
+    Of the reward, the flags, the global features, per type the number of entities and their
+    features, and of what hides them; per action its name, its actors and
+    actees, and its mask. 0 and -0 are
+    the same number.
+    """
+    parts = [
+        np.float64(observation.reward + 0.0).tobytes(),
+        _FLAGS[observation.terminated],
+        _FLAGS[observation.truncated],
+        _bytes_of(observation.global_features),
+    ]
+    features, visible = observation.features, observation.visible
+    for name in obs_space.entities:
+        rows = features.get(name, ())
+        parts.append(len(rows).to_bytes(4, "little"))
+        if len(rows):
+            parts.append(_bytes_of(rows))
+            if name in visible:
+                hidden = np.flatnonzero(~np.asarray(visible[name], dtype=np.bool_))
+                parts.append(hidden.tobytes())
+    for name, mask in observation.actions.items():
+        parts.append(name.encode("utf-8", "backslashreplace"))
+        if not isinstance(mask, GlobalCategoricalActionMask):
+            parts.append(observation.actor_indices(name, obs_space).tobytes())
+        if isinstance(mask, SelectEntityActionMask):
+            parts.append(observation.actee_indices(name, obs_space).tobytes())
+        allowed = getattr(mask, "mask", None)
+        if allowed is not None:
+            parts.append(np.packbits(np.asarray(allowed, dtype=np.bool_)).tobytes())
+    return crc32(b"".join(parts))
+
+
+def _bytes_of(values: object) -> bytes:
+    return (np.asarray(values, dtype=np.float32) + np.float32(0)).tobytes()
+
+
+# ------------------------------------------------------------------ actions
+
+
+def actions_to_json(
+    actions: Mapping[str, Action], observation: Observation, obs_space: ObsSpace
+) -> dict[str, Json]:
+    """Indices of labels, indices of selected entities in the order of the space, or numbers."""
+    return {name: _to_json(action, observation, obs_space) for name, action in actions.items()}
+
+
+def _to_json(action: Action, observation: Observation, obs_space: ObsSpace) -> Json:
+    match action:
+        case GlobalCategoricalAction():
+            return int(action.index)
+        case CategoricalAction():
+            return np.asarray(action.indices).tolist()
+        case SelectEntityAction():
+            index_of = observation.index_of_ids(obs_space)
+            return [index_of[actee] for actee in action.actees]
+        case ContinuousAction():
+            return rows_of(action.values)
+
+
+def actions_from_json(
+    data: Mapping[str, Json], observation: Observation, spaces: Spaces
+) -> dict[str, Action]:
+    """The actions that `actions_to_json` wrote, for the same observation.
+
+    Raises:
+        SchemaError: the observation requests other actions, or does not allow these.
+    """
+    asked = {question.name: question for question in questions(observation, *spaces)}
+    if set(asked) != set(data):
+        raise SchemaError(
+            f"requests {', '.join(asked) or 'no action'}, recorded were {', '.join(data) or 'none'}"
+        )
+    ids = observation.entity_ids(spaces[0])
+    made: dict[str, Action] = {}
+    for name, question in asked.items():
+        values = data[name] if isinstance(data[name], list) else [data[name]]
+        if isinstance(observation.actions[name], SelectEntityActionMask):
+            values = _positions(values, ids, question.actees)
+        made[name] = question.action(values)
+    return made
+
+
+def _positions(values: list[Any], ids: list[EntityID], actees: Sequence[EntityID]) -> list[int]:
+    position_of = {actee: i for i, actee in enumerate(actees)}
+    found = [position_of.get(ids[i], -1) if i < len(ids) else -1 for i in values]
+    if -1 in found:
+        lost = values[found.index(-1)]
+        raise SchemaError(f"selects entity {lost}, which cannot be selected")
+    return found
+
+
+def action_problem(value: Json, space: ActionSpace) -> str:
+    """What is wrong with an action in JSON, or ""."""
+    if isinstance(space, GlobalCategoricalActionSpace):
+        return "" if _is_index(value, len(space)) else f"an index below {len(space)}"
+    if not isinstance(value, list):
+        return "a list with one value per actor"
+    if isinstance(space, CategoricalActionSpace):
+        fits = all(_is_index(each, len(space)) for each in value)
+        return "" if fits else f"indices below {len(space)}"
+    if isinstance(space, ContinuousActionSpace):
+        fits = all(is_row(each, len(space)) for each in value)
+        return "" if fits else f"rows of {len(space)} finite numbers"
+    return "" if all(_is_index(each, _EXACT) for each in value) else "indices of entities"
+
+
+def _is_index(value: Json, count: int) -> bool:
+    return type(value) is int and 0 <= value < count
+
+
+def is_row(value: Json, width: int) -> bool:
+    """Whether JSON holds as many finite numbers."""
+    return isinstance(value, list) and len(value) == width and all(map(is_finite, value))
+
+
+def is_finite(value: Json) -> bool:
+    """Whether JSON holds one finite number that single precision can hold."""
+    if type(value) is int:
+        return abs(value) < _EXACT
+    return type(value) is float and math.isfinite(value) and abs(value) < 3.4e38
+
+
+# ------------------------------------------------------------------ observations
+
+
+def observation_to_json(observation: Observation, obs_space: ObsSpace) -> dict[str, Json]:
+    """What was observed, besides reward and flags: `o`, `q`, `h` and `m` of a line."""
+    data: dict[str, Json] = {
+        "o": {
+            name: rows_of(observation.features[name])
+            for name in obs_space.entities
+            if observation.num_entities(name)
+        }
+    }
+    if len(observation.global_features):
+        data["q"] = numbers(observation.global_features)
+    hidden = {
+        name: np.flatnonzero(~np.asarray(seen, dtype=np.bool_)).tolist()
+        for name, seen in observation.visible.items()
+    }
+    if any(hidden.values()):
+        data["h"] = {name: rows for name, rows in hidden.items() if rows}
+    if observation.actions:
+        data["m"] = {
+            name: _mask_to_json(name, mask, observation, obs_space)
+            for name, mask in observation.actions.items()
+        }
+    return data
+
+
+def _mask_to_json(
+    name: str, mask: ActionMask, observation: Observation, obs_space: ObsSpace
+) -> dict[str, Json]:
+    data: dict[str, Json] = {}
+    if not isinstance(mask, GlobalCategoricalActionMask):
+        data["actors"] = observation.actor_indices(name, obs_space).tolist()
+    if isinstance(mask, SelectEntityActionMask):
+        data["actees"] = observation.actee_indices(name, obs_space).tolist()
+    allowed = getattr(mask, "mask", None)
+    if allowed is not None:
+        # A text of 0 and 1 per actor takes half the space of a list.
+        rows = np.atleast_2d(np.asarray(allowed, dtype=np.bool_)).astype(np.int8).tolist()
+        data["mask"] = ["".join(map(str, row)) for row in rows]
+    return data
+
+
+def observation_from_json(
+    data: Mapping[str, Json],
+    spaces: Spaces,
+    *,
+    reward: float,
+    terminated: bool = False,
+    truncated: bool = False,
+    metrics: Mapping[str, float] | None = None,
+) -> Observation:
+    """The observation that `observation_to_json` wrote; ids are indices in the order of the space.
+
+    Raises:
+        SchemaError: what the file holds does not fit the spaces.
+    """
+    obs_space, action_space = spaces
+    features: dict[str, NDArray[np.float32]] = {}
+    ids: dict[str, Sequence[EntityID]] = {}
+    first = 0
+    given = _dict(data.get("o", {}), obs_space.entities, "entities")
+    for name, entity in obs_space.entities.items():
+        if name not in given:
+            continue
+        features[name] = _matrix(given[name], len(entity.features), f"entities {name!r}")
+        ids[name] = range(first, first + len(features[name]))
+        first += len(features[name])
+    visible = {}
+    for name, rows in _dict(data.get("h", {}), features, "hidden entities").items():
+        visible[name] = np.ones(len(features[name]), dtype=np.bool_)
+        visible[name][_indices(rows, len(features[name]), f"hidden entities {name!r}")] = False
+    masks = _dict(data.get("m", {}), action_space, "masks")
+    width = len(obs_space.global_features)
+    values = data.get("q", [])
+    if values != [] and not is_row(values, width):
+        raise SchemaError(f"needs {width} global features, got {shown(values)}")
+    return Observation(
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        global_features=np.array(values, dtype=np.float32),
+        features=features,
+        ids=ids,
+        visible=visible,
+        actions={
+            name: _mask_from_json(mask, action_space[name], first, name)
+            for name, mask in masks.items()
+        },
+        metrics=metrics,
+    )
+
+
+def _mask_from_json(data: Json, space: ActionSpace, count: int, name: str) -> ActionMask:
+    where = f"the mask of {name!r}"
+    given = _dict(data, ("actors", "actees", "mask"), where)
+    actors = _indices(given.get("actors", []), count, where)
+    actees = _indices(given.get("actees", []), count, where)
+    is_global = isinstance(space, GlobalCategoricalActionSpace)
+    is_selecting = not is_global and not hasattr(space, "__len__")
+    mask = None
+    if "mask" in given:
+        shape = (
+            1 if is_global else len(actors),
+            len(actees) if is_selecting else len(space),  # type: ignore[arg-type]  # not selecting
+        )
+        rows = given["mask"]
+        is_text = isinstance(rows, list) and all(isinstance(row, str) for row in rows)
+        lists = [[int(each in "1") for each in row] for row in rows] if is_text else None
+        if lists is None or len(lists) != shape[0] or any(len(row) != shape[1] for row in lists):
+            raise SchemaError(f"{where} needs {shape[0]} texts of {shape[1]} 0 or 1: {shown(rows)}")
+        mask = np.array(lists, dtype=np.bool_).reshape(shape)
+    if is_global:
+        return GlobalCategoricalActionMask(mask)
+    if isinstance(space, CategoricalActionSpace):
+        return CategoricalActionMask(actor_ids=actors, mask=mask)
+    if isinstance(space, ContinuousActionSpace):
+        return ContinuousActionMask(actor_ids=actors)
+    return SelectEntityActionMask(actor_ids=actors, actee_ids=actees, mask=mask)
+
+
+def _dict(data: Json, names: Mapping[str, Any] | Sequence[str], what: str) -> dict[str, Json]:
+    """A dict of known names; others are of a later version, and left out."""
+    if not isinstance(data, dict):
+        raise SchemaError(f"{what} must be an object, got {shown(data)}")
+    return {name: value for name, value in data.items() if name in names}
+
+
+def _matrix(rows: Json, width: int, what: str) -> NDArray[np.float32]:
+    if not isinstance(rows, list) or not all(is_row(row, width) for row in rows):
+        raise SchemaError(f"{what} needs rows of {width} finite numbers, got {shown(rows)}")
+    return np.array(rows, dtype=np.float32).reshape(len(rows), width)
+
+
+def _indices(values: Json, count: int, what: str) -> list[int]:
+    if not isinstance(values, list) or not all(_is_index(each, count) for each in values):
+        raise SchemaError(f"{what}: needs indices below {count}, got {shown(values)}")
+    return values

@@ -1,0 +1,420 @@
+"""The file of a replay, `NAME.replay`: gzipped JSON lines, a header and one line per decision."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from entity_env.core.files import read_file
+from entity_env.core.space_json import Spaces, spaces_from_json
+from entity_env.core.spaces import ActionName, ActionSpace
+from entity_env.errors import ReplayError, SchemaError, shown
+from entity_env.replay.encoding import Json, action_problem, is_finite
+
+SUFFIX: Final = ".replay"
+FORMAT: Final = "entity-env.replay"
+VERSION: Final = 1
+_MAGIC: Final = b"\x1f\x8b"
+_MAX_FILE_BYTES: Final = 1 << 28
+_MAX_BYTES: Final = 1 << 30
+"""Of the lines, which gzip can make a thousand times as short."""
+_MAX_AGENTS: Final = 10**6
+_SAMPLE_BYTES: Final = 512
+"""Of a file, in which a replay has its format."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a replay.
+
+    Args:
+        game: its name.
+        source: where it is defined, `module:name` or `file.py:name`; "" if that is not known.
+        settings: of the game, those that differ from the defaults.
+        episode_seed: of this episode, enough to play it again.
+        num_agents: of the game.
+        spaces: as of `spaces_to_json`, which make the file readable without the game.
+        schema: first 16 hexadecimal digits of the SHA-256 of `spaces`.
+        run: the seed of the run, and the index of the episode and its environment in it, if known.
+        made_with: versions of the packages and of Python.
+        agents: name of each, and SHA-256 of its file, if it has one.
+        parent: of a branch: `sha` of the other replay, and `at`, how many decisions are from it.
+    """
+
+    game: str
+    episode_seed: int
+    spaces: Mapping[str, Json]
+    source: str = ""
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    num_agents: int = 1
+    schema: str = ""
+    run: Mapping[str, int] = field(default_factory=dict)
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    agents: Sequence[Mapping[str, str]] = ()
+    parent: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the episode of an agent ended.
+
+    Args:
+        reward, length, terminated, truncated, metrics: as of `Episode`.
+    """
+
+    reward: float
+    length: int
+    terminated: bool
+    truncated: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One line of a replay: a decision of an agent, or the end of its episode.
+
+    Args:
+        agent_id: of the agent.
+        step: number of its decisions before.
+        actions: as of `actions_to_json`; empty at the end.
+        checksum: of the observation; None if only the actions were kept.
+        score: running score; None if what was seen was not kept.
+        seen: `o`, `q`, `h` and `m`, as of `observation_to_json`; empty if it was not kept.
+        probabilities: per action, per actor, of the choices.
+        value: that the agent predicted.
+        end: for the end of the episode only.
+    """
+
+    agent_id: int
+    step: int
+    actions: Mapping[ActionName, Json] = field(default_factory=dict)
+    checksum: int | None = None
+    score: float | None = None
+    seen: Mapping[str, Json] = field(default_factory=dict)
+    probabilities: Mapping[ActionName, Json] = field(default_factory=dict)
+    value: float | None = None
+    end: End | None = None
+
+
+def schema_hash(spaces: Mapping[str, Json]) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of spaces as JSON."""
+    return hashlib.sha256(_dumps(spaces).encode()).hexdigest()[:16]
+
+
+# ------------------------------------------------------------------ writing
+
+
+def header_line(header: Header) -> str:
+    """The header as a line of JSON."""
+    known = {each.name: getattr(header, each.name) for each in fields(header)}
+    return _dumps({"format": FORMAT, "version": VERSION, **known})
+
+
+def decision_line(decision: Decision) -> str:
+    """A decision as a line of JSON."""
+    line: dict[str, Json] = {"g": decision.agent_id, "t": decision.step}
+    if decision.end is None:
+        line["a"] = dict(decision.actions)
+    if decision.checksum is not None:
+        line["c"] = decision.checksum
+    if decision.score is not None:
+        line["s"] = decision.score
+    line.update(decision.seen)
+    if decision.probabilities:
+        line["p"] = dict(decision.probabilities)
+    if decision.value is not None:
+        line["v"] = decision.value
+    if decision.end is not None:
+        line["end"] = {each.name: getattr(decision.end, each.name) for each in fields(End)}
+    return _dumps(line)
+
+
+def failure_line(failure: str) -> str:
+    """The line that says how an episode failed."""
+    return _dumps({"failure": failure})
+
+
+def zipped(lines: Sequence[str]) -> bytes:
+    """Lines as gzip; the same bytes for the same lines."""
+    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), 9, mtime=0)
+
+
+def require_replaceable(path: Path) -> None:
+    """Checks that nothing but a replay would be replaced.
+
+    Raises:
+        ReplayError: there is another file of that name.
+    """
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(_SAMPLE_BYTES)
+    except (OSError, ValueError):  # none, or none that can be written either
+        return
+    with suppress(zlib.error):
+        if begin.startswith(_MAGIC):
+            begin = zlib.decompressobj(wbits=31).decompress(begin, _SAMPLE_BYTES)
+    if begin and FORMAT.encode() not in begin:
+        raise ReplayError(f"{path} exists and is no replay: choose another name")
+
+
+def write_replay(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all.
+
+    Raises:
+        ReplayError: it cannot be written, or there is another file of that name.
+    """
+    require_replaceable(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except (OSError, ValueError) as error:
+        raise ReplayError(f"cannot write {path}: {error}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except OSError as error:
+        raise ReplayError(f"cannot write {path}: {error}") from error
+    finally:
+        with suppress(OSError):  # it has been renamed
+            os.unlink(name)
+
+
+def _dumps(data: Json) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+# ------------------------------------------------------------------ reading
+
+
+def read_lines(path: Path) -> tuple[list[str], bool]:
+    """The whole lines of a file, and whether it was cut.
+
+    Raises:
+        ReplayError: it cannot be read.
+    """
+    try:
+        content = read_file(path, _MAX_FILE_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ReplayError(f"cannot read {path}: {reason}") from error
+    return split_lines(content, str(path))
+
+
+def split_lines(content: bytes, name: str) -> tuple[list[str], bool]:
+    """The whole lines of zipped or plain content, and whether it was cut.
+
+    Raises:
+        ReplayError: it is neither.
+    """
+    is_cut = False
+    if content.startswith(_MAGIC):
+        content, is_cut = _unzipped(content, name)
+    whole, newline, rest = content.rpartition(b"\n")
+    try:
+        return (whole + newline).decode().splitlines(), is_cut or bool(rest)
+    except UnicodeDecodeError as error:
+        raise ReplayError(f"{name} is no replay: it holds no text, but {error.reason}") from error
+
+
+def _unzipped(content: bytes, name: str) -> tuple[bytes, bool]:
+    reader = zlib.decompressobj(wbits=31)
+    try:
+        lines = reader.decompress(content, _MAX_BYTES)
+    except zlib.error as error:
+        lines, reason = _up_to_error(content), error
+        if not lines:
+            raise ReplayError(f"{name} is no replay: {reason}") from error
+        return lines, True
+    if reader.unconsumed_tail:
+        raise ReplayError(f"{name} is no replay: it unzips to more than {_MAX_BYTES >> 20} MiB")
+    return lines, not reader.eof
+
+
+def _up_to_error(content: bytes) -> bytes:
+    """What can be unzipped of damaged content."""
+    reader = zlib.decompressobj(wbits=31)
+    parts = []
+    with suppress(zlib.error):
+        for begin in range(0, len(content), 64):
+            parts.append(reader.decompress(content[begin : begin + 64], _MAX_BYTES))
+    return b"".join(parts)
+
+
+def parse_header(line: str, name: str) -> tuple[Header, Spaces]:
+    """The first line of a file.
+
+    Raises:
+        ReplayError: it is no header of this version.
+    """
+    data = _object(line, f"{name}, line 1")
+    if data.get("format") != FORMAT:
+        raise ReplayError(f"{name} is no replay: its first line has no format {FORMAT!r}")
+    version = data.get("version")
+    if type(version) is not int or version < 1:
+        raise ReplayError(f"{name}, line 1: version must be an integer, got {shown(version)}")
+    if version > VERSION:
+        raise ReplayError(
+            f"{name} is of version {version}, this package reads up to {VERSION}: "
+            "install a later one"
+        )
+    checks: dict[str, Callable[[Any], bool]] = {
+        "game": _is_text,
+        "source": _is_text,
+        "schema": _is_text,
+        "episode_seed": lambda value: type(value) is int and value >= 0,
+        "num_agents": lambda value: type(value) is int and 1 <= value <= _MAX_AGENTS,
+        "spaces": lambda value: isinstance(value, dict),
+        "settings": lambda value: isinstance(value, dict),
+        "run": lambda value: _is_dict_of(value, int),
+        "made_with": lambda value: _is_dict_of(value, str),
+        "agents": lambda value: (
+            isinstance(value, list) and all(_is_dict_of(each, str) for each in value)
+        ),
+        "parent": lambda value: value is None or isinstance(value, dict),
+    }
+    known = {key: data[key] for key in checks if key in data}
+    for key in ("game", "episode_seed", "spaces"):
+        if key not in known:
+            raise ReplayError(f"{name}, line 1: the header has no {key!r}")
+    for key, value in known.items():
+        if not checks[key](value):
+            raise ReplayError(f"{name}, line 1: {key!r} cannot be {shown(value)}")
+    try:
+        return Header(**known), spaces_from_json(known["spaces"])
+    except SchemaError as error:
+        raise ReplayError(f"{name}, line 1: {error}") from error
+
+
+def parse_decisions(
+    lines: Sequence[str], header: Header, action_space: Mapping[ActionName, ActionSpace], name: str
+) -> Iterator[Decision | str]:
+    """The decisions of the lines after the header; a text says how the episode failed.
+
+    Raises:
+        ReplayError: a line that is none, or out of order.
+    """
+    steps = dict.fromkeys(range(header.num_agents), 0)
+    ended = set()
+    for i, text in enumerate(lines, 2):
+        where = f"{name}, line {i}"
+        line = _object(text, where)
+        if "failure" in line:
+            if not _is_text(line["failure"]):
+                raise ReplayError(f"{where}: 'failure' cannot be {shown(line['failure'])}")
+            yield str(line["failure"])
+            continue
+        decision = _decision(line, header, action_space, where)
+        agent = decision.agent_id
+        if agent in ended:
+            raise ReplayError(f"{where}: the episode of agent {agent} has ended before")
+        if decision.step != steps[agent]:
+            raise ReplayError(
+                f"{where}: expected step {steps[agent]} of agent {agent}, got {decision.step}"
+            )
+        steps[agent] += decision.end is None
+        if decision.end is not None:
+            ended.add(agent)
+        yield decision
+
+
+def _decision(
+    line: dict[str, Any],
+    header: Header,
+    action_space: Mapping[ActionName, ActionSpace],
+    where: str,
+) -> Decision:
+    """A line as a decision."""
+
+    def require(key: str, fits: bool, expected: str) -> None:
+        if not fits:
+            raise ReplayError(f"{where}: {key!r} needs {expected}, got {shown(line.get(key))}")
+
+    agent: Any = line.get("g")
+    step: Any = line.get("t")
+    actions: Any = line.get("a")
+    end = line.get("end")
+    is_agent = type(agent) is int and 0 <= agent < header.num_agents
+    require("g", is_agent, f"an agent from 0 to {header.num_agents - 1}")
+    require("t", type(step) is int and step >= 0, "the number of a step")
+    if end is None:
+        require("a", isinstance(actions, dict), "actions by name")
+        for name, value in (actions or {}).items():
+            require("a", name in action_space, f"actions among {', '.join(action_space)}")
+            problem = action_problem(value, action_space[name])
+            require("a", not problem, f"for {name!r} {problem}")
+    crc, score, value = (line.get(key) for key in ("c", "s", "v"))
+    require("c", crc is None or (type(crc) is int and 0 <= crc < 2**32), "a CRC-32")
+    require("s", score is None or is_finite(score), "a finite number")
+    require("v", value is None or is_finite(value), "a finite number")
+    probabilities = line.get("p", {})
+    require("p", _are_probabilities(probabilities, action_space), "rows of numbers by action")
+    return Decision(
+        agent_id=agent,
+        step=step,
+        actions={} if end is not None else actions,
+        checksum=crc,
+        score=score,
+        seen={key: line[key] for key in ("o", "q", "h", "m") if key in line},
+        probabilities=probabilities,
+        value=value,
+        end=None if end is None else _end(end, where),
+    )
+
+
+def _end(data: Json, where: str) -> End:
+    checks: dict[str, Callable[[Any], bool]] = {
+        "reward": is_finite,
+        "length": lambda value: type(value) is int and value >= 0,
+        "terminated": lambda value: isinstance(value, bool),
+        "truncated": lambda value: isinstance(value, bool),
+        "metrics": lambda value: isinstance(value, dict) and all(map(is_finite, value.values())),
+    }
+    for key, check in checks.items():
+        if not isinstance(data, dict) or not check(data.get(key, {} if key == "metrics" else None)):
+            raise ReplayError(f"{where}: 'end' needs a fitting {key!r}, got {shown(data)}")
+    return End(**{key: data[key] for key in checks if key in data})
+
+
+def _are_probabilities(data: Json, action_space: Mapping[ActionName, ActionSpace]) -> bool:
+    return isinstance(data, dict) and all(
+        name in action_space
+        and isinstance(rows, list)
+        and all(isinstance(row, list) and all(map(is_finite, row)) for row in rows)
+        for name, rows in data.items()
+    )
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        data = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        reason = "too deeply nested" if isinstance(error, RecursionError) else error
+        raise ReplayError(f"{where} is no JSON: {reason}") from error
+    if not isinstance(data, dict):
+        raise ReplayError(f"{where} must be an object, got {shown(data)}")
+    return data
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _is_text(value: Json) -> bool:
+    return isinstance(value, str)
+
+
+def _is_dict_of(value: Json, kind: type) -> bool:
+    return isinstance(value, dict) and all(type(each) is kind for each in value.values())

@@ -1,0 +1,285 @@
+"""Plays a replay again in its game, and compares every observation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game, RunWatcher
+from entity_env.authoring.local_run import AgentRun, Turn, Watch
+from entity_env.core.episode import Episode
+from entity_env.core.observation import Action, Observation
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.spaces import ActionName
+from entity_env.errors import ReplayError, SchemaError, UsageError
+from entity_env.replay.divergence import (
+    Divergence,
+    at_line,
+    end_divergence,
+    observation_divergence,
+    schema_divergence,
+)
+from entity_env.replay.encoding import actions_from_json, checksum
+from entity_env.replay.file import Decision
+
+if TYPE_CHECKING:
+    from entity_env.replay.replay import Replay
+
+
+class Script:
+    """The decisions of a replay, handed to the agents that repeat them.
+
+    Args:
+        replay: with the decisions.
+        until: number of decisions to repeat; None = all.
+        is_compared: stop at the first difference.
+    """
+
+    def __init__(
+        self, replay: Replay, until: int | None = None, *, is_compared: bool = True
+    ) -> None:
+        self.divergence: Divergence | None = None
+        self.num_played = 0
+        """Decisions that were repeated."""
+        self.until = replay.num_decisions if until is None else until
+        self._spaces = replay.spaces
+        self._is_compared = is_compared
+        self._lines = replay.lines
+        self._left: list[list[int]] = [[] for _ in range(replay.header.num_agents)]
+        """Per agent the indices of its lines that are left, the last first."""
+        for i in reversed(range(len(self._lines))):
+            self._left[self._lines[i].agent_id].append(i)
+        self._order = [line.agent_id for line in self._lines if line.end is None]
+        self._last_score: dict[int, float] = {}
+
+    @property
+    def num_decisions(self) -> int:
+        """Number of decisions in the replay."""
+        return len(self._order)
+
+    @property
+    def is_over(self) -> bool:
+        """As many decisions as wanted were repeated."""
+        return self.num_played >= self.until
+
+    def decide(self, agent_id: int, observation: Observation) -> Mapping[ActionName, Action] | None:
+        """The recorded actions for an observation; None = the replay ends here, or diverges."""
+        line = self._next_line(agent_id)
+        if self.divergence is not None or line is None:
+            return None
+        if self._is_compared:
+            self.divergence = self._compare_decision(line, observation)
+        if self.divergence is not None or line.end is not None:
+            return None
+        try:
+            actions = actions_from_json(line.actions, observation, self._spaces)
+        except SchemaError as error:
+            text = f"a recorded action does not fit: {error}"
+            self.divergence = at_line(line, "action", text)
+            return None
+        self._left[agent_id].pop()
+        self.num_played += 1
+        return actions
+
+    def end(self, turn: Turn, episode: Episode) -> None:
+        """Compares the end of an agent's episode."""
+        line = self._next_line(turn.agent_id)
+        if self.divergence is not None or not self._is_compared or line is None:
+            return
+        if line.end is None:
+            left = sum(self._lines[i].end is None for i in self._left[turn.agent_id])
+            text = f"the episode ends now, {left} more decisions were recorded"
+            self.divergence = at_line(line, "end", text)
+            return
+        self._left[turn.agent_id].pop()
+        self.divergence = self._compare(line, turn.observation) or end_divergence(
+            line, line.end, episode
+        )
+
+    def failed(self, error: Exception, failure: str) -> None:
+        """Compares an exception of the game with the failure of the replay."""
+        now = f"{type(error).__name__}: {error}".partition("\n")[0]
+        if failure and self.is_over:
+            if failure.partition("\n")[0] != now:
+                text = f"the game failed with {failure}, it raises {now} now"
+                self.divergence = Divergence("raises", text, was=failure, now=now)
+            return
+        left = [lines[-1] for lines in self._left if lines]
+        text = f"the game raises {now}"
+        self.divergence = Divergence("raises", text, was=failure or None, now=now)
+        if left:
+            self.divergence = at_line(self._lines[min(left)], "raises", text, now=now)
+
+    def _next_line(self, agent_id: int) -> Decision | None:
+        left = self._left[agent_id]
+        return self._lines[left[-1]] if left else None
+
+    def _compare_decision(self, line: Decision, observation: Observation) -> Divergence | None:
+        if line.end is not None:
+            return at_line(line, "end", "the episode ended here, the game goes on now")
+        expected = self._order[self.num_played]
+        if line.checksum is not None and expected != line.agent_id:
+            text = f"agent {expected} decided next, agent {line.agent_id} does now"
+            return at_line(line, "agent", text, was=expected, now=line.agent_id)
+        return self._compare(line, observation)
+
+    def _compare(self, line: Decision, observation: Observation) -> Divergence | None:
+        """The first difference of an observation; replays of actions alone have none."""
+        if line.checksum is None:
+            return None
+        last_score = self._last_score.get(line.agent_id)
+        if line.score is not None:
+            if last_score is None:
+                last_score = line.score
+            self._last_score[line.agent_id] = line.score
+        now = checksum(observation, self._spaces[0])
+        if now == line.checksum:
+            return None
+        return observation_divergence(line, observation, self._spaces, last_score, now)
+
+
+class ReplayAgent(PolicyAgent):
+    """Repeats the decisions of a replay, then leaves, or lets another agent decide.
+
+    Args:
+        script: shared by all agents of the game.
+        agent_id: of this one.
+        then: decides after the last decision of the script; None = the game is left.
+        debug: stop in the game, in `pdb`, after the last decision of the script.
+    """
+
+    def __init__(
+        self, script: Script, agent_id: int, then: Agent | None = None, *, debug: bool = False
+    ) -> None:
+        super().__init__()
+        self._script = script
+        self._agent_id = agent_id
+        self._then = then
+        self._debug = debug
+
+    def join(self, run: AgentRun) -> None:
+        super().join(run)
+        if self._then is not None:
+            self._then.join(run)
+
+    def act(self, obs: Any, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+        if self._script.is_over and self._then is not None:
+            return self._then.act(obs, *actions)
+        answer = super().act(obs, *actions)
+        if self._debug and self._script.is_over and answer is not None:
+            import pdb
+
+            self._debug = False
+            pdb.Pdb().set_trace(sys._getframe(1))
+        return answer
+
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
+        if self._script.is_over and self._script.until < self._script.num_decisions:
+            return None
+        return self._script.decide(self._agent_id, observation)
+
+
+class _Observer:
+    """Compares ends, and passes everything on to another watcher."""
+
+    def __init__(self, script: Script, watch: Watch | None, is_taken_over: bool) -> None:
+        self._script = script
+        self._watch = watch
+        self._is_taken_over = is_taken_over
+
+    def __call__(self, turn: Turn) -> None:
+        if self._watch is not None:
+            self._watch(turn)
+        if turn.episode is not None and not (self._is_taken_over and self._script.is_over):
+            self._script.end(turn, turn.episode)
+
+    def begin_run(
+        self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
+    ) -> None:
+        if isinstance(self._watch, RunWatcher):
+            self._watch.begin_run(game, agents, seeds, episodes)
+
+    def end_run(self, error: BaseException | None) -> None:
+        if isinstance(self._watch, RunWatcher):
+            self._watch.end_run(error)
+
+
+def play_again(
+    replay: Replay,
+    game: Game,
+    *,
+    until: int | None = None,
+    then: Sequence[Agent] | None = None,
+    watch: Watch | None = None,
+    is_compared: bool = True,
+    step_timeout_s: float | None = None,
+    debug: bool = False,
+) -> tuple[Divergence | None, list[Episode]]:
+    """Plays a replay in its game, from its seed.
+
+    Args:
+        replay: to play.
+        game: with its default settings; those of the replay are set.
+        until: number of decisions to repeat; None = all.
+        then: one agent for each of the game's, which decide after that; None = the game is left.
+        watch: as for `Game.run`.
+        is_compared: stop at the first difference.
+        step_timeout_s: as for `Game.run`.
+        debug: stop in `pdb` in the game after the last of these decisions.
+
+    Returns:
+        The first difference, None if there is none; and the episodes that ended.
+
+    Raises:
+        ReplayError: the game has other settings, or another number of agents.
+    """
+    game = game_with_settings(replay, game)
+    found = schema_divergence(replay.spaces, (game.obs_space(), game.action_space()))
+    if found is not None:
+        return found, []
+    script = Script(replay, until, is_compared=is_compared)
+    agents = [
+        ReplayAgent(script, i, None if then is None else then[i], debug=debug)
+        for i in range(game.num_agents)
+    ]
+    observer = _Observer(script, watch, is_taken_over=then is not None)
+    try:
+        episodes = game.play_episode(
+            *agents,
+            seed=replay.header.episode_seed,
+            watch=observer,
+            step_timeout_s=step_timeout_s,
+        )
+    except ReplayError:
+        raise
+    except Exception as error:
+        if then is not None and script.is_over and script.divergence is None:
+            raise
+        if script.divergence is None:
+            script.failed(error, replay.failure)
+        return script.divergence, []
+    if script.divergence is None and replay.failure and then is None and until is None:
+        text = f"the game failed here with {replay.failure}, it does not now"
+        script.divergence = Divergence("raises", text, was=replay.failure)
+    return script.divergence, episodes
+
+
+def game_with_settings(replay: Replay, game: Game) -> Game:
+    """The game with the settings of a replay.
+
+    Raises:
+        ReplayError: it has no such settings, or another number of agents.
+    """
+    try:
+        game = game.with_settings(**replay.header.settings)
+    except UsageError as error:
+        raise ReplayError(f"{replay.name} cannot be played: {error}") from error
+    if game.num_agents != replay.header.num_agents:
+        raise ReplayError(
+            f"{replay.name} is of {replay.header.num_agents} agents, {game.name} is for "
+            f"{game.num_agents}"
+        )
+    return game

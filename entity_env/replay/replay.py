@@ -1,0 +1,314 @@
+"""`Replay`: an episode that can be played again."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.core.episode import Episode
+from entity_env.core.space_json import Spaces, spaces_from_json
+from entity_env.errors import ReplayError, SchemaError, UsageError
+from entity_env.replay.divergence import Divergence
+from entity_env.replay.encoding import actions_from_json, observation_from_json
+from entity_env.replay.file import (
+    SUFFIX,
+    Decision,
+    Header,
+    decision_line,
+    failure_line,
+    header_line,
+    parse_decisions,
+    parse_header,
+    read_lines,
+    split_lines,
+    write_replay,
+    zipped,
+)
+from entity_env.replay.play_again import game_with_settings, play_again
+
+_PACKAGE: Final = __name__.partition(".")[0]
+
+
+class Replay:
+    """An episode: its game's name and settings, its seed, and the decisions of its agents.
+
+    Args:
+        header: of the file.
+        lines: decisions in the order in which they were made, and the ends of the agents' episodes.
+        failure: how the episode failed; "" if it did not.
+        name: for messages.
+        is_cut: the file ended in the middle.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        lines: Sequence[Decision],
+        *,
+        failure: str = "",
+        name: str = "the replay",
+        is_cut: bool = False,
+    ) -> None:
+        self.header = header
+        self.lines = lines
+        self.failure = failure
+        self.name = name
+        self.is_cut = is_cut
+
+    @classmethod
+    def load(cls, path: str | Path) -> Replay:
+        """Reads a file; of one that was cut, as far as it goes.
+
+        Raises:
+            ReplayError: it cannot be read, or is no replay; names the line.
+        """
+        path = Path(path)
+        lines, is_cut = read_lines(path)
+        return cls._parsed(lines, is_cut, str(path))
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str = "the replay") -> Replay:
+        """Reads the content of a file; see `load`."""
+        return cls._parsed(*split_lines(content, name), name)
+
+    @classmethod
+    def _parsed(cls, lines: Sequence[str], is_cut: bool, name: str) -> Replay:
+        if not lines:
+            raise ReplayError(f"{name} is no replay: it has no whole line")
+        header, spaces = parse_header(lines[0], name)
+        found: list[Decision] = []
+        failure = ""
+        for line in parse_decisions(lines[1:], header, spaces[1], name):
+            if isinstance(line, str):
+                failure = line
+            else:
+                found.append(line)
+        return cls(header, found, failure=failure, name=name, is_cut=is_cut)
+
+    def save(self, path: str | Path) -> None:
+        """Writes a file `NAME.replay`, whole or not at all; a replay of that name is replaced.
+
+        Raises:
+            UsageError: another name.
+            ReplayError: it cannot be written, or there is a file that is no replay.
+        """
+        path = Path(path)
+        if path.suffix != SUFFIX:
+            raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
+        write_replay(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The content of the file; the same for the same episode."""
+        lines = [header_line(self.header), *map(decision_line, self.lines)]
+        return zipped([*lines, *([failure_line(self.failure)] if self.failure else [])])
+
+    @property
+    def sha(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the lines."""
+        lines = [header_line(self.header), *map(decision_line, self.lines)]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    @property
+    def num_decisions(self) -> int:
+        """Number of decisions of all agents together."""
+        return sum(line.end is None for line in self.lines)
+
+    @property
+    def is_whole(self) -> bool:
+        """The episodes of all agents have ended."""
+        return sum(line.end is not None for line in self.lines) == self.header.num_agents
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """Reward of the episode of each agent; None if it has not ended."""
+        found = {line.agent_id: line.end.reward for line in self.lines if line.end is not None}
+        return [found.get(agent_id) for agent_id in range(self.header.num_agents)]
+
+    @cached_property
+    def spaces(self) -> Spaces:
+        """The observation space, and the action space."""
+        return spaces_from_json(self.header.spaces)
+
+    @cached_property
+    def has_observations(self) -> bool:
+        """Every line has what was seen."""
+        return all(line.score is not None for line in self.lines)
+
+    def find_game(self) -> Game:
+        """The game that the header names, if this package has it or its module was imported.
+
+        Nothing else is imported: a file could name anything.
+
+        Raises:
+            ReplayError: it is not there; pass it then.
+        """
+        module, _, name = self.header.source.partition(":")
+        if module.partition(".")[0] == _PACKAGE:
+            try:
+                import_module(module)
+            except (ImportError, ValueError):
+                module = ""
+        stem = module.removesuffix(".py")
+        for key in (stem, "__main__"):
+            found = getattr(sys.modules.get(key), name, None)
+            if isinstance(found, Game) and found.name == self.header.game:
+                return found
+        raise ReplayError(
+            f"{self.name} is of the game {self.header.game!r}"
+            + (f" in {self.header.source}" if self.header.source else "")
+            + ", which is not imported: pass the game"
+        )
+
+    def verify(
+        self, game: Game | None = None, *, step_timeout_s: float | None = None
+    ) -> Divergence | None:
+        """Plays the episode again and returns the first difference, None if there is none.
+
+        In this process: `verify_in_new_process` also finds what depends on the order of sets.
+
+        Args:
+            game: None = `find_game`.
+            step_timeout_s: as for `Game.run`.
+
+        Raises:
+            ReplayError: the game is not there, or has other settings.
+        """
+        return play_again(self, game or self.find_game(), step_timeout_s=step_timeout_s)[0]
+
+    def branch(
+        self, at: int, agents: Sequence[Agent], game: Game | None = None, *, see: bool = True
+    ) -> Replay:
+        """Plays the first decisions again, and lets other agents go on from there.
+
+        Args:
+            at: number of decisions that stay, of all agents together, 0 to `num_decisions`.
+            agents: one for each of the game's.
+            game: None = `find_game`.
+            see: as for `ReplayWriter`.
+
+        Returns:
+            The whole episode; its `header.parent` names this replay and `at`.
+
+        Raises:
+            UsageError: a number that is not there, or another number of agents.
+            ReplayError: the game does not show the same up to there.
+        """
+        from entity_env.replay.writer import ReplayWriter
+
+        self.require_decision(at)
+        game = game or self.find_game()
+        if len(agents) != self.header.num_agents:
+            raise UsageError(
+                f"{game.name} is for {self.header.num_agents} agents: got {len(agents)}"
+            )
+        parent = {"sha": self.sha, "at": at}
+        writer = ReplayWriter(see=see, think=True, source=self.header.source, parent=parent)
+        found, _ = play_again(self, game, until=at, then=agents, watch=writer)
+        if found is not None:
+            raise ReplayError(f"{self.name} cannot be gone on with: {found}")
+        if not writer.replays:
+            raise ReplayError(f"{self.name}: the agents left before the first decision")
+        return writer.replays[0]
+
+    def require_decision(self, at: int) -> None:
+        """Checks the number of a decision.
+
+        Raises:
+            UsageError: there is no such decision.
+        """
+        if not 0 <= at <= self.num_decisions:
+            raise UsageError(
+                f"{self.name} has {self.num_decisions} decisions: expected 0 to "
+                f"{self.num_decisions}, got {at}"
+            )
+
+    def turns(self, game: Game | None = None) -> list[Turn]:
+        """Every decision with what was seen, and the ends, in order.
+
+        From the file, or, if it has actions alone, by playing them again.
+
+        Args:
+            game: None = `find_game`; not needed if the file has what was seen.
+
+        Raises:
+            ReplayError: the file does not fit its own spaces; the game is not there or differs.
+        """
+        if self.has_observations:
+            return self._turns_of_file()
+        turns: list[Turn] = []
+        found, _ = play_again(self, game or self.find_game(), watch=turns.append)
+        if found is not None:
+            raise ReplayError(f"{self.name} cannot be shown: {found}")
+        return turns
+
+    def _turns_of_file(self) -> list[Turn]:
+        turns = []
+        last_score: dict[int, float] = {}
+        for i, line in enumerate(self.lines):
+            try:
+                turns.append(self._turn(line, last_score))
+            except SchemaError as error:
+                raise ReplayError(f"{self.name}, line {i + 2}: {error}") from error
+        return turns
+
+    def _turn(self, line: Decision, last_score: dict[int, float]) -> Turn:
+        score = 0.0 if line.score is None else line.score
+        end, header = line.end, self.header
+        observation = observation_from_json(
+            line.seen,
+            self.spaces,
+            reward=score - last_score.get(line.agent_id, score),
+            terminated=end is not None and end.terminated,
+            truncated=end is not None and end.truncated,
+            metrics=None if end is None else end.metrics,
+        )
+        last_score[line.agent_id] = score
+        probabilities = {
+            name: np.array(rows, dtype=np.float32) for name, rows in line.probabilities.items()
+        }
+        has_thoughts = probabilities or line.value is not None
+        return Turn(
+            line.agent_id,
+            line.step,
+            score,
+            observation,
+            {} if end is not None else actions_from_json(line.actions, observation, self.spaces),
+            None
+            if end is None
+            else Episode(
+                end.reward,
+                end.length,
+                end.terminated,
+                end.truncated,
+                header.episode_seed,
+                agent_id=line.agent_id,
+                metrics=end.metrics,
+            ),
+            Thoughts(probabilities, line.value) if has_thoughts else None,
+        )
+
+    def with_settings_of(self, game: Game) -> Game:
+        """The game with the settings of this replay.
+
+        Raises:
+            ReplayError: it has no such settings, or another number of agents.
+        """
+        return game_with_settings(self, game)
+
+    def __len__(self) -> int:
+        return self.num_decisions
+
+    def __repr__(self) -> str:
+        rewards: Mapping[int, float | None] = dict(enumerate(self.rewards))
+        shown = ", ".join(f"{reward:g}" for reward in rewards.values() if reward is not None)
+        return f"Replay({self.header.game}, {self.num_decisions} decisions, reward {shown or '-'})"

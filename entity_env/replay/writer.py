@@ -1,0 +1,306 @@
+"""`ReplayWriter`: watches a run and writes a replay of each episode; `record`."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.core.observation import Action
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.space_json import spaces_to_json
+from entity_env.errors import ReplayError, UsageError
+from entity_env.replay.encoding import (
+    Json,
+    actions_to_json,
+    checksum,
+    number,
+    observation_to_json,
+)
+from entity_env.replay.file import (
+    SUFFIX,
+    Decision,
+    End,
+    Header,
+    decision_line,
+    header_line,
+    require_replaceable,
+    schema_hash,
+)
+from entity_env.replay.replay import Replay
+
+_EPISODE: Final = "{episode}"
+_DIGITS: Final = 4
+"""Of probabilities and values, which are there to be looked at."""
+
+
+@dataclass
+class _OpenEpisode:
+    """The lines of an episode that runs, and the file that they are written to."""
+
+    header: Header
+    lines: list[Decision] = field(default_factory=list)
+    num_ended: int = 0
+    path: Path | None = None
+    file: IO[str] | None = None
+
+    def add(self, text: str) -> None:
+        if self.file is not None:
+            self.file.write(f"{text}\n")
+            self.file.flush()
+
+
+class ReplayWriter:
+    """Watches `Game.run` and writes a replay of every episode.
+
+    A file holds plain lines while its episode runs, so that a crash leaves all but the last one,
+    and is zipped when the episode ends. An existing replay of that name is replaced.
+
+    Args:
+        path: `NAME.replay`; with `{episode}` in it for several episodes. None = files are not
+            written, see `replays`.
+        see: keep what was seen, so that the replay can be drawn without the game, and differences
+            name an entity.
+        think: keep what agents predict, from their `think` method: the value.
+        agents: names of the agents; default: their classes.
+        source: of the game, `module:name` or `file.py:name`; default: found in its module.
+        parent: see `Header`.
+
+    Raises:
+        UsageError: `path` does not end with `.replay`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        see: bool = True,
+        think: bool = False,
+        agents: Sequence[str] = (),
+        source: str = "",
+        parent: Mapping[str, Json] | None = None,
+    ) -> None:
+        if path is not None and Path(path).suffix != SUFFIX:
+            raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
+        self.replays: list[Replay] = []
+        """Of the episodes that have ended, in that order."""
+        self._path = None if path is None else str(path)
+        self._see = see
+        self._think = think
+        self._names = tuple(agents)
+        self._source = source
+        self._parent = parent
+        self._game: Game | None = None
+        self._agents: Sequence[Agent] = ()
+        self._seeds = EpisodeSeeds(0)
+        self._spaces: dict[str, Any] = {}
+        self._open: dict[int, _OpenEpisode] = {}
+        self._num_ended: list[int] = []
+        """Per agent the number of its episodes that have ended."""
+
+    def begin_run(
+        self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
+    ) -> None:
+        """See `RunWatcher`."""
+        if self._path is not None and episodes > 1 and _EPISODE not in self._path:
+            raise UsageError(
+                f"a replay is of one episode, {self._path} would be of {episodes}: write "
+                f"{_EPISODE} in its name"
+            )
+        self._game, self._agents, self._seeds = game, agents, seeds
+        self._spaces = spaces_to_json(game.obs_space(), game.action_space())
+        self._num_ended = [0] * game.num_agents
+        self._open.clear()
+
+    def __call__(self, turn: Turn) -> None:
+        """Adds a line."""
+        game = self._game
+        if game is None:
+            raise ReplayError("a ReplayWriter watches Game.run: game.run(agent, watch=writer)")
+        number_of = self._num_ended[turn.agent_id]
+        episode = self._open.get(number_of) or self._begin(game, number_of)
+        line = self._line(game, turn)
+        episode.lines.append(line)
+        episode.add(decision_line(line))
+        if turn.episode is not None:
+            self._num_ended[turn.agent_id] += 1
+            episode.num_ended += 1
+            if episode.num_ended == game.num_agents:
+                self._finish(number_of)
+
+    def end_run(self, error: BaseException | None) -> None:
+        """See `RunWatcher`; what was left in the middle is written as far as it went."""
+        is_failure = isinstance(error, Exception)
+        text = f"{type(error).__name__}: {error}" if is_failure else ""
+        for number_of in sorted(self._open):
+            self._finish(number_of, text)
+
+    def _begin(self, game: Game, number_of: int) -> _OpenEpisode:
+        header = Header(
+            game=game.name,
+            source=self._source or source_of(game),
+            settings=settings_to_json(game),
+            episode_seed=self._seeds[number_of],
+            num_agents=game.num_agents,
+            schema=schema_hash(self._spaces),
+            spaces=self._spaces,
+            run={"episode": number_of},
+            made_with=versions(),
+            agents=[_agent(self._names[i : i + 1], agent) for i, agent in enumerate(self._agents)],
+            parent=self._parent,
+        )
+        episode = self._open[number_of] = _OpenEpisode(header)
+        if self._path is not None:
+            episode.path = path = Path(self._path.replace(_EPISODE, str(number_of)))
+            require_replaceable(path)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                episode.file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed at the end
+            except (OSError, ValueError) as error:
+                raise ReplayError(f"cannot write {path}: {error}") from error
+            episode.add(header_line(header))
+        return episode
+
+    def _finish(self, number_of: int, failure: str = "") -> None:
+        episode = self._open.pop(number_of)
+        replay = Replay(episode.header, episode.lines, failure=failure)
+        self.replays.append(replay)
+        if episode.file is not None and episode.path is not None:
+            episode.file.close()
+            replay.save(episode.path)
+
+    def _line(self, game: Game, turn: Turn) -> Decision:
+        observation, obs_space = turn.observation, game.obs_space()
+        end = None
+        if turn.episode is not None:
+            metrics = {name: number(value) for name, value in turn.episode.metrics.items()}
+            each = turn.episode
+            end = End(number(each.reward), each.length, each.terminated, each.truncated, metrics)
+        thoughts = turn.thoughts
+        if thoughts is None and self._think and end is None:
+            think = getattr(self._agents[turn.agent_id], "think", None)
+            thoughts = None if think is None else think(observation)
+        return Decision(
+            agent_id=turn.agent_id,
+            step=turn.step,
+            actions=actions_to_json(turn.actions, observation, obs_space),
+            checksum=checksum(observation, obs_space),
+            score=number(turn.score) if self._see else None,
+            seen=observation_to_json(observation, obs_space) if self._see else {},
+            probabilities=_probabilities(turn.actions, thoughts) if self._see else {},
+            value=None
+            if thoughts is None or thoughts.value is None
+            else round(float(thoughts.value), _DIGITS),
+            end=end,
+        )
+
+
+def record(
+    game: Game,
+    *agents: Agent,
+    seed: int = 0,
+    see: bool = True,
+    think: bool = True,
+    **settings: object,
+) -> Replay:
+    """Plays one episode, and returns its replay.
+
+    Args:
+        game, agents, settings: as for `Game.run`.
+        seed: of the run, whose first episode it is.
+        see, think: as for `ReplayWriter`.
+
+    Raises:
+        UsageError, ProtocolError: as of `Game.run`.
+    """
+    writer = ReplayWriter(see=see, think=think)
+    game.with_settings(**settings).run(*agents, seed=seed, watch=writer)
+    if not writer.replays:
+        raise ReplayError(f"{game.name}: the agent left before its first decision")
+    return writer.replays[0]
+
+
+def source_of(game: Game) -> str:
+    """Where a game is defined, `module:name`, or `file.py:name` for a script; "" if unknown."""
+    module = sys.modules.get(getattr(inspect.unwrap(game.play), "__module__", "") or "")
+    if module is None:
+        return ""
+    file = getattr(module, "__file__", None)
+    where = module.__name__ if "." in module.__name__ or file is None else _below(Path(file))
+    for name, value in vars(module).items():
+        if isinstance(value, Game) and value.play is game.play and value.name == game.name:
+            return f"{where}:{name}"
+    return ""
+
+
+def _below(file: Path) -> str:
+    """The path of a file from the current folder; of others the name alone."""
+    try:
+        return file.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return file.name
+
+
+def settings_to_json(game: Game) -> dict[str, Json]:
+    """The settings of a game; Enums by the names of their members.
+
+    Raises:
+        ReplayError: one that JSON cannot hold.
+    """
+    settings = {}
+    for name, value in game.settings.items():
+        if isinstance(value, Enum):
+            value = value.name
+        if not isinstance(value, bool | int | float | str | None):
+            raise ReplayError(
+                f"{game.name}: a replay keeps settings that are numbers, texts or Enums, "
+                f"got {name}={value!r}"
+            )
+        settings[name] = value
+    return settings
+
+
+def versions() -> dict[str, str]:
+    """Versions of what an episode may depend on."""
+    try:
+        own = version("entity-env")
+    except PackageNotFoundError:  # run from a checkout
+        own = ""
+    return {"entity_env": own, "python": platform.python_version(), "numpy": np.__version__}
+
+
+def _agent(names: Sequence[str], agent: Agent) -> dict[str, str]:
+    if not names:
+        return {"name": type(agent).__name__}
+    path = Path(names[0])
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
+    except OSError:
+        digest = ""
+    return {"name": names[0], **({"sha": digest} if digest else {})}
+
+
+def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> dict[str, Json]:
+    """Of all choices, as the agent gave them or thinks."""
+    found = {} if thoughts is None else dict(thoughts.probabilities)
+    for name, action in actions.items():
+        probs = getattr(action, "probs", None)
+        if probs is not None:
+            found[name] = np.atleast_2d(probs)
+    return {
+        name: [[number(round(float(each), _DIGITS)) for each in row] for row in np.atleast_2d(rows)]
+        for name, rows in found.items()
+        if np.size(rows)
+    }

@@ -1,0 +1,374 @@
+"""`Animation`: one episode as pictures, one for each turn, with the choices of the agents."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.local_run import Turn
+from entity_env.core.observation import (
+    CategoricalAction,
+    ContinuousAction,
+    GlobalCategoricalAction,
+    SelectEntityAction,
+)
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    ObsSpace,
+)
+from entity_env.errors import UsageError
+from entity_env.views.describe import describe_features, describe_number
+from entity_env.views.drawing import Drawing, clipped
+from entity_env.views.look import Look
+from entity_env.views.page import as_iframe, page
+from entity_env.views.pictures import Painter, write_film
+from entity_env.views.scene import Point, Shape, one_line
+from entity_env.views.seen import SeenEntity, SeenObservation
+from entity_env.views.svg import animated_svg, still_svg
+
+_FORMATS: Final = (".html", ".svg", ".png", ".gif", ".webp", ".mp4")
+_MAX_ACTORS: Final = 8
+_MAX_CHOICES: Final = 12
+_MAX_WORDS: Final = 160
+"""Characters of the words for an entity."""
+_MAX_FEATURES: Final = 40
+_MAX_ENTITIES: Final = 200
+"""Entities that are put in words."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One choice of an actor.
+
+    Args:
+        label: what is chosen, in words.
+        share: its probability; of a number, its place between the bounds; None = not known.
+        is_chosen: whether it was.
+    """
+
+    label: str
+    share: float | None
+    is_chosen: bool
+
+
+@dataclass(frozen=True)
+class ActorBars:
+    """The choices of one actor in the order of the space; of more than 12 the most probable.
+
+    Args:
+        title: the action, and who acts if there are several.
+        bars: choices.
+        num_more: of the choices, or of the actors that follow, that are left out.
+    """
+
+    title: str
+    bars: Sequence[Bar]
+    num_more: int = 0
+
+
+@dataclass(frozen=True)
+class Still:
+    """What is shown of one turn.
+
+    Args:
+        agent_id, step, score: of the turn.
+        shapes: indices of `Animation.shapes`, in the order in which they are drawn.
+        words: for each entity, in the order of the space; of more than 200 the first.
+        global_words: for the global features.
+        actors: choices of each actor; of more than 8 the first.
+        value: that a network predicts.
+        attention: `(num_entities,)` how much the actor attends to each entity; empty = unknown.
+        end: how the episode ended; "" before.
+    """
+
+    agent_id: int
+    step: int
+    score: float
+    shapes: Sequence[int]
+    words: Sequence[str]
+    global_words: str = ""
+    actors: Sequence[ActorBars] = ()
+    value: float | None = None
+    attention: Sequence[float] = ()
+    end: str = ""
+
+
+@dataclass(frozen=True)
+class Animation:
+    """One episode as pictures: a page, a video, or a still.
+
+    Args:
+        title: name of the game.
+        facts: lines below it, such as the seed.
+        size: width and height of the pictures, in units of the game.
+        num_agents: of the game.
+        ground: shapes that all pictures have in common.
+        shapes: all other shapes, each once.
+        stills: one for each turn.
+    """
+
+    title: str
+    facts: Sequence[str]
+    size: Point
+    num_agents: int
+    ground: Sequence[Shape]
+    shapes: Sequence[Shape]
+    stills: Sequence[Still] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        turns: Sequence[Turn],
+        obs_space: ObsSpace,
+        action_space: Mapping[ActionName, ActionSpace],
+        look: Look | None = None,
+        *,
+        num_agents: int = 1,
+        title: str = "",
+        facts: Sequence[str] = (),
+    ) -> Animation:
+        """The animation of the turns of one episode, in their order.
+
+        Args:
+            turns: of all agents; a final observation without entities is shown as the one before.
+            obs_space, action_space: of the game.
+            look: how they are drawn; None = the default.
+            num_agents: of the game.
+            title: name of the game.
+            facts: shown below it.
+
+        Raises:
+            SchemaError: the look does not fit the space, or draws impossible shapes.
+            UsageError: no turns.
+        """
+        if not turns:
+            raise UsageError("an animation needs one turn or more, got none")
+        drawing = Drawing(look or Look(), obs_space)
+        for turn in turns:
+            drawing.include(SeenObservation(turn.observation, obs_space, turn.agent_id))
+        pool: dict[Shape, int] = {}
+        last: dict[int, Still] = {}
+        stills = []
+        for turn in turns:
+            still = _still_of(turn, drawing, pool, action_space)
+            if turn.observation.is_blank and turn.agent_id in last:
+                before = last[turn.agent_id]
+                kept = {name: getattr(before, name) for name in ("shapes", "words", "global_words")}
+                still = replace(still, **kept)
+            last[turn.agent_id] = still
+            stills.append(still)
+        return cls(
+            one_line(title) or "game",
+            tuple(map(one_line, facts)),
+            drawing.size,
+            num_agents,
+            drawing.ground().shapes,
+            list(pool),
+            stills,
+        )
+
+    def __len__(self) -> int:
+        return len(self.stills)
+
+    @property
+    def fps(self) -> float:
+        """Pictures a second at which an episode of this length is watched: 2 to 30."""
+        return min(max(math.sqrt(len(self) / 3), 2.0), 30.0)
+
+    @property
+    def end_s(self) -> float:
+        """How much longer the last picture is shown."""
+        return 1.5
+
+    def shapes_of(self, index: int) -> list[Shape]:
+        """The shapes of one picture, without the ground; negative indices count from the end.
+
+        Raises:
+            UsageError: there is no such picture.
+        """
+        if not -len(self) <= index < len(self):
+            raise UsageError(f"{self.title} has {len(self)} pictures: there is none {index}")
+        return [self.shapes[i] for i in self.stills[index].shapes]
+
+    def svg(self, index: int | None = None) -> str:
+        """One picture as SVG; None = all, one after another, by CSS alone, as a README plays it."""
+        if index is not None:
+            return still_svg(self.size, [*self.ground, *self.shapes_of(index)], self.title)
+        stills = [still.shapes for still in self.stills]
+        return animated_svg(
+            self.size,
+            self.ground,
+            self.shapes,
+            stills,
+            self.title,
+            fps=self.fps,
+            end_s=self.end_s,
+        )
+
+    def html(self) -> str:
+        """A page of one file to play and step through; it loads nothing from elsewhere."""
+        return page(self)
+
+    def write(self, path: str | PathLike[str], index: int | None = None) -> None:
+        """Writes a file of the format that its extension names, in place of one of that name.
+
+        Args:
+            path: `.html`, `.svg`, `.png`, `.gif`, `.webp` or `.mp4`.
+            index: the picture of a `.png`, or of an `.svg` that does not move; None = the middle
+                one of a `.png`.
+
+        Raises:
+            UsageError: another extension, no such picture, a file that cannot be written, or
+                `.mp4` without ffmpeg.
+            MissingExtraError: pictures without Pillow.
+        """
+        file = Path(path)
+        kind = file.suffix.lower()
+        if kind not in _FORMATS:
+            raise UsageError(f"{file}: expected a file with the ending {', '.join(_FORMATS)}")
+        if index is not None and kind not in (".svg", ".png"):
+            raise UsageError(f"{file}: one picture is a .png or an .svg; {kind} has all of them")
+        part = file.with_name(f".{file.stem}.{os.getpid()}{kind}")
+        try:
+            if kind in (".html", ".svg"):
+                text = self.html() if kind == ".html" else self.svg(index)
+                part.write_text(text, encoding="utf-8")
+            else:
+                self._write_picture(part, kind, index)
+            part.replace(file)
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be written: {error.strerror or error}") from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _write_picture(self, file: Path, kind: str, index: int | None) -> None:
+        painter = Painter(self.size, self.ground, smooth=kind != ".gif")
+        if kind == ".png":
+            shapes = self.shapes_of(len(self) // 2 if index is None else index)
+            painter.image(shapes).save(file)
+            return
+        write_film(file, painter, self.shapes_of, len(self), 1 / self.fps, self.end_s)
+
+    def _repr_html_(self) -> str:
+        return as_iframe(self.html())
+
+
+def _still_of(
+    turn: Turn,
+    drawing: Drawing,
+    pool: dict[Shape, int],
+    action_space: Mapping[ActionName, ActionSpace],
+) -> Still:
+    seen = SeenObservation(turn.observation, drawing.obs_space, turn.agent_id)
+    words = [_entity_words(entity) for entity in seen.entities[:_MAX_ENTITIES]]
+    return Still(
+        turn.agent_id,
+        turn.step,
+        float(turn.score),
+        [pool.setdefault(shape, len(pool)) for shape in drawing.draw(seen).shapes],
+        words,
+        _entity_words(seen.globals) if len(seen.globals.features) else "",
+        list(_actors_of(turn, action_space, seen)),
+        None if turn.thoughts is None else turn.thoughts.value,
+        _attention_of(turn, drawing.obs_space),
+        _end_of(turn),
+    )
+
+
+def _entity_words(entity: SeenEntity) -> str:
+    names, features = list(entity.names)[:_MAX_FEATURES], entity.features[:_MAX_FEATURES]
+    name = "" if entity.type == GLOBAL_ENTITY else entity.type
+    text = clipped(one_line(f"{name} {describe_features(names, features)}"), _MAX_WORDS)
+    return text if entity.is_visible else f"{text} (hidden)"
+
+
+def _end_of(turn: Turn) -> str:
+    episode = turn.episode
+    if episode is None:
+        return ""
+    metrics = [f"{name} {describe_number(value)}" for name, value in episode.metrics.items()]
+    ending = "cut short" if episode.truncated else "over"
+    return one_line(", ".join([f"{ending}: reward {describe_number(episode.reward)}", *metrics]))
+
+
+def _actors_of(
+    turn: Turn, action_space: Mapping[ActionName, ActionSpace], seen: SeenObservation
+) -> Iterator[ActorBars]:
+    thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
+    for name, action in turn.actions.items():
+        ids = [] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
+        index_of = turn.observation.index_of_ids(seen.obs_space) if len(ids) > 1 else {}
+        space = action_space[name]
+        for row in range(min(max(len(ids), 1), _MAX_ACTORS)):
+            entity = seen.entities[index_of[ids[row]]] if index_of else None
+            words = "" if entity is None else f": {clipped(_entity_words(entity), 40)}"
+            if isinstance(action, ContinuousAction):
+                yield ActorBars(f"{name}{words}", _number_bars(action, space, row))
+                continue
+            known = thoughts.get(name, action.probs)
+            probs = None if known is None else np.atleast_2d(known)
+            found = probs[row] if probs is not None and row < len(probs) else None
+            bars, num_more = _choice_bars(name, action, space, seen, row, found)
+            yield ActorBars(f"{name}{words}", bars, num_more)
+        if len(ids) > _MAX_ACTORS:
+            yield ActorBars(f"{name}: more actors", (), len(ids) - _MAX_ACTORS)
+
+
+def _number_bars(action: ContinuousAction, space: ActionSpace, row: int) -> list[Bar]:
+    if not isinstance(space, ContinuousActionSpace) or row >= len(action.values):
+        return []
+    values = [float(value) for value in action.values[row][:_MAX_CHOICES]]
+    columns = (space.labels, values, space.low, space.high)
+    return [
+        Bar(f"{label} {describe_number(value)}", (value - low) / (high - low), True)
+        for label, value, low, high in zip(*columns, strict=False)
+    ]
+
+
+def _choice_bars(
+    name: ActionName,
+    action: GlobalCategoricalAction | CategoricalAction | SelectEntityAction,
+    space: ActionSpace,
+    seen: SeenObservation,
+    row: int,
+    probs: NDArray[np.float32] | None,
+) -> tuple[list[Bar], int]:
+    """Bars of the most probable choices, and the number of others."""
+    label_of: Callable[[int], str]
+    if isinstance(action, SelectEntityAction):
+        actees = seen.observation.actee_indices(name, seen.obs_space).tolist()
+        chosen = next((i for i in actees if seen.entities[i].id == action.actees[row]), -1)
+        index, num_choices = actees.index(chosen), len(actees)
+        label_of = lambda i: _entity_words(seen.entities[actees[i]])  # noqa: E731
+    else:
+        labels = getattr(space, "index_to_label", ())
+        index = action.index if isinstance(action, GlobalCategoricalAction) else action.indices[row]
+        num_choices, label_of = len(labels), labels.__getitem__
+    if probs is None or len(probs) != num_choices:
+        return [Bar(label_of(int(index)), None, True)], 0
+    likely = np.argsort(-probs, kind="stable")[:_MAX_CHOICES].tolist()
+    shown = sorted({*likely[: _MAX_CHOICES - 1], int(index)} if index not in likely else likely)
+    return [Bar(label_of(i), float(probs[i]), i == index) for i in shown], num_choices - len(shown)
+
+
+def _attention_of(turn: Turn, obs_space: ObsSpace) -> list[float]:
+    """The rows of those who act, in the last layer, as a mean over heads and actors."""
+    if turn.thoughts is None or turn.thoughts.attention is None:
+        return []
+    rows = turn.thoughts.attention[-1].mean(axis=0)
+    names = [*turn.actions]
+    actors = {int(i) for each in names for i in turn.observation.actor_indices(each, obs_space)}
+    acting = [i for i in sorted(actors) if i < len(rows)] or list(range(len(rows)))
+    num_entities = sum(turn.observation.num_entities(name) for name in obs_space.entities)
+    return [round(float(each), 3) for each in rows[acting].mean(axis=0)[:num_entities]]

@@ -1,0 +1,116 @@
+"""`page`: an animation as one HTML file, `player.html` with data in it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from entity_env.views.scene import Shape
+from entity_env.views.svg import still_svg
+
+if TYPE_CHECKING:
+    from entity_env.views.animation import Animation, Still
+
+_KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text": "t", "image": "i"}
+
+
+def page(animation: Animation) -> str:
+    """The page; strings of games are data in it, never markup."""
+    middle = len(animation) // 2
+    shapes = [*animation.ground, *animation.shapes_of(middle)]
+    parts = {
+        "TITLE": escape(animation.title),
+        "STILL": still_svg(animation.size, shapes, animation.title),
+        "DATA": base64.b64encode(gzip.compress(_data(animation), 9, mtime=0)).decode(),
+    }
+    player = Path(__file__).with_name("player.html").read_text(encoding="utf-8")
+    return re.sub("@(TITLE|STILL|DATA)@", lambda found: parts[found[1]], player)
+
+
+def as_iframe(html: str, height: int = 620) -> str:
+    """A page inside another one, as in a notebook, from which it is kept apart."""
+    style = f"width:100%;height:{height}px;border:0"
+    return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(html)}"></iframe>'
+
+
+def _data(animation: Animation) -> bytes:
+    pool: dict[str, int] = {}
+    frames = [_frame(still, pool) for still in animation.stills]
+    data = {
+        "title": animation.title,
+        "facts": animation.facts,
+        "size": animation.size,
+        "fps": animation.fps,
+        "agents": animation.num_agents,
+        "ground": [_shape(shape) for shape in animation.ground],
+        "shapes": [_shape(shape) for shape in animation.shapes],
+        "frames": frames,
+        "words": list(pool),
+    }
+    return json.dumps(_rounded(data), separators=(",", ":")).encode()
+
+
+def _frame(still: Still, pool: dict[str, int]) -> dict[str, Any]:
+    """One picture; texts are indices of the pool, and what is empty is left out."""
+
+    def index(text: str) -> int:
+        return pool.setdefault(text, len(pool))
+
+    bars = [
+        [index(actor.title), [[index(b.label), b.share, int(b.is_chosen)] for b in actor.bars]]
+        + ([actor.num_more] if actor.num_more else [])
+        for actor in still.actors
+    ]
+    frame = {
+        "g": still.agent_id,
+        "t": still.step,
+        "s": still.score,
+        "d": still.shapes,
+        "n": [index(words) for words in still.words],
+        "u": still.global_words,
+        "b": bars,
+        "v": still.value,
+        "w": still.attention,
+        "e": still.end,
+    }
+    return {key: value for key, value in frame.items() if value not in ("", None) and value != []}
+
+
+def _shape(shape: Shape) -> list[Any]:
+    """Kind, x, y, size, fill, stroke, its width, rotation, radius, text, anchor, entity, points."""
+    fields = [
+        _KINDS[shape.kind],
+        *shape.center,
+        shape.size,
+        shape.fill,
+        shape.stroke,
+        shape.width,
+        shape.of,
+        shape.rotate,
+        shape.radius,
+        shape.text,
+        shape.anchor[0] if shape.kind == "text" else "",
+        shape.points if shape.kind in ("polygon", "line") else (),
+    ]
+    while fields[-1] in (0, "", ()) and len(fields) > 8:
+        fields.pop()
+    return fields
+
+
+def _rounded(value: Any) -> Any:  # noqa: ANN401 - anything that JSON holds
+    """The same with at most four decimals, and numbers that JSON lacks as None."""
+    if isinstance(value, float):
+        if not -1e15 < value < 1e15:
+            return None
+        return int(value) if value == int(value) else round(value, 4)
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_rounded(each) for each in value]
+    return value

@@ -1,0 +1,119 @@
+"""Shapes as SVG: a still, and an animation by CSS alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from entity_env.views.scene import BASELINE, Point, Shape, rgba
+
+_PIXELS: Final = 480
+
+
+def still_svg(size: Point, shapes: Sequence[Shape], title: str) -> str:
+    """One picture of a size in units of the game."""
+    return _document(size, "".join(map(_element, shapes)), title)
+
+
+def animated_svg(
+    size: Point,
+    ground: Sequence[Shape],
+    shapes: Sequence[Shape],
+    stills: Sequence[Sequence[int]],
+    title: str,
+    *,
+    fps: float,
+    end_s: float,
+) -> str:
+    """Pictures, one after another; where motion is unwanted, the middle one.
+
+    Args:
+        size, title: as for `still_svg`.
+        ground: drawn in all pictures.
+        shapes: each of them once.
+        stills: the pictures, indices of `shapes`.
+        fps: pictures a second.
+        end_s: seconds that the last one is shown longer.
+    """
+    num, frame_s = len(stills), 1 / fps
+    total_s = num * frame_s + end_s
+    first, last = (100 * length / total_s for length in (frame_s, frame_s + end_s))
+    style = (
+        f"g{{visibility:hidden;animation:f {total_s:.2f}s step-end infinite}}"
+        f"#e{{animation-name:e}}{_shown('f', first)}{_shown('e', last)}"
+        "@media(prefers-reduced-motion){g,#e{animation:none}.m{visibility:visible}}"
+    )
+    # Shapes of different entities may look the same.
+    ids: dict[str, int] = {}
+    id_of = [ids.setdefault(_element(shape), len(ids)) for shape in shapes]
+    symbols = [element.replace(" ", f' id="s{i}" ', 1) for element, i in ids.items()]
+    parts = [f"<style>{style}</style><defs>", *symbols, "</defs>", *map(_element, ground)]
+    for k, still in enumerate(stills):
+        name = (' id="e"' if k == num - 1 else "") + (' class="m"' if k == num // 2 else "")
+        uses = "".join(f'<use href="#s{id_of[i]}"/>' for i in still)
+        parts.append(f'<g{name} style="animation-delay:{k * frame_s:.3f}s">{uses}</g>')
+    return _document(size, "".join(parts), title)
+
+
+def _decimals(value: float) -> str:
+    """A coordinate with at most three decimals."""
+    return f"{value:.3f}".rstrip("0").rstrip(".") or "0"
+
+
+def _shown(name: str, percent: float) -> str:
+    return (
+        f"@keyframes {name}{{0%{{visibility:visible}}{min(percent, 100):.4f}%"
+        f"{{visibility:{'visible' if percent >= 100 else 'hidden'}}}}}"
+    )
+
+
+def _document(size: Point, body: str, title: str) -> str:
+    width, height, wide, high = (
+        _decimals(each * scale) for scale in (1, _PIXELS / max(size)) for each in size
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{wide}" height="{high}" role="img">'
+        f"<title>{escape(title)}</title>{body}</svg>"
+    )
+
+
+def _element(shape: Shape) -> str:
+    x, y = (_decimals(value) for value in shape.center)
+    paint = _paint("fill", shape.fill, always=True) + _paint("stroke", shape.stroke)
+    if shape.stroke:
+        paint += f' stroke-width="{_decimals(shape.width)}" stroke-linejoin="round"'
+    if shape.rotate:
+        paint += f' transform="rotate({_decimals(shape.rotate)} {x} {y})"'
+    match shape.kind:
+        case "circle":
+            return f'<circle cx="{x}" cy="{y}" r="{_decimals(shape.size[0])}"{paint}/>'
+        case "rect" | "image":
+            (cx, cy), (width, height) = shape.center, shape.size
+            box = (
+                f'x="{_decimals(cx - width / 2)}" y="{_decimals(cy - height / 2)}" '
+                f'width="{_decimals(width)}" height="{_decimals(height)}"'
+            )
+            if shape.kind == "image":
+                return f'<image {box} preserveAspectRatio="none" href="{shape.text}"{paint}/>'
+            corner = f' rx="{_decimals(shape.radius)}"' if shape.radius else ""
+            return f"<rect {box}{corner}{paint}/>"
+        case "text":
+            font = f'font-size="{_decimals(shape.size[0])}" font-family="sans-serif"'
+            anchor = f'text-anchor="{shape.anchor}" dy="{BASELINE}em"'
+            return f'<text x="{x}" y="{y}" {font} {anchor}{paint}>{escape(shape.text)}</text>'
+    name = "polygon" if shape.kind == "polygon" else "polyline"
+    return f'<{name} points="{_path(shape.points)}"{paint}/>'
+
+
+def _path(points: Sequence[Point]) -> str:
+    return " ".join(f"{_decimals(x)},{_decimals(y)}" for x, y in points)
+
+
+def _paint(name: str, color: str, *, always: bool = False) -> str:
+    if not color:
+        return f' {name}="none"' if always else ""
+    red, green, blue, alpha = rgba(color)
+    opacity = f' {name}-opacity="{_decimals(alpha / 255)}"' if alpha < 255 else ""
+    return f' {name}="#{red:02x}{green:02x}{blue:02x}"{opacity}'

@@ -1,0 +1,199 @@
+"""Files of replays: hostile, cut, plain, of other versions."""
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import Game, ReplayError, UsageError
+from entity_env.agents import RandomAgent
+from entity_env.games import GAMES
+from entity_env.replay import Replay, ReplayWriter, record
+from entity_env.replay.file import split_lines, zipped
+
+
+@cache
+def replay_of(name: str = "rock_paper_scissors", see: bool = True) -> Replay:
+    game: Game = GAMES[name]
+    return record(game, *[RandomAgent(seed=i) for i in range(game.num_agents)], seed=1, see=see)
+
+
+def lines_of(replay: Replay) -> list[str]:
+    return gzip.decompress(replay.to_bytes()).decode().splitlines()
+
+
+def plain(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def pieces(content: bytes) -> tuple[list[str], bool]:
+    """The lines, none of content that is no replay."""
+    try:
+        return split_lines(content, "x.replay")
+    except ReplayError:
+        return [], True
+
+
+def use(content: bytes) -> None:
+    """All that reads a file; it may raise a ReplayError that names the file or the place."""
+    problems = []
+    try:
+        read = Replay.from_bytes(content, "x.replay")
+        read.verify(GAMES["rock_paper_scissors"])
+        read.turns(GAMES["rock_paper_scissors"])
+    except ReplayError as error:
+        problems.append(str(error))
+    assert all("x.replay" in problem or "agent" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("see", [True, False])
+@pytest.mark.parametrize("name", GAMES)
+def test_a_file_is_read_as_it_was_written(name: str, see: bool, tmp_path: Path) -> None:
+    replay = replay_of(name, see)
+    replay.save(tmp_path / "x.replay")
+    read = Replay.load(tmp_path / "x.replay")
+    assert (read.header, read.lines) == (replay.header, replay.lines)
+    assert read.to_bytes() == replay.to_bytes() == (tmp_path / "x.replay").read_bytes()
+    assert read.is_whole
+    assert not read.is_cut
+    assert [path.name for path in tmp_path.iterdir()] == ["x.replay"]
+
+
+def test_the_same_episode_gives_the_same_bytes() -> None:
+    game = GAMES["snake"]
+    first, second = (record(game, RandomAgent(seed=3), seed=2).to_bytes() for _ in range(2))
+    assert first == second
+
+
+def test_plain_lines_are_read() -> None:
+    replay = replay_of()
+    assert Replay.from_bytes(plain(lines_of(replay))).to_bytes() == replay.to_bytes()
+
+
+@given(st.data())
+def test_a_cut_file_is_read_as_far_as_it_goes(data: st.DataObject) -> None:
+    replay = replay_of()
+    content = data.draw(st.sampled_from([replay.to_bytes(), plain(lines_of(replay))]))
+    at = data.draw(st.integers(0, len(content) - 1))
+    if not pieces(content[:at])[0]:
+        with pytest.raises(ReplayError, match="is no replay"):
+            Replay.from_bytes(content[:at])
+        return
+    read = Replay.from_bytes(content[:at])
+    assert read.is_cut or not content[:at].startswith(b"\x1f")
+    assert read.lines == replay.lines[: len(read.lines)]
+
+
+@given(st.data())
+def test_mutated_files_raise_nothing_but_replay_errors(data: st.DataObject) -> None:
+    content = bytearray(
+        data.draw(st.sampled_from([replay_of().to_bytes(), plain(lines_of(replay_of()))]))
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] = data.draw(st.integers(0, 255))
+    use(bytes(content))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.data(), JSON)
+def test_mutated_values_raise_nothing_but_replay_errors(data: st.DataObject, value: object) -> None:
+    lines = lines_of(replay_of())
+    i = data.draw(st.integers(0, len(lines) - 1))
+    line = json.loads(lines[i])
+    line[data.draw(st.sampled_from(sorted(line)))] = value
+    try:
+        text = json.dumps(line, allow_nan=False)
+    except ValueError:  # an infinite number
+        return
+    use(plain([*lines[:i], text, *lines[i + 1 :]]))
+
+
+def test_unknown_keys_and_lines_of_later_versions_are_skipped() -> None:
+    header, *rest = (json.loads(line) for line in lines_of(replay_of()))
+    lines = [json.dumps({**each, "new": [1]}) for each in (header, *rest)]
+    assert Replay.from_bytes(plain(lines)).to_bytes() == replay_of().to_bytes()
+
+
+def changed(line: int, **values: object) -> bytes:
+    lines = lines_of(replay_of())
+    data = {**json.loads(lines[line]), **values}
+    return plain([*lines[:line], json.dumps(data), *lines[line + 1 :]])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it has no whole line"),
+        (b"hello\n", "line 1 is no JSON"),
+        (b"[]\n", "line 1 must be an object, got \\[\\]"),
+        (b"{}\n", "its first line has no format 'entity-env.replay'"),
+        (b"\x1f\x8bxxxx", "is no replay"),
+        (b"\xff\xff\n", "it holds no text"),
+        (changed(0, version=2), "is of version 2, this package reads up to 1: install a later one"),
+        (changed(0, version="1"), "version must be an integer, got '1'"),
+        (changed(0, episode_seed=-1), "line 1: 'episode_seed' cannot be -1"),
+        (changed(0, num_agents=0), "line 1: 'num_agents' cannot be 0"),
+        (changed(0, spaces={}), "line 1: spaces in JSON need a list under 'entities', got None"),
+        (changed(1, g=2), "line 2: 'g' needs an agent from 0 to 1, got 2"),
+        (changed(1, t=1), "line 2: expected step 0 of agent 0, got 1"),
+        (changed(1, a={"Fly": 1}), "line 2: 'a' needs actions among"),
+        (changed(1, a=[]), "line 2: 'a' needs actions by name"),
+        (changed(1, c=2**32), "line 2: 'c' needs a CRC-32, got 4294967296"),
+        (changed(1, s=True), "line 2: 's' needs a finite number"),
+        (changed(-1, end={"reward": 1}), "'end' needs a fitting 'length'"),
+        (plain([*lines_of(replay_of()), lines_of(replay_of())[-1]]), "has ended before"),
+    ],
+)
+def test_a_broken_file_says_what_is_wrong(content: bytes, message: str) -> None:
+    with pytest.raises(ReplayError, match=message):
+        Replay.from_bytes(content, "x.replay")
+
+
+def test_nested_json_is_refused() -> None:
+    lines = [lines_of(replay_of())[0], '{"g":' + "[" * 100_000]
+    with pytest.raises(ReplayError, match="line 2 is no JSON"):
+        Replay.from_bytes(plain(lines))
+
+
+def test_a_file_that_unzips_to_gigabytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entity_env.replay.file._MAX_BYTES", 10_000)
+    with pytest.raises(ReplayError, match="it unzips to more than"):
+        split_lines(zipped(["0" * 20_000]), "x.replay")
+
+
+def test_only_replays_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "x.replay"
+    replay_of().save(path)
+    replay_of("snake").save(path)
+    assert Replay.load(path).header.game == "snake"
+    for content in (b"my thesis", gzip.compress(b"my thesis")):
+        path.write_bytes(content)
+        with pytest.raises(ReplayError, match="exists and is no replay: choose another name"):
+            replay_of().save(path)
+        with pytest.raises(ReplayError, match="exists and is no replay"):
+            GAMES["snake"].run(RandomAgent(seed=1), watch=ReplayWriter(path))
+        assert path.read_bytes() == content
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match=r"cannot read .*x.replay: No such file"):
+        Replay.load(tmp_path / "x.replay")
+    with pytest.raises(ReplayError, match="expected a regular file, got a folder"):
+        Replay.load(tmp_path)
+    with pytest.raises(UsageError, match=r"must be called NAME\.replay"):
+        replay_of().save(tmp_path / "x.json")
+    (tmp_path / "file").touch()
+    with pytest.raises(ReplayError, match="cannot write"):
+        replay_of().save(tmp_path / "file" / "x.replay")

@@ -1,0 +1,352 @@
+"""Episodes played again: equal, or a sentence that says where they differ."""
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, make_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import (
+    Action,
+    Categorical,
+    Game,
+    Obs,
+    Observation,
+    ReplayError,
+    UsageError,
+)
+from entity_env.agents import Agent, PolicyAgent, RandomAgent
+from entity_env.games import GAMES, snake
+from entity_env.replay import Decision, Replay, ReplayWriter, record, verify_in_new_process
+from tests.helpers.tiny_games import TINY_GAMES
+
+GOLDEN = Path(__file__).parents[1] / "data" / "replays"
+ALL = {**GAMES, **TINY_GAMES}
+
+
+def random_agents(game: Game, seed: int = 0) -> list[Agent]:
+    return [RandomAgent(seed=seed + i) for i in range(game.num_agents)]
+
+
+@given(st.sampled_from(sorted(ALL)), st.integers(0, 2**40), st.booleans())
+def test_an_episode_is_played_again(name: str, seed: int, see: bool) -> None:
+    game = ALL[name]
+    replay = record(game, *random_agents(game, seed % 1000), seed=seed, see=see)
+    read = Replay.from_bytes(replay.to_bytes())
+    assert read.verify(game) is None
+    turns = read.turns(game)
+    assert [turn.agent_id for turn in turns] == [line.agent_id for line in replay.lines]
+    assert [turn.step for turn in turns] == [line.step for line in replay.lines]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.replay")), ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    replay = Replay.load(path)
+    if replay.header.game.startswith("pixel"):
+        pytest.importorskip("torch")
+    assert replay.is_whole
+    assert replay.verify() is None
+
+
+def test_every_game_has_a_golden_replay() -> None:
+    from entity_env.games import BATCH_GAMES
+
+    names = {*GAMES, *BATCH_GAMES} - {"pixel"}  # that one runs a file of its user
+    assert {path.stem for path in GOLDEN.glob("*.replay")} == {
+        name.replace(":", "_") for name in names
+    }
+
+
+# ------------------------------------------------------------------ games that were changed
+
+
+@dataclass
+class Dot:
+    x: int
+
+
+class Go(Enum):
+    LEFT = 0
+    RIGHT = 1
+
+
+class Jump(Enum):
+    UP = 0
+
+
+def dots(
+    name: str = "dots",
+    *,
+    length: int = 30,
+    move: Callable[[random.Random, int, int], int] = lambda rng, i, x: x,
+    entity: type = Dot,
+    actions: tuple[type[Enum], ...] = (Go,),
+    ask: type[Enum] = Go,
+    num_dots: Callable[[int], int] = lambda i: 1,
+    reward: int = 1,
+    mask: bool = False,
+) -> Game:
+    def play(agent: Agent, *, seed: int) -> None:
+        rng = random.Random(seed)
+        x = score = 0
+        for i in range(length):
+            obs = Obs(score).entities([entity(x)] * num_dots(i))
+            if mask:
+                obs = obs.mask(ask, [True, i < 3])
+            action = agent.act(obs, ask)
+            if action is None:
+                return
+            x = move(rng, i, x + 1)
+            score += reward * (i == 4) + 1
+        agent.game_over(Obs(score).entities([entity(x)]))
+
+    return Game(play, entities=(entity,), actions=actions, name=name)
+
+
+class Right(PolicyAgent):
+    """Always takes the last choice."""
+
+    def decide(self, observation: Observation) -> Mapping[str, Action]:
+        return {each.name: each.action([1]) for each in self.questions(observation)}
+
+
+Wide = make_dataclass("Dot", [("x", int), ("y", int, 0)])
+
+BOTH = (Go, Jump)
+
+
+@pytest.mark.parametrize(
+    ("game", "kind", "sentence"),
+    [
+        (dots(move=lambda rng, i, x: x + (i > 20)), "observation",
+         "agent 0, step 22: Dot 0: x was 22, is 23 now"),
+        (dots(reward=2), "observation", "agent 0, step 5: the reward was 2, is 3 now"),
+        (dots(length=20), "end",
+         "agent 0, step 20: the episode ends now, 10 more decisions were recorded"),
+        (dots(length=31), "end", "agent 0, step 30: the episode ended here, the game goes on now"),
+        (dots(num_dots=lambda i: 1 + (i == 7)), "observation",
+         "agent 0, step 7: 1 Dot was seen, 2 now"),
+        (dots(entity=Wide), "schema",
+         "entity 'Dot': the game has the feature 'y', the replay has not"),
+        (dots(actions=BOTH), "schema", "the game has the action 'Jump', the replay has not"),
+        (dots(move=lambda rng, i, x: x // (i < 9)), "raises",
+         "agent 0, step 10: the game raises ZeroDivisionError: integer division or modulo by zero"),
+        (dots(mask=True), "observation", "agent 0, step 0: the mask of Go differs"),
+    ],
+)  # fmt: skip
+def test_a_changed_game_diverges(game: Game, kind: str, sentence: str) -> None:
+    found = record(dots(), RandomAgent(seed=1), seed=1).verify(game)
+    assert found is not None
+    assert (found.kind, str(found)) == (kind, sentence)
+
+
+def test_without_observations_the_checksums_differ() -> None:
+    replay = record(dots(), RandomAgent(seed=1), seed=1, see=False)
+    found = replay.verify(dots(move=lambda rng, i, x: x + (i > 20)))
+    assert str(found).startswith("agent 0, step 22: the observation differs (")
+
+
+def test_an_action_that_is_no_longer_allowed() -> None:
+    replay = record(dots(), Right(), seed=1, see=False)
+    lines = [
+        Decision(line.agent_id, line.step, line.actions, end=line.end) for line in replay.lines
+    ]
+    found = Replay(replay.header, lines).verify(dots(mask=True))
+    assert str(found) == (
+        "agent 0, step 3: a recorded action does not fit: action 'Go': actor 0 chose 'RIGHT', "
+        "which its mask forbids; allowed are LEFT"
+    )
+
+
+def test_other_actions_are_requested() -> None:
+    replay = record(dots(actions=BOTH), RandomAgent(seed=1), seed=1)
+    found = replay.verify(dots(actions=BOTH, ask=Jump))
+    assert str(found) == "agent 0, step 0: Go was requested, Jump is now"
+
+
+def duel(first: int) -> Game:
+    def play(agents: list[Agent], *, seed: int) -> None:
+        for i in range(6):
+            if agents[(i + first) % 2].act(Obs(0).entities([Dot(1)]), Go) is None:
+                return
+        for agent in agents:
+            agent.game_over(Obs(0))
+
+    return Game(play, entities=(Dot,), actions=(Go,), num_agents=2, name="duel")
+
+
+def test_another_agent_is_next() -> None:
+    replay = record(duel(0), *random_agents(duel(0)), seed=1)
+    found = replay.verify(duel(1))
+    assert str(found) == "agent 1, step 0: agent 0 decided next, agent 1 does now"
+
+
+def test_food_drawn_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = Replay.load(GOLDEN / "snake.replay")
+    module = sys.modules["entity_env.games.snake"]
+    draw = module._new_food
+
+    def in_reverse(cells: list[Any], head: object, body: list[Any], rng: object) -> object:
+        return draw(cells[::-1] if len(body) >= 3 else cells, head, body, rng)
+
+    monkeypatch.setattr(module, "_new_food", in_reverse)
+    found = replay.verify(snake)
+    assert found is not None
+    assert (found.kind, found.entity, found.feature) == ("observation", "Food 0", "x")
+    assert str(found).startswith(f"agent 0, step {found.step}: Food 0: x was ")
+
+
+FAULTS: dict[str, Callable[[random.Random, int, int], int]] = {
+    "global random": lambda rng, i, x: x + random.randrange(1000),
+    "clock": lambda rng, i, x: x + time.perf_counter_ns() % 1000,
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_game_that_no_seed_governs(name: str) -> None:
+    game = dots(move=FAULTS[name])
+    found = record(game, RandomAgent(seed=1), seed=1).verify(game)
+    assert found is not None
+    assert (found.step, found.entity, found.feature) == (1, "Dot 0", "x")
+
+
+def test_the_order_of_a_set_differs_in_another_process_only() -> None:
+    def from_a_set(rng: random.Random, i: int, x: int) -> int:
+        return x + int(next(iter({str(rng.random()) for _ in range(30)}))[-3:])
+
+    game = dots(move=from_a_set)
+    replay = record(game, RandomAgent(seed=1), seed=1)
+    assert replay.verify(game) is None
+    (found,) = verify_in_new_process(game, [replay])
+    assert found is not None
+    assert str(found).startswith("agent 0, step 1: Dot 0: x was ")
+
+
+def test_another_process_finds_the_same() -> None:
+    replays = [record(snake, RandomAgent(seed=i), seed=i) for i in range(3)]
+    assert verify_in_new_process(snake, replays) == [None] * 3
+
+
+def test_another_process_that_dies_or_hangs_is_named() -> None:
+    def die(rng: random.Random, i: int, x: int) -> int:
+        os._exit(7)
+
+    def hang(rng: random.Random, i: int, x: int) -> int:
+        time.sleep(60)
+        return x
+
+    replay = record(dots(), RandomAgent(seed=1), seed=1)
+    with pytest.raises(ReplayError, match="played in another process: it ended with the code 7"):
+        verify_in_new_process(dots(move=die), [replay])
+    with pytest.raises(ReplayError, match=r"took longer than 0\.5 s"):
+        verify_in_new_process(dots(move=hang), [replay], timeout_s=0.5)
+
+
+# ------------------------------------------------------------------ failures, games, branches
+
+
+def boom(rng: random.Random, i: int, x: int) -> int:
+    if i == 6:
+        raise ValueError("boom")
+    return x
+
+
+def test_a_failure_is_played_again() -> None:
+    writer = ReplayWriter()
+    with pytest.raises(ValueError, match="boom"):
+        dots(move=boom).run(RandomAgent(seed=1), seed=1, watch=writer)
+    (replay,) = writer.replays
+    assert (replay.failure, replay.num_decisions, replay.is_whole) == ("ValueError: boom", 7, False)
+    read = Replay.from_bytes(replay.to_bytes())
+    assert read.failure == "ValueError: boom"
+    assert read.verify(dots(move=boom)) is None
+    assert str(read.verify(dots())) == (
+        "the game failed here with ValueError: boom, it does not now"
+    )
+
+
+def test_the_game_is_found_or_asked_for() -> None:
+    assert record(snake, RandomAgent(seed=1)).find_game() is snake
+    replay = record(dots(), RandomAgent(seed=1))
+    with pytest.raises(ReplayError, match="is of the game 'dots', which is not imported: pass the"):
+        replay.verify()
+
+
+def test_a_file_cannot_make_anything_be_imported() -> None:
+    replay = record(snake, RandomAgent(seed=1))
+    header = {**vars(replay.header), "source": "antigravity:snake"}
+    with pytest.raises(ReplayError, match="in antigravity:snake, which is not imported"):
+        Replay(type(replay.header)(**header), replay.lines).verify()
+
+
+def test_other_settings_and_numbers_of_agents() -> None:
+    replay = record(snake, RandomAgent(seed=1), board_size=5)
+    assert replay.header.settings == {"board_size": 5}
+    assert replay.verify() is None
+    with pytest.raises(ReplayError, match="cannot be played: dots has no setting 'board_size'"):
+        replay.verify(dots())
+    with pytest.raises(ReplayError, match="is of 1 agents, rock_paper_scissors is for 2"):
+        record(snake, RandomAgent(seed=1)).verify(GAMES["rock_paper_scissors"])
+
+
+def test_a_branch_goes_on_from_a_decision() -> None:
+    replay = record(dots(), RandomAgent(seed=1), seed=1)
+    branch = replay.branch(12, [Right()], dots())
+    assert branch.lines[:12] == replay.lines[:12]
+    assert branch.header.parent == {"sha": replay.sha, "at": 12}
+    assert [line.actions for line in branch.lines[12:30]] == [{"Go": 1}] * 18
+    assert branch.verify(dots()) is None
+    with pytest.raises(UsageError, match="has 30 decisions: expected 0 to 30, got 31"):
+        replay.branch(31, [Right()], dots())
+    with pytest.raises(ReplayError, match="cannot be gone on with: agent 0, step 1: Dot"):
+        replay.branch(12, [Right()], dots(move=lambda rng, i, x: x + 1))
+
+
+def test_a_branch_of_several_agents() -> None:
+    game = GAMES["tic_tac_toe"]
+    replay = record(game, *random_agents(game), seed=1)
+    branch = replay.branch(3, random_agents(game, 50))
+    assert branch.lines[:3] == replay.lines[:3]
+    assert branch.is_whole
+    assert branch.verify() is None
+
+
+def test_an_episode_begins_again_from_its_seed() -> None:
+    played = snake.run(RandomAgent(seed=3), seed=4, episodes=5)
+    seeds = [episode.seed for episode in played]
+    for seed in seeds:
+        replay = Replay.from_bytes(_episode(seed).to_bytes())
+        assert replay.header.episode_seed == seed
+        assert replay.verify() is None
+
+
+def _episode(seed: int) -> Replay:
+    writer = ReplayWriter()
+    (episode,) = snake.play_episode(RandomAgent(seed=1), seed=seed, watch=writer)
+    assert episode.seed == seed
+    return writer.replays[0]
+
+
+def test_categorical_actions_of_actors_are_repeated() -> None:
+    each = Categorical(Go)
+
+    def play(agent: Agent, *, seed: int) -> None:
+        x = 0
+        for _ in range(5):
+            go = agent.act(Obs(x).actors([Dot(x), Dot(1)]), each)
+            if go is None:
+                return
+            x += sum(member.value for member in go)
+        agent.game_over(Obs(x))
+
+    game = Game(play, entities=(Dot,), actions=(each,), name="each")
+    replay = record(game, RandomAgent(seed=1))
+    assert replay.verify(game) is None
+    assert len(replay.lines[0].actions["Go"]) == 2

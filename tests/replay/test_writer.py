@@ -1,0 +1,121 @@
+"""Replays written while a game runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entity_env import Game, Obs, Observation, ReplayError, Turn, UsageError
+from entity_env.agents import Agent, RandomAgent
+from entity_env.games import multi_snake, rock_paper_scissors, snake
+from entity_env.replay import Replay, ReplayWriter, record
+from tests.helpers.tiny_games import TINY_GAMES, Dot, Move, dots_game
+
+
+def test_a_file_can_be_read_while_its_episode_runs(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "x.replay"
+    seen = []
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for i in range(3):
+            if agent.act(Obs(i).entities([Dot(i)]), Move) is None:
+                return
+            seen.append(Replay.load(path))
+        agent.game_over(Obs(3))
+
+    dots_game(play).run(RandomAgent(seed=1), watch=ReplayWriter(path))
+    assert [replay.num_decisions for replay in seen] == [1, 2, 3]
+    assert not any(replay.is_whole for replay in seen)
+    assert Replay.load(path).is_whole
+    assert path.read_bytes().startswith(b"\x1f\x8b")
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_for_every_episode(tmp_path: Path) -> None:
+    writer = ReplayWriter(tmp_path / "snake-{episode}.replay", see=False)
+    episodes = snake.run(RandomAgent(seed=1), episodes=3, watch=writer)
+    read = [Replay.load(tmp_path / f"snake-{i}.replay") for i in range(3)]
+    assert [replay.header.episode_seed for replay in read] == [each.seed for each in episodes]
+    assert [replay.rewards for replay in read] == [[each.reward] for each in episodes]
+    assert [replay.verify() for replay in read] == [None] * 3
+    assert [replay.to_bytes() for replay in writer.replays] == [each.to_bytes() for each in read]
+
+
+def test_one_file_is_refused_for_several_episodes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"would be of 2: write \{episode\} in its name"):
+        snake.run(RandomAgent(seed=1), episodes=2, watch=ReplayWriter(tmp_path / "x.replay"))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match=r"must be called NAME.replay, got x.json"):
+        ReplayWriter("x.json")
+
+
+def test_episodes_of_several_agents_that_end_at_different_times() -> None:
+    for name in ("rock_paper_scissors", "together", "in_turn"):
+        game = TINY_GAMES.get(name, rock_paper_scissors)
+        writer = ReplayWriter()
+        agents = [RandomAgent(seed=i) for i in range(game.num_agents)]
+        game.run(*agents, episodes=4, watch=writer)
+        assert len(writer.replays) == 4
+        assert all(replay.verify(game) is None for replay in writer.replays)
+
+
+def test_leaving_in_the_middle_keeps_what_there_was(tmp_path: Path) -> None:
+    class Leaves(RandomAgent):
+        def decide(self, observation: Observation) -> Any:  # noqa: ANN401 - also None
+            return None if self._run.num_steps == 3 else super().decide(observation)
+
+    path = tmp_path / "x.replay"
+    snake.run(Leaves(seed=2), seed=6, watch=ReplayWriter(path))
+    replay = Replay.load(path)
+    assert (replay.num_decisions, replay.is_whole, replay.failure) == (3, False, "")
+    assert replay.verify() is None
+
+
+def test_what_is_in_the_header(tmp_path: Path) -> None:
+    agent = tmp_path / "some.agent"
+    agent.write_bytes(b"x")
+    writer = ReplayWriter(agents=(str(agent),), source="my.py:game")
+    multi_snake.with_settings(num_snakes=2).run(RandomAgent(seed=1), seed=3, watch=writer)
+    header = writer.replays[0].header
+    assert (header.game, header.settings) == ("multi_snake", {"num_snakes": 2})
+    assert header.source == "my.py:game"
+    assert header.agents == [{"name": str(agent), "sha": "2d711642b726b044"}]
+    assert set(header.made_with) == {"entity_env", "python", "numpy"}
+    assert record(multi_snake, RandomAgent(seed=1)).header.agents == [{"name": "RandomAgent"}]
+
+
+def test_settings_that_json_cannot_hold() -> None:
+    def play(agent: Agent, *, seed: int, cells: tuple[int, ...] = ()) -> None:
+        agent.act(Obs(0).entities([Dot(1)]), Move)
+        agent.game_over(Obs(0))
+
+    game: Game = dots_game(play).with_settings(cells=(1, 2))
+    with pytest.raises(ReplayError, match=r"numbers, texts or Enums, got cells=\(1, 2\)"):
+        record(game, RandomAgent(seed=1))
+
+
+def test_only_game_run_begins_a_replay() -> None:
+    with pytest.raises(ReplayError, match=r"a ReplayWriter watches Game\.run"):
+        ReplayWriter()(Turn(0, 0, 0.0, None))  # type: ignore[arg-type]  # not read
+
+
+def test_what_was_seen_makes_the_same_turns() -> None:
+    turns: list[Turn] = []
+    writer = ReplayWriter()
+
+    def watch(turn: Turn) -> None:
+        turns.append(turn)
+
+    game = TINY_GAMES["chaos"]
+    game.run(RandomAgent(seed=1), seed=5, watch=watch)
+    game.run(RandomAgent(seed=1), seed=5, watch=writer)
+    read = Replay.from_bytes(writer.replays[0].to_bytes()).turns()
+    assert [(t.agent_id, t.step, t.score) for t in read] == [
+        (t.agent_id, t.step, t.score) for t in turns
+    ]
+    assert [t.observation.reward for t in read] == [t.observation.reward for t in turns]
+    assert [t.episode and t.episode.reward for t in read] == [
+        t.episode and t.episode.reward for t in turns
+    ]
+    assert json.dumps(writer.replays[0].rewards)

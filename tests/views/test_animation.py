@@ -1,0 +1,327 @@
+"""Episodes as pages, SVG, pictures and videos."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import Entity, Game, MissingExtraError, Observation, ObsSpace, UsageError
+from entity_env.agents import RandomAgent, load_agent
+from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.core.episode import Episode
+from entity_env.core.observation import (
+    Action,
+    ContinuousAction,
+    ContinuousActionMask,
+    GlobalCategoricalAction,
+    GlobalCategoricalActionMask,
+    SelectEntityAction,
+    SelectEntityActionMask,
+)
+from entity_env.core.spaces import (
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake, treasure_hunt
+from entity_env.views import Look, find_look
+from entity_env.views.animation import Animation, Bar
+from tests import ROOT
+
+PLAYER = ROOT / "entity_env/views/player.html"
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<!-- <script>",
+    "<img src=x onerror=alert(1)>",
+    "@DATA@ @TITLE@ \\1 ${1} &lt; ' \" ]]>",
+    "\ud800 \0 \u2028 \u202e",
+)
+GAMES = (snake, multi_snake, cherry_pick, rock_paper_scissors, treasure_hunt)
+
+
+def turns_of(game: Game, seed: int = 3) -> list[Turn]:
+    turns: list[Turn] = []
+    agents = [RandomAgent(seed=i) for i in range(game.num_agents)]
+    game.run(*agents, seed=seed, watch=turns.append)
+    return turns
+
+
+def animation_of(game: Game, turns: Sequence[Turn] | None = None, **more: Any) -> Animation:  # noqa: ANN401
+    found = turns_of(game) if turns is None else turns
+    settings = {"num_agents": game.num_agents, "title": game.name, **more}
+    return Animation.of(found, game.obs_space(), game.action_space(), find_look(game), **settings)
+
+
+def data_of(html: str) -> dict[str, Any]:
+    [data] = re.findall(r'id="data">([^<]*)<', html)
+    loaded: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(data)))
+    return loaded
+
+
+class Tags(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.found.append(tag)
+
+
+@pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
+def test_a_page_holds_every_turn(game: Game) -> None:
+    turns = turns_of(game)
+    animation = animation_of(game, turns, facts=["seed 3"])
+    data = data_of(animation.html())
+    assert (data["title"], data["facts"], data["agents"]) == (
+        game.name,
+        ["seed 3"],
+        game.num_agents,
+    )
+    frames = data["frames"]
+    assert [(f["g"], f["t"], f["s"]) for f in frames] == [
+        (turn.agent_id, turn.step, pytest.approx(turn.score, abs=1e-4)) for turn in turns
+    ]
+    assert ["e" in frame for frame in frames] == [turn.episode is not None for turn in turns]
+    for index, (frame, turn) in enumerate(zip(frames, turns, strict=True)):
+        assert [data["shapes"][i][0] for i in frame["d"]] == [
+            shape.kind[0] for shape in animation.shapes_of(index)
+        ]
+        if not turn.observation.is_blank:
+            num_entities = sum(map(len, turn.observation.features.values()))
+            assert len(frame.get("n", ())) == num_entities
+        chosen = [data["words"][row[0]] for _, bars, *_ in frame.get("b", []) for row in bars]
+        for action in turn.actions.values():
+            if isinstance(action, GlobalCategoricalAction):
+                assert chosen == [action.label]
+
+
+def test_sizes_are_within_bounds() -> None:
+    agent = load_agent(ROOT / "examples/ship/snake.agent", seed=1)
+    turns: list[Turn] = []
+    snake.run(agent, seed=3, watch=turns.append)
+    assert len(PLAYER.read_bytes()) <= 12_000
+    assert len(turns) > 30
+    assert len(animation_of(snake, turns).html()) <= 20_000
+
+
+def test_the_same_episode_is_the_same_page() -> None:
+    assert animation_of(snake).html() == animation_of(snake).html()
+    assert animation_of(snake).svg() == animation_of(snake).svg()
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_no_text_becomes_markup(hostile: str) -> None:
+    space = ObsSpace([hostile], {hostile: Entity([hostile, f"{hostile}2"])})
+    actions = {hostile: GlobalCategoricalActionSpace([hostile, "b"])}
+    observation = Observation(
+        reward=0.0,
+        features={hostile: np.ones((2, 2))},
+        global_features=[1.0],
+        actions={hostile: GlobalCategoricalActionMask()},
+    )
+    acted = {hostile: GlobalCategoricalAction(0, hostile, np.array([0.5, 0.5], np.float32))}
+    end = Episode(1.0, 1, terminated=True, truncated=False, seed=0, metrics={hostile: 1.0})
+    turns = [Turn(0, 0, 0.0, observation, acted), Turn(0, 1, 1.0, observation, {}, end)]
+    pages = [
+        Animation.of(turns, space, actions, title=title, facts=[title]).html()
+        for title in (hostile, "plain")
+    ]
+    first, second = (Tags(page).found for page in pages)
+    assert first == second
+    assert [page.count("<script") for page in pages] == [2, 2]
+    assert [page.count("</script") for page in pages] == [2, 2]
+    pages[0].encode()
+    animation = Animation.of(turns, space, actions, title=hostile)
+    for svg in (animation.svg(), animation.svg(0)):
+        ElementTree.fromstring(svg)
+    frame = animation._repr_html_()
+    assert frame.startswith("<iframe ")
+    assert Tags(frame).found == ["iframe"]
+
+
+def two_entities(**more: Any) -> Observation:  # noqa: ANN401
+    return Observation(reward=0.0, features={"A": np.array([[0.0, 0.0], [1.0, 1.0]])}, **more)
+
+
+SPACE = ObsSpace([], {"A": Entity(["x", "y"])})
+
+
+def one_still(turn: Turn, space: Any) -> Any:  # noqa: ANN401
+    return Animation.of([turn], SPACE, space).stills[0]
+
+
+def test_bars_are_the_thoughts_else_the_probabilities_else_the_choice() -> None:
+    space = {"Move": GlobalCategoricalActionSpace(["UP", "DOWN"])}
+    observation = two_entities(actions={"Move": GlobalCategoricalActionMask()})
+    probs = np.array([0.75, 0.25], np.float32)
+    turn = Turn(0, 0, 0.0, observation, {"Move": GlobalCategoricalAction(1, "DOWN")})
+    assert one_still(turn, space).actors[0].bars == [Bar("DOWN", None, True)]
+    turn = replace(turn, actions={"Move": GlobalCategoricalAction(1, "DOWN", probs)})
+    bars = [Bar("UP", 0.75, False), Bar("DOWN", 0.25, True)]
+    assert one_still(turn, space).actors[0].bars == bars
+    thoughts = Thoughts({"Move": np.array([[0.5, 0.5]], np.float32)}, value=2.0)
+    still = one_still(replace(turn, thoughts=thoughts), space)
+    assert [bar.share for bar in still.actors[0].bars] == [0.5, 0.5]
+    assert still.value == 2.0
+
+
+@given(st.integers(2, 40), st.data())
+def test_of_many_choices_the_likely_ones_and_the_chosen_one_are_shown(
+    num: int, data: st.DataObject
+) -> None:
+    chosen = data.draw(st.integers(0, num - 1))
+    probs = np.array(data.draw(st.permutations(range(num))), np.float32)
+    space = {"Move": GlobalCategoricalActionSpace([f"m{i}" for i in range(num)])}
+    observation = two_entities(actions={"Move": GlobalCategoricalActionMask()})
+    action = GlobalCategoricalAction(chosen, f"m{chosen}", probs)
+    [actor] = one_still(Turn(0, 0, 0.0, observation, {"Move": action}), space).actors
+    labels = [bar.label for bar in actor.bars]
+    assert labels == sorted(labels, key=lambda label: int(label[1:]))
+    assert len(labels) == min(num, 12)
+    assert len(labels) + actor.num_more == num
+    assert [bar.label for bar in actor.bars if bar.is_chosen] == [f"m{chosen}"]
+    likely = {f"m{i}" for i in np.argsort(-probs)[:11]}
+    assert likely <= {*labels}
+
+
+def test_actors_that_select_and_that_choose_numbers() -> None:
+    observation = two_entities(
+        actions={
+            "Pick": SelectEntityActionMask(actor_types=["A"], actee_types=["A"]),
+            "Push": ContinuousActionMask(actor_ids=[("A", 1)]),
+        }
+    )
+    ids = [("A", 0), ("A", 1)]
+    probs = np.array([[0.0, 1.0], [0.5, 0.5]], np.float32)
+    actions: dict[str, Action] = {
+        "Pick": SelectEntityAction(ids, [ids[1], ids[0]], probs),
+        "Push": ContinuousAction(ids[1:], np.array([[0.5]], np.float32)),
+    }
+    space = {"Pick": SelectEntityActionSpace(), "Push": ContinuousActionSpace([-1], [1], ["gas"])}
+    first, second, push = one_still(Turn(0, 0, 0.0, observation, actions), space).actors
+    assert first.title == "Pick: A x=0 y=0"
+    assert first.bars == [Bar("A x=0 y=0", 0.0, False), Bar("A x=1 y=1", 1.0, True)]
+    assert [bar.is_chosen for bar in second.bars] == [True, False]
+    assert (push.title, push.bars) == ("Push", [Bar("gas 0.5", 0.75, True)])
+
+
+def test_attention_is_the_row_of_the_actor_in_the_last_layer() -> None:
+    space = {"Move": GlobalCategoricalActionSpace(["UP"])}
+    observation = two_entities(actions={"Move": GlobalCategoricalActionMask()})
+    attention = np.zeros((2, 2, 3, 3), np.float32)
+    attention[1, 0, 2] = [0.25, 0.5, 0.25]
+    attention[1, 1, 2] = [0.75, 0.0, 0.25]
+    turn = Turn(
+        0,
+        0,
+        0.0,
+        observation,
+        {"Move": GlobalCategoricalAction(0, "UP")},
+        thoughts=Thoughts({}, attention=attention),
+    )
+    assert one_still(turn, space).attention == [0.5, 0.25]
+
+
+def test_a_final_observation_without_entities_is_shown_as_the_one_before() -> None:
+    end = Episode(2.0, 1, terminated=False, truncated=True, seed=0, metrics={"food": 3.0})
+    blank = Observation(reward=1.0, truncated=True)
+    animation = Animation.of(
+        [Turn(0, 0, 0.0, two_entities()), Turn(0, 1, 2.0, blank, {}, end)], SPACE, {}
+    )
+    assert animation.shapes_of(1) == animation.shapes_of(0) != []
+    assert animation.stills[1].words == animation.stills[0].words
+    assert animation.stills[1].end == "cut short: reward 2, food 3"
+
+
+@pytest.mark.parametrize("ending", [".html", ".svg", ".PNG", ".gif", ".webp", ".mp4"])
+def test_files(ending: str, tmp_path: Path) -> None:
+    file = tmp_path / f"a{ending}"
+    if ending not in (".html", ".svg"):
+        pytest.importorskip("PIL")
+    if ending == ".mp4" and shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    animation = animation_of(snake)
+    file.write_bytes(b"something else")
+    animation.write(file)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    content = file.read_bytes()
+    start = {".html": b"<!doctype html>", ".svg": b"<svg", ".PNG": b"\x89PNG", ".gif": b"GIF89a"}
+    assert content.startswith(start.get(ending, b""))
+    if ending in (".gif", ".webp"):
+        from PIL import Image
+
+        with Image.open(file) as image:
+            assert 2 <= getattr(image, "n_frames", 1) <= len(animation)
+            assert image.size == (280, 280)
+            total_s = 0.0
+            for i in range(getattr(image, "n_frames", 1)):
+                image.seek(i)
+                image.load()
+                total_s += image.info["duration"] / 1000
+        expected = len(animation) / animation.fps + animation.end_s
+        assert total_s == pytest.approx(expected, rel=0.05)
+
+
+def test_one_picture() -> None:
+    pytest.importorskip("PIL")
+    animation = animation_of(snake)
+    assert animation.svg(-1) == animation.svg(len(animation) - 1) != animation.svg(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "message"),
+    [
+        (
+            "a.bmp",
+            None,
+            r"expected a file with the ending \.html, \.svg, \.png, \.gif, \.",
+        ),
+        ("a", None, "expected a file with the ending"),
+        ("a.svg", 1000, "snake has 5 pictures: there is none 1000"),
+        ("a.gif", 0, r"one picture is a \.png or an \.svg"),
+        ("none/a.html", None, "cannot be written: No such file"),
+    ],
+)
+def test_what_cannot_be_written(name: str, index: int | None, message: str, tmp_path: Path) -> None:
+    animation = animation_of(snake, turns_of(snake)[-5:])
+    with pytest.raises(UsageError, match=message):
+        animation.write(tmp_path / name, index)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    animation = animation_of(snake)
+    with pytest.raises(UsageError, match="an animation needs one turn or more"):
+        Animation.of([], SPACE, {}, Look())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if "PIL" in sys.modules:
+        with pytest.raises(UsageError, match=r"\.mp4 needs the program ffmpeg"):
+            animation.write(tmp_path / "a.mp4")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[pictures\]'"):
+        animation.write(tmp_path / "a.png")
+    assert list(tmp_path.iterdir()) == []
+    animation.write(tmp_path / "a.html")
+
+
+@given(st.integers(1, 100_000))
+def test_longer_episodes_are_played_faster(num: int) -> None:
+    still = animation_of(snake, turns_of(snake)[:1]).stills[0]
+    played = replace(animation_of(snake, turns_of(snake)[:1]), stills=[still] * num)
+    assert 2 <= played.fps <= 30
+    assert len(played) / played.fps <= max(90, num / 30) + 1

@@ -1,0 +1,204 @@
+"""Looks, applied to observations: boards, styles, cards."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import Entity, Observation, ObsSpace, SchemaError
+from entity_env.views import Board, Look, Scene, SeenObservation, Style
+from entity_env.views.drawing import Drawing
+from entity_env.views.look import PALETTE
+from entity_env.views.scene import Shape, rgba
+
+SPACE = ObsSpace(
+    ["x", "y"],
+    {
+        "Ship": Entity(["pos.x", "pos.y", "angle", "size", "kind.is_A", "kind.is_B", "seat"]),
+        "Empty": Entity(["x", "y"]),
+        "Card": Entity(["suit", "rank"]),
+    },
+)
+
+
+@dataclass
+class Ship:
+    x: int
+
+
+def seen(
+    ships: object = (),
+    empty: object = (),
+    cards: object = (),
+    at: object = (),
+    **more: Any,  # noqa: ANN401
+) -> SeenObservation:
+    rows: dict[str, Any] = {"Ship": ships, "Empty": empty, "Card": cards}
+    features = {name: np.array(row, np.float64) for name, row in rows.items() if len(row)}
+    given: Any = at
+    observation = Observation(reward=0.0, features=features, global_features=given, **more)
+    return SeenObservation(observation, SPACE)
+
+
+def ship(
+    x: float, y: float, angle: float = 0.0, size: float = 1.0, kind: int = 0, seat: int = 0
+) -> list[float]:
+    return [x, y, angle, size, kind == 0, kind == 1, seat]
+
+
+def drawn(look: Look, *seens: SeenObservation) -> tuple[Drawing, list[Shape]]:
+    drawing = Drawing(look, SPACE)
+    for each in seens:
+        drawing.include(each)
+    return drawing, drawing.draw(seens[-1]).shapes
+
+
+PLACES = st.lists(
+    st.tuples(st.floats(-1e5, 1e5), st.floats(-1e5, 1e5))
+    | st.tuples(st.integers(-30, 30), st.integers(-30, 30)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(st.lists(PLACES, min_size=1, max_size=3), st.none() | st.integers(1, 20))
+def test_the_board_covers_every_place_of_the_episode(
+    episode: list[list[tuple[float, float]]], size: int | None
+) -> None:
+    board = None if size is None else Board(size, size)
+    seens = [seen([ship(x, y) for x, y in places]) for places in episode]
+    drawing, _ = drawn(Look(board=board), *seens)
+    width, height = drawing.size
+    assert 1 <= width <= 66
+    assert 1 <= height <= 66
+    for places, each in zip(episode, seens, strict=True):
+        shapes = drawing.draw(each).shapes
+        assert sorted(shape.of for shape in shapes) == list(range(len(places)))
+        for shape in shapes:
+            x, y = shape.center
+            assert -1e-6 <= x - 0.5 <= width - 1 + 1e-6
+            assert -1e-6 <= y - 0.5 <= height - 1 + 1e-6
+    # Nearer to the right is farther right, higher is above.
+    everywhere = [(place, drawing.draw(seen([ship(*place)])).shapes[0]) for place in episode[0]]
+    for (x, y), shape in everywhere:
+        for (other_x, other_y), other in everywhere:
+            assert (shape.center[0] - other.center[0]) * (x - other_x) >= 0
+            assert (shape.center[1] - other.center[1]) * (y - other_y) <= 0
+
+
+def test_cells_of_integers_are_units() -> None:
+    drawing, [shape] = drawn(Look(board=Board(4, 3)), seen([ship(1, 0)]))
+    assert drawing.size == (4.0, 3.0)
+    assert shape.center == (1.5, 2.5)
+    ground = drawing.ground().shapes
+    assert len(ground) == 1 + 6
+    assert all(shape.of == -1 for shape in ground)
+
+
+def test_the_first_type_lies_on_top_and_the_ground_below() -> None:
+    _, shapes = drawn(Look(), seen([ship(0, 0), ship(1, 1)], [[0, 0]], at=[1.0, 1.0]))
+    assert [shape.of for shape in shapes] == [2, -1, 1, 0]  # global features are an entity too
+
+
+def test_hidden_entities_are_fainter() -> None:
+    visible = {"Ship": np.array([True, False])}
+    _, shapes = drawn(Look(), seen([ship(0, 0), ship(1, 1)], visible=visible))
+    alphas = {shape.of: rgba(shape.fill)[3] for shape in shapes}
+    assert alphas[0] == 255
+    assert 0 < alphas[1] < 128
+
+
+def test_styles_by_features() -> None:
+    style = Style("triangle", color="kind", size="size", rotate="angle", label="kind")
+    ships = [ship(0, 0, 0.0, 2.0), ship(3, 0, math.pi / 2, 1.0, kind=1)]
+    _, shapes = drawn(Look(styles={Ship: style}), seen(ships))
+    right, _, up, label = (
+        *[s for s in shapes if s.of == 0],
+        *[s for s in shapes if s.of == -1][:1],
+        *[s for s in shapes if s.of == 1],
+        *[s for s in shapes if s.of == -1][:1],
+    )
+    assert (right.fill, up.fill) == PALETTE[:2]
+    assert (right.rotate, up.rotate) == (90.0, 0.0)
+    widths = [max(x for x, _ in s.points) - min(x for x, _ in s.points) for s in (right, up)]
+    assert widths == pytest.approx([2.0, 1.0])
+    assert label.text in "AB"
+
+
+def test_a_board_for_each_value_of_a_feature() -> None:
+    look = Look(board=Board(3, 3), group="seat")
+    drawing, shapes = drawn(look, seen([ship(0, 0, seat=0), ship(0, 0, seat=1)], [[2, 2]]))
+    assert drawing.size == (7.0, 4.0)
+    centers = sorted((shape.of, *shape.center) for shape in shapes)
+    assert centers == [(0, 0.5, 3.5), (1, 4.5, 3.5), (2, 2.5, 1.5), (2, 6.5, 1.5)]
+    assert {s.text for s in drawing.ground().shapes if s.text} == {"seat 0", "seat 1"}
+
+
+def test_other_names_of_coordinates() -> None:
+    drawing, shapes = drawn(Look(at=("suit", "rank")), seen(cards=[[0, 0], [2, 1]]))
+    assert drawing.size == (3.0, 2.0)
+    assert [shape.center for shape in shapes] == [(2.5, 0.5), (0.5, 1.5)]
+
+
+@given(st.integers(0, 60), st.booleans())
+def test_entities_without_a_place_are_cards(num: int, has_board: bool) -> None:
+    each = seen([ship(0, 0)] if has_board else [], cards=[[i, 0] for i in range(num)])
+    drawing, shapes = drawn(Look(), each)
+    cards = [shape for shape in shapes if shape.of >= int(has_board)]
+    assert len(cards) == min(num, 24)
+    texts = [shape.text for shape in shapes if shape.kind == "text"]
+    assert (f"and {num - 24} more" in texts) == (num > 24)
+    assert [f"suit={i}" in texts for i in range(min(num, 24))] == [True] * min(num, 24)
+    width, height = drawing.size
+    for shape in shapes:
+        half = [size / 2 for size in shape.size] if shape.kind == "rect" else [0, 0]
+        assert half[0] <= shape.center[0] <= width - half[0] + 1e-9
+        assert half[1] <= shape.center[1] <= height - half[1] + 1e-9
+    boxes = [(s.center, s.size) for s in cards]
+    assert len({*boxes}) == len(boxes)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_what_has_no_finite_place_is_a_card(wrong: float) -> None:
+    _, shapes = drawn(Look(), seen([ship(0, 0), ship(wrong, 0)]))
+    assert {shape.of for shape in shapes} == {0, 1, -1}
+
+
+def test_a_look_of_its_own() -> None:
+    def draw(seen: SeenObservation, scene: Scene) -> None:
+        scene.circle(scene.width, seen.entities[0]["pos.x"], 1, "#fff")  # type: ignore[arg-type]  # a float
+
+    look = Look(draw=draw, ground=lambda scene: scene.rect(0, 0, 1, 1), size=lambda _: (9, 2))
+    drawing, [shape] = drawn(look, seen([ship(1, 0)]))
+    assert drawing.size == (9.0, 2.0)
+    assert shape.center == (9.0, 1.0)
+    assert len(drawing.ground().shapes) == 1
+    with pytest.raises(SchemaError, match="size must be a width and a height"):
+        drawn(Look(draw=draw, size=lambda _: (0, 2)), seen([ship(1, 0)]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Style(shape="star"), "shape must be one of circle, square"),  # type: ignore[arg-type]  # wrong
+        (lambda: Style(color="#12"), "color must be #rrggbb or the name"),
+        (lambda: Style(size=0), "size must be above 0"),
+        (lambda: Style(image="wall.png"), "image must be as data_uri"),
+        (lambda: Board(0, 3), "columns must be 1 or more, or None: got 0"),
+        (lambda: Look(size=(1, math.nan)), "size must be a width and a height above 0"),
+        (lambda: Look(size=3), "size must be a width and a height above 0"),  # type: ignore[arg-type]  # wrong
+        (lambda: Drawing(Look(styles={"Shop": Style()}), SPACE), "a style for 'Shop'; the types"),
+        (
+            lambda: Drawing(Look(styles={"Ship": Style(color="hue")}), SPACE),
+            "the style of Ship reads the feature 'hue'; its features are pos.x",
+        ),
+    ],
+)
+def test_mistakes_of_looks(make: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(SchemaError, match=message):
+        make()

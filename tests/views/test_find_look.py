@@ -1,0 +1,102 @@
+"""Where the look of a game is found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from entity_env import Game, UsageError
+from entity_env.games import snake, treasure_hunt
+from entity_env.views import Board, Look, Style, find_look
+
+GAME = """
+from dataclasses import dataclass
+from enum import Enum
+from entity_env import Game
+@dataclass
+class Ball:
+    x: int
+    y: int
+class Move(Enum):
+    UP = 0
+def play(agent, *, seed, width=7, height=3): ...
+pong = Game(play, entities=[Ball], actions=[Move], global_features=Ball, name="pong")
+"""
+STYLED = "from pong import Ball\nfrom entity_env.views import *\n" + (
+    "look = Look(styles={Ball: Style('square')})\nother = Look(board=Board(2, 2))\n"
+)
+FUNCTIONS = "size = (4, 2)\ndef draw(seen, scene): ...\ndef ground(scene): ...\n"
+
+
+@pytest.fixture
+def pong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Game]:
+    (tmp_path / "pong.py").write_text(GAME)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = {*sys.modules}
+    game: Game = import_module("pong").pong
+    yield game
+    for name in {*sys.modules} - known:
+        if name.startswith(("pong", "styled")):
+            del sys.modules[name]
+
+
+def test_without_a_look_it_is_the_default_on_the_board_of_the_settings(pong: Game) -> None:
+    assert find_look(pong) == Look(board=Board(7, 3))
+    assert find_look(pong.with_settings(width=9)).board == Board(9, 3)
+    assert find_look(snake).board == Board(10, 10)
+    assert find_look(treasure_hunt).draw is None
+
+
+def test_a_file_beside_the_game(pong: Game, tmp_path: Path) -> None:
+    (tmp_path / "pong_look.py").write_text(FUNCTIONS)
+    look = find_look(pong)
+    assert look.draw is not None
+    assert look.ground is not None
+    assert look.size == (4.0, 2.0)
+    assert look.name.endswith("pong_look")
+
+
+def test_the_name_that_is_given_comes_first(pong: Game, tmp_path: Path) -> None:
+    (tmp_path / "pong_look.py").write_text(FUNCTIONS)
+    (tmp_path / "styled.py").write_text(STYLED)
+    pong.look = "styled:other"
+    assert find_look(pong).board == Board(2, 2)
+    for name in (str(tmp_path / "styled.py"), "styled", "styled:look"):
+        look = find_look(pong, name)
+        assert look.board == Board(7, 3)
+        assert look.styles == {"__global__": Style("square")}  # a class of the global features
+    assert find_look(pong, f"{tmp_path}/styled.py:other").board == Board(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        (None, "styled.py", "styled.py: there is no such file"),
+        (None, "no_such_module:look", "expected FILE.py, FILE.py:name or module:name: ModuleNotF"),
+        ("def draw(:", "styled.py", "styled.py, line 1: SyntaxError"),
+        ("\nx = 1 / 0", "styled.py", "styled.py, line 2: ZeroDivisionError"),
+        ("look = 3", "styled.py", r"expected a Look, look = Look\(\.\.\.\): got int"),
+        ("", "styled.py:mine", r"expected a Look, mine = Look\(\.\.\.\): got nothing of that name"),
+        ("", "styled.py", r"expected look = Look\(\.\.\.\), or functions draw\(seen, scene\)"),
+        ("draw = 3", "styled.py", "draw must be a function"),
+        ("from entity_env.views import *\nlook = Look(size=0)", "styled.py", "line 2: SchemaErr"),
+    ],
+)
+def test_mistakes_are_named(
+    pong: Game,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | None,
+    name: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "styled.py").write_text(text)
+    with pytest.raises(UsageError, match=f"^look .*{message}"):
+        find_look(pong, name)
+    assert "styled" not in sys.modules or text is not None
