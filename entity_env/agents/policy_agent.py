@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.agent import Agent, Answered
-from entity_env.authoring.local_run import AgentRun
+from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.schema import Schema
 from entity_env.core.action_request import Question, questions
@@ -40,15 +40,28 @@ class PolicyAgent(Agent):
             One action for each of `observation.actions`; None makes the game leave.
         """
 
+    def think(self, observation: Observation) -> Thoughts | None:
+        """What the agent computes of an observation besides its choice, for watchers.
+
+        It changes nothing: the next `decide` returns what it would have returned without it.
+
+        Returns:
+            Arrays of their own; None for an agent without a network, which is the default.
+        """
+        return None
+
     @property
     def schema(self) -> Schema:
         """The schema of the game.
 
         Raises:
-            ProtocolError: before the first observation.
+            ProtocolError: before it joined a game or observed anything.
         """
         if self._schema is None:
-            raise ProtocolError(f"{type(self).__name__} has no game yet: hand it to Game.run")
+            raise ProtocolError(
+                f"{type(self).__name__} has no game yet: hand it to Game.run, or "
+                "agent.join(AgentRun(game.schema))"
+            )
         return self._schema
 
     @property
@@ -57,6 +70,7 @@ class PolicyAgent(Agent):
 
     def join(self, run: AgentRun) -> None:
         self._run = run
+        self._schema = run.schema
 
     def questions(self, observation: Observation) -> list[Question]:
         """The actions that an observation asks for, with actors and masks."""

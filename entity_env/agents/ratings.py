@@ -19,7 +19,8 @@ import numpy as np
 
 from entity_env.errors import UsageError
 
-_Z95: Final = 1.959964  # half width of a 95 % interval of the normal distribution, in deviations
+Z95: Final = 1.959964
+"""Half the width of a 95 % interval of the normal distribution, in deviations."""
 _ELO: Final = 400.0
 _ELO_ROUNDS: Final = 2000
 _SURE: Final = 1e-9
@@ -154,7 +155,7 @@ def seatings(
 
 def wilson(wins: float, count: int) -> tuple[float, float]:
     """95 % confidence interval of a rate (Wilson 1927); shared wins make it a little too wide."""
-    rate, z2 = wins / count, _Z95**2 / count
+    rate, z2 = wins / count, Z95**2 / count
     centre = (rate + z2 / 2) / (1 + z2)
     half = sqrt(z2 * (rate * (1 - rate) + z2 / 4)) / (1 + z2)
     return max(0.0, centre - half), min(1.0, centre + half)

@@ -30,12 +30,14 @@ class Thoughts:
     """What a network computes of one observation, besides its choice.
 
     Args:
-        probabilities: per action with labels or actees `(num_actors, num_choices) float32`; rows
-            sum to 1, choices that are not allowed have 0.
-        value: predicted discounted return from here on; None if the network has no value head.
-        attention: `(layers, heads, entities, entities) float32`, rows sum to 1: how much each
-            entity attends to each, in the order of the space, then the global features, if the
-            network sees them as an entity; None for a network without attention.
+        probabilities: per requested action with labels or actees `(num_actors, num_choices)
+            float32`; rows sum to 1, choices that are not allowed have 0.
+        value: predicted discounted return from here on, in units of the score; None if the network
+            has no value head.
+        attention: `(layers, heads, entities, entities) float32`: how much each entity attends to
+            each, in the order of the game's observation space, then the global features, if the
+            network sees them as an entity. Rows sum to 1; row and column of an entity that the
+            policy does not see are 0. None for a network without attention.
     """
 
     probabilities: Mapping[ActionName, NDArray[np.float32]]
@@ -91,7 +93,7 @@ class AgentRun:
         self.episodes: list[Episode] = []
         self.num_steps = 0
         """Actions taken in this episode."""
-        self._schema = schema
+        self.schema = schema
         self._limit = episodes
         self._seeds = EpisodeSeeds(0) if seeds is None else seeds
         self._watch = watch
@@ -123,14 +125,14 @@ class AgentRun:
         self._timeout.stop()
         if not actions:
             raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
-        if self._schema is None:
+        if self.schema is None:
             return [action_type(key) for key in actions]
-        return [self._schema.action(key) for key in actions]
+        return [self.schema.action(key) for key in actions]
 
     def schema_of(self, obs: Obs, kinds: Sequence[ActionType[Any]]) -> Schema:
         """The schema of the game, or without one of the observation."""
-        if self._schema is not None:
-            return self._schema
+        if self.schema is not None:
+            return self.schema
         shown = [cls for cls in map(class_of, obs.groups) if cls is not None]
         named = list(dict.fromkeys([*kinds, *obs.actions_named]))
         actees = [kind.actee for kind in named if hasattr(kind, "actee")]

@@ -19,6 +19,7 @@ from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.authoring.to_observation import to_observation
+from entity_env.check.reproducible import add_irreproducible
 from entity_env.check.violations import (
     Snapshot,
     Violations,
@@ -50,6 +51,7 @@ def check_game(
     max_steps: int = 2000,
     seed: int = 0,
     step_timeout_s: float | None = 30.0,
+    new_process: bool = True,
 ) -> None:
     """Checks the contract of a game, with random legal actions.
 
@@ -59,11 +61,18 @@ def check_game(
     `play` that raises, hangs, returns without `game_over`, continues after `act` returned None, or
     swallows the exception that ends it, threads and processes left behind.
 
+    If there is nothing of that kind, episodes are recorded and played again, each alone from its
+    `Episode.seed`, and in another process with another `PYTHONHASHSEED`: differences name agent,
+    step, entity and feature. What cannot be sent to another process is not played there, which a
+    warning of the logger `entity_env.check` says.
+
     Args:
         game: with its settings; see `Game.with_settings`.
         episodes, max_steps, seed: as for `check_env`.
         step_timeout_s: seconds between two calls of `act` after which the game counts as hanging;
             None = no limit. Which hangs can be ended: see `StepTimeout`.
+        new_process: also play the episodes in another process, which takes about half a second and
+            the time that it takes to import the game.
 
     Raises:
         ContractError: with all violations, one sentence each, in `problems`.
@@ -79,6 +88,16 @@ def check_game(
             require_same(first.trace, second.trace, violations)
         if not first.hangs:
             _GameCheck(game, violations, max_steps, seed, timeout).play(episodes, num_answers=1)
+    if not len(violations):
+        add_irreproducible(
+            game,
+            violations,
+            episodes=episodes,
+            max_steps=max_steps,
+            seed=seed,
+            step_timeout_s=step_timeout_s,
+            new_process=new_process,
+        )
     violations.raise_if_any()
 
 

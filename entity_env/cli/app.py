@@ -14,6 +14,8 @@ from entity_env.cli.commands.capture_goal import capture_goal
 from entity_env.cli.commands.eval import evaluate
 from entity_env.cli.commands.info import bench, doctor, list_games
 from entity_env.cli.commands.play import play
+from entity_env.cli.commands.replay import draw, verify
+from entity_env.cli.commands.runs import list_runs, report
 from entity_env.cli.commands.sweep import sweep
 from entity_env.cli.commands.train import export, train
 from entity_env.cli.load_game import GameFailed
@@ -94,5 +96,10 @@ def _drop_output() -> None:
             os.close(null)
 
 
-for command in (list_games, play, train, sweep, evaluate, export, bench, capture_goal, doctor):
+for command in (
+    *(list_games, play, train, sweep, evaluate, export),
+    *(draw, verify),
+    *(list_runs, report),
+    *(bench, capture_goal, doctor),
+):
     main.add_command(command)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from entity_env.cluster.search_range import SearchRange
 from entity_env.cluster.sweep import SweepTrial
+from entity_env.views.chart import Axis, Plot, svg_begin
 
 _COLUMNS: Final = 3
 _WIDTH, _HEIGHT = 300, 220
@@ -68,11 +69,9 @@ def picture(title: str, ranges: Sequence[SearchRange], trials: Sequence[SweepTri
     width, height = columns * _WIDTH, rows * _HEIGHT + _HEAD
     best = ranked(trials)[0]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11" fill="#334155">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
+        svg_begin(width, height),
         f'<text x="{_LEFT}" y="18" font-size="14" font-weight="bold">{escape(title)}</text>',
-        f'<text x="{_LEFT}" y="34" fill="#64748b">{_LEGEND}</text>',
+        f'<text x="{_LEFT}" y="34" opacity="0.7">{_LEGEND}</text>',
     ]
     for i, (found, weight) in enumerate(panels):
         x, y = i % columns * _WIDTH, _HEAD + i // columns * _HEIGHT
@@ -88,43 +87,23 @@ def _panel(
     found: SearchRange, weight: float, trials: Sequence[SweepTrial], best: SweepTrial
 ) -> list[str]:
     rows = _with_reward(trials)
-    rewards = [each.reward for each in rows]
-    low, high = (min(rewards), max(rewards)) if rewards else (0.0, 1.0)
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-
-    def across(share: float) -> float:
-        return _LEFT + 8 + share * (right - _LEFT - 16)
-
-    def up(reward: float) -> float:
-        return bottom - 6 - (reward - low) / (high - low) * (bottom - _TOP - 12)
-
+    x, y = Axis(-0.04, 1.04, _ticks(found)), Axis.around(each.reward for each in rows)
+    plot = Plot(x, y, _LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT - _BOTTOM)
     heading = f"{found.name}   {symbol(found)} = {weight:+.2f}" if weight == weight else found.name
     parts = [
         f'<text x="{_LEFT}" y="{_TOP - 10}" font-weight="bold">{escape(heading)}</text>',
-        f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="#94a3b8"/>',
-        f'<text x="{_LEFT}" y="{_HEIGHT - 4}" fill="#64748b">'
+        *plot.frame(),
+        f'<text x="{_LEFT}" y="{_HEIGHT - 4}" opacity="0.7">'
         f"{'logarithmic' if found.is_log else ''}</text>",
     ]
-    for share, label in _ticks(found):
-        x = across(share)
-        parts.append(f'<path d="M{x:.1f} {bottom}v4" stroke="#94a3b8"/>')
-        parts.append(
-            f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{escape(label)}</text>'
-        )
-    for reward in (low, (low + high) / 2, high):
-        y = up(reward)
-        parts.append(f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="#e2e8f0"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{reward:.3g}</text>')
     for each in rows:
         colour = _COLOURS.get(each.state, _COLOURS["running"])
         fill = "none" if each.state == "stopped" else colour
         ring = ' stroke="#dc2626" stroke-width="2"' if each is best else f' stroke="{colour}"'
-        x, y = across(found.share_of(each.settings[found.name])), up(each.reward)
+        across, up = plot.at(found.share_of(each.settings[found.name]), each.reward)
         tip = f"{each.name}: {shown_value(each.settings[found.name])}, reward {each.reward:.4g}"
         parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" fill-opacity="0.7"{ring}>'
+            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{fill}" fill-opacity="0.7"{ring}>'
             f"<title>{escape(tip)}</title></circle>"
         )
     return parts

@@ -7,12 +7,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 from entity_env.authoring.game import Game
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.replay import Replay
+from entity_env.replay.writer import place_of
 
 _MAIN: Final = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
@@ -30,7 +32,7 @@ def verify_in_new_process(
     """`Replay.verify` of several replays of a game, in a new process with another hash seed.
 
     Args:
-        game: is pickled, by value where it is defined in `__main__`.
+        game: is imported there by its name, or pickled, as where it is defined in `__main__`.
         replays: of that game.
         timeout_s: for all of them together; None = no limit.
         step_timeout_s: as for `Game.run`.
@@ -41,8 +43,11 @@ def verify_in_new_process(
     """
     import cloudpickle  # takes 10 ms
 
+    place = place_of(game)
     try:
-        job = cloudpickle.dumps((game, [replay.to_bytes() for replay in replays], step_timeout_s))
+        # By its name where it can be imported: classes made by `make_dataclass` cannot be pickled.
+        sent = place if place is not None and place[0] != "__main__" else game
+        job = cloudpickle.dumps((sent, [replay.to_bytes() for replay in replays], step_timeout_s))
     except Exception as error:
         raise ReplayError(
             f"{game.name} cannot be sent to another process: {type(error).__name__}: {error}"
@@ -77,6 +82,8 @@ _MARK: Final = b"\0entity-env\0"
 def main() -> None:
     """The new process: reads the job from standard input, and writes what it found."""
     game, contents, step_timeout_s = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    if isinstance(game, tuple):
+        game = getattr(import_module(game[0]), game[1])
     found: list[Divergence | None] | str = []
     try:
         found = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +36,9 @@ from entity_env.replay.file import (
     zipped,
 )
 from entity_env.replay.play_again import game_with_settings, play_again
+from entity_env.views.animation import Animation
+from entity_env.views.find_look import find_look
+from entity_env.views.look import Look
 
 _PACKAGE: Final = __name__.partition(".")[0]
 
@@ -296,6 +300,39 @@ class Replay:
             ),
             Thoughts(probabilities, line.value) if has_thoughts else None,
         )
+
+    def animation(self, game: Game | None = None, look: Look | None = None) -> Animation:
+        """The episode as a page, a video or stills; see `turns`.
+
+        Args:
+            game: whose look is used; None = `find_game`, if it can be found.
+            look: None = the game's.
+
+        Raises:
+            ReplayError: it has no decisions, or as of `turns`.
+        """
+        if game is None and (look is None or not self.has_observations):
+            with suppress(ReplayError):
+                game = self.find_game()
+        turns = self.turns(game)
+        if not turns:
+            raise ReplayError(f"{self.name} has no decisions, so there is nothing to be drawn")
+        if look is None and game is not None:
+            look = find_look(self.with_settings_of(game))
+        header = self.header
+        names = ", ".join(agent.get("name", "") for agent in header.agents)
+        facts = [names, f"seed {header.episode_seed}", f"schema {header.schema[:8]}"]
+        return Animation.of(
+            turns,
+            *self.spaces,
+            look,
+            num_agents=header.num_agents,
+            title=header.game,
+            facts=[fact for fact in facts if fact],
+        )
+
+    def _repr_html_(self) -> str:
+        return self.animation()._repr_html_()
 
     def with_settings_of(self, game: Game) -> Game:
         """The game with the settings of this replay.

@@ -17,7 +17,7 @@ import numpy as np
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.authoring.local_run import Thoughts, Turn, Watch
 from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import spaces_to_json
@@ -77,6 +77,7 @@ class ReplayWriter:
         agents: names of the agents; default: their classes.
         source: of the game, `module:name` or `file.py:name`; default: found in its module.
         parent: see `Header`.
+        watch: another watcher, called after each line.
 
     Raises:
         UsageError: `path` does not end with `.replay`.
@@ -91,6 +92,7 @@ class ReplayWriter:
         agents: Sequence[str] = (),
         source: str = "",
         parent: Mapping[str, Json] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         if path is not None and Path(path).suffix != SUFFIX:
             raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
@@ -102,6 +104,7 @@ class ReplayWriter:
         self._names = tuple(agents)
         self._source = source
         self._parent = parent
+        self._watch = watch
         self._game: Game | None = None
         self._agents: Sequence[Agent] = ()
         self._seeds = EpisodeSeeds(0)
@@ -139,6 +142,8 @@ class ReplayWriter:
             episode.num_ended += 1
             if episode.num_ended == game.num_agents:
                 self._finish(number_of)
+        if self._watch is not None:
+            self._watch(turn)
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
@@ -234,15 +239,22 @@ def record(
 
 def source_of(game: Game) -> str:
     """Where a game is defined, `module:name`, or `file.py:name` for a script; "" if unknown."""
-    module = sys.modules.get(getattr(inspect.unwrap(game.play), "__module__", "") or "")
-    if module is None:
+    place = place_of(game)
+    if place is None:
         return ""
-    file = getattr(module, "__file__", None)
-    where = module.__name__ if "." in module.__name__ or file is None else _below(Path(file))
-    for name, value in vars(module).items():
+    module, name = place
+    file = getattr(sys.modules[module], "__file__", None)
+    return f"{module if '.' in module or file is None else _below(Path(file))}:{name}"
+
+
+def place_of(game: Game) -> tuple[str, str] | None:
+    """Module and name of a game at the top level of the module of its `play`."""
+    home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
+    module = sys.modules.get(home)
+    for name, value in vars(module).items() if module is not None else ():
         if isinstance(value, Game) and value.play is game.play and value.name == game.name:
-            return f"{where}:{name}"
-    return ""
+            return home, name
+    return None
 
 
 def _below(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""The learning curve of a run, from what it wrote for TensorBoard: numbers and a picture.
+"""The learning curve of a run, from its `curves.jsonl`: numbers and a picture.
 
     python examples/azul/curve.py runs/azul examples/azul
 
@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from entity_env.agents.ppo.runs import Curve, read_run
+from entity_env.views.chart import Series, svg_chart
+
 COLUMNS: Final = {
     "wins_greedy": "metrics/wins_greedy.mean",
     "wins_rush": "metrics/wins_rush.mean",
@@ -23,24 +26,17 @@ COLUMNS: Final = {
     "decisions_per_s": "charts/steps_per_s",
 }
 NUM_POINTS: Final = 40
-WIDTH, HEIGHT, MARGIN = 640, 320, 40
-COLOURS: Final = {"wins_greedy": "#c03028", "wins_rush": "#3060c0", "wins_random": "#308030"}
+OPPONENTS: Final = {"wins_greedy": "greedy", "wins_rush": "rush", "wins_random": "random"}
 
 Row = dict[str, float]
 
 
 def main(run: str, out: str) -> None:
     """Reads a run, and writes both files into a folder."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(Path(run) / "tensorboard"), size_guidance={"scalars": 0})
-    events.Reload()
-    known = events.Tags()["scalars"]
-    curves = {name: events.Scalars(tag) if tag in known else [] for name, tag in COLUMNS.items()}
-    begin = curves["entropy"][0].wall_time
+    found = read_run(Path(run))
     rows = curve(
-        {name: [(point.step, point.value) for point in points] for name, points in curves.items()},
-        [(point.step, (point.wall_time - begin) / 60) for point in curves["entropy"]],
+        {name: points(found.curves.get(tag)) for name, tag in COLUMNS.items()},
+        [(step, seconds / 60) for step, seconds in points(found.clock)],
     )
     folder = Path(out)
     with (folder / "curve.csv").open("w", newline="") as file:
@@ -48,6 +44,11 @@ def main(run: str, out: str) -> None:
         writer.writeheader()
         writer.writerows({name: f"{value:.7g}" for name, value in row.items()} for row in rows)
     (folder / "curve.svg").write_text(picture(rows))
+
+
+def points(curve: Curve | None) -> list[tuple[int, float]]:
+    """Decisions and values of a curve."""
+    return [] if curve is None else list(zip(*(each.tolist() for each in curve), strict=True))
 
 
 def curve(
@@ -76,33 +77,12 @@ def curve(
 
 def picture(rows: Sequence[Row]) -> str:
     """Shares of games won over decisions, as SVG."""
-    last = rows[-1]["decisions"]
-
-    def place(decisions: float, share: float) -> str:
-        x = MARGIN + (WIDTH - 2 * MARGIN) * decisions / last
-        y = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * share
-        return f"{x:.1f},{y:.1f}"
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-    ]
-    for share in (0.0, 0.5, 1.0):
-        y = place(0, share).split(",")[1]
-        parts.append(f'<path d="M{place(0, share)} L{place(last, share)}" stroke="#ccc"/>')
-        parts.append(f'<text x="4" y="{y}">{share:.0%}</text>')
-    for i, (name, colour) in enumerate(COLOURS.items()):
+    lines = []
+    for name, against in OPPONENTS.items():
         shown = [row for row in rows if row[name] == row[name]]  # not those that are NaN
-        points = " ".join(place(row["decisions"], row[name]) for row in shown)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
-        against = name.removeprefix("wins_")
-        line = HEIGHT - MARGIN - 60 + 16 * i
-        parts.append(
-            f'<text x="{WIDTH - 160}" y="{line}" fill="{colour}">games won, {against}</text>'
-        )
-    parts.append(f'<text x="{WIDTH // 2 - 60}" y="{HEIGHT - 8}">{last:,.0f} decisions</text>')
-    return "\n".join([*parts, "</svg>\n"])
+        x, y = [row["decisions"] for row in shown], [row[name] for row in shown]
+        lines.append(Series(f"games won, {against}", x, y))
+    return svg_chart("shares of games won", lines, x_label="decisions")
 
 
 if __name__ == "__main__":

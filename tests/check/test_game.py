@@ -123,7 +123,7 @@ def in_turn(agents: Sequence[Agent], *, seed: int) -> None:
     ids=lambda game: game.name,
 )
 def test_a_sound_game_passes(game: Game) -> None:
-    check_game(game)
+    check_game(game, new_process=game.play is everything)
 
 
 def showing(obs: Callable[[], Obs], *actions: ActionKey) -> Play:
@@ -234,7 +234,7 @@ def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPat
         agent.game_over()
 
     monkeypatch.setattr(game_check, "obs_violations", look_slowly)
-    check_game(game_of(asks_twice), episodes=1, step_timeout_s=0.2)
+    check_game(game_of(asks_twice), episodes=1, step_timeout_s=0.2, new_process=False)
 
 
 def test_an_actor_without_a_target_is_no_violation() -> None:
@@ -248,7 +248,7 @@ def test_an_actor_without_a_target_is_no_violation() -> None:
             assert answer == [food if foods and mask is None else None]
         agent.game_over()
 
-    check_game(game_of(play))
+    check_game(game_of(play), new_process=False)
 
 
 def test_a_game_that_does_not_expect_it_is_named_with_its_line() -> None:
@@ -456,6 +456,6 @@ def test_settings_are_checked_as_given() -> None:
                 return
         agent.game_over()
 
-    check_game(game_of(play))
+    check_game(game_of(play), new_process=False)
     with pytest.raises(ContractError, match="before anything was asked"):
         check_game(game_of(play).with_settings(num_steps=0))

@@ -153,16 +153,14 @@ def test_the_picture_is_one(script: ModuleType) -> None:
     ]
     root = ElementTree.fromstring(script.picture(rows))
     lines = {
-        line.get("stroke"): line.get("points", "").split()
-        for line in root
-        if line.tag.endswith("polyline")
+        str(line.findtext("{*}title")): str(line.get("points")).split()
+        for line in root.iterfind("{*}polyline")
     }
-    wins = lines[script.COLOURS["wins_greedy"]]
-    assert len(wins) == 10
-    heights = [float(point.split(",")[1]) for point in wins]
+    assert list(lines) == ["games won, greedy", "games won, random"]  # the other has no points
+    heights = [float(point.split(",")[1]) for point in lines["games won, greedy"]]
+    assert len(heights) == 10
     assert heights == sorted(heights, reverse=True)  # up is less
-    assert lines[script.COLOURS["wins_rush"]] == []
-    top = {float(point.split(",")[1]) for point in lines[script.COLOURS["wins_random"]]}
+    top = {float(point.split(",")[1]) for point in lines["games won, random"]}
     assert top == {heights[-1]}
 
 

@@ -64,7 +64,7 @@ class Keyboard:
             return ""
         if char in _ENTER:
             return "enter"
-        if char != _ESCAPE or not self._has_more():
+        if char != _ESCAPE or not self.has_key(_ESCAPE_WAIT_S):
             return char
         sequence = self._char()
         if sequence not in ("[", "O"):
@@ -76,6 +76,10 @@ class Keyboard:
                 return ""  # the terminal is closed
             sequence += char
         return _ARROWS.get(sequence, _ESCAPE)
+
+    def has_key(self, wait_s: float) -> bool:
+        """Whether a key is there to be read, waiting for one at most so many seconds."""
+        return bool(select.select([self._source.fileno()], [], [], wait_s)[0])
 
     def line(self) -> str | None:
         """Waits for a line and returns it without outer whitespace; None = end of input."""
@@ -106,6 +110,3 @@ class Keyboard:
             return os.read(self._source.fileno(), 1)
         except OSError:  # the terminal is closed
             return b""
-
-    def _has_more(self) -> bool:
-        return bool(select.select([self._source.fileno()], [], [], _ESCAPE_WAIT_S)[0])

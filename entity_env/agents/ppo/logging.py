@@ -1,13 +1,10 @@
-"""Progress of a training run: figures, curves and episode means."""
+"""Progress of a training run: figures and episode means."""
 
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -15,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from entity_env.core.vec_obs import Metric, VecObs, merge_metrics
-from entity_env.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from entity_env.agents.rogue_net.torch_net.policy import Policy
@@ -61,6 +57,7 @@ class TrainProgress:
         eta_s: seconds left at that speed.
         metrics: means of the games' named numbers in the last rollout.
         std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
+        window: number of these rewards.
     """
 
     step: int
@@ -77,6 +74,7 @@ class TrainProgress:
     eta_s: float = float("inf")
     metrics: Mapping[str, float] = field(default_factory=dict)
     std_reward: float = float("nan")
+    window: int = 0
 
 
 WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric]], None]
@@ -100,70 +98,6 @@ class TrainResult:
     is_interrupted: bool = False
     checkpoint: Path | None = None
     hints: tuple[str, ...] = ()
-
-
-@contextmanager
-def curve_writer(folder: Path | None) -> Iterator[WriteCurves]:
-    """A function that writes a point of every finite curve to TensorBoard files in a folder."""
-    if folder is None:
-        yield lambda progress, metrics: None
-        return
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
-    except ImportError as error:
-        raise MissingExtraError("tensorboard", "train", "writing curves") from error
-    path = folder / f"events.out.tfevents.{time.time_ns() / 1e9:.6f}.{os.getpid()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(path, "xb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise UsageError(f"cannot write curves to {folder}: {error}") from error
-
-    def append(event: Any) -> None:  # noqa: ANN401 - without type hints
-        try:
-            # In this thread, where torch's SummaryWriter would raise in one of its own.
-            records.write(event.SerializeToString())
-            file.flush()
-        except OSError as error:
-            error.filename = str(path)
-            raise
-
-    def write(progress: TrainProgress, metrics: Mapping[str, Metric]) -> None:
-        values = [
-            Summary.Value(tag=name, simple_value=value)
-            for name, value in _curve_points(progress, metrics).items()
-            if math.isfinite(value)
-        ]
-        summary = Summary(value=values)
-        append(Event(wall_time=time.time(), step=progress.step, summary=summary))
-
-    try:
-        records = RecordWriter(file)
-        append(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        yield write
-    finally:
-        with suppress(OSError):  # what could not be written was reported by `append`
-            file.close()
-
-
-def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dict[str, float]:
-    return {
-        "charts/steps_per_s": progress.steps_per_s,
-        "charts/learning_rate": progress.learning_rate,
-        "charts/ent_coef": progress.ent_coef,
-        "episode/mean_reward": progress.mean_reward,
-        "episode/std_reward": progress.std_reward,
-        "episode/mean_length": progress.mean_length,
-        "episode/count": float(progress.num_episodes),
-        **{f"losses/{name}": value for name, value in asdict(progress.losses).items()},
-        **{
-            f"metrics/{name}.{part}": getattr(metric, part)
-            for part in ("mean", "min", "max")
-            for name, metric in metrics.items()
-        },
-    }
 
 
 class EpisodeMeter:

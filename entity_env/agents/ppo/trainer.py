@@ -33,7 +33,6 @@ from entity_env.agents.ppo.logging import (
     Losses,
     TrainProgress,
     TrainResult,
-    curve_writer,
 )
 from entity_env.agents.ppo.peers import (
     Peers,
@@ -44,6 +43,7 @@ from entity_env.agents.ppo.peers import (
 )
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
+from entity_env.agents.ppo.runs import curve_writer, write_run
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.update import learn, step_size
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
@@ -80,6 +80,7 @@ def train(
     out: str | Path | None = None,
     resume: bool | str | Path = False,
     on_update: Callable[[TrainProgress], None] | None = None,
+    about: Mapping[str, object] | None = None,
 ) -> TrainResult:
     """Trains a network on environments.
 
@@ -103,12 +104,14 @@ def train(
         policy: the network to train, or a function that makes one from an observation and an
             action space; None = the one of `config.net`. A network of your own derives from
             `Policy`.
-        out: folder for the checkpoint (`out/checkpoint`) and the curves; None writes nothing. Only
-            one run at a time can use it. Other files in it stay as they are.
+        out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (a line per update) and
+            `tensorboard`, where that is installed; None writes nothing. Only one run at a time can
+            use it. Other files in it stay as they are.
         resume: True continues from the checkpoint in `out`, a path from that checkpoint. Network,
             optimizer, random states and counters are restored. Environments cannot be saved: they
             start new episodes, with seeds that were not used before.
         on_update: called after every update; an exception ends the run.
+        about: what else `run.json` says, as "game" and "settings", which `entity-env runs` shows.
 
     Raises:
         CheckpointError: no checkpoint to resume from, or one of another game or size.
@@ -121,16 +124,19 @@ def train(
         WorkerError: a rank ended, or did not answer in time; names it.
     """
     config = config or PPOConfig.for_env(vec)
-    spaces = vec.obs_space(), vec.action_space()
-    _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
-    for sentence in unusual_settings(config, *spaces, vec.num_rows):
-        _LOGGER.warning("unusual: %s", sentence)
+    _log_settings(vec, config)
     tune_malloc()
     with (
         _threads(config.num_threads),
         find_peers(_device(config.device), config.peer_timeout_s) as peers,
     ):
-        return _train(vec, config, policy, out, resume, on_update, peers)
+        return _train(vec, config, policy, out, resume, on_update, about or {}, peers)
+
+
+def _log_settings(vec: VecEnvironment, config: PPOConfig) -> None:
+    _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
+    for sentence in unusual_settings(config, vec.obs_space(), vec.action_space(), vec.num_rows):
+        _LOGGER.warning("unusual: %s", sentence)
 
 
 def _train(
@@ -140,6 +146,7 @@ def _train(
     out: str | Path | None,
     resume: bool | str | Path,
     on_update: Callable[[TrainProgress], None] | None,
+    about: Mapping[str, object],
     peers: Peers,
 ) -> TrainResult:
     resume_path = _resume_path(resume, out) if resume else None
@@ -149,7 +156,9 @@ def _train(
         run = _Run(vec, config, policy, None if out is None else Path(out), peers)
         if resume_path is not None:
             run.resume(resume_path)
-        with curve_writer(run.curves) as write_curves, freeze_gc() as freeze:
+        if written is not None:
+            write_run(written, config, run.learner.step, run.about(about))
+        with curve_writer(written, run.learner.step) as write_curves, freeze_gc() as freeze:
             try:
                 try:
                     collector, begun = run.begin(), run.learner.update
@@ -200,7 +209,6 @@ class _Run:
         self.peers = peers
         self.out = out
         self.folder = out / SUBFOLDER if out is not None else None
-        self.curves = out / "tensorboard" if out is not None and not peers.rank else None
         self.is_stopping = False
         """Whether this rank wants to end the run early, and at the end whether all do."""
         self.learner = new_learner(vec, config, policy)
@@ -232,6 +240,12 @@ class _Run:
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes
         self.progress = self._progress(Losses(), 0.0, 0.0)
+
+    def about(self, given: Mapping[str, object]) -> dict[str, object]:
+        """What `run.json` says about the environments."""
+        net = self.learner.net
+        found = {"entities": list(net.obs_space.entities), "actions": list(net.action_space)}
+        return {**found, "num_rows": self.vec.num_rows, "num_ranks": self.peers.size, **given}
 
     def begin(self) -> Collector:
         """Resets the environments."""
@@ -410,6 +424,7 @@ class _Run:
             eta_s=steps_left / steps_per_s if steps_per_s else float("inf"),
             metrics={name: metric.mean for name, metric in episodes.metrics.items()},
             std_reward=episodes.std_reward,
+            window=episodes.window,
         )
 
 

@@ -109,6 +109,18 @@ class FeatureAdaptor:
             metrics=observation.metrics,
         )
 
+    def known_entities(self, observation: Observation) -> NDArray[np.int64]:
+        """`(num_entities,)` index of every entity in the adapted observation; -1 = left out."""
+        starts, stop = {}, 0
+        for name in self._columns:
+            starts[name], stop = stop, stop + observation.num_entities(name)
+        index: list[int] = []
+        for name in self._widths:
+            count = observation.num_entities(name)
+            first = starts.get(name)
+            index += [-1] * count if first is None else range(first, first + count)
+        return np.array(index, np.int64)
+
     def batch(self, obs: Batch) -> ObsBatch:
         """The batch in the spaces of the agent; actors and actees keep their order."""
         shift, ends = self._shifts(obs)

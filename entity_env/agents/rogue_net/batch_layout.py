@@ -110,7 +110,7 @@ def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = Fa
     """
     counts = np.stack([batch.features[name].lengths for name in names])
     lengths = counts.sum(axis=0)
-    visible = _visible(batch, names)
+    visible = visible_entities(batch, names)
     if is_compiled:
         from entity_env.agents.rogue_net.kernels.layout import place_all
 
@@ -132,7 +132,8 @@ def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = Fa
     return Layout(lengths, offsets, rows, places, order, visible)
 
 
-def _visible(batch: Batch, names: Sequence[EntityName]) -> NDArray[np.bool_] | None:
+def visible_entities(batch: Batch, names: Sequence[EntityName]) -> NDArray[np.bool_] | None:
+    """`(num_entities,)`, type after type: whether the policy sees them; None = all."""
     seen = [batch.visible.get(name) for name in names]
     if all(flags is None for flags in seen):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
-from entity_env.agents.rogue_net.batch_layout import Batch
-from entity_env.authoring.local_run import AgentRun
+from entity_env.agents.rogue_net.batch_layout import Batch, visible_entities
+from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.schema import Schema
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.observation import (
@@ -28,7 +28,7 @@ from entity_env.core.observation import (
 )
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import ActionName, ObsSpace
-from entity_env.core.vec_obs import VecActions, VecObs
+from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, UsageError
 
 
@@ -116,6 +116,10 @@ class TrainedAgent(PolicyAgent):
         """
 
     @abstractmethod
+    def thoughts(self, obs: Batch) -> Thoughts:
+        """Those of a batch of one observation, in the spaces of the network."""
+
+    @abstractmethod
     def choose_batch(self, obs: Batch) -> VecActions:
         """Legal actions of a batch in the spaces of the network."""
 
@@ -132,15 +136,66 @@ class TrainedAgent(PolicyAgent):
         if self.schema is not self._checked:
             self._fit_to(self.schema, self._is_declared)
         questions = self.questions(observation)
-        adaptor = self._adaptor
-        seen = observation if adaptor is None else adaptor.observation(observation)
-        chosen, probs = self.choose(seen)
+        chosen, probs = self.choose(self._adapted(observation))
         return {
             question.name: _with_probs(
                 question.action(chosen[question.name]), probs.get(question.name)
             )
             for question in questions
         }
+
+    def think(self, observation: Observation) -> Thoughts:
+        """See `PolicyAgent.think`. Probabilities are those of `decide`, at its temperature.
+
+        An agent that has joined no game takes the observation for one in the spaces of its network.
+        A final observation requests no actions; if it shows nothing, there are no thoughts of it.
+        There is no value if the network has none, or one that was never trained (only zeros, as
+        exports to enn-trainer of a network with `separate_value` have).
+
+        Raises:
+            CheckpointError: the game is another one, as for `decide`.
+            ProtocolError: with `adapt`, before it has joined a game, which may show more.
+            SchemaError: an observation that does not fit the spaces, or an actor without any
+                allowed choice.
+        """
+        if (self.adapt or self._schema is not None) and self.schema is not self._checked:
+            self._fit_to(self.schema, self._is_declared)
+        if observation.done and observation.is_blank:
+            return Thoughts({})
+        batch = self._batch_of_one(self._adapted(observation))
+        found = self.thoughts(batch)
+        probabilities = {}
+        for name in observation.actions:
+            if name in found.probabilities:
+                probs, mask = found.probabilities[name], batch.action_masks[name]
+                if not len(probs) and isinstance(mask, VecSelectEntityActionMask):
+                    probs = probs.reshape(0, len(mask.actees.values))
+                probabilities[name] = probs
+        attention = found.attention
+        if attention is not None and (self._adaptor is not None or batch.visible):
+            attention = self._spread(attention, batch, observation)
+        return replace(found, probabilities=probabilities, attention=attention)
+
+    def _spread(
+        self, attention: NDArray[np.float32], batch: Batch, observation: Observation
+    ) -> NDArray[np.float32]:
+        """Attention among the entities of the game, 0 where the policy does not see them."""
+        num_layers, num_heads, num_known, _ = attention.shape
+        flags = visible_entities(batch, tuple(batch.features))
+        seen = np.ones(num_known + 1, np.bool_)
+        if flags is not None:
+            seen[:num_known] = flags[:num_known]
+        seen[-1] = False  # what is left out
+        index = np.arange(num_known)
+        if self._adaptor is not None:
+            index = self._adaptor.known_entities(observation)
+            num_entities = np.count_nonzero(index >= 0)  # besides that of the global features
+            index = np.append(index, np.arange(num_entities, num_known))
+        (place,) = np.nonzero(seen[index])
+        known = index[place]
+        spread = np.zeros((num_layers, num_heads, len(index), len(index)), np.float32)
+        spread[:, :, place[:, None], place] = attention[:, :, known[:, None], known]
+        return spread
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
         """See `BatchPolicy`."""
@@ -158,6 +213,10 @@ class TrainedAgent(PolicyAgent):
         self._batcher.add(observation)
         flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
         return self._batcher.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
+
+    def _adapted(self, observation: Observation) -> Observation:
+        """The observation in the spaces of the network."""
+        return observation if self._adaptor is None else self._adaptor.observation(observation)
 
     def _fit_to(self, schema: Schema, is_declared: bool) -> None:
         """Checks the spaces of a game, and makes the adaptor if one is needed."""

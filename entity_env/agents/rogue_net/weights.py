@@ -74,6 +74,14 @@ class Weights:
         }
         return Weights(self.obs_space, {}, config, tensors)
 
+    @property
+    def has_value(self) -> bool:
+        """Whether it predicts values: a head of zeros was not trained, or left out by an export."""
+        if not isinstance(self.config, RogueNetConfig):
+            return True
+        prefix = (VALUE_NET if self.config.separate_value else "") + "auxiliary_heads.value."
+        return any(self.tensors[prefix + part].any() for part in _LINEAR)
+
     def as_rogue_net(self) -> Weights:
         """The network without options that rogue-net lacks; a value network apart is left out."""
         config = self.rogue_net_config()

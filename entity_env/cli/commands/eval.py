@@ -18,7 +18,7 @@ from rich.table import Table
 
 from entity_env.agents import Agent, BatchPolicy
 from entity_env.agents.game_agents import game_agents
-from entity_env.agents.ratings import Match, Result, Standing, seatings
+from entity_env.agents.ratings import Z95, Match, Result, Standing, seatings
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
@@ -136,9 +136,6 @@ def num_blocks(count: int, size: int) -> int:
     return -(-count // size)
 
 
-_Z95: Final = 1.959964  # half width of a 95 % interval of the normal distribution, in deviations
-
-
 @dataclass(frozen=True)
 class Figures:
     """Statistics over episodes of one agent: `ci95` is half of the 95 % confidence interval."""
@@ -157,7 +154,7 @@ class Figures:
         return cls(
             mean_reward=statistics.fmean(rewards),
             std_reward=deviation,
-            ci95=_Z95 * deviation / math.sqrt(len(rewards)),
+            ci95=Z95 * deviation / math.sqrt(len(rewards)),
             mean_length=statistics.fmean(episode.length for episode in episodes),
             episodes=len(rewards),
         )

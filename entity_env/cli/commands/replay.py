@@ -12,6 +12,9 @@ from entity_env.cli.load_game import NAMED, load_game
 from entity_env.cli.options import FiniteRange
 from entity_env.errors import EntityEnvError, ReplayError
 from entity_env.replay import Replay, verify_in_new_process
+from entity_env.views import Look, find_look
+from entity_env.views.animation import Animation
+from entity_env.views.find_look import named_look
 
 game_option = click.option(
     "--game",
@@ -48,6 +51,9 @@ def game_of(replay: Replay, given: str | None) -> Game:
     )
 
 
+look_option = click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
+
+
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @game_option
@@ -81,6 +87,42 @@ def verify(files: Sequence[Path], game: str | None, timeout_s: float) -> None:
             end = "" if replay.is_whole else ", as far as it goes"
             click.echo(f"{path}: same, {replay.num_decisions} decisions{end}")
     raise SystemExit(worst)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write; its ending is the format: .html .svg .png .gif .webp .mp4",
+)
+@click.option("--at", type=click.IntRange(min=0), help="Draw this picture alone: .png or .svg.")
+@look_option
+@game_option
+def draw(file: Path, out: Path, at: int | None, look: str | None, game: str | None) -> None:
+    """Draw the replay FILE: as a page to play and step through, as pictures, or as a video.
+
+    .html is one file that needs no network; .svg moves, too, unless --at is given; .gif, .webp and
+    .png need Pillow, .mp4 needs ffmpeg.
+    """
+    replay = Replay.load(file)
+    animation = animation_of(replay, look, game)
+    animation.write(out, at)
+    size = out.stat().st_size / 1024
+    click.echo(f"{out}: {len(animation)} pictures, {size:.0f} KiB")
+
+
+def animation_of(replay: Replay, look: str | None, game: str | None) -> Animation:
+    """The animation of a replay; its game is needed for its look, or if nothing was kept."""
+    if replay.has_observations and game is None:
+        try:
+            chosen = game_of(replay, None)
+        except ReplayError:  # it can be drawn without
+            return replay.animation(None, Look() if look is None else named_look(look))
+    else:
+        chosen = game_of(replay, game)
+    return replay.animation(chosen, None if look is None else find_look(chosen, look))
 
 
 def _other_versions(replay: Replay) -> str:

@@ -155,9 +155,7 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
         console.print(_bars(planned, trials))
         path = planned.out / "sweep.svg"
         path.write_text(picture(f"{title}: mean episode reward", planned.ranges, trials), "utf-8")
-        click.echo(
-            f"\npicture: {path}; curves: tensorboard --logdir {shlex.quote(str(planned.out))}"
-        )
+        click.echo(f"\npicture: {path}; curves: entity-env report {shlex.quote(str(planned.out))}")
         folder = planned.out / best.name
         if (folder / SUBFOLDER).is_dir():
             click.echo(f"best: entity-env play {game_words} --agent {shlex.quote(str(folder))}")

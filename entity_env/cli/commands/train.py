@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from rich.console import Console
 
-from entity_env.agents.ppo import PPOConfig, TrainResult
+from entity_env.agents.ppo import PPOConfig, TrainProgress, TrainResult
 from entity_env.agents.ppo.advice import PAGE
 from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.presets import PRESETS, Preset, preset_for
+from entity_env.agents.ppo.runs import REWARD, FinalReward, read_run
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import (
@@ -50,13 +52,19 @@ from entity_env.cli.options import (
     set_option,
     step_timeout_option,
 )
-from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.core.vec_obs import VecEnvironment
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
+from entity_env.views.chart import Series, text_chart
 
 if TYPE_CHECKING:
     from entity_env.cluster.learners import RunControl
+
+
+_MIN_WIDTH: Final = 40
+_MAX_WIDTH: Final = 79
 
 
 def preset_of(game: Game) -> Preset:
@@ -64,6 +72,12 @@ def preset_of(game: Game) -> Preset:
     is_own = is_batch(game) or has_self_play(game)
     name = game.name if is_own else None
     return preset_for(game.obs_space(), game.action_space(), game=name)
+
+
+def _defaults(game: Game) -> dict[str, object]:
+    """The settings of a game that have a default."""
+    found = {name: parameter.default for name, parameter in game.parameters.items()}
+    return {name: each for name, each in found.items() if each is not Parameter.empty}
 
 
 class _Relpos(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
@@ -205,8 +219,9 @@ def train(
     """Train an agent for a game with PPO.
 
     Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
-    checkpoint and stop; --resume continues with the same settings. Curves are written for
-    TensorBoard. Processes that torchrun starts learn together, and so do those of --ray.
+    checkpoint and stop; --resume continues with the same settings. Curves are written to
+    curves.jsonl, and for TensorBoard where it is installed. Processes that torchrun starts learn
+    together, and so do those of --ray.
     """
     launched = _Launched.found()
     if address is None and (num_learners or max_failures):
@@ -225,7 +240,13 @@ def train(
         if not launched.rank:
             words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
             click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
-    run = _Run(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume)
+    about = {
+        "game": game,
+        "settings": {**_defaults(chosen), **chosen.settings},
+        "num_agents": chosen.num_agents,
+        "num_envs": num_envs,
+    }
+    run = _Run(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about)
     if address is None:
         result, code = _train(run, launched)
     else:
@@ -234,7 +255,7 @@ def train(
     train_words = [*game_words, *env_words, "--out", str(out), "--resume"]
     if not launched.rank:
         play_words = shlex.join([*game_words, "--agent", str(out)])
-        _report(result, shlex.join(train_words), play_words, out)
+        _report(result, shlex.join(train_words), play_words, out, Console())
     if code:
         raise SystemExit(code)
 
@@ -286,6 +307,17 @@ class _Run(NamedTuple):
     config: PPOConfig
     out: Path
     resume: bool
+    about: Mapping[str, object]
+
+    def train(
+        self, vec: VecEnvironment, on_update: Callable[[TrainProgress], None], *, resume: bool
+    ) -> TrainResult:
+        """Trains on environments."""
+        from entity_env.agents.ppo import train as train_ppo
+
+        return train_ppo(
+            vec, self.config, out=self.out, resume=resume, on_update=on_update, about=self.about
+        )
 
     def make_env(self, launched: _Launched) -> AbstractContextManager[VecEnv | AzulTables]:
         """The environments of a rank."""
@@ -304,7 +336,6 @@ def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
     title, config = f"training {run.game.name}", run.config
     with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
         # Here, inside the display: importing torch takes seconds.
-        from entity_env.agents.ppo import train as train_ppo
         from entity_env.agents.ppo.peers import launched_group
         from entity_env.agents.ppo.signals import StoppedBySignal
 
@@ -313,8 +344,7 @@ def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             try:
-                resume = run.resume
-                return train_ppo(vec, config, out=run.out, resume=resume, on_update=display), 0
+                return run.train(vec, display, resume=run.resume), 0
             except StoppedBySignal as stop:
                 return stop.result, 128 + stop.signum
 
@@ -348,7 +378,6 @@ def _train_on_ray(
 
 def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
     """Trains as one of the processes on a Ray cluster."""
-    from entity_env.agents.ppo import TrainProgress, train as train_ppo
 
     def on_update(progress: TrainProgress) -> None:
         control.report(progress)
@@ -358,7 +387,7 @@ def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
     launched = _Launched(control.rank, num_learners, restarts=control.restarts)
     resume = run.resume or launched.has_checkpoint(run.out)
     with run.make_env(launched) as vec:
-        return train_ppo(vec, run.config, out=run.out, resume=resume, on_update=on_update)
+        return run.train(vec, on_update, resume=resume)
 
 
 def _start(out: Path) -> dict[str, object]:
@@ -408,16 +437,21 @@ def _require_unused(out: Path) -> None:
     )
 
 
-def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -> None:
-    progress = result.progress
+def _report(
+    result: TrainResult, train_words: str, play_words: str, out: Path, console: Console
+) -> None:
+    progress, place = result.progress, shlex.quote(str(out))
     play = f"play: entity-env play {play_words}"
     if result.is_interrupted:
         resume = f"resume: entity-env train {train_words}"
         click.echo(f"saved at step {progress.step:,}; {resume}; {play}")
         return
+    if console.is_terminal:  # a log has no use for drawings
+        _show_curve(out, console)
     learnt = "no episode has ended yet"
     if math.isfinite(progress.mean_reward):
-        learnt = f"mean episode reward {progress.mean_reward:.3f}"
+        reward = FinalReward.of(progress.mean_reward, progress.std_reward, progress.window)
+        learnt = f"mean episode reward {reward} (95 %, {reward.num_episodes} episodes)"
     click.echo(
         f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}"
     )
@@ -426,7 +460,22 @@ def _report(result: TrainResult, train_words: str, play_words: str, out: Path) -
     if result.hints:
         click.echo(f"more: {PAGE}")
     click.echo(play)
-    click.echo(f"curves: tensorboard --logdir {shlex.quote(str(out))}")
+    click.echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
+    click.echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
+
+
+def _show_curve(out: Path, console: Console) -> None:
+    """Prints the learning curve, if there is one."""
+    try:
+        curve = read_run(out).curves.get(REWARD)
+    except EntityEnvError as error:  # what was learnt is saved all the same
+        click.echo(f"no learning curve: {error}", err=True)
+        return
+    if curve is not None and len(curve.steps) > 1:
+        width = max(_MIN_WIDTH, min(_MAX_WIDTH, console.width - 1))
+        is_ascii = console.options.ascii_only
+        rows = text_chart(Series("", *curve), x_label="steps", width=width, is_ascii=is_ascii)
+        click.echo("\n".join(("", "mean episode reward", *rows, "")))
 
 
 @click.command()

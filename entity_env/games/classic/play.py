@@ -26,6 +26,10 @@ _CART_POLE, _MOUNTAIN_CAR, _PENDULUM = (
     for env in (CartPole, MountainCar, Pendulum)
 )
 """The entity of each game, a class named as in the batch."""
+_CART_POLE.__qualname__, _MOUNTAIN_CAR.__qualname__ = "_CART_POLE", "_MOUNTAIN_CAR"
+_PENDULUM.__qualname__ = "_PENDULUM"
+for _entity in (_CART_POLE, _MOUNTAIN_CAR, _PENDULUM):
+    _entity.__module__ = __name__  # pickled by name: a copy would not be what `play` shows
 
 
 class Push(Enum):

@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +17,10 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo import logging, rollout_buffer as storage_module
+from entity_env.agents.ppo import rollout_buffer as storage_module
 from entity_env.agents.ppo.checkpoint import Learner, load_learner, save_learner
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.logging import EpisodeFigures, EpisodeMeter, curve_writer
+from entity_env.agents.ppo.logging import EpisodeFigures, EpisodeMeter
 from entity_env.agents.ppo.rollout_buffer import (
     Rollout,
     RolloutBuffer,
@@ -316,16 +316,3 @@ def test_an_optimizer_that_does_not_fit_is_told(tmp_path: Path) -> None:
         wrong = Checkpoint(found.net, found.training, optimizer, found.path)
         with pytest.raises(CheckpointError, match="cannot be resumed: what the trainer noted"):
             load_learner(wrong, learner(2))
-
-
-def _full_disk() -> IO[bytes]:
-    return open("/dev/full", "wb")
-
-
-def test_curves_on_a_full_disk_name_their_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging, "open", lambda *_: _full_disk(), raising=False)
-    with pytest.raises(OSError, match="No space left") as caught, curve_writer(tmp_path):
-        pass
-    assert Path(caught.value.filename).parent == tmp_path

@@ -391,7 +391,9 @@ def test_one_run_at_a_time_has_a_folder(tmp_path: Path) -> None:
 
     once = dataclasses.replace(CONFIG, total_steps=1)
     train(vec, once, out=tmp_path, on_update=train_again)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "tensorboard"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("checkpoint", "curves.jsonl", "run.json", "tensorboard")
+    ]
     train(vec, once, out=tmp_path)
 
 

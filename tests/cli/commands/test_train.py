@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from entity_env.agents.ppo import Losses, TrainProgress
+from entity_env.agents.ppo.runs import read_run
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
@@ -52,7 +53,14 @@ def test_writes_checkpoint_and_curves_and_says_what_to_do(trained: tuple[Path, R
     assert "trained 128 steps" in result.stdout
     quoted = shlex.quote(str(out))
     assert f"play: entity-env play snake --set board_size=4 --agent {quoted}\n" in result.stdout
-    assert f"tensorboard --logdir {quoted}" in result.stdout
+    assert f"curves: entity-env report {quoted} --out {shlex.quote(f'{out}/report.html')}\n" in (
+        result.stdout
+    )
+    written = read_run(out)
+    assert (written.game, written.seed, len(written.clock.steps)) == ("snake", 7, 2)
+    assert written.settings()["board_size"] == 4
+    assert written.settings()["num_envs"] == 4
+    assert "┤" not in result.stdout  # a curve is for terminals
     assert list((out / "tensorboard").glob("events.out.tfevents.*"))
     assert settings_in(out)["gamma"] == 0.9
     assert settings_in(out)["seed"] == 7

@@ -25,6 +25,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import softmax
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet, numpy_net
 from entity_env.agents.rogue_net.weights import Weights
+from entity_env.authoring.local_run import Thoughts
 from entity_env.core.action_request import MASK_OF_SPACE
 from entity_env.core.observation import ActionMask, Observation, SelectEntityActionMask
 from entity_env.core.spaces import (
@@ -249,6 +250,14 @@ class NumpyAgent(TrainedAgent):
                 )
         return chosen, probs
 
+    def thoughts(self, obs: Batch) -> Thoughts:
+        if isinstance(self._net, NumpyNet):
+            distributions, values, attention = self._net.attended(obs)
+        else:
+            (distributions, values), attention = self._net.distributions(obs), None
+        value = float(values[0]) if self.weights.has_value else None
+        return Thoughts(_probs_of(self._tempered(distributions)), value, attention)
+
     def choose_batch(self, obs: Batch) -> VecActions:
         return self._sample(self._distributions(obs))
 
@@ -282,18 +291,15 @@ class NumpyAgent(TrainedAgent):
     def _choose_from_batch(self, observation: Observation) -> Choice:
         """`choose` by a batch of one observation, which converts and checks everything."""
         distributions = self._distributions(self._batch_of_one(observation))
-        return (
-            self._sample(distributions),
-            {
-                name: each.probs
-                for name, each in distributions.items()
-                if isinstance(each, CategoricalArrays)
-            },
-        )
+        return self._sample(distributions), _probs_of(distributions)
 
     def _distributions(self, obs: Batch) -> dict[ActionName, Distribution]:
         """The distributions of a batch, at the temperature of this agent."""
-        distributions, _ = self._net.distributions(obs)
+        return self._tempered(self._net.distributions(obs)[0])
+
+    def _tempered(
+        self, distributions: dict[ActionName, Distribution]
+    ) -> dict[ActionName, Distribution]:
         temperature = self.choosing.temperature
         if temperature == 1.0:
             return distributions
@@ -304,6 +310,14 @@ class NumpyAgent(TrainedAgent):
     ) -> dict[ActionName, Samples]:
         greedy = self.choosing.greedy
         return {name: each.choose(greedy, self._rng) for name, each in distributions.items()}
+
+
+def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionName, Float]:
+    return {
+        name: each.probs
+        for name, each in distributions.items()
+        if isinstance(each, CategoricalArrays)
+    }
 
 
 def _encode(fused: FusedNet, one: _SingleObservation) -> Float | None:

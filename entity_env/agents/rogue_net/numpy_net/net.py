@@ -71,12 +71,31 @@ class NumpyNet:
         Raises:
             SchemaError: an actor without an allowed choice, or an index out of range.
         """
+        return self._run(batch)
+
+    def attended(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float, Float | None]:
+        """`distributions` of a batch of one observation, and its attention weights.
+
+        These are `(n_layer, n_head, num_entities, num_entities)`, query before key, in the order of
+        the space, the entity of the global features last; None if the network pools.
+        """
+        found: list[Float] = []
+        distributions, values = self._run(batch, found)
+        if self._config.pooling is not None:
+            return distributions, values, None
+        size = sum(len(batch.features[name].values) for name in self._inputs.names)
+        shape = self._config.n_layer, self._config.n_head, size, size
+        return distributions, values, np.array(found, np.float32).reshape(shape)
+
+    def _run(
+        self, batch: Batch, found: list[Float] | None = None
+    ) -> tuple[dict[ActionName, Distribution], Float]:
         layout = lay_out(batch, self._inputs.names)
         choices = {
             name: find_choices(name, batch.action_masks[name], layout)
             for name in self.weights.action_space
         }
-        x = self._encode(batch, layout)
+        x = self._encode(batch, layout, found)
         distributions = {
             name: self._head(name, space, x, choices[name])
             for name, space in self.weights.action_space.items()
@@ -85,8 +104,8 @@ class NumpyNet:
             return distributions, self._value_net.distributions(batch)[1]
         return distributions, self._values(x, layout)
 
-    def _encode(self, batch: Batch, layout: Layout) -> Float:
-        """`(num_entities, d_model)`, packed."""
+    def _encode(self, batch: Batch, layout: Layout, found: list[Float] | None) -> Float:
+        """`(num_entities, d_model)`, packed; appends the attention of every layer to `found`."""
         inputs = self._inputs.arrays(batch)
         x = np.concatenate([self._embed(name, inputs[name]) for name in self._inputs.names])
         if not layout.num_padded:
@@ -97,7 +116,7 @@ class NumpyNet:
             if self._config.pooling is not None:
                 x = x + self._pool(i, normed, layout, self._config.pooling)
             else:
-                x = x + self._attend(i, normed, layout, relpos)
+                x = x + self._attend(i, normed, layout, relpos, found)
             x = x + self._mlp(i, self._norm(f"backbone.blocks.{i}.ln2", x))
         return x
 
@@ -111,7 +130,14 @@ class NumpyNet:
     def _norm(self, prefix: str, x: Float) -> Float:
         return layer_norm(x, self._tensors[f"{prefix}.weight"], self._tensors[f"{prefix}.bias"])
 
-    def _attend(self, block: int, x: Float, layout: Layout, relpos: RelposArrays | None) -> Float:
+    def _attend(
+        self,
+        block: int,
+        x: Float,
+        layout: Layout,
+        relpos: RelposArrays | None,
+        found: list[Float] | None,
+    ) -> Float:
         prefix = f"backbone.blocks.{block}.attn"
         shape = layout.num_padded, layout.max_length
         # (num_padded, n_head, max_length, d_head)
@@ -128,6 +154,8 @@ class NumpyNet:
         if layout.hidden is not None:
             logits = np.where(layout.hidden.swapaxes(1, 2)[:, None], HIDDEN, logits)
         attention = softmax(logits)
+        if found is not None:
+            found.append(attention)
         y = attention @ v
         if relpos is not None:
             gate = relpos.relpos.gate(x[layout.source].reshape(*shape, -1))

@@ -8,17 +8,22 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
+from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint
 from entity_env.agents.rogue_net.torch_net.distributions import (
+    ActionDistribution,
     CategoricalDistribution,
     at_temperature,
     sample_actions,
 )
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.authoring.local_run import Thoughts
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import VecActions
@@ -80,9 +85,7 @@ class NeuralAgent(TrainedAgent):
     def choose(
         self, observation: Observation
     ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
-        distributions, _ = self.net.distributions(self._batch_of_one(observation))
-        if self.choosing.temperature != 1.0:
-            distributions = at_temperature(distributions, self.choosing.temperature)
+        distributions, _ = self._distributions(self._batch_of_one(observation))
         chosen = sample_actions(
             distributions, greedy=self.choosing.greedy, generator=self._generator
         )
@@ -91,12 +94,19 @@ class NeuralAgent(TrainedAgent):
                 name: each.actions(chosen[name]).cpu().numpy()
                 for name, each in distributions.items()
             },
-            {
-                name: each.logprobs.exp().cpu().numpy()
-                for name, each in distributions.items()
-                if isinstance(each, CategoricalDistribution)
-            },
+            _probs_of(distributions),
         )
+
+    @torch.inference_mode()
+    def thoughts(self, obs: Batch) -> Thoughts:
+        distributions, values = self._distributions(obs)
+        probabilities, value = _probs_of(distributions), values.item()
+        if not isinstance(self.net, RogueNet):
+            return Thoughts(probabilities, value)
+        # In numpy, once more: the kernels of torch_net do not keep the attention weights.
+        weights = self.net.weights()
+        attention = NumpyNet(weights).attended(obs)[2]
+        return Thoughts(probabilities, value if weights.has_value else None, attention)
 
     def choose_batch(self, obs: Batch) -> VecActions:
         return self.net.act(
@@ -105,3 +115,20 @@ class NeuralAgent(TrainedAgent):
             temperature=self.choosing.temperature,
             generator=self._generator,
         ).actions
+
+    def _distributions(self, obs: Batch) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
+        """Distributions at the temperature of this agent, and values."""
+        distributions, values = self.net.distributions(obs)
+        if self.choosing.temperature != 1.0:
+            distributions = at_temperature(distributions, self.choosing.temperature)
+        return distributions, values
+
+
+def _probs_of(
+    distributions: Mapping[ActionName, ActionDistribution],
+) -> dict[ActionName, NDArray[np.float32]]:
+    return {
+        name: each.logprobs.exp().cpu().numpy()
+        for name, each in distributions.items()
+        if isinstance(each, CategoricalDistribution)
+    }

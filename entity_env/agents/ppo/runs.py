@@ -1,0 +1,439 @@
+"""The folder of a training run: `run.json` and `curves.jsonl`, written and read back."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.logging import TrainProgress, WriteCurves
+from entity_env.agents.ratings import Z95
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.core.files import parse_json, read_file
+from entity_env.core.vec_obs import Metric
+from entity_env.errors import CheckpointError, UsageError
+
+RUN_FILE: Final = "run.json"
+CURVES_FILE: Final = "curves.jsonl"
+REWARD: Final = "episode/mean_reward"
+"""Name of the curve that runs are compared by."""
+
+_FORMAT: Final = "entity_env.run"
+_BEGIN: Final = b'{"step":'
+"""What every line of a curve file begins with: other files of that name are not ours."""
+_MAX_RUN_BYTES: Final = 1 << 20
+_MAX_CURVE_BYTES: Final = 1 << 28
+_LARGEST: Final = 1e100
+_LARGEST_STEP: Final = 2**63 - 1
+_PACKAGES: Final = ("entity-env", "numpy", "torch", "numba")
+_REPLAY: Final = re.compile(r"step-(\d{1,18})\.replay")
+_WITHOUT_EFFECT: Final = (
+    *("checkpoint_interval_s", "device", "num_threads", "peer_timeout_s", "microbatch_size"),
+)
+"""Settings of the trainer that change where or how fast it computes."""
+
+Setting: TypeAlias = str | float | bool | None
+
+
+# ------------------------------------------------------------------ writing
+
+
+def write_run(out: Path, config: PPOConfig, step: int, about: Mapping[str, object]) -> None:
+    """Writes `run.json`: settings, versions and date; a resumed run keeps the date of its begin.
+
+    Raises:
+        UsageError: the folder cannot be written to, or has another file of that name.
+    """
+    path = out / RUN_FILE
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    before = _own_file(path)
+    resumed = before.get("resumed")
+    data = {
+        "format": _FORMAT,
+        **about,
+        "seed": config.seed,
+        "began": before.get("began") if step else now,
+        "resumed": [*(resumed if isinstance(resumed, list) else ()), [now, step]] if step else [],
+        "versions": {"python": platform.python_version(), **dict(_versions())},
+        "config": config.to_json(),
+    }
+    new = path.with_suffix(".json.new")
+    try:
+        new.write_text(json.dumps(data, indent=2, default=str) + "\n", "utf-8")
+        os.replace(new, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error}") from error
+
+
+@contextmanager
+def curve_writer(out: Path | None, step: int = 0) -> Iterator[WriteCurves]:
+    """A function that writes a point of every finite curve to `curves.jsonl` in a run's folder.
+
+    Where tensorboard is installed, its files get the same points. Lines of `curves.jsonl` after
+    `step`, where training begins, are removed: those of updates that no checkpoint has.
+
+    Raises:
+        UsageError: the folder cannot be written to, or has another file of that name.
+    """
+    if out is None:
+        yield lambda progress, metrics: None
+        return
+    path = out / CURVES_FILE
+    with ExitStack() as stack:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            _cut_curves(path, step)
+            file = open(path, "ab")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise UsageError(f"cannot write curves to {path}: {error}") from error
+        stack.callback(_close, file)
+        write_events = stack.enter_context(_event_writer(out / "tensorboard"))
+
+        def write(progress: TrainProgress, metrics: Mapping[str, Metric]) -> None:
+            points = {
+                name: float(value)
+                for name, value in _curve_points(progress, metrics).items()
+                if math.isfinite(value)
+            }
+            line = {"step": progress.step, "elapsed_s": round(progress.elapsed_s, 3), **points}
+            with _naming(path):
+                file.write(json.dumps(line).encode() + b"\n")
+                file.flush()
+            write_events(progress.step, points)
+
+        yield write
+
+
+@contextmanager
+def _event_writer(folder: Path) -> Iterator[Any]:
+    """A function that writes points to TensorBoard files, if tensorboard is installed."""
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    except ImportError:
+        yield lambda step, points: None
+        return
+    path = folder / f"events.out.tfevents.{time.time_ns() / 1e9:.6f}.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(path, "xb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise UsageError(f"cannot write curves to {folder}: {error}") from error
+
+    def append(event: Any) -> None:  # noqa: ANN401 - without type hints
+        with _naming(path):
+            # In this thread, where torch's SummaryWriter would raise in one of its own.
+            records.write(event.SerializeToString())
+            file.flush()
+
+    def write(step: int, points: Mapping[str, float]) -> None:
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in points.items()]
+        append(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    try:
+        records = RecordWriter(file)
+        append(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        yield write
+    finally:
+        _close(file)
+
+
+def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    return {
+        "charts/steps_per_s": progress.steps_per_s,
+        "charts/learning_rate": progress.learning_rate,
+        "charts/ent_coef": progress.ent_coef,
+        REWARD: progress.mean_reward,
+        "episode/std_reward": progress.std_reward,
+        "episode/mean_length": progress.mean_length,
+        "episode/count": progress.num_episodes,
+        "episode/window": progress.window,
+        **{f"losses/{name}": value for name, value in asdict(progress.losses).items()},
+        **{
+            f"metrics/{name}.{part}": getattr(metric, part)
+            for part in ("mean", "min", "max")
+            for name, metric in metrics.items()
+        },
+    }
+
+
+def _cut_curves(path: Path, step: int) -> None:
+    """Removes the lines after a step, and one that a kill has cut."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise UsageError(f"cannot write curves to {path}: it is no file")
+    with open(path, "rb+") as file:
+        begin = file.read(len(_BEGIN))
+        if begin != _BEGIN[: len(begin)]:
+            raise UsageError(f"{path} has no curves of entity_env: move it away")
+        file.seek(0)
+        end = 0
+        for line in file:
+            if not line.endswith(b"\n") or _step_of(line) > step:
+                break
+            end += len(line)
+        file.truncate(end)
+
+
+def _step_of(line: bytes) -> int:
+    """The step of a line; 0 of one that is damaged."""
+    found = re.match(_BEGIN + rb"\s*(\d{1,19})\b", line)
+    return int(found[1]) if found else 0
+
+
+def _own_file(path: Path) -> Mapping[str, Any]:
+    """The content of our file; empty if there is none."""
+    if not path.exists():
+        return {}
+    data: object = None
+    with suppress(OSError, ValueError):
+        data = parse_json(read_file(path, _MAX_RUN_BYTES))
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise UsageError(f"{path} is no file of entity_env: move it away, or choose another folder")
+    return data
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            yield package, version(package)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Gives errors of writing the name of the file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # what could not be written was reported before
+        file.close()
+
+
+# ------------------------------------------------------------------ reading
+
+
+class Curve(NamedTuple):
+    """Values of a curve.
+
+    Args:
+        steps: (num_points,) int64, decisions, rising.
+        values: (num_points,) float64, finite.
+    """
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+_NO_CURVE: Final = Curve(np.zeros(0, np.int64), np.zeros(0))
+
+
+class FinalReward(NamedTuple):
+    """Mean episode reward at the end of a run, so far.
+
+    Args:
+        mean: over the last episodes.
+        ci95: half of the 95 % confidence interval of the mean; NaN if it is not known.
+        num_episodes: number of these episodes; 0 if it is not known.
+    """
+
+    mean: float
+    ci95: float
+    num_episodes: int
+
+    @classmethod
+    def of(cls, mean: float, deviation: float, num_episodes: int) -> FinalReward:
+        """From mean and standard deviation (of the episodes, not of a sample of them)."""
+        is_known = num_episodes > 1
+        ci95 = Z95 * deviation / math.sqrt(num_episodes - 1) if is_known else math.nan
+        return cls(mean, ci95, num_episodes)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + (f" ± {self.ci95:.3f}" if self.ci95 == self.ci95 else "")
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What the folder of a training run says about it.
+
+    Args:
+        path: the folder.
+        about: content of `run.json`; of folders of earlier releases what the checkpoint has.
+        curves: by name; empty for folders of earlier releases.
+        clock: seconds of training at each step.
+        num_broken: lines and values of `curves.jsonl` that could not be read, and were left out.
+    """
+
+    path: Path
+    about: Mapping[str, object] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    clock: Curve = _NO_CURVE
+    num_broken: int = 0
+
+    @property
+    def game(self) -> str:
+        """Name of the game, as it was typed; "" if it is not known."""
+        game = self.about.get("game")
+        return game if isinstance(game, str) else ""
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the run; None if it is not known."""
+        seed = self.about.get("seed")
+        return seed if type(seed) is int else None
+
+    @property
+    def step(self) -> int:
+        """Decisions learnt from so far."""
+        return int(self.clock.steps[-1]) if len(self.clock.steps) else 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of training so far."""
+        return float(self.clock.values[-1]) if len(self.clock.values) else 0.0
+
+    @property
+    def final_reward(self) -> FinalReward | None:
+        """The last mean reward; None before the first episode has ended."""
+        mean = self._last(REWARD)
+        if mean is None:
+            return None
+        deviation = self._last("episode/std_reward")
+        num_episodes = 0 if deviation is None else int(self._last("episode/window") or 0)
+        return FinalReward.of(mean, deviation or 0.0, max(0, num_episodes))
+
+    def settings(self) -> dict[str, Setting]:
+        """Settings of the game and of the trainer by name, as `net.d_model`, without the seed."""
+        game, config = self.about.get("settings"), self.about.get("config")
+        found = dict(_flat(game if isinstance(game, dict) else {}))
+        found |= {"num_envs": _setting(self.about.get("num_envs"))}
+        found |= dict(_flat(config if isinstance(config, dict) else {}))
+        return {name: value for name, value in found.items() if name != "seed"}
+
+    def group(self) -> object:
+        """What runs have in common that differ in their seed alone; hashable."""
+        if not isinstance(self.about.get("config"), dict):
+            return self.path
+        found = {
+            name: each for name, each in self.settings().items() if name not in _WITHOUT_EFFECT
+        }
+        return self.game, str(self.about.get("entities")), str(sorted(found.items()))
+
+    def _last(self, name: str) -> float | None:
+        curve = self.curves.get(name)
+        return float(curve.values[-1]) if curve is not None else None
+
+
+def read_run(path: Path) -> TrainingRun:
+    """Reads the folder of a training run; one that is trained in now, too.
+
+    Raises:
+        CheckpointError: a file in it is damaged or too large.
+        UsageError: the folder is no training run.
+    """
+    is_run, has_curves = os.path.isfile(path / RUN_FILE), os.path.isfile(path / CURVES_FILE)
+    if not is_run and not has_curves:
+        return _read_old_run(path)
+    try:
+        about = parse_json(read_file(path / RUN_FILE, _MAX_RUN_BYTES)) if is_run else {}
+        text = read_file(path / CURVES_FILE, _MAX_CURVE_BYTES) if has_curves else b""
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the run in {path}: {error}") from error
+    if not isinstance(about, dict) or (is_run and about.get("format") != _FORMAT):
+        raise CheckpointError(f'{path / RUN_FILE} lacks "format": "{_FORMAT}": it is not of a run')
+    points: dict[str, tuple[list[int], list[float]]] = {}
+    num_broken = 0
+    for line in text[: text.rfind(b"\n") + 1].splitlines():  # without one that is being written
+        step, values = _point(line)
+        num_broken += step < 0 or None in values.values()
+        for name, value in values.items():
+            if value is not None:
+                steps, found = points.setdefault(name, ([], []))
+                while steps and steps[-1] >= step:  # a later line supersedes
+                    del steps[-1], found[-1]
+                steps.append(step)
+                found.append(value)
+    curves = {
+        name: Curve(np.array(steps, np.int64), np.array(values, np.float64))
+        for name, (steps, values) in points.items()
+    }
+    return TrainingRun(path, about, curves, curves.pop("elapsed_s", _NO_CURVE), num_broken)
+
+
+def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
+    """Replays that were recorded along a run: the step of each, in order, and its file."""
+    folder = run.path / "replays"
+    try:
+        files = list(folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise CheckpointError(f"cannot read {folder}: {error}") from error
+    found = [(_REPLAY.fullmatch(file.name), file) for file in files]
+    return sorted((int(match[1]), file) for match, file in found if match)
+
+
+def _read_old_run(path: Path) -> TrainingRun:
+    """A run of an earlier release, or one that a checkpoint is all that is left of."""
+    try:
+        training = read_header(find_checkpoint(path)).training
+    except CheckpointError as error:
+        what = "is no folder" if not path.is_dir() else str(error)
+        if path.is_dir() and "no checkpoint at" in what:
+            what = f"has no {RUN_FILE}, {CURVES_FILE} or checkpoint"
+        raise UsageError(f"{path} is no training run: it {what}") from error
+    config, step = training.get("config"), _finite(training.get("step"))
+    clock = _NO_CURVE
+    if step is not None and 0 <= step < _LARGEST_STEP:
+        seconds = _finite(training.get("elapsed_s")) or 0.0
+        clock = Curve(np.array([int(step)]), np.array([seconds]))
+    seed = config.get("seed") if isinstance(config, dict) else None
+    return TrainingRun(path, {"config": config, "seed": seed}, clock=clock)
+
+
+def _point(line: bytes) -> tuple[int, dict[str, float | None]]:
+    """Step and values of a line, None for those that are no numbers; step -1 if it is damaged."""
+    try:
+        data = parse_json(line)
+    except ValueError:
+        return -1, {}
+    step = data.pop("step", None) if isinstance(data, dict) else None
+    if type(step) is not int or not 0 <= step <= _LARGEST_STEP:
+        return -1, {}
+    return step, {name: _finite(value) for name, value in data.items()}  # type: ignore[attr-defined]
+
+
+def _finite(value: object) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= _LARGEST else None  # type: ignore[arg-type]
+
+
+def _flat(data: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Setting]]:
+    for name, value in data.items():
+        if isinstance(value, dict) and not prefix:
+            yield from _flat(value, f"{name}.")
+        else:
+            yield f"{prefix}{name}", _setting(value)
+
+
+def _setting(value: object) -> Setting:
+    if isinstance(value, list | tuple) and value:
+        return "x".join(map(str, value))
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

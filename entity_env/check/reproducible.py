@@ -1,0 +1,124 @@
+"""Whether episodes can be played again: each alone, and in another process."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Turn
+from entity_env.check.violations import Violations
+from entity_env.core.action_request import random_action
+from entity_env.core.observation import Action, Observation
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.spaces import ActionName
+from entity_env.errors import ReplayError
+from entity_env.replay import Divergence, Replay, ReplayWriter, verify_in_new_process
+
+_LOGGER: Final = logging.getLogger(__name__)
+_START_S: Final = 60.0
+"""For a process to start and import a game."""
+_SLOWER: Final = 10
+"""Times as long as in this process, which may be what playing in another one takes."""
+
+
+def add_irreproducible(
+    game: Game,
+    violations: Violations,
+    *,
+    episodes: int,
+    max_steps: int,
+    seed: int,
+    step_timeout_s: float | None,
+    new_process: bool,
+) -> None:
+    """Adds a violation if an episode differs when it is played alone, or in another process."""
+    violations.place = violations.line = ""
+    writer = _Writer()
+    agents = [_Leaving(seed + i, max_steps) for i in range(game.num_agents)]
+    try:
+        game.run(*agents, seed=seed, episodes=episodes, watch=writer, step_timeout_s=step_timeout_s)
+    except Exception as error:
+        violations.raised("play", error)
+        return
+    # Where agents begin their next episodes at different times, none but the first stands alone.
+    replays = writer.replays[:1] if writer.overlaps else writer.replays
+    start = time.monotonic()
+    # Not the first, and so not at the same distance: state that counts episodes shows.
+    for number, replay in enumerate(replays[1:], 1):
+        found = replay.verify(game, step_timeout_s=step_timeout_s)
+        if found is not None:
+            violations.add(
+                f"an episode alone differs from the same after others: {_place(number, replay)}, "
+                f"{found}; make all state new for every episode, from its own seed"
+            )
+            return
+    if not new_process:
+        return
+    timeout_s = _START_S + _SLOWER * (time.monotonic() - start)
+    try:
+        results = verify_in_new_process(
+            game, replays, timeout_s=timeout_s, step_timeout_s=step_timeout_s
+        )
+    except ReplayError as error:
+        _LOGGER.warning("%s was not played in another process: %s", game.name, error)
+        return
+    _add_first(results, replays, violations)
+
+
+def _add_first(
+    results: list[Divergence | None], replays: list[Replay], violations: Violations
+) -> None:
+    for number, (found, replay) in enumerate(zip(results, replays, strict=True)):
+        if found is not None:
+            violations.add(
+                "not reproducible in another process with another PYTHONHASHSEED: "
+                f"{_place(number, replay)}, {found}; sort what comes out of a set, and let nothing "
+                "but the seed decide"
+            )
+            return
+
+
+def _place(number: int, replay: Replay) -> str:
+    return f"episode {number} (seed {replay.header.episode_seed})"
+
+
+class _Leaving(PolicyAgent):
+    """Plays at random, and leaves an episode that takes too long."""
+
+    def __init__(self, seed: int, max_steps: int) -> None:
+        super().__init__()
+        self._rng = np.random.default_rng(seed)
+        self._max_steps = max_steps
+
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
+        if self._run.num_steps >= self._max_steps:
+            return None
+        return {q.name: random_action(q, self._rng) for q in self.questions(observation)}
+
+
+class _Writer(ReplayWriter):
+    """Keeps replays in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overlaps = False
+        """An agent began an episode before the others had ended theirs."""
+
+    def begin_run(
+        self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
+    ) -> None:
+        # Not every setting can be kept in a file; the game that plays again has them.
+        bare = object.__new__(type(game))
+        bare.__dict__.update(game.__dict__, settings={})
+        super().begin_run(bare, agents, seeds, episodes)
+
+    def __call__(self, turn: Turn) -> None:
+        super().__call__(turn)
+        self.overlaps = self.overlaps or len(self._open) > 1

@@ -1,0 +1,141 @@
+"""`entity-env runs` and `entity-env report`: training runs compared, as a table and as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from entity_env.agents.ppo.runs import TrainingRun
+from entity_env.cli.display.console import plain_table
+from entity_env.cli.report import (
+    find_runs,
+    plain,
+    replay_pages,
+    report_csv,
+    report_html,
+    report_svg,
+    require_curves,
+    run_table,
+)
+from entity_env.errors import UsageError
+
+_DEFAULT: Final = Path("runs")
+_WIDTH: Final = 200
+_FAILED: Final = 1
+_WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]] = {
+    ".html": report_html,
+    ".svg": report_svg,
+    ".csv": report_csv,
+}
+
+folders_argument = click.argument(
+    "folders", nargs=-1, metavar="[RUN]...", type=click.Path(path_type=Path)
+)
+
+
+@click.command("runs")
+@folders_argument
+@click.pass_context
+def list_runs(context: click.Context, folders: Sequence[Path]) -> None:
+    """Compare training runs in a table, the best one first.
+
+    RUN is the folder of a training run, or a folder of such folders.  [default: runs]
+
+    Settings are shown where they differ. The reward is the mean of the last episodes of training,
+    ± half of its 95 % confidence interval.
+    """
+    runs, code = _read(folders)
+    console = Console()
+    if not console.is_terminal:  # a file has no width
+        console.width = _WIDTH
+    console.print(_table(runs, console))
+    context.exit(code)
+
+
+@click.command()
+@folders_argument
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    help="The file: *.html has curves and the table, *.svg the curves, *.csv the numbers.",
+)
+@click.option(
+    "--curve",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated.",
+)
+@click.pass_context
+def report(
+    context: click.Context, folders: Sequence[Path], out: Path, names: Sequence[str]
+) -> None:
+    """Write the curves of training runs to one file.
+
+    RUN is the folder of a training run, or a folder of such folders.  [default: runs]
+
+    Runs of one game that differ in their seed alone are one line, the mean, with a band.
+    """
+    write = _WRITERS.get(out.suffix.lower())
+    if write is None:
+        raise UsageError(f"--out must be called *.html, *.svg or *.csv, got {plain(str(out))}")
+    runs, code = _read(folders)
+    require_curves(runs, names)
+    if write is report_html:
+        pages, problems = replay_pages(runs)
+        code = _tell(problems) or code
+        text = report_html(runs, names, pages)
+    else:
+        text = write(runs, names)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {plain(str(out))}: {error.strerror}") from error
+    what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    click.echo(f"{plain(str(out))}: {what}, {len(text.encode()) / 1024:.0f} KiB")
+    context.exit(code)
+
+
+def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
+    """The runs, and the exit code; says which folders are none."""
+    found = find_runs(folders or (_DEFAULT,))
+    if not found.runs:
+        raise UsageError("; ".join(map(plain, found.problems)))
+    return found.runs, _tell(found.problems)
+
+
+def _tell(problems: Sequence[str]) -> int:
+    """Prints a line for each problem; returns the exit code."""
+    for problem in problems:
+        click.echo(f"entity-env: {plain(problem)}", err=True)
+    return _FAILED if problems else 0
+
+
+def _table(runs: Sequence[TrainingRun], console: Console) -> Table:
+    """A column for each setting that differs; one for all of them where they are too many."""
+    found = run_table(runs)
+    for is_wide in (True, False):
+        table = plain_table()
+        table.add_column("run", overflow="fold")
+        table.add_column("game", overflow="fold")
+        for name in found.settings if is_wide else ["settings"][: len(found.settings)]:
+            table.add_column(name, justify="right" if is_wide else "left", overflow="fold")
+        for name in ("steps", "time", "reward", "seed"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for run, game, values, *rest in found.rows:
+            pairs = zip(found.settings, values, strict=True)
+            joined = ["\n".join(f"{name}={value}" for name, value in pairs if value != "-")]
+            own = values if is_wide else joined[: len(found.settings)]
+            table.add_row(*map(Text, (run, game, *own, *rest)))  # not as markup
+        wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
+        if wanted <= console.width:
+            break
+    return table

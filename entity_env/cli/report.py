@@ -1,0 +1,437 @@
+"""Training runs compared: tables of them, and reports of their curves as HTML, SVG and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from html import escape
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from entity_env.agents.ppo.runs import REWARD, Curve, Setting, TrainingRun, read_run, replays_of
+from entity_env.cli.commands.replay import game_of
+from entity_env.cli.load_game import GameFailed, nearest
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError
+from entity_env.replay import Replay
+from entity_env.views import find_look
+from entity_env.views.animation import Animation
+from entity_env.views.chart import Mark, Series, svg_begin, svg_chart
+from entity_env.views.page import as_iframe
+
+_VARIANCE: Final = "losses/explained_variance"
+_MORE: Final = (
+    *("episode/mean_length", "losses/entropy", _VARIANCE, "losses/value_loss"),
+    *("losses/approx_kl", "charts/steps_per_s"),
+)
+"""Curves of an HTML report besides the reward and the means of the game's own numbers."""
+_MAX_METRICS: Final = 12
+_MAX_POINTS: Final = 400
+_SMALL: Final = (360, 220)
+_LONGEST: Final = 60
+_BAND: Final = (
+    "Runs that differ in their seed alone are one line: the mean of them, in a band from the "
+    "lowest to the highest, as far as all of them have come."
+)
+_SELF_PLAY: Final = (
+    "Its agents play against each other, so that the mean reward says little about how well they "
+    "do: what one of them wins, another one may lose. entity-env eval plays against other agents."
+)
+
+
+Pages: TypeAlias = Mapping[Path, str]
+"""HTML pages of replays, by their files."""
+
+
+class FoundRuns(NamedTuple):
+    """Training runs, best final reward first, and a sentence for each folder that is none."""
+
+    runs: Sequence[TrainingRun]
+    problems: Sequence[str]
+
+
+def find_runs(folders: Sequence[Path]) -> FoundRuns:
+    """The runs of these folders; of a folder that is none, those in it."""
+    found: dict[Path, TrainingRun] = {}
+    problems: list[str] = []
+    for folder in folders:
+        try:
+            runs = _runs_in(folder, problems)
+        except (UsageError, CheckpointError, OSError) as error:
+            problems.append(str(error))
+            continue
+        for run in runs:
+            found.setdefault(run.path.resolve(), run)
+    problems += [
+        f"{run.path}: {run.num_broken} lines of its curves are damaged, and left out"
+        for run in found.values()
+        if run.num_broken
+    ]
+
+    def key(run: TrainingRun) -> tuple[bool, float]:
+        reward = run.final_reward
+        return reward is None, -reward.mean if reward is not None else 0.0
+
+    return FoundRuns(sorted(found.values(), key=key), problems)
+
+
+def _runs_in(folder: Path, problems: list[str]) -> list[TrainingRun]:
+    try:
+        return [read_run(folder)]
+    except UsageError as error:
+        if not folder.is_dir():
+            raise
+        runs = []
+        for child in sorted(each for each in folder.iterdir() if each.is_dir()):
+            try:
+                runs.append(read_run(child))
+            except UsageError:
+                continue
+            except CheckpointError as damage:
+                problems.append(str(damage))
+        if not runs:
+            raise error
+        return runs
+
+
+# ------------------------------------------------------------------ tables
+
+
+class RunTable(NamedTuple):
+    """A table of runs, as texts.
+
+    Args:
+        settings: names of the settings that differ between the runs.
+        rows: of each run its name, its game, these settings, steps, time, reward and seed.
+    """
+
+    settings: Sequence[str]
+    rows: Sequence[tuple[str, str, Sequence[str], str, str, str, str]]
+
+
+def run_table(runs: Sequence[TrainingRun]) -> RunTable:
+    """The table of some runs, in their order."""
+    names, settings = _differing(runs)
+    rows = []
+    for run, own in zip(runs, settings, strict=True):
+        reward = run.final_reward
+        rows.append(
+            (
+                plain(str(run.path)),
+                plain(run.game) or "-",
+                [own.get(name, "-") for name in names],
+                f"{run.step:,}",
+                str(timedelta(seconds=round(min(max(0.0, run.elapsed_s), 1e9)))),
+                "-" if reward is None else str(reward),
+                "-" if run.seed is None else str(run.seed),
+            )
+        )
+    return RunTable(names, rows)
+
+
+def plain(text: str) -> str:
+    """A text of any file on one line of a terminal or a page, without control characters."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def _differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, str]]]:
+    """Names of the settings that not all runs of a game have in common, and their values."""
+    settings = [run.settings() for run in runs]
+    differing: dict[str, None] = {}
+    for game in dict.fromkeys(run.game for run in runs):
+        own = [each for run, each in zip(runs, settings, strict=True) if run.game == game and each]
+        for name in dict.fromkeys(name for each in own for name in each):
+            if len({repr(each.get(name, ...)) for each in own}) > 1:
+                differing[name] = None
+    values = [
+        {plain(name): _value(each[name]) for name in differing if name in each} for each in settings
+    ]
+    return list(map(plain, differing)), values
+
+
+def _value(value: Setting) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else plain(str(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+# ------------------------------------------------------------------ curves
+
+
+def _games(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
+    found: dict[str, list[TrainingRun]] = {}
+    for run in runs:
+        found.setdefault(plain(run.game), []).append(run)
+    return found
+
+
+def _lines(
+    runs: Sequence[TrainingRun], name: str, pages: Pages = MappingProxyType({})
+) -> list[Series]:
+    """A line for the runs of each group that have that curve, always in the same order."""
+    _, settings = _differing(runs)
+    groups: dict[object, list[int]] = {}
+    for i, run in enumerate(runs):
+        groups.setdefault(run.group(), []).append(i)
+    lines = []
+    for members in groups.values():
+        own = ", ".join(f"{key}={value}" for key, value in settings[members[0]].items())
+        paths = plain(str(runs[members[0]].path))
+        many = f"mean and range of {len(members)} runs" if len(members) > 1 else paths
+        if len({runs[i].seed for i in members}) == len(members) > 1:
+            many = f"mean and range of {len(members)} seeds"
+        title = f"{own} ({many})" if own else many
+        curves = [runs[i].curves[name] for i in members if name in runs[i].curves]
+        if name == _VARIANCE:  # below, the value is useless, and may be so by any factor
+            curves = [Curve(curve.steps, np.maximum(curve.values, -1)) for curve in curves]
+        lines.append(_joined(title, curves, _marks([runs[i] for i in members], pages)))
+    return lines
+
+
+def _marks(runs: Sequence[TrainingRun], pages: Pages) -> list[Mark]:
+    return [
+        Mark(step, f"the agent of {plain(str(run.path))} at step {step:,}", f"#{_id_of(path)}")
+        for run in runs
+        for step, path in (replays_of(run) if pages else ())
+        if path in pages
+    ]
+
+
+def _id_of(path: Path) -> str:
+    return "replay-" + re.sub(r"[^a-zA-Z0-9.-]", lambda found: f"_{ord(found[0]):x}_", str(path))
+
+
+def _joined(title: str, curves: Sequence[Curve], marks: Sequence[Mark]) -> Series:
+    """One curve, or the mean of several and their range, where all of them have values."""
+    if not curves:
+        return Series(title, [], [])
+    if len(curves) == 1:
+        return Series(title, curves[0].steps, curves[0].values, marks=marks)
+    begin = max(int(curve.steps[0]) for curve in curves)
+    end = min(int(curve.steps[-1]) for curve in curves)
+    if end < begin:
+        return Series(title, [], [])
+    steps = np.unique(np.concatenate([curve.steps for curve in curves]))
+    steps = steps[(steps >= begin) & (steps <= end)].astype(np.float64)
+    if len(steps) > _MAX_POINTS:
+        steps = np.linspace(begin, end, _MAX_POINTS)
+    values = np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])
+    low, high = values.min(axis=0), values.max(axis=0)
+    return Series(title, steps, values.mean(axis=0), low=low, high=high, marks=marks)
+
+
+def require_curves(runs: Sequence[TrainingRun], names: Sequence[str]) -> None:
+    """Checks that one of the runs at least has each of these curves."""
+    known = sorted({name for run in runs for name in run.curves})
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known) or f"; there are {', '.join(map(plain, known)) or 'none'}"
+            raise UsageError(f"no run has the curve {name!r}{hint}")
+
+
+def report_svg(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
+    """An SVG with a chart for each game and curve; () = the mean reward alone."""
+    charts = [
+        svg_chart(_title(game, name), _lines(own, name), x_label="decisions")
+        for game, own in _games(runs).items()
+        for name in names or (REWARD,)
+    ]
+    if len(charts) == 1:
+        return charts[0]
+    parts, top = [], 0.0
+    for chart in charts:
+        parts.append(f'<g transform="translate(0 {top:g})">\n{chart}</g>')
+        found = re.search(r' width="([\d.]+)" height="([\d.]+)"', chart)
+        width, height = map(float, found.groups()) if found else (0.0, 0.0)
+        top += height
+    return "\n".join((svg_begin(width, top), *parts, "</svg>\n"))
+
+
+def report_csv(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
+    """CSV: a row for each run and point; what a run does not have is empty."""
+    settings, values = _differing(runs)
+    found = names or sorted({name for run in runs for name in run.curves})
+    names = ("run", "game", "seed", *settings, "step", "elapsed_s", *found)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    writer.writerow({name: plain(name) for name in names})
+    for run, own in zip(runs, values, strict=True):
+        who = {"run": plain(str(run.path)), "game": plain(run.game), "seed": run.seed, **own}
+        for point in _points(run, found):
+            writer.writerow({**who, **point})
+    return out.getvalue()
+
+
+def _points(run: TrainingRun, names: Sequence[str]) -> Iterator[dict[str, float | int]]:
+    curves: Mapping[str, Curve] = {"elapsed_s": run.clock, **run.curves}
+    rows: dict[int, dict[str, float | int]] = {}
+    for name in ("elapsed_s", *names):
+        if name in curves:
+            for step, value in zip(*(each.tolist() for each in curves[name]), strict=True):
+                rows.setdefault(step, {"step": step})[name] = value
+    yield from (rows[step] for step in sorted(rows))
+
+
+# ------------------------------------------------------------------ page
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --ground: #fff; --text: #1f2937; --faint: #e5e7eb; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #15181d; --text: #d7dce2; --faint: #333a44; }
+}
+body { background: var(--ground); color: var(--text); font: 15px/1.5 system-ui, sans-serif;
+  max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+svg { max-width: 100%; height: auto; }
+.small { display: flex; flex-wrap: wrap; gap: 0.5rem; }
+.table { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th, td { padding: 0.25rem 1rem 0.25rem 0; text-align: right; border-bottom: 1px solid var(--faint);}
+th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }
+.note { opacity: 0.75; max-width: 48rem; }
+.replay { display: none; } .replay:target { display: block; }
+a { color: inherit; }
+"""
+
+
+def replay_pages(runs: Sequence[TrainingRun]) -> tuple[Pages, list[str]]:
+    """Pages that show the replays along the runs, and a sentence for each that cannot be shown."""
+    pages, problems = {}, []
+    for run in runs:
+        try:
+            found = replays_of(run)
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        for step, path in found:
+            try:
+                pages[path] = _animation(path, step).html()
+            except (EntityEnvError, OSError) as error:
+                problems.append(f"{path} cannot be shown: {error}")
+    return pages, problems
+
+
+def _animation(path: Path, step: int) -> Animation:
+    replay = Replay.load(path)
+    try:
+        game = replay.with_settings_of(game_of(replay, None))
+    except (EntityEnvError, GameFailed):  # of a file that is elsewhere, or has changed
+        game = None
+    return Animation.of(
+        replay.turns(game),
+        *replay.spaces,
+        None if game is None else find_look(game),
+        num_agents=replay.header.num_agents,
+        title=replay.header.game,
+        facts=(f"after {step:,} decisions of training",),
+    )
+
+
+def report_html(
+    runs: Sequence[TrainingRun], names: Sequence[str] = (), pages: Pages = MappingProxyType({})
+) -> str:
+    """One HTML file that needs no other: the curves of each game, and the table of all runs.
+
+    Args:
+        runs: the runs, in the order of the table.
+        names: the curves; () = the mean reward, those that tell whether a run learns, and the means
+            of the game's own numbers.
+        pages: shown where the curve of their run is clicked, see `replay_pages`.
+    """
+    parts = [
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Training runs</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
+        "<h1>Training runs</h1>",
+    ]
+    for game, own in _games(runs).items():
+        parts += _section(game, own, names, pages)
+    parts += ["<h2>Runs</h2>", _html_table(run_table(runs))]
+    parts.append(
+        '<p class="note">Reward: mean over the last episodes of training, ± half of its 95 % '
+        "confidence interval within that run; other seeds may differ by more.</p>"
+    )
+    return "\n".join((*parts, "</body>\n</html>\n"))
+
+
+def _section(
+    game: str, runs: Sequence[TrainingRun], names: Sequence[str], pages: Pages
+) -> list[str]:
+    first, *others = names or (REWARD, *_telling(runs))
+    parts = [
+        f"<h2>{escape(game or 'unknown game')}</h2>",
+        svg_chart(
+            _title("", first),
+            _lines(runs, first, pages),
+            x_label="decisions",
+            width=960,
+            background="",
+        ),
+    ]
+    if any(line.has_band for line in _lines(runs, first)):
+        parts.append(f'<p class="note">{_BAND}</p>')
+    if any(is_self_play(run) for run in runs):
+        parts.append(f'<p class="note">{_SELF_PLAY}</p>')
+    parts += _replays(runs, pages)
+    width, height = _SMALL
+    small = [
+        svg_chart(
+            _title("", name),
+            _lines(runs, name),
+            width=width,
+            height=height,
+            background="",
+            has_legend=False,
+        )
+        for name in others
+    ]
+    return [*parts, '<div class="small">', *small, "</div>"]
+
+
+def _replays(runs: Sequence[TrainingRun], pages: Pages) -> list[str]:
+    """Links to the agents of moments of training, of which the one that is chosen is shown."""
+    parts, shown = [], []
+    for run in runs:
+        found = [each for each in (replays_of(run) if pages else ()) if each[1] in pages]
+        links = [f'<a href="#{_id_of(path)}">{step:,}</a>' for step, path in found]
+        if links:
+            name = escape(plain(str(run.path)))
+            parts.append(f"<p>Watch the agent of {name} at step {' · '.join(links)}</p>")
+        shown += [
+            f'<div class="replay" id="{_id_of(path)}">{as_iframe(pages[path])}</div>'
+            for _, path in found
+        ]
+    return [*parts, *shown]
+
+
+def is_self_play(run: TrainingRun) -> bool:
+    """Whether several agents of one game learn together."""
+    num_agents = run.about.get("num_agents")
+    return isinstance(num_agents, int) and num_agents > 1
+
+
+def _telling(runs: Sequence[TrainingRun]) -> list[str]:
+    known = {name for run in runs for name in run.curves}
+    metrics = sorted(name for name in known if re.fullmatch(r"metrics/.*\.mean", name))
+    return [*(name for name in _MORE if name in known), *metrics[:_MAX_METRICS]]
+
+
+def _title(game: str, name: str) -> str:
+    words = "mean episode reward" if name == REWARD else plain(name)
+    words += " (-1 and less as -1)" if name == _VARIANCE else ""
+    return f"{game}: {words}" if game else words
+
+
+def _html_table(table: RunTable) -> str:
+    head = ("run", "game", *table.settings, "steps", "time", "reward", "seed")
+    rows = [(run, game, *values, *rest) for run, game, values, *rest in table.rows]
+    body = [_html_row("td", row) for row in rows]
+    return "\n".join(('<div class="table"><table>', _html_row("th", head), *body, "</table></div>"))
+
+
+def _html_row(tag: str, texts: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) + "</tr>"

@@ -1,0 +1,350 @@
+"""Charts of numbers: axes, lines with bands as SVG, and one line as text for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+COLOURS: Final = (*("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999"),)
+"""Colours that colour-blind people tell apart (Okabe and Ito 2008)."""
+
+_DASHES: Final = ("", "6 3", "2 2", "8 3 2 3")
+_UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_NUM_TICKS: Final = 5
+_LEAST_SPAN: Final = 1e-9
+_NEAR_ZERO: Final = 0.3
+_MARGINS: Final = (56.0, 16.0, 34.0, 44.0)
+_ROW: Final = 18
+_MAX_POINTS: Final = 400
+_DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+"""Bits of the dots of a braille character, by column and row."""
+_BLANK: Final = 0x2800
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Range of an axis, and what stands beside it.
+
+    Args:
+        low, high: the ends; `low < high`.
+        ticks: values and labels.
+    """
+
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+
+    @classmethod
+    def around(cls, values: Iterable[float], *, is_whole: bool = False) -> Axis:
+        """The axis from the smallest to the largest value, and a little more for round ends.
+
+        Args:
+            values: finite, below 1e150; none of them: the axis from 0 to 1.
+            is_whole: without ends beyond the values.
+        """
+        found = list(values) or [0.0, 1.0]
+        low, high = float(min(found)), float(max(found))
+        size = max(abs(low), abs(high))
+        if high - low <= _LEAST_SPAN * size or low == high:
+            low, high = low - max(0.5, 0.1 * size), high + max(0.5, 0.1 * size)
+        step = _round_step((high - low) / _NUM_TICKS)
+        begin, end = math.floor(low / step), math.ceil(high / step)
+        ticks = [(i * step, _label(i * step, step, size)) for i in range(begin, end + 1)]
+        if not is_whole:
+            return cls(begin * step, end * step, ticks)
+        return cls(low, high, [each for each in ticks if low <= each[0] <= high])
+
+    def share(self, value: float) -> float:
+        """Where a value lies: 0 at the low end, 1 at the high one."""
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point on a line: its text, and where a click on it leads.
+
+    Args:
+        x: where, along the line.
+        text: shown under the pointer.
+        href: an address; "" = none.
+    """
+
+    x: float
+    text: str
+    href: str = ""
+
+
+class Series:
+    """A line of a chart.
+
+    Args:
+        name: in the legend.
+        x, y: (num_points,) finite, `x` rising.
+        low, high: (num_points,) the band around it; None = no band.
+        marks: points on it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        x: ArrayLike,
+        y: ArrayLike,
+        *,
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        marks: Sequence[Mark] = (),
+    ) -> None:
+        self.name = name
+        self.x = np.asarray(x, np.float64)
+        self.y = np.asarray(y, np.float64)
+        self.low = self.y if low is None else np.asarray(low, np.float64)
+        self.high = self.y if high is None else np.asarray(high, np.float64)
+        self.has_band = low is not None
+        self.marks = tuple(marks)
+
+    def thinned(self, num_points: int = _MAX_POINTS) -> Series:
+        """The line with at most so many points, each the mean of a stretch; the same marks."""
+        if len(self.x) <= num_points:
+            return self
+        starts = np.linspace(0, len(self.x), num_points, endpoint=False).astype(np.int64)
+        sizes = np.diff(starts, append=len(self.x))
+
+        def means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.add.reduceat(values, starts) / sizes
+
+        low, high = (means(self.low), means(self.high)) if self.has_band else (None, None)
+        x, y = means(self.x), means(self.y)
+        return Series(self.name, x, y, low=low, high=high, marks=self.marks)
+
+
+class Plot:
+    """A box in an SVG, between two axes.
+
+    Args:
+        x, y: the axes.
+        left, top, right, bottom: of the box.
+    """
+
+    def __init__(
+        self, x: Axis, y: Axis, left: float, top: float, right: float, bottom: float
+    ) -> None:
+        self.x, self.y = x, y
+        self.left, self.top, self.right, self.bottom = left, top, right, bottom
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point lies."""
+        return (
+            self.left + self.x.share(x) * (self.right - self.left),
+            self.bottom - self.y.share(y) * (self.bottom - self.top),
+        )
+
+    def path(self, x: Iterable[float], y: Iterable[float]) -> str:
+        """Points, as a polyline takes them."""
+        points = (self.at(*each) for each in zip(x, y, strict=True))
+        return " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
+
+    def frame(self) -> list[str]:
+        """The axes, their ticks and labels, and a line across for each tick of `y`."""
+        left, bottom, right = f"{self.left:g}", self.bottom, f"{self.right:g}"
+        line = 'stroke="currentColor" stroke-opacity'
+        parts = [f'<path d="M{left} {self.top:g}V{bottom:g}H{right}" fill="none" {line}="0.5"/>']
+        for value, label in self.y.ticks:
+            _, at = self.at(self.x.low, value)
+            parts.append(f'<path d="M{left} {at:.1f}H{right}" {line}="0.15"/>')
+            end = 'text-anchor="end"'
+            parts.append(f'<text x="{self.left - 6:g}" y="{at + 4:.1f}" {end}>{label}</text>')
+        for value, label in self.x.ticks:
+            at, _ = self.at(value, self.y.low)
+            middle = 'text-anchor="middle"'
+            parts.append(f'<path d="M{at:.1f} {bottom:g}v4" {line}="0.5"/>')
+            parts.append(f'<text x="{at:.1f}" y="{bottom + 17:g}" {middle}>{escape(label)}</text>')
+        return parts
+
+
+def svg_begin(width: float, height: float, background: str = "white") -> str:
+    """The first tag of an SVG, and its background; "" = none, and the colour of the text around."""
+    colour = ' color="#334155"' if background else ""
+    ground = f'\n<rect width="{width:g}" height="{height:g}" fill="{background}"/>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}" font-family="sans-serif" font-size="11"{colour} '
+        f'fill="currentColor">{ground if background else ""}'
+    )
+
+
+def svg_chart(
+    title: str,
+    lines: Sequence[Series],
+    *,
+    x_label: str = "",
+    width: int = 720,
+    height: int = 360,
+    background: str = "white",
+    has_legend: bool = True,
+) -> str:
+    """A chart of lines and their bands, as SVG.
+
+    The legend stands below the chart; the height is without it. Lines have the colours of
+    `COLOURS` in turn, then again dashed.
+    """
+    shown = {i: each.thinned() for i, each in enumerate(lines) if len(each.x)}
+    legend = list(enumerate(lines)) if has_legend else []
+    left, right, top, below = _MARGINS
+    ends = [float(v) for each in shown.values() for v in (each.x[0], each.x[-1])]
+    if ends and 0 < min(ends) < _NEAR_ZERO * max(ends):
+        ends.append(0.0)
+    x = Axis.around(ends, is_whole=True)
+    y = Axis.around(v for each in shown.values() for v in (each.low.min(), each.high.max()))
+    plot = Plot(x, y, left, top, width - right, height - below)
+    middle = (plot.left + plot.right) / 2
+    parts = [
+        svg_begin(width, height + _ROW * len(legend), background),
+        f'<text x="{left:g}" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
+        *plot.frame(),
+        f'<text x="{middle:g}" y="{height - 8}" text-anchor="middle" opacity="0.7">'
+        f"{escape(x_label)}</text>",
+    ]
+    if not shown:
+        parts.append(
+            f'<text x="{middle:g}" y="{(plot.top + plot.bottom) / 2:g}" text-anchor="middle" '
+            'opacity="0.7">no points</text>'
+        )
+    for i, each in shown.items():
+        parts += _drawn(each, i, plot)
+    for i, each in legend:
+        at = height + _ROW * i + 2
+        parts.append(
+            f'<path d="M{left:g} {at}h24" stroke-width="2.5" {_style(i)}/>'
+            f'<text x="{left + 32:g}" y="{at + 4}">{escape(each.name)}</text>'
+        )
+    return "\n".join((*parts, "</svg>\n"))
+
+
+def _drawn(line: Series, number: int, plot: Plot) -> list[str]:
+    name = f"<title>{escape(line.name)}</title>"
+    parts = []
+    if line.has_band:
+        points = plot.path(line.x, line.high) + " " + plot.path(line.x[::-1], line.low[::-1])
+        colour = COLOURS[number % len(COLOURS)]
+        parts.append(f'<polygon points="{points}" fill="{colour}" fill-opacity="0.2"/>')
+    if len(line.x) == 1:
+        across, up = plot.at(line.x[0], line.y[0])
+        parts.append(
+            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" {_style(number)}>{name}</circle>'
+        )
+    else:
+        parts.append(
+            f'<polyline points="{plot.path(line.x, line.y)}" stroke-width="2" '
+            f'stroke-linejoin="round" {_style(number)}>{name}</polyline>'
+        )
+    for mark in line.marks:
+        x = min(max(mark.x, line.x[0]), line.x[-1])
+        across, up = plot.at(x, float(np.interp(x, line.x, line.y)))
+        dot = (
+            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="5" stroke="white" '
+            f'fill="{COLOURS[number % len(COLOURS)]}"><title>{escape(mark.text)}</title></circle>'
+        )
+        parts.append(f'<a href="{escape(mark.href)}">{dot}</a>' if mark.href else dot)
+    return parts
+
+
+def _style(number: int) -> str:
+    dash = _DASHES[number // len(COLOURS) % len(_DASHES)]
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'stroke="{COLOURS[number % len(COLOURS)]}" fill="none"{dashes}'
+
+
+# ------------------------------------------------------------------ as text
+
+
+def text_chart(
+    line: Series, *, x_label: str = "", width: int = 78, height: int = 7, is_ascii: bool = False
+) -> list[str]:
+    """A chart of one line in rows of braille characters, or of `*`; its axis has the last two.
+
+    Args:
+        line: no marks, and no band.
+        x_label: after the last number of the x axis.
+        width: of the rows in characters, 40 or more.
+        height: number of rows of the curve, odd, 3 or more.
+        is_ascii: only ASCII characters.
+    """
+    if not len(line.x):
+        return []
+    y = Axis.around((float(line.y.min()), float(line.y.max())), is_whole=True)
+    x = Axis.around((float(line.x[0]), float(line.x[-1])), is_whole=True)
+    texts = {
+        row: _label(value, (y.high - y.low) / 100, max(abs(y.low), abs(y.high)))
+        for row, value in ((0, y.high), (height // 2, (y.low + y.high) / 2), (height - 1, y.low))
+    }
+    margin = max(map(len, texts.values()))
+    columns = width - margin - 2
+    bar, corner, dash = ("|", "+", "-") if is_ascii else ("┤", "└", "─")
+    rows = [
+        f"{texts.get(row, ''):>{margin}} {bar if row in texts or is_ascii else '│'}{cells}".rstrip()
+        for row, cells in enumerate(_cells(line, x, y, columns, height, is_ascii=is_ascii))
+    ]
+    begin, end = (_label(each, (x.high - x.low) / 100, x.high) for each in line.x[[0, -1]].tolist())
+    begin = begin if len(line.x) > 1 else ""
+    end = f"{end} {x_label}".rstrip()
+    gap = " " * (margin + 2)
+    return [
+        *rows,
+        f"{' ' * margin} {corner}{dash * columns}",
+        f"{gap}{begin}{end:>{max(1, columns - len(begin))}}",
+    ]
+
+
+def _cells(
+    line: Series, x: Axis, y: Axis, columns: int, height: int, *, is_ascii: bool
+) -> list[str]:
+    """The rows of the curve: dots joined from column to column."""
+    across, down = (1, 1) if is_ascii else (2, 4)
+    num_dots, num_rows = columns * across, height * down
+    line = line.thinned(num_dots)
+    dots = np.zeros((num_rows, num_dots), np.bool_)
+    first, last = (round(x.share(each) * (num_dots - 1)) for each in (line.x[0], line.x[-1]))
+    places = x.low + np.arange(first, last + 1) / max(1, num_dots - 1) * (x.high - x.low)
+    heights = np.interp(places, line.x, line.y)
+    at = [min(num_rows - 1, int((1 - y.share(each)) * num_rows)) for each in heights.tolist()]
+    before = at[0]
+    for column, row in enumerate(at, first):
+        begin, end = (
+            (row, before) if row == before else (min(row, before + 1), max(row, before - 1))
+        )
+        dots[min(begin, row) : max(end, row) + 1, column] = True
+        before = row
+    if is_ascii:
+        return ["".join("*" if dot else " " for dot in row) for row in dots]
+    found = np.full((height, columns), _BLANK)
+    for i in range(2):
+        for j in range(4):
+            found += dots[j::4, i::2] * _DOTS[i][j]
+    return ["".join(map(chr, row)).replace(chr(_BLANK), " ") for row in found]
+
+
+def _round_step(span: float) -> float:
+    """1, 2 or 5 times a power of ten, `span` or more."""
+    power = 10.0 ** math.floor(math.log10(span))
+    return next((k * power for k in (1, 2, 5) if k * power >= span), 10 * power)
+
+
+def _label(value: float, step: float, size: float) -> str:
+    """A number with the digits that tell it from one `step` away: 0.05, 20k, 1.5M.
+
+    The unit is that of `size`, the largest number of the axis.
+    """
+    if not 1e-4 <= size < 1e15:
+        return f"{value:.3g}"
+    unit, name = next(((u, n) for u, n in _UNITS if size >= max(u, 1e4)), (1.0, ""))
+    digits = max(0, math.ceil(-math.log10(step / unit) - 1e-9))
+    text = f"{value / unit:.{min(digits, 6)}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in ("0", "-0") else f"{text}{name}"

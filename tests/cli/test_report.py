@@ -1,0 +1,299 @@
+"""Reports of runs: seeds are one line with a band, tables say what differs, files need no other."""
+
+import csv
+import dataclasses
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from entity_env.agents import RandomAgent
+from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.runs import CURVES_FILE, REWARD, TrainingRun, write_run
+from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.cli.report import (
+    find_runs,
+    replay_pages,
+    report_csv,
+    report_html,
+    report_svg,
+    require_curves,
+    run_table,
+)
+from entity_env.errors import UsageError
+from entity_env.replay import Replay, record
+from tests import ROOT
+
+SPACE = "{http://www.w3.org/2000/svg}"
+EVIL = "</script><b>&\"'\x1b[2J"
+
+
+def make(
+    folder: Path,
+    rewards: Sequence[float],
+    game: str = "snake",
+    about: dict[str, object] | None = None,
+    **changes: Any,  # noqa: ANN401
+) -> Path:
+    folder.mkdir(parents=True)
+    config = dataclasses.replace(PPOConfig(), **changes)
+    write_run(folder, config, 0, {"game": game, "settings": {"board_size": 6}, **(about or {})})
+    with (folder / CURVES_FILE).open("w") as file:
+        for i, reward in enumerate(rewards, 1):
+            point = {"step": 100 * i, "elapsed_s": i, REWARD: reward, "losses/entropy": 1 / i}
+            more = {"episode/std_reward": 1.0, "episode/window": 101.0}
+            file.write(json.dumps({**point, **more}) + "\n")
+    return folder
+
+
+def runs_of(*folders: Path) -> Sequence[TrainingRun]:
+    found = find_runs(folders)
+    assert found.problems == []
+    return found.runs
+
+
+@pytest.fixture
+def seeds(tmp_path: Path) -> Sequence[TrainingRun]:
+    """Two seeds of one setting, and one of another."""
+    make(tmp_path / "a", [0, 2, 4], seed=1)
+    make(tmp_path / "b", [0, 4, 8, 9], seed=2)
+    make(tmp_path / "c", [1, 1, 1, 5], seed=1, gamma=0.5)
+    return runs_of(tmp_path)
+
+
+def drawn(svg: str) -> ElementTree.Element:
+    return ElementTree.fromstring(svg)
+
+
+# ------------------------------------------------------------------ finding and comparing
+
+
+def test_the_best_is_first_and_what_differs_is_told(seeds: Sequence[TrainingRun]) -> None:
+    table = run_table(seeds)
+    assert table.settings == ["gamma"]
+    assert [Path(row[0]).name for row in table.rows] == ["b", "c", "a"]
+    assert table.rows[0][1:] == ("snake", ["0.99"], "400", "0:00:04", "9.000 ± 0.196", "2")
+
+
+def test_settings_that_a_run_lacks_differ_within_a_game_alone(tmp_path: Path) -> None:
+    make(tmp_path / "a", [1], net=MLPConfig())
+    make(tmp_path / "b", [2])
+    make(tmp_path / "c", [3], game="azul", about={"settings": {"num_players": 3}}, gamma=0.5)
+    table = run_table(runs_of(tmp_path))
+    assert {"net.d_model", "net.hidden"} <= set(table.settings)
+    assert not {"num_players", "board_size", "gamma"} & set(table.settings)
+
+
+def test_a_folder_that_is_none_is_one_sentence_and_the_others_are_read(tmp_path: Path) -> None:
+    make(tmp_path / "a", [1])
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    make(tmp_path / "many" / "x", [2])
+    make(tmp_path / "many" / "y", [3])
+    (tmp_path / "many" / "tune").mkdir()
+    found = find_runs([*sorted(tmp_path.iterdir()), tmp_path / "a", tmp_path / "nothing"])
+    assert [run.path.name for run in found.runs] == ["y", "x", "a"]
+    assert len(found.problems) == 4
+    for name, problem in zip(("damaged", "empty", "file", "nothing"), found.problems, strict=True):
+        assert str(tmp_path / name) in problem
+
+
+def test_lines_that_are_damaged_are_counted(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", [1])
+    with (folder / CURVES_FILE).open("a") as file:
+        file.write("broken\n{}\n")
+    found = find_runs([folder])
+    assert found.problems == [f"{folder}: 2 lines of its curves are damaged, and left out"]
+    assert len(found.runs) == 1
+
+
+# ------------------------------------------------------------------ curves
+
+
+def test_seeds_are_a_band_as_far_as_both_have_come(seeds: Sequence[TrainingRun]) -> None:
+    svg = drawn(report_svg(seeds))
+    assert len(list(svg.iter(f"{SPACE}polyline"))) == 2
+    [band] = svg.iter(f"{SPACE}polygon")
+    assert len(str(band.get("points")).split()) == 6
+    texts = {each.text for each in svg.iter(f"{SPACE}text")}
+    assert "gamma=0.99 (mean and range of 2 seeds)" in texts
+    assert f"gamma=0.5 ({seeds[1].path})" in texts
+
+
+def test_a_useless_value_does_not_hide_the_rest(tmp_path: Path) -> None:
+    """Where all returns are equal, the explained variance is below zero by any factor."""
+    name = "losses/explained_variance"
+    folder = make(tmp_path / "a", [])
+    with (folder / CURVES_FILE).open("a") as file:
+        for step, value in ((1, 0.5), (2, -1e14)):
+            file.write(json.dumps({"step": step, name: value}) + "\n")
+    runs = runs_of(folder)
+    assert max(map(len, re.findall(r'text-anchor="end">([^<]*)<', report_svg(runs, [name])))) < 5
+    assert "-100000000000000.0" in report_csv(runs, [name])
+
+
+def test_games_have_charts_of_their_own(tmp_path: Path) -> None:
+    make(tmp_path / "a", [1, 2])
+    make(tmp_path / "b", [1, 2], game="azul")
+    svg = drawn(report_svg(runs_of(tmp_path), (REWARD, "losses/entropy")))
+    titles = [each.text for each in svg.iter(f"{SPACE}text") if each.get("font-weight")]
+    assert sorted(map(str, titles)) == [
+        *("azul: losses/entropy", "azul: mean episode reward"),
+        *("snake: losses/entropy", "snake: mean episode reward"),
+    ]
+    charts = [each for each in svg.iter(f"{SPACE}svg") if each is not svg]
+    assert float(str(svg.get("height"))) == sum(float(str(each.get("height"))) for each in charts)
+
+
+def test_a_curve_that_no_run_has_is_told(seeds: Sequence[TrainingRun]) -> None:
+    with pytest.raises(UsageError, match=r"'losses/entrop'; did you mean losses/entropy\?"):
+        require_curves(seeds, ["losses/entrop"])
+    require_curves(seeds, [REWARD])
+
+
+def test_csv_has_every_point(seeds: Sequence[TrainingRun]) -> None:
+    rows = list(csv.DictReader(io.StringIO(report_csv(seeds))))
+    assert len(rows) == 3 + 4 + 4
+    for run in seeds:
+        own = [row for row in rows if row["run"] == str(run.path)]
+        curve = run.curves[REWARD]
+        assert [int(row["step"]) for row in own] == curve.steps.tolist()
+        assert [float(row[REWARD]) for row in own] == curve.values.tolist()
+        assert {row["gamma"] for row in own} == {str(run.settings()["gamma"])}
+        assert {row["seed"] for row in own} == {str(run.seed)}
+        assert [float(row["elapsed_s"]) for row in own] == run.clock.values.tolist()
+
+
+# ------------------------------------------------------------------ page
+
+
+class _Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [str(value) for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_a_page_needs_no_other_file(seeds: Sequence[TrainingRun]) -> None:
+    text = report_html(seeds)
+    page = _Page(text)
+    assert page.addresses == []
+    assert set(re.findall(r"https?://[^\"']*", text)) == {"http://www.w3.org/2000/svg"}
+    assert "prefers-color-scheme: dark" in text
+    assert "script" not in page.tags
+    assert any("in a band from the lowest to the highest" in each for each in page.texts)
+    assert page.tags.count("tr") == 4
+    assert {"losses/entropy", "mean episode reward", "9.000 ± 0.196"} <= set(page.texts)
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    about: dict[str, object] = {"settings": {EVIL: EVIL}}
+    folder = make(tmp_path / "<b>&", [1, 2], game=EVIL, about=about)
+    make(tmp_path / "x", [1, 2], game=EVIL, about={"settings": {EVIL: 3}})
+    with (folder / CURVES_FILE).open("a") as file:
+        file.write(json.dumps({"step": 500, f"metrics/{EVIL}.mean": 1}) + "\n")
+    runs = runs_of(tmp_path)
+    text = report_html(runs)
+    assert not {"script", "b"} & set(_Page(text).tags)
+    assert "\x1b" not in text
+    drawn(report_svg(runs, (f"metrics/{EVIL}.mean",)))
+    for chart in re.findall(r"<svg.*?</svg>", text, re.S):
+        drawn(chart)
+    assert "\x1b" not in report_csv(runs)
+
+
+def test_replays_along_a_run_are_shown_and_others_told(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", [1, 2, 3])
+    (folder / "replays").mkdir()
+    good = folder / "replays" / "step-000000200.replay"
+    good.write_bytes((ROOT / "tests" / "data" / "replays" / "snake.replay").read_bytes())
+    damaged = folder / "replays" / "step-000000300.replay"
+    damaged.write_text("{")
+    runs = runs_of(folder)
+    pages, problems = replay_pages(runs)
+    assert list(pages) == [good]
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{damaged} cannot be shown: ")
+    text = report_html(runs, (), pages)
+    page = _Page(text)
+    [name] = set(page.addresses)
+    assert page.addresses == [name, name]  # of the point on the curve, and in words
+    assert f'class="replay" id="{name[1:]}"' in text
+    assert (page.tags.count("iframe"), page.tags.count("script")) == (1, 0)
+    svg = drawn(re.findall(r"<svg.*?</svg>", text, re.S)[0])
+    [point] = svg.iterfind(f".//{SPACE}a/{SPACE}circle")
+    [line] = svg.iter(f"{SPACE}polyline")
+    at = f"{point.get('cx')},{point.get('cy')}"
+    assert str(line.get("points")).split()[1] == at
+    assert report_html(runs).count("iframe") == 0
+
+
+def test_a_replay_of_a_game_that_is_elsewhere_is_drawn_from_what_was_seen(tmp_path: Path) -> None:
+    replay = Replay.load(ROOT / "tests" / "data" / "replays" / "snake.replay")
+    game = replay.find_game()
+    (tmp_path / "away").mkdir()
+    folder = make(tmp_path / "a", [1, 2, 3])
+    (folder / "replays").mkdir()
+    path = folder / "replays" / "step-1.replay"
+    seen = record(game, RandomAgent(1))
+    Replay(dataclasses.replace(seen.header, game="gone", source="away.py:gone"), seen.lines).save(
+        path
+    )
+    pages, problems = replay_pages(runs_of(folder))
+    assert (list(pages), problems) == ([path], [])
+
+
+def test_self_play_is_explained(tmp_path: Path) -> None:
+    make(tmp_path / "a", [0, 0, 0], game="tic_tac_toe", about={"num_agents": 2})
+    text = report_html(runs_of(tmp_path))
+    assert "play against each other" in text
+    svg = drawn(re.findall(r"<svg.*?</svg>", text, re.S)[0])
+    [line] = svg.iter(f"{SPACE}polyline")
+    heights = {point.split(",")[1] for point in str(line.get("points")).split()}
+    assert len(heights) == 1
+
+
+numbers = st.floats(-1e100, 1e100)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.dictionaries(st.integers(0, 2**63 - 1), numbers)),
+        min_size=1,
+        max_size=5,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_runs_can_be_reported(
+    tmp_path_factory: pytest.TempPathFactory, found: list[tuple[int, dict[int, float]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    for i, (seed, points) in enumerate(found):
+        run = make(folder / str(i), [], seed=seed)
+        with (run / CURVES_FILE).open("a") as file:
+            for step in sorted(points):
+                file.write(json.dumps({"step": step, REWARD: points[step]}) + "\n")
+    runs = runs_of(folder)
+    drawn(report_svg(runs))
+    assert "</html>" in report_html(runs)
+    num_rows = report_csv(runs).count("\n")
+    assert num_rows == 1 + sum(len(points) for _, points in found)
+    assert len(run_table(runs).rows) == len(found)

@@ -1,0 +1,52 @@
+"""Records the replay of every game that the tests and the pictures of the docs are made from.
+
+    python tools/golden_replays.py [GAME ...]
+
+Writes tests/data/replays/GAME.replay: the best episode of several seeds, by the agents of
+`examples` where there are any, else by random ones. Needed after a change that is meant to change
+a game.
+"""
+
+import sys
+from pathlib import Path
+
+from entity_env import Game
+from entity_env.agents import Agent, RandomAgent, load_agent
+from entity_env.games import BATCH_GAMES, GAMES
+from entity_env.replay import Replay, record
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "tests" / "data" / "replays"
+TRAINED = {"snake": "examples/ship/snake.agent", "azul": "examples/azul/azul.agent"}
+GAMES_BY_NAME = {
+    **GAMES,
+    **{name: each.game for name, each in BATCH_GAMES.items() if name != "pixel"},
+}
+"""All but the one that runs a file of its user."""
+
+
+def agents_of(game: Game, seed: int) -> list[Agent]:
+    agents: list[Agent] = [RandomAgent(seed=10 * seed + i) for i in range(game.num_agents)]
+    if game.name in TRAINED:
+        agents[0] = load_agent(ROOT / TRAINED[game.name], seed=1)
+    return agents
+
+
+def best(game: Game, num_seeds: int) -> Replay:
+    def rank(replay: Replay) -> tuple[float, int]:
+        return replay.rewards[0] or 0.0, min(len(replay), 200)
+
+    return max((record(game, *agents_of(game, i), seed=i) for i in range(num_seeds)), key=rank)
+
+
+def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name in sys.argv[1:] or GAMES_BY_NAME:
+        replay = best(GAMES_BY_NAME[name], 5 if name.startswith(("azul", "pixel")) else 40)
+        path = OUT / f"{name.replace(':', '_')}.replay"
+        replay.save(path)
+        sys.stdout.write(f"{path.relative_to(ROOT)}: {replay}, {path.stat().st_size} bytes\n")
+
+
+if __name__ == "__main__":
+    main()
