@@ -163,9 +163,7 @@ class Frames:
             doing = "cut short" if turn.episode.truncated else "game over"
             ended |= {turn.agent_id}
         status[turn.agent_id] = _AgentStatus(turn.step, turn.score, doing, num_actions)
-        observation = turn.observation
-        is_empty = not observation.features and not len(observation.global_features)
-        if self._is_viewed(turn.agent_id) and not is_empty:
+        if self._is_viewed(turn.agent_id) and not turn.observation.is_blank:
             shown = turn
             moment.grid.cover(self._placed(self._entities(turn)), self._styles)
         return Moment(moment.grid, moment.episode, status, turn, shown, ended)
