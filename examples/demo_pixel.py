@@ -17,7 +17,7 @@ from rich.console import Console
 
 from entity_env import Episode, Turn
 from entity_env.agents import Agent, RandomAgent, load_agent
-from entity_env.cli.display.pixel_view import viewed
+from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.games import pixel_maze
 from entity_env.games.pixel.xo_chip.programs import PROGRAMS
 from examples.demo import command
@@ -66,14 +66,13 @@ def describe(episodes: list[Episode]) -> str:
 
 def play_in_few_frames(agent: Agent) -> None:
     """Draws every fifth step: this is no terminal, where one frame could replace another."""
-    game, view = viewed(pixel_maze, Console(), fps=4, humans=())
+    with TerminalView(pixel_maze, Console()) as view:
 
-    def watch(turn: Turn) -> None:
-        if turn.step % 5 == 0 or turn.episode is not None:
-            view(turn)
+        def watch(turn: Turn) -> None:
+            if turn.step % 5 == 0 or turn.episode is not None:
+                view(turn)
 
-    with view:
-        game.run(agent, seed=SEED, watch=watch)
+        pixel_maze.run(agent, seed=SEED, watch=watch)
 
 
 if __name__ == "__main__":

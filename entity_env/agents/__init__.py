@@ -6,6 +6,7 @@ Training them is in `ppo`, their network in `rogue_net`; the interface `Agent` i
 from entity_env.agents.channels.channel import Transport as Transport
 from entity_env.agents.channels.train_agent import TrainAgent as TrainAgent
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv as TrainAgentEnv
+from entity_env.agents.game_agents import GameAgents as GameAgents
 from entity_env.agents.human.human_agent import HumanAgent as HumanAgent
 from entity_env.agents.load import load_agent as load_agent
 from entity_env.agents.policy_agent import BatchPolicy as BatchPolicy, PolicyAgent as PolicyAgent

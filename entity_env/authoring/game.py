@@ -54,6 +54,8 @@ class Game:
         name: default: the name of `play`, or of its module if the function is called `play`.
         look: how the game is drawn, the `module:name` of an `entity_env.views.Look`, imported only
             to draw; default: a module `NAME_look` beside the file of `play`, if there is one.
+        players: the agents that come with it, the `module:name` of an
+            `entity_env.agents.GameAgents`, imported only to load agents by name.
 
     Raises:
         SchemaError: a class that cannot be featurized, or a `play` without `seed`.
@@ -69,11 +71,13 @@ class Game:
         num_agents: int = 1,
         name: str | None = None,
         look: str | None = None,
+        players: str | None = None,
     ) -> None:
         self.play = play
         self.name = name or _name_of(play)
         self.num_agents = num_agents
         self.look = look
+        self.players = players
         self.schema = Schema(entities, actions, global_features, self.name)
         self.parameters = _parameters_of(play, self.name)
         """The settings of `play`, by name."""

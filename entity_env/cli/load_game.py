@@ -17,11 +17,11 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType, TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 
 from entity_env.agents import Agent, load_agent
+from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
-from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.authoring.game import Game
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.core.validation import has_numba
@@ -33,21 +33,13 @@ from entity_env.errors import (
     WorkerError,
 )
 from entity_env.games import BATCH_GAMES, GAMES
-from entity_env.games.azul import (
-    AzulAgent,
-    AzulGame,
-    AzulTables,
-    EntityAgent,
-    GreedyAgent,
-    MCTSAgent,
-    RandomAgent,
-    RushAgent,
-    azul,
-    azul_by_id,
-)
+from entity_env.games.azul import AzulTables, azul
 from entity_env.vec import VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from entity_env.vec.options import OnError
+
+Load: TypeAlias = Callable[[str, int], Agent]
+"""Loads an agent by name and seed, such as an `AgentLoader`."""
 
 NAMED: Mapping[str, Game] = {**GAMES, **{name: each.game for name, each in BATCH_GAMES.items()}}
 """Every game that needs no file, by name."""
@@ -350,15 +342,6 @@ def _file_of(game: Game) -> str:
 # ------------------------------------------------------------------ agents by name
 
 HUMAN: Final = "human"
-AZUL_AGENTS: Final[dict[str, Callable[[], AzulAgent]]] = {
-    "random": RandomAgent,
-    "greedy": GreedyAgent,
-    "rush": RushAgent,
-    "mcts": MCTSAgent,
-}
-_MCTS: Final = "mcts:"
-_AZUL_NAMES: Final = f"{', '.join(AZUL_AGENTS)}, {_MCTS}SECONDS"
-_MAX_AZUL_PLAYERS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -373,72 +356,53 @@ class AgentLoader:
         return load_agent(name, seed=seed, **vars(self))
 
 
+def load_players(
+    game: Game,
+    names: Sequence[str],
+    seed: int,
+    load: Load,
+    view: TerminalView | None = None,
+) -> list[Agent]:
+    """One agent per name; human ones see the game through `view`, if there is one."""
+    return [
+        _human(game, view, agent_id)
+        if name == HUMAN and view is not None
+        else load_player(game, name, seed + agent_id, load)  # with one seed all would do the same
+        for agent_id, name in enumerate(names)
+    ]
+
+
+def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
+    """An agent of the game's own, or another one.
+
+    Raises:
+        UsageError: there is none with that name, or file.
+    """
+    own = game_agents(game)
+    agent = own.load(name, seed)
+    if agent is not None:
+        return agent
+    try:
+        return own.adapted(load(name, seed))
+    except UsageError as error:
+        if not own.names:
+            raise
+        if hint := nearest(name, [*own.names, HUMAN]):
+            raise UsageError(f"no agent {name!r}{hint}") from None
+        names = ", ".join(own.names)
+        raise UsageError(
+            f"{game.name} is played by {names}, and trained agents: {error}"
+        ) from error
+
+
+def _human(game: Game, view: TerminalView, agent_id: int) -> Agent:
+    typing = game_agents(game).human(partial(view.ask, agent_id))
+    return HumanAgent(show=partial(view.show, agent_id)) if typing is None else typing
+
+
 def player_names(game: Game, names: Sequence[str]) -> tuple[str, ...]:
     """A name for every agent of a game: the given ones, then "random"."""
     if len(names) > game.num_agents:
         agents = "1 agent" if game.num_agents == 1 else f"{game.num_agents} agents"
         raise UsageError(f"{game.name} is for {agents}, got {len(names)}: {', '.join(names)}")
     return (*names, *["random"] * (game.num_agents - len(names)))
-
-
-def load_players(
-    names: Sequence[str], seed: int, load: AgentLoader, view: TerminalView | None = None
-) -> list[Agent]:
-    """One agent per name; human ones see the game through `view`, if there is one."""
-    return [
-        HumanAgent(show=partial(view.show, agent_id))
-        if name == HUMAN and view is not None
-        else load(name, seed + agent_id)  # agents with one seed would make the same choices
-        for agent_id, name in enumerate(names)
-    ]
-
-
-def azul_agent(name: str, seed: int, load: Callable[[str, int], Agent]) -> AzulAgent:
-    """An agent for Azul's own `play_game`: one of `AZUL_AGENTS`, `mcts:SECONDS` or trained."""
-    if name in AZUL_AGENTS:
-        return AZUL_AGENTS[name]()
-    if name.startswith(_MCTS):
-        return MCTSAgent(seconds=_seconds(name))
-    try:
-        agent = load(name, seed)
-    except UsageError as error:
-        if hint := nearest(name, [*AZUL_AGENTS, HUMAN]):
-            raise UsageError(f"no agent {name!r}{hint}") from None
-        raise UsageError(f"azul is played by {_AZUL_NAMES}, and trained agents: {error}") from error
-    trained_on = agent.weights.action_space if isinstance(agent, NumpyAgent) else ()
-    is_by_id = set(trained_on) == set(azul_by_id.action_space())
-    return EntityAgent(agent, azul_by_id if is_by_id else azul)
-
-
-def azul_players(game: AzulGame, names: Sequence[str]) -> tuple[AzulGame, tuple[str, ...]]:
-    """The game with at least as many players as names, if it can, and all its player names."""
-    num_players = game.num_agents
-    if "num_players" not in game.settings:
-        num_players = max(num_players, min(len(names), _MAX_AZUL_PLAYERS))
-    game = game.with_settings(num_players=num_players)
-    return game, player_names(game, names)
-
-
-def has_azul_agent(game: Game, names: Sequence[str]) -> bool:
-    """Whether one of the names is an agent that only Azul has."""
-    return isinstance(game, AzulGame) and any(
-        name != "random" and (name in AZUL_AGENTS or name.startswith(_MCTS)) for name in names
-    )
-
-
-def max_rounds_of(game: AzulGame) -> int | None:
-    """The setting `max_rounds`; None = no limit."""
-    max_rounds = int(game.settings.get("max_rounds", 0))
-    if max_rounds < 0:
-        raise UsageError(f"{game.name}: max_rounds must be 0 or more, got {max_rounds}")
-    return max_rounds or None
-
-
-def _seconds(name: str) -> float:
-    try:
-        seconds = float(name.removeprefix(_MCTS))
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise UsageError(f"mcts takes seconds above 0 a move, as in {_MCTS}0.5: got {name!r}")
-    return seconds

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from entity_env.core.episode import Episode
 from entity_env.core.files import read_file
 from entity_env.core.space_json import Spaces, spaces_from_json
 from entity_env.core.spaces import ActionName, ActionSpace
 from entity_env.errors import ReplayError, SchemaError, shown
-from entity_env.replay.encoding import Json, action_problem, is_finite_number
+from entity_env.replay.encoding import Json, action_problem, is_json_number, json_number
 
 SUFFIX: Final = ".replay"
 FORMAT: Final = "entity-env.replay"
@@ -76,6 +77,13 @@ class End:
     terminated: bool
     truncated: bool
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, episode: Episode) -> End:
+        """The end of an episode."""
+        metrics = {name: json_number(value) for name, value in episode.metrics.items()}
+        flags = episode.terminated, episode.truncated
+        return cls(json_number(episode.reward), episode.length, *flags, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,8 +368,8 @@ def _decision(
             require("a", not problem, f"for {name!r} {problem}")
     crc, score, value = (line.get(key) for key in ("c", "s", "v"))
     require("c", crc is None or (type(crc) is int and 0 <= crc < 2**32), "a CRC-32")
-    require("s", score is None or is_finite_number(score), "a finite number")
-    require("v", value is None or is_finite_number(value), "a finite number")
+    require("s", score is None or is_json_number(score), "a finite number")
+    require("v", value is None or is_json_number(value), "a finite number")
     probabilities = line.get("p", {})
     require("p", _are_probabilities(probabilities, action_space), "rows of numbers by action")
     return Decision(
@@ -379,12 +387,12 @@ def _decision(
 
 def _end(data: Json, where: str) -> End:
     checks: dict[str, Callable[[Any], bool]] = {
-        "reward": is_finite_number,
+        "reward": is_json_number,
         "length": lambda value: type(value) is int and value >= 0,
         "terminated": lambda value: isinstance(value, bool),
         "truncated": lambda value: isinstance(value, bool),
         "metrics": lambda value: (
-            isinstance(value, dict) and all(map(is_finite_number, value.values()))
+            isinstance(value, dict) and all(map(is_json_number, value.values()))
         ),
     }
     for key, check in checks.items():
@@ -397,7 +405,7 @@ def _are_probabilities(data: Json, action_space: Mapping[ActionName, ActionSpace
     return isinstance(data, dict) and all(
         name in action_space
         and isinstance(rows, list)
-        and all(isinstance(row, list) and all(map(is_finite_number, row)) for row in rows)
+        and all(isinstance(row, list) and all(map(is_json_number, row)) for row in rows)
         for name, rows in data.items()
     )
 

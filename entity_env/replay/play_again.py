@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
@@ -13,6 +13,7 @@ from entity_env.authoring.local_run import AgentRun, Turn, Watch
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ActionName
 from entity_env.errors import ReplayError, SchemaError, UsageError
 from entity_env.replay.divergence import (
@@ -24,10 +25,24 @@ from entity_env.replay.divergence import (
     schema_divergence,
 )
 from entity_env.replay.encoding import actions_from_json, checksum
-from entity_env.replay.file import Decision
+from entity_env.replay.file import Decision, ReplayHeader
 
-if TYPE_CHECKING:
-    from entity_env.replay.replay import Replay
+
+class RecordedEpisode(Protocol):
+    """What a `Replay` holds."""
+
+    header: ReplayHeader
+    lines: Sequence[Decision]
+    failure: str
+    name: str
+
+    @property
+    def spaces(self) -> Spaces:
+        """The observation space, and the action space."""
+
+    @property
+    def num_decisions(self) -> int:
+        """Number of decisions of all agents together."""
 
 
 _HANGS: Final = "hangs"
@@ -43,7 +58,7 @@ class Script:
     """
 
     def __init__(
-        self, replay: Replay, until: int | None = None, *, is_compared: bool = True
+        self, replay: RecordedEpisode, until: int | None = None, *, is_compared: bool = True
     ) -> None:
         self.divergence: Divergence | None = None
         self.num_played = 0
@@ -225,7 +240,7 @@ class _Observer:
 
 
 def play_again(
-    replay: Replay,
+    replay: RecordedEpisode,
     game: Game,
     *,
     until: int | None = None,
@@ -284,7 +299,7 @@ def play_again(
     return script.divergence, episodes
 
 
-def game_with_settings(replay: Replay, game: Game) -> Game:
+def game_with_settings(replay: RecordedEpisode, game: Game) -> Game:
     """The game with the settings of a replay.
 
     Raises:

@@ -27,7 +27,7 @@ from entity_env.replay.encoding import (
     Json,
     actions_to_json,
     checksum,
-    number_to_json,
+    json_number,
     observation_to_json,
 )
 from entity_env.replay.file import (
@@ -184,13 +184,7 @@ class ReplayWriter:
 
     def _line(self, game: Game, turn: Turn) -> Decision:
         observation, obs_space = turn.observation, game.obs_space()
-        end = None
-        if turn.episode is not None:
-            metrics = {name: number_to_json(value) for name, value in turn.episode.metrics.items()}
-            each = turn.episode
-            end = End(
-                number_to_json(each.reward), each.length, each.terminated, each.truncated, metrics
-            )
+        end = None if turn.episode is None else End.of(turn.episode)
         thoughts = turn.thoughts
         if thoughts is None and self._think and end is None:
             think = getattr(self._agents[turn.agent_id], "think", None)
@@ -200,7 +194,7 @@ class ReplayWriter:
             step=turn.step,
             actions=actions_to_json(turn.actions, observation, obs_space),
             checksum=checksum(observation, obs_space),
-            score=number_to_json(turn.score) if self._see else None,
+            score=json_number(turn.score) if self._see else None,
             seen=observation_to_json(observation, obs_space) if self._see else {},
             probabilities=_probabilities(turn.actions, thoughts) if self._see else {},
             value=None
@@ -349,7 +343,7 @@ def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> 
             found[name] = np.atleast_2d(probs)
     return {
         name: [
-            [number_to_json(round(float(each), _DIGITS)) for each in row]
+            [json_number(round(float(each), _DIGITS)) for each in row]
             for row in np.atleast_2d(rows)
         ]
         for name, rows in found.items()

@@ -29,7 +29,7 @@ from entity_env.core.spaces import (
 from entity_env.core.vec_obs import VecSelectEntityActionMask
 from entity_env.errors import ReplayError, WorkerError
 from entity_env.replay.divergence import Divergence, failure_of
-from entity_env.replay.encoding import number, rows_of
+from entity_env.replay.encoding import json_rows
 from entity_env.replay.file import SUFFIX, Decision, End
 from entity_env.replay.play_again import play_again
 from entity_env.replay.replay import Replay
@@ -261,9 +261,7 @@ class ActionLog:
         for agent_id, span in spans.items():
             one = span.episode
             if one is not None:
-                metrics = {name: number(value) for name, value in one.metrics.items()}
-                end = End(number(one.reward), one.length, one.terminated, one.truncated, metrics)
-                lines.append(Decision(agent_id, steps[agent_id], end=end))
+                lines.append(Decision(agent_id, steps[agent_id], end=End.of(one)))
         return Replay(header, lines, name=f"env {env_id}, episode {number_of}")
 
     def _decisions(
@@ -299,7 +297,7 @@ class ActionLog:
             if isinstance(space, GlobalCategoricalActionSpace):
                 actions[name] = int(mine[0])
             elif isinstance(space, ContinuousActionSpace):
-                actions[name] = rows_of(mine)
+                actions[name] = json_rows(mine)
             else:
                 actions[name] = mine.tolist()
         return actions

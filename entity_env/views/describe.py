@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -65,21 +65,32 @@ def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
 
 
 def describe_actions(
-    actions: Mapping[ActionName, Action], observation: Observation, obs_space: ObsSpace
+    actions: Mapping[ActionName, Action],
+    observation: Observation,
+    obs_space: ObsSpace,
+    describe: Callable[[SeenEntity], str] | None = None,
 ) -> str:
     """Actions as `UP`, or `UP, LEFT` of several actors; "" for none.
 
-    `UP 93%` has the probability, if a global action comes with probabilities.
+    `UP 93%` has the probability, if a global action comes with probabilities. `describe` words
+    selected entities; None = `describe_entity`.
     """
+    describe = describe or (lambda entity: describe_entity(entity, obs_space))
     words = {
-        name: _describe_action(action, observation, obs_space) for name, action in actions.items()
+        name: _describe_action(action, observation, obs_space, describe)
+        for name, action in actions.items()
     }
     if len(words) == 1:
         return next(iter(words.values()))
     return "; ".join(f"{name} {text}" for name, text in words.items())
 
 
-def _describe_action(action: Action, observation: Observation, obs_space: ObsSpace) -> str:
+def _describe_action(
+    action: Action,
+    observation: Observation,
+    obs_space: ObsSpace,
+    describe: Callable[[SeenEntity], str],
+) -> str:
     match action:
         case GlobalCategoricalAction():
             sure = "" if action.probs is None else f" {action.probs[action.index]:.0%}"
@@ -88,8 +99,8 @@ def _describe_action(action: Action, observation: Observation, obs_space: ObsSpa
             chosen = action.labels
         case SelectEntityAction():
             seen = seen_entities(observation, obs_space)
-            entities = {entity.id: describe_entity(entity, obs_space) for entity in seen}
-            chosen = [entities[actee] for actee in action.actees]
+            entities = {entity.id: entity for entity in seen}
+            chosen = [describe(entities[actee]) for actee in action.actees]
         case ContinuousAction():
             rows = np.asarray(action.values).tolist()
             chosen = [" ".join(map(describe_number, row)) for row in rows]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from entity_env.errors import SchemaError, shown
 from entity_env.views.scene import Scene, is_color, is_data_uri
-from entity_env.views.seen import SeenObservation
+from entity_env.views.seen import SeenEntity, SeenObservation
 
 StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "ground"]
 
@@ -107,6 +107,10 @@ class Look:
         draw: fills the scene of one observation; replaces board, styles and cards.
         ground: fills what all scenes of an episode have in common, drawn once.
         draw_text: the observation in a terminal of so many columns; None = from the styles.
+        describe: a few words for an entity that an action selects; None = its features.
+        is_open: all agents may know what one of them observes and does, as in a board game; then
+            every observation is drawn, and `agent_id` says whose it is. Else those of one agent are
+            drawn, and a person does not see what others do in the same step.
         name: for errors.
 
     Raises:
@@ -121,6 +125,8 @@ class Look:
     draw: Callable[[SeenObservation, Scene], None] | None = None
     ground: Callable[[Scene], None] | None = None
     draw_text: Callable[[SeenObservation, int], Text | None] | None = None
+    describe: Callable[[SeenEntity], str] | None = None
+    is_open: bool = False
     name: str = "look"
 
     def __post_init__(self) -> None:

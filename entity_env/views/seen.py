@@ -72,6 +72,8 @@ class SeenObservation:
         obs_space: of the game.
         agent_id: of the observer, whose view an observation may be turned to.
         hidden: also lists entities that are hidden from the policy.
+        agent_names: of all agents, for people; empty = not known.
+        viewer: id of the agent whose side is drawn first, where all is known to all.
     """
 
     def __init__(
@@ -81,7 +83,11 @@ class SeenObservation:
         agent_id: int = 0,
         *,
         hidden: bool = True,
+        agent_names: Sequence[str] = (),
+        viewer: int = 0,
     ) -> None:
+        self.agent_names = agent_names
+        self.viewer = viewer
         self.observation = observation
         self.obs_space = obs_space
         self.agent_id = agent_id

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
 from entity_env.games import GAMES, snake
+from tests import ROOT
 from tests.helpers.readers import GOOD
 from tests.helpers.terminals import Terminal
 
@@ -82,6 +83,34 @@ def test_play_names_the_agents_of_a_game_for_several() -> None:
     result = run("play", "tic_tac_toe", "--agent", "random", "--no-render", "--seed", "1")
     assert "episode 1, agent 0: reward" in result.stdout
     assert "episode 1, agent 1: reward" in result.stdout
+
+
+def test_play_draws_by_a_look_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "my_look.py"
+    file.write_text(
+        "from rich.text import Text\n"
+        "from entity_env.views import Look\n"
+        "def draw_text(seen, width):\n"
+        "    return Text(f'a head of {len(seen[\"Segment\"])} segments')\n"
+        "short = Look(draw_text=draw_text)\n"
+    )
+    for name in (str(file), f"{file}:short"):
+        result = run("play", "snake", "--seed", "1", "--look", name)
+        assert result.exit_code == 0
+        assert "a head of 0 segments" in result.stdout
+    missing = run("play", "snake", "--look", str(tmp_path / "none.py"))
+    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+    assert "there is no such file" in missing.stderr
+
+
+def test_play_shows_what_an_agent_thinks() -> None:
+    agent = str(ROOT / "examples" / "azul" / "azul.agent")
+    words = ("--agent", agent, "--set", "max_rounds=1", "--seed", "1")
+    result = run("play", "azul", *words, "--think")
+    assert result.exit_code == 0
+    assert re.search(r"^ *\d+% █* +\d \w+ from factory \d to line \d", result.stdout, re.M)
+    assert re.search(r"^value -?\d", result.stdout, re.M)
+    assert "value" not in run("play", "azul", *words).stdout
 
 
 def test_a_person_plays_and_leaves() -> None:

@@ -36,7 +36,7 @@ FLOORS = (
 # the type of who it asks, what people and players are, and the base class of batch games.
 ABOVE_GAMES = ("agents", "replay", "vec", "episodes")
 FOR_GAMES = (
-    "entity_env.agents.Agent",
+    *(f"entity_env.agents.{name}" for name in ("Agent", "GameAgents", "PolicyAgent")),
     "entity_env.agents.human.*",
     "entity_env.agents.ratings.*",
     *(f"entity_env.vec.{name}" for name in ("BatchEnv", "ResetMask", "StepResult", "batch_env.*")),

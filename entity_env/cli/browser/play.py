@@ -21,6 +21,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.obs import Obs
 from entity_env.cli.browser.server import Page, PageServer
+from entity_env.cli.display.terminal_view import shown_names
 from entity_env.cli.load_game import HUMAN, game_errors
 from entity_env.core.action_request import Question, require_in_bounds
 from entity_env.core.episode import Episode
@@ -187,9 +188,8 @@ class GamePage:
         self._game, self._look = game, look
         self._space = game.obs_space()
         self._fps, self._num_episodes, self._ended = fps, episodes, ended
-        is_alone = list(names).count(HUMAN) == 1
         self._humans = {i for i, name in enumerate(names) if name == HUMAN}
-        self._names = ["you" if name == HUMAN and is_alone else name for name in names]
+        self._names = shown_names(names, sorted(self._humans))
         self._episode = 0
         self._begin_episode()
         self._shown: tuple[Mapping[str, Json], Sequence[str]] = ({}, ())
@@ -240,7 +240,7 @@ class GamePage:
         playing = [i for i in self._humans if not self._seats[i].end]
         seat = self._seats[turn.agent_id]
         if turn.actions:
-            words = f"{self._called(turn.agent_id)}: {self._said(turn)}"
+            words = f"{self._names[turn.agent_id]}: {self._said(turn)}"
             self._moves.append((turn.agent_id, turn.step, clipped(words, _MAX_WORDS)))
         if is_human or not playing:  # the observations of others may show more
             seat = self._see(turn)
@@ -275,10 +275,6 @@ class GamePage:
     def _next_episode(self, number: int | None = None) -> None:
         self._episode = self._episode + 1 if number is None else number
         self._begin_episode()
-
-    def _called(self, agent_id: int) -> str:
-        name = self._names[agent_id]
-        return name if name == "you" or len(self._names) == 1 else f"agent {agent_id} ({name})"
 
     def _said(self, turn: Turn) -> str:
         """The actions; with people in the game, entities that others select are not described."""
@@ -351,8 +347,7 @@ class GamePage:
         self._shown = picture, moves
         episodes = f" of {self._num_episodes}" if self._num_episodes > 1 else ""
         seats = [
-            [self._called(i), each.step, describe_number(each.score), each.end]
-            for i, each in enumerate(self._seats)
+            [each.name, each.step, describe_number(each.score), each.end] for each in self._seats
         ]
         self.server.send(
             "frame",
@@ -361,7 +356,7 @@ class GamePage:
                 "title": self._game.name,
                 "episode": f"episode {self._episode + 1}{episodes}",
                 "turn": agent_id,
-                "whose": "" if agent_id is None else self._called(agent_id),
+                "whose": "" if agent_id is None else self._names[agent_id],
                 "seats": seats,
                 "moves": list(moves)[-_NUM_MOVES:],
                 "asked": asked,

@@ -12,8 +12,8 @@ from rich.table import Table
 from entity_env.cli.display.console import plain_table
 from entity_env.core.files import read_file
 from entity_env.errors import UsageError
+from entity_env.games.pixel.look import GREENS, LIGHT_GREENS, draw_pixels
 from entity_env.games.pixel.play import require_torch
-from entity_env.games.pixel.viewer import GREENS, LIGHT_GREENS, draw_pixels
 from entity_env.games.pixel.worlds.world import Button, parse_keys
 
 if TYPE_CHECKING:

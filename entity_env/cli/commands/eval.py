@@ -18,6 +18,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from entity_env.agents import Agent, BatchPolicy
+from entity_env.agents.game_agents import game_agents
 from entity_env.agents.ratings import Z95, Match, Result, Standing, seatings
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
@@ -26,12 +27,11 @@ from entity_env.cli.display.console import ProgressBar, plain_table
 from entity_env.cli.load_game import (
     HUMAN,
     AgentLoader,
-    azul_agent,
+    Load,
     game_errors,
-    has_azul_agent,
     load_game,
+    load_player,
     load_players,
-    max_rounds_of,
     player_names,
 )
 from entity_env.cli.options import (
@@ -50,7 +50,6 @@ from entity_env.cli.options import (
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import UsageError
-from entity_env.games.azul import AzulGame, play_match
 from entity_env.vec import VecEnv
 from entity_env.vec.action_log import FailureWriter
 from entity_env.vec.in_process.base import ERROR_METRIC
@@ -223,8 +222,8 @@ def evaluate(
     under `agents`.
 
     With --agents, the agents play matches against each other: prints win rates with 95 %
-    confidence intervals, and Elo ratings. azul has four more agents: greedy, rush, mcts and
-    mcts:SECONDS.
+    confidence intervals, and Elo ratings. Agents that a game has of its own can take part: azul has
+    greedy, rush, mcts and mcts:SECONDS.
     """
     chosen = load_game(game, settings)
     if entrants is not None:
@@ -245,11 +244,13 @@ def evaluate(
         )
         _report(match_json(match), match_table(match), as_json)
         return
-    _require_episodes(chosen, agents, num_games)
+    if num_games is not None:
+        raise UsageError("--games is for --agents A,B: otherwise say --episodes")
     players = player_names(chosen, agents)
     if HUMAN in players:
         raise UsageError("eval has no human players: use entity-env play --agent human")
-    is_batched = isinstance(load_players(players, seed, load)[0], BatchPolicy) and len(players) == 1
+    loaded = load_players(chosen, players, seed, load)
+    is_batched = isinstance(loaded[0], BatchPolicy) and len(loaded) == 1
     if not is_batched:
         _require_raise(on_error)
     size = _BATCHED if is_batched else _ONE_BY_ONE
@@ -268,17 +269,6 @@ def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json:
         for agent_id in range(len(players))
     ]
     _report(_as_json(figures), _table(players, figures), as_json)
-
-
-def _require_episodes(game: Game, agents: Sequence[str], num_games: int | None) -> None:
-    """Refuses options and agents that only a match has."""
-    if num_games is not None:
-        raise UsageError("--games is for --agents A,B: otherwise say --episodes")
-    if has_azul_agent(game, agents):
-        raise UsageError(
-            f"{', '.join(agents)}: agents of azul play matches: entity-env eval azul --agents "
-            f"{','.join(dict.fromkeys([*agents, 'random']))}"
-        )
 
 
 def _play_all(
@@ -315,7 +305,7 @@ def _played(
     """Plays blocks of episodes, many episodes at once if one agent decides for batches."""
 
     def players(block: int) -> list[Agent]:
-        return load_players(names, block_seed(seed, block), load)
+        return load_players(game, names, block_seed(seed, block), load)
 
     with game_errors(game):
         if size == _BATCHED:
@@ -428,7 +418,7 @@ def run_match(
     num_games: int | None,
     *,
     seed: int,
-    load: Callable[[str, int], Agent],
+    load: Load,
     step_timeout_s: float | None = None,
     address: str | None = None,
 ) -> Match[Any]:
@@ -485,7 +475,7 @@ def _play_sets(
     on_result: Callable[[Result], None],
     *,
     seed: int,
-    load: Callable[[str, int], Agent],
+    load: Load,
     step_timeout_s: float | None,
 ) -> list[Result]:
     """Plays the blocks with these numbers, each with agents loaded anew."""
@@ -495,25 +485,16 @@ def _play_sets(
             group, sets = blocks[number]
             agents = _entrants(game, names, group, block_seed(seed, number), load)
             first, num_games = seed + sets.start, len(sets) * len(group)
-            if isinstance(game, AzulGame):
-                match = play_match(
-                    agents,
-                    num_games,
-                    num_players=len(group),
-                    seed=first,
-                    max_rounds=max_rounds_of(game),
-                    on_game=on_result,
-                )
-                results += match.games
-                continue
             for seated, index in seatings(group, len(group), num_games):
-                episodes = game.run(
-                    *(agents[name] for name in seated),
+                result = game_agents(game).play_match_game(
+                    game,
+                    seated,
+                    [agents[name] for name in seated],
                     seed=first + index,
                     step_timeout_s=step_timeout_s,
                 )
-                results.append(Result(seated, tuple(episode.reward for episode in episodes)))
-                on_result(results[-1])
+                results.append(result)
+                on_result(result)
     return results
 
 
@@ -522,15 +503,10 @@ def _entrants(
     names: Sequence[str],
     group: Sequence[str],
     seed: int,
-    load: Callable[[str, int], Agent],
-) -> dict[str, Any]:
+    load: Load,
+) -> dict[str, Agent]:
     """The agents of a group, by name; seeds go by the place among all names."""
-    make = azul_agent if isinstance(game, AzulGame) else _plain_agent
-    return {name: make(name, seed + names.index(name), load) for name in group}
-
-
-def _plain_agent(name: str, seed: int, load: Callable[[str, int], Agent]) -> Agent:
-    return load(name, seed)
+    return {name: load_player(game, name, seed + names.index(name), load) for name in group}
 
 
 def match_table(match: Match[Any]) -> RenderableType:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import secrets
-import sys
-from collections.abc import Callable, Sequence
-from typing import TextIO
+from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 from rich.console import Console
 
 from entity_env.agents import Agent
-from entity_env.agents.human.prompt import UserQuit
+from entity_env.agents.game_agents import game_agents
 from entity_env.authoring.game import Game
-from entity_env.cli.display.azul_view import AzulPrompt, AzulView
-from entity_env.cli.display.pixel_view import viewed
+from entity_env.authoring.local_run import Turn, Watch
+from entity_env.cli.display.terminal_view import TerminalView, shown_names
 from entity_env.cli.load_game import (
     HUMAN,
     AgentLoader,
-    azul_agent,
-    azul_players,
     game_errors,
     load_game,
     load_players,
-    max_rounds_of,
     player_names,
 )
 from entity_env.cli.options import (
@@ -37,7 +33,6 @@ from entity_env.cli.options import (
     step_timeout_option,
 )
 from entity_env.core.episode import Episode
-from entity_env.games.azul import AzulAgent, AzulGame, GameResult, describe_end, play_game
 from entity_env.views import find_look
 from entity_env.views.describe import describe_number
 
@@ -46,6 +41,8 @@ from entity_env.views.describe import describe_number
 @game_argument
 @agent_options
 @click.option("--render/--no-render", default=True, help="Draw the game.")
+@click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
+@click.option("--think", is_flag=True, help="Show the probabilities and the value of the agents.")
 @click.option(
     "--fps",
     type=FiniteRange(min=0.001),
@@ -63,6 +60,8 @@ def play(
     agents: Sequence[str],
     load: AgentLoader,
     render: bool,
+    look: str | None,
+    think: bool,
     fps: float,
     episodes: int,
     seed: int | None,
@@ -75,17 +74,21 @@ def play(
 
     azul has four more agents: greedy, rush, mcts and mcts:SECONDS.
     """
-    chosen = load_game(game, settings)
+    own = game_agents(chosen := load_game(game, settings))
+    chosen = own.seated(chosen, len(agents))
     seed = secrets.randbelow(2**31) if seed is None else seed
+    names = player_names(chosen, agents)
+    humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
+    called = shown_names(names, humans)
+    drawn_by = find_look(chosen, look)
     if browser:
         from entity_env.cli.browser.play import play_in_browser
 
-        names = player_names(chosen, agents)
         play_in_browser(
             chosen,
             names,
-            lambda run_seed: load_players(names, run_seed, load),
-            look=find_look(chosen),
+            lambda run_seed: load_players(chosen, names, run_seed, load),
+            look=drawn_by,
             seed=seed,
             episodes=episodes,
             fps=fps,
@@ -94,24 +97,54 @@ def play(
             ended=lambda episode: click.echo(_describe(episode, chosen)),
         )
         return
-    if isinstance(chosen, AzulGame):
-        play_azul(chosen, agents, load, seed=seed, episodes=episodes, fps=fps, render=render)
-        return
-    names = player_names(chosen, agents)
-    humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
-    chosen, view = viewed(chosen, Console(), fps=fps, humans=humans)
-    with view:
-        watch = view if render else None
-        players = load_players(names, seed, load, watch)
+    ends: list[Turn] = []
+    with TerminalView(
+        chosen, Console(), fps=fps, humans=humans, names=called, look=drawn_by
+    ) as view:
+        players = load_players(chosen, names, seed, load, view)
+        draw = _thinking(players, view) if think else view
         with game_errors(chosen):
             played = chosen.run(
-                *players, seed=seed, episodes=episodes, watch=watch, step_timeout_s=step_timeout_s
+                *players,
+                seed=seed,
+                episodes=episodes,
+                watch=_watch(draw if render else None, ends),
+                step_timeout_s=step_timeout_s,
             )
     for episode in sorted(played, key=lambda episode: episode.number):
-        click.echo(_describe(episode, chosen))
+        last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
+        words = own.summary(called, last) if len(last) == chosen.num_agents else None
+        if words is None:
+            click.echo(_describe(episode, chosen))
+        elif not episode.agent_id:
+            click.echo(f"episode {episode.number + 1}: {words}")
     if len(played) < episodes * chosen.num_agents:
         click.echo("left before the end")
     click.echo(f"seed {seed}")
+
+
+def _watch(draw: Watch | None, ends: list[Turn]) -> Watch:
+    """Draws every turn, and keeps the last ones of episodes."""
+
+    def watch(turn: Turn) -> None:
+        if turn.episode is not None:
+            ends.append(turn)
+        if draw is not None:
+            draw(turn)
+
+    return watch
+
+
+def _thinking(players: Sequence[Agent], draw: Watch) -> Watch:
+    """Draws every decision with what its agent thinks, if it thinks."""
+
+    def watch(turn: Turn) -> None:
+        think = getattr(players[turn.agent_id], "think", None)
+        if think is not None and turn.episode is None:
+            turn = replace(turn, thoughts=think(turn.observation))
+        draw(turn)
+
+    return watch
 
 
 def _describe(episode: Episode, game: Game) -> str:
@@ -119,67 +152,3 @@ def _describe(episode: Episode, game: Game) -> str:
     end = "cut short" if episode.truncated else "over"
     score = describe_number(episode.reward)
     return f"episode {episode.number + 1}{agent}: reward {score}, {episode.length} steps, {end}"
-
-
-def play_azul(
-    game: AzulGame,
-    names: Sequence[str],
-    load: Callable[[str, int], Agent],
-    *,
-    seed: int,
-    episodes: int,
-    fps: float,
-    render: bool,
-    console: Console | None = None,
-    source: TextIO | None = None,
-) -> None:
-    """Plays games of Azul; game i has the seed `seed + i`, and player i of n begins.
-
-    Human players read moves from `source`; without `render` only their decisions are drawn.
-    """
-    source = sys.stdin if source is None else source
-    game, names = azul_players(game, names)
-    max_rounds = max_rounds_of(game)
-    view = AzulView(
-        Console() if console is None else console,
-        names,
-        [seat for seat, name in enumerate(names) if name == HUMAN],
-        fps=fps,
-        is_drawn=render,
-    )
-    agents: list[AzulAgent] = [
-        AzulPrompt(view, source) if name == HUMAN else azul_agent(name, (seed + seat) % 2**32, load)
-        for seat, name in enumerate(names)
-    ]
-    try:
-        for number in range(episodes):
-            result = play_game(
-                agents,
-                seed=seed + number,
-                names=view.names,
-                starting_player=number % len(names),
-                max_rounds=max_rounds,
-                watch=view,
-            )
-            view.close()
-            click.echo(f"game {number + 1}: {describe_result(result)}")
-    except (UserQuit, KeyboardInterrupt):
-        click.echo("left before the end")
-    finally:
-        view.close()
-    click.echo(f"seed {seed}")
-
-
-def describe_result(result: GameResult) -> str:
-    """Scores, winners and the reason of the end, in one line."""
-    scores = ", ".join(
-        f"{name} {score}" for name, score in zip(result.names, result.scores, strict=True)
-    )
-    if result.end is None:
-        return f"{scores}; cut after {result.num_rounds - 1} rounds"
-    first = [name for name, share in zip(result.names, result.shares, strict=True) if share]
-    won = "won by" if len(first) == 1 else "shared by"
-    return (
-        f"{scores}; {won} {' and '.join(first)} after {result.num_rounds} rounds "
-        f"({describe_end(result.end)})"
-    )

@@ -278,12 +278,7 @@ def train(
         if not launched.rank:
             words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
             click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
-    about = {
-        "game": game,
-        "settings": {**_defaults(chosen), **chosen.settings},
-        "num_agents": chosen.num_agents,
-        "num_envs": num_envs,
-    }
+    about = {"game": game, "num_envs": num_envs, **_about(chosen)}
     kept = _Kept.of(chosen, out, keep, failures, moments)
     run = _Run(
         chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about, kept
@@ -299,6 +294,11 @@ def train(
         _report(result, shlex.join(train_words), play_words, out, Console())
     if code:
         raise SystemExit(code)
+
+
+def _about(game: Game) -> dict[str, object]:
+    """What `run.json` says of a game, besides its name."""
+    return {"settings": {**_defaults(game), **game.settings}, "num_agents": game.num_agents}
 
 
 class _Launched(NamedTuple):

@@ -1,191 +1,51 @@
-"""TerminalView: draws any game in a terminal, from its schema."""
+"""Games in a terminal: `Frames` draws any turn, `TerminalView` a game while it is played."""
 
 from __future__ import annotations
 
-import math
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from itertools import accumulate
+from typing import Final, TextIO
 
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from entity_env.agents.human.keyboard import Keyboard
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.authoring.schema import Schema
 from entity_env.cli.display.console import LiveDisplay
-from entity_env.core.observation import EntityID, Observation
-from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
-from entity_env.games.classic.viewer import draw_entity
-from entity_env.views.describe import (
-    describe_actions,
-    describe_entity,
-    describe_features,
-    describe_number,
+from entity_env.core.observation import Observation
+from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, ObsSpace
+from entity_env.views import Board, Look, find_look
+from entity_env.views.describe import describe_actions, describe_number
+from entity_env.views.seen import SeenEntity, SeenObservation
+from entity_env.views.text import (
+    MAX_ROWS,
+    Grid,
+    entity_styles,
+    entity_words,
+    legend,
+    listed,
+    thoughts_of,
 )
-from entity_env.views.seen import SeenEntity, member_of, seen_entities
 
-MAX_COLUMNS: Final = 40
-MAX_ROWS: Final = 24
-_GLYPHS: Final = "●■◆▲★○□◇△☆"
-_COLORS: Final = (
-    "bright_green",
-    "bright_red",
-    "bright_yellow",
-    "bright_blue",
-    "bright_magenta",
-    "bright_cyan",
-)
-_GROUND: Final = ("empty", "floor", "free", "ground")
-"""Entity types with these names are drawn as empty cells."""
-
-
-@dataclass(frozen=True)
-class EntityStyle:
-    """How entities of one type are drawn; `x`, `y` and `tint` are columns of features."""
-
-    label: str
-    glyph: str
-    color: str
-    x: int | None
-    y: int | None
-    tint: int | None
-    """Of a `color` feature, which overrides `color`."""
-    members: Mapping[int, str]
-    """Column and letter of each member of a one-hot feature; replaces the glyph."""
-
-    @property
-    def has_place(self) -> bool:
-        return self.x is not None and self.y is not None
-
-    def place(self, entity: SeenEntity) -> tuple[float, float]:
-        return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
-
-    def symbol(self, entity: SeenEntity) -> Text:
-        letters = [letter for i, letter in self.members.items() if entity.features[i]]
-        color = self.color
-        if self.tint is not None:
-            color = _COLORS[int(entity.features[self.tint]) % len(_COLORS)]
-        return Text(letters[0] if letters else self.glyph, style=f"bold {color}")
-
-
-def entity_styles(schema: Schema, *, ascii_only: bool = False) -> dict[EntityName, EntityStyle]:
-    """The style of every type, from its feature names; global features are `GLOBAL_ENTITY`."""
-    kinds = {kind.name: kind for kind in schema.entities}
-    if schema.globals is not None:
-        kinds = {GLOBAL_ENTITY: schema.globals, **kinds}
-    glyphs = _letters(kind.name for kind in kinds.values()) if ascii_only else _GLYPHS
-    ground = "." if ascii_only else Grid.empty
-    found = {}
-    num_placed = 0
-    for key, kind in kinds.items():
-        x, y = _coordinates(kind.features)
-        is_ground = kind.name.lower() in _GROUND
-        found[key] = EntityStyle(
-            kind.name,
-            ground if is_ground else glyphs[num_placed % len(glyphs)],
-            "bright_black" if is_ground else _COLORS[num_placed % len(_COLORS)],
-            x,
-            y,
-            kind.features.index("color") if "color" in kind.features else None,
-            _members(kind.features),
-        )
-        num_placed += x is not None and not is_ground
-    return found
-
-
-@dataclass
-class Grid:
-    """A board that covers all places seen in an episode, and grows with them."""
-
-    columns: int | None = None
-    rows: int | None = None
-    empty: str = "·"
-    _low: list[float] = field(init=False)
-    _high: list[float] = field(init=False)
-    _is_whole: bool = field(init=False, default=True)
-
-    def __post_init__(self) -> None:
-        sizes = (self.columns, self.rows)
-        self._low = [math.inf if size is None else 0.0 for size in sizes]
-        self._high = [-math.inf if size is None else size - 1.0 for size in sizes]
-
-    def draw(
-        self, entities: Iterable[SeenEntity], styles: Mapping[EntityName, EntityStyle]
-    ) -> Text:
-        """The board with these entities; of several in one cell the first is drawn."""
-        placed = [(styles[e.type].place(e), styles[e.type].symbol(e)) for e in entities]
-        for place, _ in placed:
-            self._grow(place)
-        if any(low > high for low, high in zip(self._low, self._high, strict=True)):
-            return Text("nothing visible", style="dim")
-        columns, rows = (self._num_cells(axis) for axis in (0, 1))
-        symbols: dict[tuple[int, int], Text] = {}
-        for (x, y), symbol in placed:
-            symbols.setdefault((self._cell(x, 0, columns), self._cell(y, 1, rows)), symbol)
-        empty = Text(self.empty, style="dim")
-        return Text("\n").join(
-            Text(" ").join(symbols.get((column, row), empty) for column in range(columns))
-            for row in reversed(range(rows))
-        )
-
-    def _grow(self, place: tuple[float, float]) -> None:
-        if not all(map(math.isfinite, place)):
-            return
-        for axis, value in enumerate(place):
-            self._low[axis] = min(self._low[axis], value)
-            self._high[axis] = max(self._high[axis], value)
-        self._is_whole = self._is_whole and all(value == round(value) for value in place)
-
-    def _num_cells(self, axis: int) -> int:
-        most = (MAX_COLUMNS, MAX_ROWS)[axis]
-        span = self._high[axis] - self._low[axis]
-        return int(min(span + 1, most)) if self._is_whole else most // 2
-
-    def _cell(self, value: float, axis: int, num_cells: int) -> int:
-        span = self._high[axis] - self._low[axis]
-        if span == 0 or not math.isfinite(value):
-            return 0
-        return round((value - self._low[axis]) / span * (num_cells - 1))
-
-
-def _coordinates(features: Sequence[str]) -> tuple[int | None, int | None]:
-    """Columns of `x` and `y`, or of the first pair such as `pos.x` and `pos.y`."""
-    for i, name in enumerate(features):
-        prefix, _, last = name.rpartition(".")
-        partner = f"{prefix}.y" if prefix else "y"
-        if last == "x" and partner in features:
-            return i, features.index(partner)
-    return None, None
-
-
-def _members(features: Sequence[str]) -> dict[int, str]:
-    """Column and letter of each member of the first one-hot feature."""
-    found = [(i, *member_of(name)) for i, name in enumerate(features)]
-    fields = [field for _, field, member in found if member]
-    members = {i: member for i, field, member in found if member and field == fields[0]}
-    return dict(zip(members, _letters(members.values()), strict=True))
-
-
-def _letters(names: Iterable[str]) -> list[str]:
-    """An upper-case letter for each name: its first letter that is not taken, else any other."""
-    letters: list[str] = []
-    for name in names:
-        own = [char for char in name.upper() if char.isalnum()]
-        spare = [*own, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
-        letters.append(next((char for char in spare if char not in letters), "?"))
-    return letters
-
-
-_MAX_LISTED: Final = 20
-"""Entities without coordinates that are listed; the rest is counted."""
 _ENDING_S: Final = 0.7
 """How much longer the last frame of an episode is shown."""
+_INFO_WIDTH: Final = 34
+"""Columns that text beside a picture needs."""
+_BORDER: Final = 4
+_GAP: Final = 2
+_MAX_NAME: Final = 16
+_PROMPT: Final = "Your move: "
+_QUIT: Final = ("q", "quit", "exit")
+_QUESTION_LINES: Final = 2
+"""Lines for the question that a person is asked below a frame."""
 
 
 @dataclass(frozen=True)
@@ -198,12 +58,331 @@ class _AgentStatus:
     num_actions: int = 0
 
 
-class TerminalView:
-    """Draws a game while it is played: entities with x and y on a grid, everything else as text.
+@dataclass(frozen=True)
+class Moment:
+    """What is known after a turn: all that its frame is drawn from.
 
-    Pass it to `Game.run` as `watch`. Of a game for several agents it draws the observations of one:
-    the first human, else the first. Agents with ids in `humans` see only visible entities, in
-    frames drawn by `show` before they decide.
+    Args:
+        grid: the board, shared by all moments of an episode.
+        episode: number of the episode, from 0.
+        status: of every agent.
+        turn: the last turn; None = none yet.
+        shown: the turn whose observation is drawn; None = nothing was observed yet.
+        ended: agents whose episode is over.
+    """
+
+    grid: Grid
+    episode: int = 0
+    status: Mapping[int, _AgentStatus] = field(default_factory=dict)
+    turn: Turn | None = None
+    shown: Turn | None = None
+    ended: frozenset[int] = frozenset()
+
+
+class Frames:
+    """Draws the turns of a game, from what was observed: of a live game, or of a replay.
+
+    Entities with coordinates lie on a board, everything else is text, unless the look has a
+    `draw_text`. Of a game for several agents, the observations of one agent are drawn: those of
+    `humans`, else of the first; of every agent, if the look is open.
+
+    Args:
+        obs_space, action_space: of the game.
+        look: of the game; None = without one.
+        name: of the game.
+        num_agents: number of agents.
+        agent_names: what they are called; empty = `agent 0` and so on.
+        humans: ids of agents that are persons: only what they see is drawn.
+        ascii_only: use no other characters.
+        label: name of the global features; "" = "Global".
+
+    Example:
+        >>> from entity_env.agents import RandomAgent
+        >>> from entity_env.games import snake
+        >>> turns = []
+        >>> episodes = snake.run(RandomAgent(seed=1), watch=turns.append)
+        >>> frames = Frames(snake.obs_space(), snake.action_space(), name="snake")
+        >>> moments = frames.moments(turns)
+        >>> len(moments) == len(turns)
+        True
+        >>> frame = frames.frame(moments[3], width=80, height=24)
+    """
+
+    def __init__(
+        self,
+        obs_space: ObsSpace,
+        action_space: Mapping[ActionName, ActionSpace],
+        look: Look | None = None,
+        *,
+        name: str = "",
+        num_agents: int = 1,
+        agent_names: Sequence[str] = (),
+        humans: Sequence[int] = (),
+        ascii_only: bool = False,
+        label: str = "",
+    ) -> None:
+        self._obs_space = obs_space
+        self._action_space = action_space
+        self._look = look = look or Look()
+        self.is_open = look.is_open
+        self._name = name
+        self._num_agents = num_agents
+        self._agent_names = agent_names
+        self._humans = humans
+        self._ascii_only = ascii_only
+        self._styles = entity_styles(obs_space, look, ascii_only=ascii_only, label=label)
+        self._has_board = any(style.has_place for style in self._styles.values())
+
+    # -------------------------------------------------------------- turns
+
+    def first(self) -> Moment:
+        """The moment before any turn."""
+        return Moment(self._grid(), status=self._nothing())
+
+    def moments(self, turns: Iterable[Turn]) -> list[Moment]:
+        """The moment after each turn; turns of several episodes may follow each other."""
+        return list(accumulate(turns, self.after, initial=self.first()))[1:]
+
+    def begin(self, moment: Moment, agent_id: int) -> Moment:
+        """The moment before a turn of an agent: of a new episode, if its last one is over."""
+        if agent_id not in moment.ended:
+            return moment
+        return replace(self.first(), episode=moment.episode + 1, shown=moment.shown)
+
+    def after(self, moment: Moment, turn: Turn) -> Moment:
+        """The moment after a turn; one without actions is that of an agent about to decide."""
+        moment = self.begin(moment, turn.agent_id)
+        status, shown, ended = dict(moment.status), moment.shown, moment.ended
+        doing = status[turn.agent_id].doing
+        num_actions = turn.step
+        if turn.actions:
+            words = entity_words(self._obs_space, self._look)
+            doing = describe_actions(turn.actions, turn.observation, self._obs_space, words)
+            num_actions += 1
+        if turn.episode is not None:
+            doing = "cut short" if turn.episode.truncated else "game over"
+            ended |= {turn.agent_id}
+        status[turn.agent_id] = _AgentStatus(turn.step, turn.score, doing, num_actions)
+        if self._is_viewed(turn.agent_id) and not turn.observation.is_blank:
+            shown = turn
+            moment.grid.cover(self._placed(self._entities(turn)), self._styles)
+        return Moment(moment.grid, moment.episode, status, turn, shown, ended)
+
+    def _is_viewed(self, agent_id: int) -> bool:
+        return self.is_open or agent_id in (self._humans or (0,))
+
+    def _nothing(self) -> dict[int, _AgentStatus]:
+        return dict.fromkeys(range(self._num_agents), _AgentStatus())
+
+    def _grid(self) -> Grid:
+        board = self._look.board or Board()
+        return Grid(board.columns, board.rows, *("." if self._ascii_only else ()))
+
+    def _entities(self, turn: Turn | None) -> list[SeenEntity]:
+        """What may be shown of an observation, the global features first."""
+        if turn is None:
+            return []
+        seen = self._seen(turn)
+        return [seen.globals, *seen.entities] if len(seen.globals.features) else seen.entities
+
+    def _seen(self, turn: Turn) -> SeenObservation:
+        return SeenObservation(
+            turn.observation,
+            self._obs_space,
+            turn.agent_id,
+            hidden=self.is_open or not self._humans,
+            agent_names=self._agent_names,
+            viewer=turn.agent_id if turn.agent_id in self._humans else [*self._humans, 0][0],
+        )
+
+    def _placed(self, entities: Iterable[SeenEntity]) -> list[SeenEntity]:
+        return [entity for entity in entities if self._styles[entity.type].has_place]
+
+    # -------------------------------------------------------------- frames
+
+    def frame(
+        self,
+        moment: Moment,
+        width: int,
+        height: int | None = None,
+        *,
+        notes: Sequence[str] = (),
+        picture: Callable[[int, int], Text | None] | None = None,
+    ) -> RenderableType:
+        """The frame of a moment.
+
+        Args:
+            moment: after a turn.
+            width: columns of the terminal.
+            height: lines at most, as far as the picture can be cut; None = any number.
+            notes: lines below it, which are never cut; statuses make room for more than one.
+            picture: given columns and lines, draws the picture in place of the observation; None =
+                nothing does.
+        """
+        entities = self._entities(moment.shown)
+        head = [*self._head(moment)]
+        words = self._words(moment, entities)
+        below = [Text(note, no_wrap=True, overflow="crop") for note in notes]
+        room = None if height is None else height - len(below)
+        num_lines = len(head) + len(words)
+        drawn = self._drawn(moment, width, MAX_ROWS if room is None else room - num_lines, picture)
+        if drawn is None and not self._has_board:
+            return Group(*self._cut(head, width), *words, *below)
+        if drawn is None:
+            beside = self._columns_beside(moment.grid.size[0], width)
+            if beside:
+                rows = MAX_ROWS if room is None else room - 3
+                drawn = self._board(moment, entities, beside, rows)
+            else:
+                rows = MAX_ROWS if room is None else room - num_lines - 3
+                drawn = self._board(moment, entities, (width - _BORDER + 1) // 2, rows)
+            return self._framed(drawn, head, words, below, width, is_beside=bool(beside))
+        columns = max((line.cell_len for line in drawn.split("\n")), default=0)
+        if columns + _BORDER + _GAP + _INFO_WIDTH <= width:
+            return self._framed(drawn, head, words, below, width, is_beside=True)
+        lines = list(drawn.split("\n", allow_blank=True))
+        if room is not None and len(lines) > room - num_lines:
+            if len(below) > 1:
+                num_lines -= len(head) - 1
+                head = head[:1]
+            lines = [line for line in lines if line.plain.strip()][: max(0, room - num_lines)]
+        text = Text("\n", no_wrap=True, overflow="crop").join(lines)
+        return Group(*self._cut(head, width), text, *words, *below)
+
+    def _drawn(
+        self,
+        moment: Moment,
+        width: int,
+        rows: int,
+        picture: Callable[[int, int], Text | None] | None,
+    ) -> Text | None:
+        """The picture of the environment itself, or of the look; None = there is none."""
+        own = None if picture is None else picture(width, max(1, rows))
+        if own is None and self._look.draw_text is not None and moment.shown is not None:
+            own = self._look.draw_text(self._seen(moment.shown), width)
+        if own is not None and self._ascii_only:
+            own = _in_ascii(own)
+        return own
+
+    def _columns_beside(self, wanted: int, width: int) -> int:
+        """Columns of a board beside the text; 0 = the text is above and below it."""
+        most = (width - _INFO_WIDTH - _BORDER - _GAP + 1) // 2
+        return most if wanted <= most or width > 2 * _INFO_WIDTH else 0
+
+    def _board(self, moment: Moment, entities: list[SeenEntity], columns: int, rows: int) -> Text:
+        placed = self._placed(entities)
+        acting = [] if moment.shown is None else self._acting(moment.shown, placed)
+        placed.sort(key=lambda entity: entity not in acting)
+        return moment.grid.draw(placed, self._styles, (max(1, columns), max(1, rows)), acting)
+
+    def _acting(self, turn: Turn, placed: Sequence[SeenEntity]) -> list[SeenEntity]:
+        """The actors; of an action of the whole observation, the only entity of the first type."""
+        observation = turn.observation
+        actors = {
+            int(i)
+            for name in observation.actions
+            for i in observation.actor_indices(name, self._obs_space)
+        }
+        acting = [entity for entity in placed if entity.index in actors]
+        first = [entity for entity in placed if entity.type == placed[0].type]
+        return acting or (first if len(first) == 1 else [])
+
+    def _framed(
+        self,
+        drawn: Text,
+        head: list[Text],
+        words: list[Text],
+        below: list[Text],
+        width: int,
+        *,
+        is_beside: bool,
+    ) -> RenderableType:
+        board = Panel.fit(drawn, padding=(0, 1), border_style="dim")
+        if not is_beside:
+            return Group(*self._cut(head, width), board, *words, *below)
+        columns = max(line.cell_len for line in drawn.split("\n"))
+        beside = self._cut(head, width - columns - _BORDER - _GAP)
+        space = [Text()] if words else []
+        table = Table.grid(padding=(0, _GAP))
+        table.add_row(board, Padding(Group(*beside, *space, *words), (1, 0, 0, 0)))
+        return Group(table, *below)
+
+    def _cut(self, lines: Iterable[Text], width: int) -> list[Text]:
+        """The lines without what does not fit."""
+        more = ".." if self._ascii_only else "…"
+        cut = []
+        for line in lines:
+            if line.cell_len > width:
+                line = line.copy()
+                line.truncate(max(0, width - len(more)))
+                line.append(more)
+            line.no_wrap = True
+            cut.append(line)
+        return cut
+
+    def _head(self, moment: Moment) -> Iterator[Text]:
+        """The game and the episode; what every agent does."""
+        yield Text.assemble((self._name, "bold"), (f"  episode {moment.episode + 1}", "dim"))
+        names = self._agent_names or [f"agent {i}" for i in range(self._num_agents)]
+        rows = [
+            (
+                names[agent_id] if self._num_agents > 1 else "",
+                f"step {status.step}",
+                f"score {describe_number(status.score)}",
+            )
+            for agent_id, status in moment.status.items()
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for (name, step, score), status in zip(rows, moment.status.values(), strict=True):
+            line = Text(f"{name:{widths[0]}}  " if widths[0] else "")
+            line.append(f"{step:{widths[1]}}  score ").append(score.removeprefix("score "), "bold")
+            line.append(" " * (widths[2] - len(score) + 2)).append(status.doing, "bold cyan")
+            yield line
+
+    def _words(self, moment: Moment, entities: list[SeenEntity]) -> list[Text]:
+        """Thoughts, the legend, and lists of what is not on the board, with blank lines between."""
+        if self._look.draw_text is not None:
+            entities = [entity for entity in entities if entity.type == GLOBAL_ENTITY]
+        is_drawn = self._has_board and self._look.draw_text is None
+        parts = [
+            [*self._thoughts(moment)],
+            [*legend(entities, self._styles, ascii_only=self._ascii_only)] if is_drawn else [],
+            [*listed(entities, self._styles, self._obs_space)],
+        ]
+        lines = [line for part in parts if part for line in (Text(), *part)]
+        return lines[1:]
+
+    def _thoughts(self, moment: Moment) -> Iterator[Text]:
+        if moment.turn is None:
+            return iter(())
+        spaces = self._obs_space, self._action_space
+        return thoughts_of(moment.turn, *spaces, self._look, ascii_only=self._ascii_only)
+
+
+_ASCII: Final = str.maketrans("─│▟█▙▄▀●■◉⚑…", "-|[#]##oOOF.")
+
+
+def _in_ascii(text: Text) -> Text:
+    """A picture whose other characters are replaced by similar ones."""
+    plain = text.plain.translate(_ASCII).encode("ascii", "replace").decode()
+    return Text(plain, no_wrap=True, spans=text.spans)
+
+
+class TerminalView:
+    """Draws a game while it is played: pass it to `Game.run` as `watch`.
+
+    Agents with ids in `humans` see only visible entities, in frames drawn by `show` before they
+    decide; what others decide at the same time is drawn after they did.
+
+    Args:
+        game: the game, with its settings.
+        console: where it is drawn.
+        fps: frames a second on a terminal; None = without pauses.
+        humans: ids of agents that are persons.
+        names: of the agents; empty = `agent 0` and so on.
+        look: of the game; None = its own.
+        source: what humans type; None = standard input.
+        wait: sleeps some seconds.
     """
 
     def __init__(
@@ -213,22 +392,31 @@ class TerminalView:
         *,
         fps: float | None = None,
         humans: tuple[int, ...] = (),
+        names: Sequence[str] = (),
+        look: Look | None = None,
+        source: TextIO | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._game = game
-        self._space = game.obs_space()
-        self._ascii_only = console.options.ascii_only
-        self._styles = entity_styles(game.schema, ascii_only=self._ascii_only)
-        self._display = LiveDisplay(console, fps=fps, wait=wait)
+        self._console = console
         self._humans = humans
-        self._viewpoint = humans[0] if humans else 0
-        self._status = {agent_id: _AgentStatus() for agent_id in range(game.num_agents)}
-        self._grid = self._new_grid()
-        self._episode = 0
-        self._shown: Observation | None = None
-        self._ended: set[int] = set()
-        self._hidden: dict[int, _AgentStatus] = {}
-        """Actions of agents that humans must not see before they have decided as often."""
+        self._picture: Callable[..., Text | str | None] | None = getattr(game.play, "text", None)
+        self._frames = Frames(
+            game.obs_space(),
+            game.action_space(),
+            find_look(game) if look is None else look,
+            name=game.name,
+            num_agents=game.num_agents,
+            agent_names=shown_names(names, humans),
+            humans=humans,
+            ascii_only=console.options.ascii_only,
+            label=game.schema.globals.name if game.schema.globals is not None else "",
+        )
+        self._display = LiveDisplay(console, fps=fps, wait=wait)
+        self._keyboard = Keyboard(sys.stdin if source is None else source)
+        self._asked: Observation | None = None
+        self._moment = self._frames.first()
+        self._held: dict[int, Turn] = {}
+        """Turns of agents that humans must not see before they have decided as often."""
 
     def __enter__(self) -> TerminalView:
         return self
@@ -239,163 +427,101 @@ class TerminalView:
     def __call__(self, turn: Turn) -> None:
         """Draws an agent's observation and action, or the end of its episode."""
         self._begin(turn.agent_id)
-        doing = describe_actions(turn.actions, turn.observation, self._space)
-        if turn.episode is not None:
-            doing = "cut short" if turn.episode.truncated else "game over"
-        status = _AgentStatus(
-            turn.step, turn.score, doing, num_actions=turn.step + (not turn.episode)
-        )
-        if turn.agent_id == self._viewpoint and _shows_something(turn.observation):
-            self._shown = turn.observation
-        if turn.episode is not None:
-            self._ended.add(turn.agent_id)
-        elif self._is_hidden(turn.agent_id, status):
-            self._hidden[turn.agent_id] = status
+        if turn.episode is None and self._is_hidden(turn):
+            self._held[turn.agent_id] = turn
             return
-        self._status[turn.agent_id] = status
-        self._reveal()
-        if self._shown is not None and (turn.agent_id not in self._humans or turn.episode):
+        self._held.pop(turn.agent_id, None)
+        self._moment = self._frames.after(self._moment, turn)
+        for held in list(self._held.values()):
+            if not self._is_hidden(held):
+                self._moment = self._frames.after(self._moment, self._held.pop(held.agent_id))
+        is_drawn = turn.agent_id not in self._humans or turn.episode
+        if self._moment.shown is not None and is_drawn:
             self._display.show(self._frame(), extra_s=_ENDING_S if turn.episode else 0.0)
 
-    def show(self, agent_id: int, observation: Observation) -> None:
-        """Draws the observation on which a human agent is about to decide."""
+    def show(self, agent_id: int, observation: Observation, *notes: str) -> None:
+        """Draws the observation on which a human agent is about to decide, with lines below."""
         self._begin(agent_id)
-        self._viewpoint = agent_id
-        self._shown = observation
-        status = self._status[agent_id]
-        self._status[agent_id] = replace(status, score=status.score + observation.reward)
-        self._display.show(self._frame(), is_paced=False)
+        status = self._moment.status[agent_id]
+        score = status.score + observation.reward
+        turn = Turn(agent_id, status.num_actions, score, observation)
+        drawn, self._moment = self._frames.after(self._moment, turn), self._moment
+        self._display.show(self._frame(drawn, notes), is_paced=False)
+        self._moment = replace(self._moment, shown=drawn.shown)
+
+    def ask(self, agent_id: int, observation: Observation, notes: Sequence[str]) -> str | None:
+        """The line that a human types below the frame and the notes; None = the human leaves.
+
+        The line is erased, so that the next frame replaces it. Asked again about the same
+        observation, only the notes are written outside of a terminal.
+        """
+        file, is_terminal = self._console.file, self._console.is_terminal
+        if is_terminal or observation is not self._asked:
+            self.show(agent_id, observation, *notes)
+        else:
+            file.write("".join(f"{note}\n" for note in notes))
+        self._asked = observation
+        if is_terminal:
+            self._console.show_cursor(True)
+        file.write(_PROMPT)
+        file.flush()
+        answer = None
+        try:
+            answer = self._keyboard.line()
+        except KeyboardInterrupt:
+            return None
+        finally:
+            if answer is None or not self._keyboard.is_terminal:
+                file.write("\n")  # Enter was not pressed
+            if is_terminal:
+                file.write("\r\x1b[1A\x1b[J")
+            file.flush()
+        return None if answer is None or answer.lower() in _QUIT else answer
 
     def _begin(self, agent_id: int) -> None:
-        """Clears the board at the first turn after the end of an episode."""
-        if agent_id in self._ended:
-            self._ended.clear()
-            self._episode += 1
-            self._grid = self._new_grid()
-            self._status = dict.fromkeys(self._status, _AgentStatus())
-            self._hidden.clear()
+        """Begins an episode at the first turn after the end of the last one."""
+        if agent_id in self._moment.ended:
+            self._moment = self._frames.begin(self._moment, agent_id)
+            self._held.clear()
 
-    def _new_grid(self) -> Grid:
-        """An empty grid, of the size in the game's settings if there is one."""
-        size = _size(self._game, "board_size")
-        columns = _size(self._game, "width") or size
-        rows = _size(self._game, "height") or size
-        return Grid(columns, rows, "." if self._ascii_only else Grid.empty)
-
-    def _is_hidden(self, agent_id: int, status: _AgentStatus) -> bool:
+    def _is_hidden(self, turn: Turn) -> bool:
         """Whether a human still decides on the same turn, as in games with simultaneous moves."""
-        return agent_id not in self._humans and any(
-            self._status[human].num_actions < status.num_actions for human in self._humans
+        is_open = self._frames.is_open or turn.agent_id in self._humans
+        return not is_open and any(
+            self._moment.status[human].num_actions <= turn.step for human in self._humans
         )
 
-    def _reveal(self) -> None:
-        for agent_id, status in list(self._hidden.items()):
-            if not self._is_hidden(agent_id, status):
-                self._status[agent_id] = self._hidden.pop(agent_id)
+    def _frame(self, moment: Moment | None = None, notes: Sequence[str] = ()) -> RenderableType:
+        height = None
+        if self._console.is_terminal:
+            height = self._console.height - 2 - (_QUESTION_LINES if self._humans else 0)
+        moment = self._moment if moment is None else moment
+        width = self._console.width
+        return self._frames.frame(moment, width, height, notes=notes, picture=self._own_picture)
 
-    def _frame(self) -> RenderableType:
-        entities = self._entities()
-        parts = list(self._info(entities))
-        drawn = self._picture(entities)
-        if drawn is None:
-            return Group(*parts)
-        board = Panel.fit(drawn, padding=(0, 1), border_style="dim")
-        columns = Table.grid(padding=(0, 2))
-        columns.add_row(board, Padding(Group(*parts), (1, 0, 0, 0)))
-        return columns
-
-    def _picture(self, entities: list[SeenEntity]) -> Text | None:
-        """The grid, or the game's own picture; None if it has neither."""
-        text = getattr(self._game.play, "text", None)  # of an environment with frames of text
-        if text is not None and (frame := text()):
-            return Text.from_ansi(frame)
-        if not any(style.has_place for style in self._styles.values()):
-            return draw_entity(entities, self._space, ascii_only=self._ascii_only)
-        acting = _actor_ids(self._shown, self._space)
-        placed = [entity for entity in entities if self._styles[entity.type].has_place]
-        placed.sort(key=lambda entity: entity.id not in acting)
-        return self._grid.draw(placed, self._styles)
-
-    def _entities(self) -> list[SeenEntity]:
-        if self._shown is None:
-            return []
-        seen = seen_entities(self._shown, self._space)
-        entities = [entity for entity in seen if entity.is_visible or not self._humans]
-        if len(self._shown.global_features):
-            values = np.asarray(self._shown.global_features, dtype=np.float64)
-            entities.insert(0, SeenEntity(None, GLOBAL_ENTITY, values, True))
-        return entities
-
-    def _info(self, entities: list[SeenEntity]) -> Iterator[RenderableType]:
-        yield Text.assemble((self._game.name, "bold"), (f"  episode {self._episode + 1}", "dim"))
-        yield self._status_table()
-        legend = self._legend(entities)
-        if legend:
-            yield Text()
-            yield from legend
-        yield from self._listed(entities)
-
-    def _status_table(self) -> Table:
-        table = Table.grid(padding=(0, 2))
-        for _ in range(4):
-            table.add_column(no_wrap=True)
-        for agent_id, status in self._status.items():
-            agent = [f"agent {agent_id}"] if len(self._status) > 1 else []
-            score = Text.assemble("score ", (describe_number(status.score), "bold"))
-            doing = Text(status.doing, style="bold cyan")
-            table.add_row(*agent, f"step {status.step}", score, doing)
-        return table
-
-    def _legend(self, entities: list[SeenEntity]) -> list[Text]:
-        lines = []
-        times = "x" if self._ascii_only else "×"
-        for key, style in self._styles.items():
-            if style.has_place:
-                count = sum(entity.type == key for entity in entities)
-                names = "".join(f" {letter}" for letter in style.members.values())
-                symbol = Text(style.glyph, style=f"bold {style.color}") if not names else Text()
-                lines.append(
-                    Text.assemble(
-                        symbol, names.lstrip(), f" {style.label}", (f" {times}{count}", "dim")
-                    )
-                )
-        return lines
-
-    def _listed(self, entities: list[SeenEntity]) -> Iterator[Text]:
-        """Global features, and entities without coordinates."""
-        lines = [
-            self._describe(entity)
-            for entity in entities
-            if len(entity.features)
-            and (entity.type == GLOBAL_ENTITY or not self._styles[entity.type].has_place)
-        ]
-        if lines:
-            yield Text()
-        yield from map(Text, lines[:_MAX_LISTED])
-        if len(lines) > _MAX_LISTED:
-            yield Text(f"and {len(lines) - _MAX_LISTED} more", style="dim")
-
-    def _describe(self, entity: SeenEntity) -> str:
-        hidden = "" if entity.is_visible else "  (hidden)"
-        if entity.type != GLOBAL_ENTITY:
-            return describe_entity(entity, self._space) + hidden
-        features = describe_features(self._space.global_features, entity.features)
-        return f"{self._styles[GLOBAL_ENTITY].label} {features}"
+    def _own_picture(self, columns: int, rows: int) -> Text | None:
+        """The frame of an environment that draws itself as text; None if it does not."""
+        if self._picture is None:
+            return None
+        drawn = self._picture(
+            columns,
+            rows,
+            has_colors=self._console.color_system is not None,
+            ascii_only=self._console.options.ascii_only,
+        )
+        return Text.from_ansi(drawn) if isinstance(drawn, str) and drawn else drawn or None
 
 
-def _shows_something(observation: Observation) -> bool:
-    return bool(observation.features) or len(observation.global_features) > 0
-
-
-def _actor_ids(observation: Observation | None, space: ObsSpace) -> set[EntityID]:
-    if observation is None:
-        return set()
-    ids = [*observation.entity_ids(space), None]
-    return {ids[i] for name in observation.actions for i in observation.actor_indices(name, space)}
-
-
-def _size(game: Game, name: str) -> int | None:
-    parameter = game.parameters.get(name)
-    default = parameter.default if parameter is not None else None
-    size = game.settings.get(name, default)
-    return size if isinstance(size, int) and size > 0 else None
+def shown_names(names: Sequence[str], humans: Sequence[int]) -> list[str]:
+    """Short, different names for the agents; humans are `you`."""
+    shown = [
+        "you" if seat in humans else name.rstrip("/\\").replace("\\", "/")
+        for seat, name in enumerate(names)
+    ]
+    shown = [(name.rpartition("/")[2] or name)[-_MAX_NAME:] for name in shown]
+    counts, seen = Counter(shown), Counter[str]()
+    numbered = []
+    for name in shown:
+        seen[name] += 1
+        numbered.append(f"{name} {seen[name]}" if counts[name] > 1 else name)
+    return numbered

@@ -46,6 +46,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -165,7 +166,11 @@ def observe(state: GameState, player: int) -> Obs:
     )
 
 
-azul = AzulGame(play, entities=(*ENTITIES, Option), actions=(PICK,), num_agents=2, name="azul")
-azul_by_id = AzulGame(
-    play_by_id, entities=ENTITIES, actions=(MoveId,), num_agents=2, name="azul_by_id"
+_game = partial(
+    AzulGame,
+    num_agents=2,
+    look="entity_env.games.azul.look:look",
+    players="entity_env.games.azul.players.named:players",
 )
+azul: AzulGame = _game(play, entities=(*ENTITIES, Option), actions=(PICK,), name="azul")
+azul_by_id: AzulGame = _game(play_by_id, entities=ENTITIES, actions=(MoveId,), name="azul_by_id")

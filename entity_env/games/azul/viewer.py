@@ -47,6 +47,8 @@ from entity_env.games.azul.engine.rules import (
 from entity_env.games.azul.engine.state import End, GameState, Player
 
 LETTERS: Final = ("B", "Y", "R", "K", "W")
+UNKNOWN: Final = 6
+"""A tile on a floor whose colour is not known, among colours."""
 _MARKER: Final = "1"
 _FREE: Final = "."
 _STYLES: Final = ("97;44", "30;43", "97;41", "97;40", "30;107")
@@ -205,6 +207,8 @@ class _Paint:
     def tile(self, tile: int) -> str:
         if tile == MARKER:
             return self.styled(_MARKER, _BOLD)
+        if tile == UNKNOWN:
+            return "x"
         return self.styled(LETTERS[tile], _STYLES[tile])
 
     def place(self, colour: int) -> str:

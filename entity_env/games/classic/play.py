@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import make_dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env import Continuous, Game, GlobalCategorical, Obs
 from entity_env.agents import Agent
+from entity_env.authoring.action_type import ActionType
 from entity_env.games.classic.batch_env import ClassicEnv
 from entity_env.games.classic.cart_pole import CartPole
 from entity_env.games.classic.mountain_car import MountainCar
@@ -121,8 +123,11 @@ def _play(
     agent.game_over(obs, truncated=not result.is_terminal(0))
 
 
-cartpole = Game(play_cartpole, entities=(_CART_POLE,), actions=(_PUSH,), name="cartpole")
-mountain_car = Game(
-    play_mountain_car, entities=(_MOUNTAIN_CAR,), actions=(_DRIVE,), name="mountain_car"
-)
-pendulum = Game(play_pendulum, entities=(_PENDULUM,), actions=(_TORQUE,), name="pendulum")
+def _game(play: Callable[..., None], entity: type, action: ActionType[Any], name: str) -> Game:
+    look = f"entity_env.games.classic.look:{name}"
+    return Game(play, entities=(entity,), actions=(action,), name=name, look=look)
+
+
+cartpole = _game(play_cartpole, _CART_POLE, _PUSH, "cartpole")
+mountain_car = _game(play_mountain_car, _MOUNTAIN_CAR, _DRIVE, "mountain_car")
+pendulum = _game(play_pendulum, _PENDULUM, _TORQUE, "pendulum")

@@ -13,11 +13,12 @@ Cut when:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
+from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -27,7 +28,10 @@ from entity_env.games.pixel.entities import NUM_SCREEN, PRESS, Screen, Tile
 from entity_env.vec.batch_env.batch_env import StepResult
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from entity_env.games.pixel.env import PixelGoalEnv
+    from entity_env.games.pixel.worlds.world import World
 
 
 def grid_batch(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> PixelGoalEnv:
@@ -66,7 +70,7 @@ def open_rom(
     device: str = "cpu",
     needs_goal: bool = False,
 ) -> PixelGoalEnv:
-    """A batch of machines that run a ROM; the other arguments as for `play_rom`.
+    """A batch of machines that run a ROM; the other arguments are the settings of `play_rom`.
 
     Args:
         num_envs: number of machines.
@@ -99,82 +103,84 @@ def open_rom(
     return env
 
 
-def play_grid(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: str = "cpu") -> None:
-    """Lead a figure through a grid of walls.
+_ARGUMENTS: Final = {
+    "agent": "holds the buttons.",
+    "seed": "changes nothing: there is one initial state.",
+}
+_SETTINGS: Final = {
+    "max_episode_steps": "steps after which the episode is truncated.",
+    "device": "torch device of the machine.",
+}
+_ROM_SETTINGS: Final = {
+    "rom": "a file: `.gb` and `.gbc` for a Game Boy, all others for an XO-CHIP.",
+    "goal": "the folder of a captured goal; without one there are no rewards.",
+    "quirks": "the dialect; None = xochip.",
+    "frames": "frames in a step; None = 24.",
+    "instructions": "instructions in a frame; None = 30.",
+}
+
+
+class ScreenPlay:
+    """The loop of one game, on a batch of one; `text` draws the screen of the machine.
 
     Args:
-        agent: chooses the button to hold.
-        seed: without effect: there is one initial state.
-        max_episode_steps: steps after which the episode is truncated.
-        device: device of the batch.
+        name: of this object in its module.
+        doc: what is played, in one line.
+        open_batch: makes a batch, given the number of environments and the game's settings.
+        settings: what they mean, by name: keyword-only arguments of `open_batch`.
     """
-    play_env(agent, grid_batch(1, max_episode_steps=max_episode_steps, device=device), seed)
+
+    def __init__(
+        self,
+        name: str,
+        doc: str,
+        open_batch: Callable[..., PixelGoalEnv],
+        settings: Mapping[str, str],
+    ) -> None:
+        self.__name__ = name
+        lines = (f"    {name}: {words}" for name, words in {**_ARGUMENTS, **settings}.items())
+        self.__doc__ = "\n".join([doc, "", "Args:", *lines])
+        given = signature(open_batch).parameters
+        own = signature(self.__call__).parameters.values()
+        fixed = [each for each in own if each.kind is not each.VAR_KEYWORD]
+        self.__signature__ = Signature([*fixed, *(given[name] for name in settings)])
+        self._open_batch = open_batch
+        self._env: PixelGoalEnv | None = None
+        """The one that is being played."""
+
+    def __call__(self, agent: Agent, *, seed: int, **settings: object) -> None:
+        """See `Game`. The seed changes nothing: there is one initial state."""
+        self._env = self._open_batch(1, **settings)
+        try:
+            play_env(agent, self._env, seed)
+        finally:
+            self._env = None
+
+    def text(self, columns: int, rows: int, *, has_colors: bool, ascii_only: bool) -> Text | None:
+        """The screen, as large as fits; None while nothing is played."""
+        if self._env is None:
+            return None
+        from entity_env.games.pixel.look import draw_pixels
+
+        return draw_pixels(
+            self._env.pixels[0].cpu().numpy(),
+            columns,
+            rows,
+            colors=colors_of(self._env.world),
+            has_colors=has_colors,
+            ascii_only=ascii_only,
+        )
+
+    def __reduce__(self) -> str:
+        return self.__name__
 
 
-def play_maze(agent: Agent, *, seed: int, max_episode_steps: int = 40, device: str = "cpu") -> None:
-    """Find the way through a maze on an XO-CHIP.
+def colors_of(world: World) -> tuple[str, ...]:
+    """The colours of shades 0 to 3: a Game Boy's background is bright, others' are dark."""
+    from entity_env.games.pixel.look import GREENS, LIGHT_GREENS
+    from entity_env.games.pixel.worlds.game_boy import PyBoyWorld  # here: it imports torch
 
-    Args:
-        agent: presses the buttons.
-        seed: changes nothing: there is one start state.
-        max_episode_steps: steps after which the episode is truncated.
-        device: torch device of the machine.
-    """
-    env = program_batch("maze", 1, max_episode_steps=max_episode_steps, device=device)
-    play_env(agent, env, seed)
-
-
-def play_catch(
-    agent: Agent, *, seed: int, max_episode_steps: int = 40, device: str = "cpu"
-) -> None:
-    """Catch what falls, on an XO-CHIP.
-
-    Args:
-        agent: presses the buttons.
-        seed: changes nothing: there is one start state.
-        max_episode_steps: steps after which the episode is truncated.
-        device: torch device of the machine.
-    """
-    env = program_batch("catch", 1, max_episode_steps=max_episode_steps, device=device)
-    play_env(agent, env, seed)
-
-
-def play_rom(
-    agent: Agent,
-    *,
-    seed: int,
-    rom: str,
-    goal: str = "",
-    quirks: Literal["xochip", "superchip", "chip8"] | None = None,
-    frames: int | None = None,
-    instructions: int | None = None,
-    max_episode_steps: int = 128,
-    device: str = "cpu",
-) -> None:
-    """Play any ROM until its screen is the one that was captured as the goal.
-
-    Args:
-        agent: chooses the button to hold.
-        seed: without effect: there is one initial state.
-        rom: a file: `.gb` and `.gbc` for a Game Boy, all others for an XO-CHIP.
-        goal: the folder of a captured goal; without one there are no rewards.
-        quirks: the dialect; None = xochip.
-        frames: frames in a step; None = 24.
-        instructions: instructions in a frame; None = 30.
-        max_episode_steps: steps after which the episode is truncated.
-        device: device of the machine.
-    """
-    env = open_rom(
-        1,
-        rom=rom,
-        goal=goal,
-        quirks=quirks,
-        frames=frames,
-        instructions=instructions,
-        max_episode_steps=max_episode_steps,
-        device=device,
-    )
-    play_env(agent, env, seed)
+    return LIGHT_GREENS if isinstance(world, PyBoyWorld) else GREENS
 
 
 def play_env(agent: Agent, env: PixelGoalEnv, seed: int) -> None:
@@ -225,7 +231,24 @@ def _batches(purpose: str) -> Any:  # noqa: ANN401 - a module, imported late sin
 maze_batch: Callable[..., PixelGoalEnv] = partial(program_batch, "maze")
 catch_batch: Callable[..., PixelGoalEnv] = partial(program_batch, "catch")
 rom_batch: Callable[..., PixelGoalEnv] = partial(open_rom, needs_goal=True)
-_game = partial(Game, entities=(Tile,), actions=(PRESS,), global_features=Screen)
+play_grid = ScreenPlay("play_grid", "Lead a figure through a grid of walls.", grid_batch, _SETTINGS)
+play_maze = ScreenPlay(
+    "play_maze", "Find the way through a maze on an XO-CHIP.", maze_batch, _SETTINGS
+)
+play_catch = ScreenPlay("play_catch", "Catch what falls, on an XO-CHIP.", catch_batch, _SETTINGS)
+play_rom = ScreenPlay(
+    "play_rom",
+    "Play any ROM until its screen is the one that was captured as the goal.",
+    open_rom,
+    _ROM_SETTINGS | _SETTINGS,
+)
+_game = partial(
+    Game,
+    entities=(Tile,),
+    actions=(PRESS,),
+    global_features=Screen,
+    look="entity_env.games.pixel.look:look",
+)
 pixel_grid: Game = _game(play_grid, name="pixel:grid")
 pixel_maze: Game = _game(play_maze, name="pixel:maze")
 pixel_catch: Game = _game(play_catch, name="pixel:catch")

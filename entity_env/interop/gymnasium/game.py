@@ -69,7 +69,7 @@ class ImportedLoop:
             self._env = None
             self._release(env)
 
-    def text(self) -> str | None:
+    def text(self, *_: object, **__: object) -> str | None:
         """The environment as text, if it is being played and drawn as such."""
         if self._env is None or getattr(self._env, "render_mode", None) != "ansi":
             return None

@@ -12,43 +12,32 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from rich.console import Console
 
-from entity_env import UsageError
+from entity_env import Turn, UsageError
 from entity_env.agents import RandomAgent as RandomEntities
 from entity_env.cli import main
 from entity_env.cli.commands.eval import match_json, match_table, run_match, split_names
-from entity_env.cli.commands.play import describe_result, play_azul
-from entity_env.cli.display.azul_view import AzulPrompt, AzulView, shown_names
 from entity_env.cli.display.console import ProgressBar
-from entity_env.cli.load_game import (
-    AZUL_AGENTS,
-    AgentLoader,
-    azul_agent,
-    azul_players,
-    max_rounds_of,
-)
+from entity_env.cli.display.terminal_view import TerminalView
+from entity_env.cli.load_game import AgentLoader, load_player, load_players, player_names
 from entity_env.games import tic_tac_toe
 from entity_env.games.azul import (
-    AgentInput,
-    EntityAgent,
-    EnvStep,
-    GameResult,
     GameState,
     GreedyAgent,
     MCTSAgent,
     RandomAgent,
+    RushAgent,
     azul,
     azul_by_id,
     legal_actions,
     legal_moves,
-    play_game,
 )
-from tests.games.azul.recorded_games import states
+from entity_env.games.azul.players.named import PositionAgent, players
+from tests.games.azul.recorded_games import observation_of, states
 from tests.helpers.terminals import Terminal
 
 PROGRAM = Path(sys.executable).with_name("entity-env")
@@ -56,12 +45,6 @@ PROGRAM = Path(sys.executable).with_name("entity-env")
 
 def run(*args: str, typed: str = "") -> Result:
     return CliRunner().invoke(main, args, input=typed)
-
-
-def step_at(state: GameState, *, done: bool = False, last_action: int | None = None) -> EnvStep:
-    nothing = np.zeros((4, 1), np.float32)
-    mask = np.zeros(300, np.bool_)
-    return EnvStep(nothing, nothing[:, 0], done, state.current_player, mask, last_action, state)
 
 
 # --------------------------------------------------------------------------- watching
@@ -81,23 +64,18 @@ def test_agents_are_watched() -> None:
     assert "over after round" in frames[-1]
     assert "greedy: 0 points" in frames[1]
     assert "random: 0 points" in frames[1]
-    told = [line for line in result.stdout.splitlines() if re.match(r"(greedy|random): \d+ ", line)]
-    assert any(re.fullmatch(r"greedy: \d+ \w+ from factory \d to line \d", line) for line in told)
-    assert "round 1 is over: greedy +" in result.stdout
-    assert re.search(r"game 1: greedy \d+, random \d+; won by greedy after", result.stdout)
+    told = r"^greedy  step \d+ +score \d+ +\d \w+ from factory \d to line \d$"
+    assert re.search(told, result.stdout, re.M)
+    assert re.search(r"episode 1: greedy \d+, random \d+; won by greedy after", result.stdout)
     assert result.stdout.endswith("seed 1\n")
 
 
-def test_a_seed_repeats_the_games_and_seats_begin_in_turn() -> None:
+def test_a_seed_repeats_the_games() -> None:
     args = ("play", "azul", "--agent", "rush", "--episodes", "3", "--no-render")
     first = run(*args)
     seed = first.stdout.split()[-1]
     assert run(*args, "--seed", seed).stdout == first.stdout
-    assert len(re.findall(r"^game \d: rush \d+, random \d+; won by", first.stdout, re.M)) == 3
-    both = run("play", "azul", "--episodes", "2", "--seed", "4").stdout
-    begins = re.findall(r"Azul, round 1: (\S+ \d) to take tiles\n\nFactories .*\n.*start m", both)
-    assert begins[0] == "random 1"
-    assert "random 2" in begins
+    assert len(re.findall(r"^episode \d: rush \d+, random \d+; won by", first.stdout, re.M)) == 3
 
 
 def test_there_are_seats_for_everybody_who_was_named() -> None:
@@ -112,31 +90,13 @@ def test_a_game_that_is_cut() -> None:
     assert re.search(r"random 2 \d+; cut after 2 rounds$", result.stdout, re.M)
 
 
-def test_results_in_words() -> None:
-    def result(scores: tuple[int, ...], rows: tuple[int, ...]) -> GameResult:
-        return GameResult(("a", "b", "c")[: len(scores)], scores, rows, 60, 5, "row")
-
-    assert describe_result(result((5, 7), (1, 1))) == (
-        "a 5, b 7; won by b after 5 rounds (a row is full)"
-    )
-    assert "won by a after" in describe_result(result((7, 7), (2, 1)))
-    assert "shared by a and c after" in describe_result(result((7, 3, 7), (1, 1, 1)))
-
-
-def test_names_at_the_table() -> None:
-    assert shown_names(["human", "random", "random"], [0]) == ["you", "random 1", "random 2"]
-    assert shown_names(["human", "human"], [0, 1]) == ["you 1", "you 2"]
-    assert shown_names(["runs/azul/", "a/b/azul"], []) == ["azul 1", "azul 2"]
-    assert shown_names(["x" * 40], []) == ["x" * 16]
-
-
 # --------------------------------------------------------------------------- a person
 
 
 def test_a_person_plays_a_round_and_leaves() -> None:
     typed = "1 w 9\nnonsense\n?\nc b 2\n1 w 2\nq\n"
     result = run(
-        "play", "azul", "--agent", "human", "--agent", "greedy", "--seed", "3", typed=typed
+        "play", "azul", "--agent", "human", "--agent", "greedy", "--seed", "14", typed=typed
     )
     assert (result.exit_code, result.stderr) == (0, "")
     out = result.stdout
@@ -145,9 +105,9 @@ def test_a_person_plays_a_round_and_leaves() -> None:
     assert "floor  takes all of these" in out
     assert "blue from the centre to line 2: there is none" in out
     assert "Azul, round 1: you to take tiles" in out
-    assert "you: 2 white from factory 1 to line 2" in out
-    assert re.search(r"^greedy: \d \w+ from ", out, re.M)
-    assert out.endswith("left before the end\nseed 3\n")
+    assert re.search(r"^you     step 0  score 0  2 white from factory 1 to line 2", out, re.M)
+    assert re.search(r"^greedy  step 0  score 0  \d \w+ from ", out, re.M)
+    assert out.endswith("left before the end\nseed 14\n")
     # Only what a person must decide about is drawn a second time: errors stand alone.
     assert out.count("Azul, round 1: you to take tiles") == 2
 
@@ -190,95 +150,58 @@ def test_the_list_of_what_is_legal_is_complete(state: GameState) -> None:
     assert listed == legal
 
 
-class Frames:
-    """A console on a terminal of some size, that nobody sees."""
-
-    def __init__(self, width: int, height: int) -> None:
-        self.file = io.StringIO()
-        self.console = Console(
-            file=self.file, force_terminal=True, width=width, height=height, color_system=None
-        )
-
-    def last(self) -> list[str]:
-        text = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", self.file.getvalue()).replace("\r", "")
-        return text[text.rfind("Azul, ") :].rstrip("\n").split("\n")
+def frame_of(state: GameState, player: int, width: int, height: int, *notes: str) -> list[str]:
+    """What a person in a seat sees before deciding."""
+    seen = observation_of(state, player)
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height)
+    names = ["greedy"] * state.num_players
+    game = azul.with_settings(num_players=state.num_players)
+    with TerminalView(game, console, humans=(player,), names=names) as view:
+        view.show(player, seen, *notes)
+    assert isinstance(console.file, io.StringIO)
+    text = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", console.file.getvalue()).replace("\r", "")
+    return text.rstrip("\n").split("\n")
 
 
 @settings(max_examples=20, deadline=None)
 @given(state=states(max_moves=100))
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 def test_a_frame_fits_the_terminal(width: int, height: int, state: GameState) -> None:
-    frames = Frames(width, height)
-    names = ["human", *["greedy"] * (state.num_players - 1)]
-    table = AzulView(frames.console, names, [0], fps=None, is_drawn=True)
-    table.show(state, "what to type")
-    lines = frames.last()
-    assert len(lines) <= height - 2
-    assert all(len(line) <= width for line in lines)
-    assert lines[-1] == "what to type"
-    text = "\n".join(lines)
-    assert all(f"{name}: " in text for name in table.names)
-    assert sum(line.lstrip().startswith("Floor") for line in lines) >= 1
-    frames.file.truncate(0)
-    table.show(state, *legal_moves(state), "what to type")
-    lines = frames.last()
-    assert len(lines) <= height - 2
-    assert lines[0].startswith("Azul, ")
-    assert lines[-1] == "what to type"
-    assert all(line in lines for line in legal_moves(state))
+    player = state.current_player
+    for notes in (["what to type"], [*legal_moves(state), "what to type"]):
+        lines = frame_of(state, player, width, height, *notes)
+        assert len(lines) <= height - 2
+        assert all(len(line) <= width for line in lines)
+        assert lines[-len(notes) :] == notes
+        text = "\n".join(lines)
+        assert "Azul, " in text
+        assert "you: " in text
+        if len(notes) == 1:
+            assert "Floor" in text
+            assert "you   " in text
+            assert "step 0" in text
 
 
-@pytest.mark.parametrize("height", range(3, 20, 4))
-def test_the_last_lines_are_seen_on_the_smallest_terminals(height: int) -> None:
-    """Whoever is asked must see at least the question, and all that there is room for."""
-    frames = Frames(80, height)
-    table = AzulView(frames.console, ["human", "greedy"], [0], fps=None, is_drawn=True)
-    table.show(play_state(), "what to type")
-    text = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", frames.file.getvalue()).replace("\r", "")
-    lines = text.rstrip("\n").split("\n")
-    assert len(lines) <= height - 2
-    assert lines[-1] == "what to type"
-
-
-def test_what_others_did_is_told_until_a_person_moves_again() -> None:
-    frames = Frames(100, 40)
-    table = AzulView(frames.console, ["human", "greedy", "rush"], [0], fps=None, is_drawn=True)
-    steps: list[EnvStep] = []
-    play_game([GreedyAgent()] * 3, seed=1, watch=steps.append)
-    for step in steps[:4]:
-        table(step)
-    state = steps[3].state
-    assert state is not None
-    table.show(state)
-    shown = "\n".join(frames.last())
-    assert len(re.findall(r"^(you|greedy|rush): \d+ \w+ from", shown, re.M)) == 3
-    for step in steps[4:]:
-        table(step)
-    assert "final bonuses" in "\n".join(frames.last())
-
-
-def test_a_table_needs_positions() -> None:
-    state = play_state()
-    table = AzulView(Frames(80, 24).console, ["human", "greedy"], [0], fps=None, is_drawn=True)
-    with pytest.raises(UsageError, match=r"needs EnvStep\.state"):
-        table(step_at(state)._replace(state=None))
-    person = AzulPrompt(table, io.StringIO("q\n"))
-    nothing = AgentInput(np.zeros(1, np.float32), np.zeros(300, np.bool_), 0)
-    with pytest.raises(UsageError, match=r"needs AgentInput\.state"):
-        person.select_action(nothing, np.random.default_rng(0))
-
-
-def play_state() -> GameState:
-    steps: list[EnvStep] = []
-    play_game([RandomAgent()] * 2, seed=1, watch=steps.append, max_rounds=1)
-    assert steps[0].state is not None
-    return steps[0].state
+def test_what_others_did_is_told_before_a_person_moves() -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    game = azul.with_settings(num_players=3)
+    names = ["human", "greedy", "rush"]
+    turns: list[Turn] = []
+    agents = load_players(game, ["random", "greedy", "rush"], 1, AgentLoader())
+    game.run(*agents, watch=turns.append)
+    with TerminalView(game, console, humans=(0,), names=names) as view:
+        for turn in turns[:6]:
+            view(turn)
+        view.show(0, turns[6].observation)
+    assert isinstance(console.file, io.StringIO)
+    last = console.file.getvalue().split("azul  episode 1")[-1]
+    assert len(re.findall(r"(you|greedy|rush) +step \d  score 0  \d \w+ from", last)) == 3
 
 
 def test_on_a_terminal_frames_take_the_place_of_each_other() -> None:
     with Terminal() as terminal:
         process = subprocess.Popen(
-            [PROGRAM, "play", "azul", "--agent", "human", "--agent", "greedy", "--seed", "3"],
+            [PROGRAM, "play", "azul", "--agent", "human", "--agent", "greedy", "--seed", "14"],
             stdin=terminal.theirs,
             stdout=terminal.theirs,
             stderr=terminal.theirs,
@@ -293,9 +216,10 @@ def test_on_a_terminal_frames_take_the_place_of_each_other() -> None:
             assert "got 'purple'" in wrong
             assert re.search(r"\x1b\[\d+A", wrong), "it goes back to where the table began"
             terminal.type("1 w 2\n")
-            assert "greedy: " in terminal.wait_for("Your move: ")
+            answer = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", terminal.wait_for("Your move: "))
+            assert re.search(r"greedy  step 0  score 0  \d \w+ from", answer)
             terminal.type("q\n")
-            assert "left before the end" in terminal.wait_for("seed 3")
+            assert "left before the end" in terminal.wait_for("seed 14")
             assert process.wait() == 0
         finally:
             process.kill()
@@ -308,31 +232,27 @@ def test_on_a_terminal_frames_take_the_place_of_each_other() -> None:
 
 def test_agents_by_name() -> None:
     load = AgentLoader()
-    for name, kind in AZUL_AGENTS.items():
-        assert type(azul_agent(name, 0, load)) is kind
-    assert isinstance(azul_agent("mcts:0.5", 0, load), MCTSAgent)
-    assert AZUL_AGENTS.keys() == {"random", "greedy", "rush", "mcts"}
+    kinds = {"random": RandomAgent, "greedy": GreedyAgent, "rush": RushAgent, "mcts": MCTSAgent}
+    for name, kind in {**kinds, "mcts:0.5": MCTSAgent}.items():
+        agent = load_player(azul, name, 0, load)
+        assert isinstance(agent, PositionAgent)
+        assert type(agent.agent) is kind
+    assert players.names == (*kinds, "mcts:SECONDS")
 
 
 @pytest.mark.parametrize("name", ["mcts:", "mcts:0", "mcts:-1", "mcts:x", "mcts:inf", "mcts:nan"])
 def test_seconds_that_cannot_be(name: str) -> None:
     with pytest.raises(UsageError, match=f"mcts takes seconds above 0 a move.*got '{name}'"):
-        azul_agent(name, 0, AgentLoader())
+        load_player(azul, name, 0, AgentLoader())
 
 
 def test_seats() -> None:
-    game, names = azul_players(azul, ["human", "greedy", "rush"])
-    assert (game.num_agents, names) == (3, ("human", "greedy", "rush"))
-    game, names = azul_players(azul, [])
-    assert names == ("random", "random")
+    assert players.seated(azul, 3).num_agents == 3
+    assert players.seated(azul, 9).num_agents == 4
+    assert players.seated(azul, 1) is azul
+    assert players.seated(azul.with_settings(num_players=2), 3).num_agents == 2
     three = azul.with_settings(num_players=3, max_rounds=7)
-    assert azul_players(three, ["greedy"])[1] == ("greedy", "random", "random")
-    assert max_rounds_of(three) == 7
-    assert max_rounds_of(azul) is None
-    with pytest.raises(UsageError, match="azul is for 2 agents, got 3"):
-        azul_players(azul.with_settings(num_players=2), ["greedy"] * 3)
-    with pytest.raises(UsageError, match="max_rounds must be 0 or more, got -1"):
-        max_rounds_of(azul.with_settings(max_rounds=-1))
+    assert player_names(three, ["greedy"]) == ("greedy", "random", "random")
 
 
 @pytest.fixture(scope="module")
@@ -359,17 +279,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_trained_agents_play(trained: dict[str, Path]) -> None:
     for name in ("azul", "azul_by_id"):
-        agent = azul_agent(str(trained[name]), 0, AgentLoader())
-        assert isinstance(agent, EntityAgent)
-        result = play_game([agent, RandomAgent()], seed=1, max_rounds=2)
-        assert result.num_rounds == 3
+        agents = load_players(azul, [str(trained[name]), "random"], 1, AgentLoader())
+        assert isinstance(agents[0], PositionAgent) is (name == "azul_by_id")
+        assert len(azul.with_settings(max_rounds=2).run(*agents)) == 2
     names = f"{trained['azul']},{trained['azul_by_id']},random"
     told = run("eval", "azul", "--agents", names, "--games", "2", "--set", "max_rounds=1", "--json")
     assert {row["name"] for row in json.loads(told.stdout)["agents"]} == set(names.split(","))
     watched = run(
         "play", "azul", "--agent", str(trained["azul"]), "--no-render", "--set", "max_rounds=1"
     )
-    assert watched.stdout.startswith("game 1: azul ")
+    assert watched.stdout.startswith("episode 1: azul ")
 
 
 def test_trained_agents_repeat_themselves(trained: dict[str, Path]) -> None:
@@ -541,7 +460,6 @@ def test_no_bar_elsewhere_and_none_at_once(monkeypatch: pytest.MonkeyPatch) -> N
             "--games must be a multiple of 2",
         ),
         (["eval", "azul", "--games", "4"], "--games is for --agents A,B"),
-        (["eval", "azul", "--agent", "greedy"], "entity-env eval azul --agents greedy,random"),
         (["eval", "snake", "--agents", "random,a"], "snake is for 1 agent"),
         (["eval", "azul", "--agents", "greedy,random", "--set", "max_rounds=-1"], "max_rounds"),
         (["play", "azul", "--agent", "gredy"], "did you mean greedy?"),
@@ -562,19 +480,3 @@ def test_one_line_says_what_is_wrong(args: Sequence[str], message: str) -> None:
 
 def test_names_are_split_at_commas() -> None:
     assert split_names("a, b ,c") == ["a", "b", "c"]
-
-
-def test_play_azul_can_be_called_with_streams_of_ones_own() -> None:
-    frames = Frames(80, 24)
-    play_azul(
-        azul,
-        ["human"],
-        AgentLoader(),
-        seed=1,
-        episodes=1,
-        fps=10,
-        render=True,
-        console=frames.console,
-        source=io.StringIO("q\n"),
-    )
-    assert "you to take tiles" in frames.last()[0]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from entity_env import Action, Observation, ObsSpace, Turn
+from entity_env import Action, Observation, Turn
 from entity_env.agents import PolicyAgent, RandomAgent
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.check import check_game
@@ -22,16 +22,13 @@ from entity_env.cli.commands.train import preset_of
 from entity_env.cli.load_game import is_batch, load_game, make_vec_env
 from entity_env.core.space_json import differences
 from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
-from entity_env.games.classic.viewer import Sheet, draw_entity
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
-from entity_env.views.seen import SeenEntity
 
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
 # A machine that runs what it is given needs to be given something: it has tests of its own.
 PLAYED = {name: each for name, each in BATCH_GAMES.items() if each.game is not pixel_rom}
 each_game = pytest.mark.parametrize("batch_game", PLAYED.values(), ids=PLAYED)
 each_name = pytest.mark.parametrize("name", PLAYED)
-each_drawn = pytest.mark.parametrize("name", [name for name in PLAYED if "pixel" not in name])
 
 
 def run(*args: str, typed: str = "") -> Result:
@@ -137,7 +134,7 @@ class TestCommands:
         result = run("play", name, "--seed", "1", "--set", "max_episode_steps=4")
         assert result.exit_code == 0
         assert f"{name}  episode 1" in result.stdout
-        assert any(mark in result.stdout for mark in ("⣿█" if "pixel" in name else "╭"))
+        assert any(mark in result.stdout for mark in ("⣿█" if "pixel" in name else "◉─"))
         assert re.search(r"episode 1: reward \S+, 4 steps, cut short\nseed 1\n$", result.stdout)
 
     def test_a_person_pushes(self) -> None:
@@ -206,64 +203,3 @@ def test_games_have_settings_of_their_own() -> None:
     assert preset_of(cartpole).num_envs == 16
     assert preset_of(snake).name == "entities"
     assert preset_of(load_game("gymnasium:CartPole-v1")).name == "control"
-
-
-class TestPictures:
-    def picture(self, name: str, *features: float, ascii_only: bool = False) -> str:
-        space = BATCH_GAMES[name].game.obs_space()
-        [entity] = space.entities
-        seen = SeenEntity(None, entity, np.array(features), True)
-        drawn = draw_entity([seen], space, ascii_only=ascii_only)
-        assert drawn is not None
-        return drawn.plain
-
-    def test_a_pole_leans_and_a_cart_moves(self) -> None:
-        upright = self.picture("cartpole", 0, 0, 0, 0)
-        leaning = self.picture("cartpole", 0, 0, 0.2, 0)
-        left = self.picture("cartpole", -2, 0, -0.2, 0)
-        assert "|" in upright
-        assert "/" not in upright
-        assert "/" in leaning
-        assert "\\" in left
-        assert upright.splitlines()[-2].index("▟") > left.splitlines()[-2].index("▟")
-
-    def test_a_pendulum_points_where_it_stands(self) -> None:
-        def place(cos: float, sin: float) -> tuple[int, int]:
-            lines = self.picture("pendulum", cos, sin, 0).splitlines()
-            [(row, line)] = [(i, line) for i, line in enumerate(lines) if "●" in line]
-            return row, line.index("●")
-
-        assert place(1, 0) == (0, 12)
-        assert place(-1, 0) == (12, 12)
-        assert place(0, 1) == (6, 0)
-        assert place(0, -1) == (6, 24)
-
-    def test_a_car_stands_on_the_hill(self) -> None:
-        bottom, top = (self.picture("mountain_car", x, 0) for x in (-0.5, 0.4))
-        row = [
-            next(i for i, line in enumerate(p.splitlines()) if "●" in line) for p in (bottom, top)
-        ]
-        assert row[0] > row[1]
-        assert "⚑" in bottom
-
-    @each_drawn
-    def test_in_plain_characters(self, name: str) -> None:
-        num = len(next(iter(BATCH_GAMES[name].game.obs_space().entities.values())).features)
-        assert self.picture(name, *[0.1] * num, ascii_only=True).isascii()
-
-    @pytest.mark.parametrize("far", [1e9, -1e9])
-    def test_what_is_outside_is_not_seen(self, far: float) -> None:
-        assert "▟" not in self.picture("cartpole", far, 0, 0, 0)
-
-    def test_of_anything_else_there_is_none(self) -> None:
-        seen = SeenEntity(None, "CartPole", np.zeros(2), True)
-        assert draw_entity([seen], snake.obs_space()) is None
-        assert draw_entity([], cartpole.obs_space()) is None
-        assert draw_entity([seen], ObsSpace()) is None
-
-    def test_a_sheet(self) -> None:
-        sheet = Sheet(3, 2)
-        sheet.put(1, 0, "abcde")
-        sheet.put(0, 1, "x")
-        sheet.put(0, 7, "y")
-        assert str(sheet) == "x  \nbcd"

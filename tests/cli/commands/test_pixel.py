@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import re
 import sys
 from collections.abc import Sequence
@@ -13,17 +14,17 @@ import torch
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from entity_env import Turn
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
 from entity_env.cli.commands.train import preset_of
-from entity_env.cli.display.pixel_view import PixelView, colors_of, viewed
 from entity_env.cli.display.terminal_view import TerminalView
-from entity_env.cli.load_game import load_game
-from entity_env.games import pixel_maze, pixel_rom, snake
+from entity_env.cli.load_game import is_batch, load_game
+from entity_env.games import pixel_maze, pixel_rom
 from entity_env.games.pixel import GridWorld
-from entity_env.games.pixel.play import open_rom, rom_batch
+from entity_env.games.pixel.look import GREENS, LIGHT_GREENS
+from entity_env.games.pixel.play import ScreenPlay, colors_of, open_rom, rom_batch
 from entity_env.games.pixel.reward.goal_files import load_goal
-from entity_env.games.pixel.viewer import GREENS, LIGHT_GREENS
 from entity_env.games.pixel.xo_chip.programs import goal_frame, program
 from tests.games.pixel.worlds.game_boy_rom import square_rom
 from tests.helpers.terminals import Terminal
@@ -209,7 +210,7 @@ class TestCommands:
     def test_play_draws_the_screen(self, rom: Path, goal: Path) -> None:
         result = run("play", "pixel", "--rom", rom, "--goal", goal, "--seed", "1")
         assert (result.exit_code, result.stderr) == (0, "")
-        assert re.search(r"[⠀-⣿]{64}\npixel  episode 1\nstep 1  score -?\d", result.stdout)
+        assert re.search(r"pixel  episode 1\nstep 1  score -?\d.*\n[⠀-⣿]{64}\n", result.stdout)
         assert re.search(r"dist=0\.\d+ match=0 time=", result.stdout)
         assert re.search(r"episode 1: reward \S+, \d+ steps, ", result.stdout)
 
@@ -217,7 +218,6 @@ class TestCommands:
         settings = ("--set", "max_episode_steps=2", "--quirks", "xochip")
         result = run("play", "pixel", "--rom", rom, *settings, "--seed", "1")
         assert "episode 1: reward 0, 2 steps, cut short" in result.stdout
-        assert "dist" not in result.stdout
 
     @pytest.mark.parametrize("name", ["pixel:maze", "pixel:catch", "pixel:grid"])
     def test_play_draws_the_games_of_the_package(self, name: str) -> None:
@@ -337,7 +337,7 @@ class TestCommands:
         rom_words = ("--rom", tmp_path / "square.gb", "--goal", tmp_path / "goal")
         played = run("play", "pixel", *rom_words, "--set", "max_episode_steps=2", "--seed", "1")
         assert (played.exit_code, played.stderr) == (0, "")
-        assert re.search(r"\n[⠀-⣿]{40}\npixel  episode 1", played.stdout)
+        assert re.search(r"│ [⠀-⣿]{40} │  pixel  episode 1", played.stdout)
         sizes = ("--steps", "32", "--num-steps", "4", *SMALL, "--out", tmp_path / "run")
         trained = run("train", "pixel", *rom_words, "--set", "max_episode_steps=4", *sizes)
         assert (trained.exit_code, trained.stderr) == (0, "")
@@ -347,31 +347,38 @@ class TestCommands:
 
 
 class TestView:
-    def test_other_games_are_drawn_as_before(self) -> None:
-        game, view = viewed(snake, Console(), fps=10, humans=())
-        assert game is snake
-        assert type(view) is TerminalView
-
-    def test_what_is_played_has_the_settings(self, rom: Path) -> None:
+    def test_what_is_played_draws_its_own_screen(self, rom: Path) -> None:
         chosen = load_game("pixel", [f"rom={rom}", "max_episode_steps=4"])
-        game, view = viewed(chosen, Console(), fps=10, humans=())
-        assert isinstance(view, PixelView)
-        assert game.settings == chosen.settings
-        [episode] = game.run(RandomAgent(1))
-        assert episode.length == 4
+        assert isinstance(chosen.play, ScreenPlay)
+        drawn: list[str] = []
+
+        def watch(turn: Turn) -> None:
+            assert isinstance(chosen.play, ScreenPlay)
+            screen = chosen.play.text(80, 30, has_colors=False, ascii_only=True)
+            assert screen is not None
+            drawn.append(screen.plain)
+
+        [episode] = chosen.run(RandomAgent(1), watch=watch)
+        assert (episode.length, len(drawn)) == (4, 5)
+        assert {len(line) for text in drawn for line in text.splitlines()} == {64}
+        assert chosen.play.text(80, 30, has_colors=True, ascii_only=False) is None
+
+    def test_it_is_the_same_in_another_process(self) -> None:
+        assert pickle.loads(pickle.dumps(pixel_maze.play)) is pixel_maze.play
+        assert is_batch(pixel_maze.with_settings(max_episode_steps=3))
 
     def test_it_fits_a_small_terminal(self, rom: Path, goal: Path) -> None:
-        console = Console(width=80, height=24, force_terminal=True, color_system="truecolor")
+        file = Screen()
+        console = Console(file=file, width=80, height=24, color_system="truecolor")
         chosen = load_game("pixel", [f"rom={rom}", f"goal={goal}", "max_episode_steps=2"])
-        game, view = viewed(chosen, console, fps=1000, humans=())
-        with console.capture() as capture, view:
-            game.run(RandomAgent(1), watch=view)
-            with console.capture() as frame:
-                console.print(view._frame())
-        del capture
-        lines = frame.get().splitlines()
-        assert len(lines) <= 24 - 4
-        assert "dist=" in lines[-1]
+        with TerminalView(chosen, console, fps=1000) as view:
+            chosen.run(RandomAgent(1), watch=view)
+        frame = file.getvalue().split("\x1b[?25l")[-1]
+        lines = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", frame).strip().splitlines()
+        assert len(lines) <= 24 - 2
+        assert lines[0] == "pixel  episode 1"
+        assert lines[-1].startswith("Screen dist=")
+        assert sum(bool(re.fullmatch("[\u2800-\u28ff]+", line)) for line in lines) >= 16
 
     def test_colours(self) -> None:
         assert colors_of(GridWorld(1)) == GREENS

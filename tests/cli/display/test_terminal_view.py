@@ -1,8 +1,9 @@
 """TerminalView and LiveDisplay: frames in place on a terminal, one by one elsewhere."""
 
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -10,22 +11,15 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from entity_env import Episode, Game, Obs, Observation, Schema, Turn
+from entity_env import Categorical, Episode, Game, Obs, Observation, Turn
 from entity_env.agents import Agent, PolicyAgent, RandomAgent
+from entity_env.authoring.local_run import Thoughts
 from entity_env.cli.display.console import LiveDisplay
-from entity_env.cli.display.terminal_view import (
-    MAX_COLUMNS,
-    MAX_ROWS,
-    EntityStyle,
-    Grid,
-    TerminalView,
-    entity_styles,
-)
+from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
 from entity_env.cli.load_game import load_game
 from entity_env.core.observation import Action, GlobalCategoricalAction
-from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.games import GAMES
-from entity_env.views.seen import SeenEntity
+from entity_env.views import Look, SeenObservation, find_look
 
 
 class Move(Enum):
@@ -233,179 +227,143 @@ def test_needs_only_ascii_where_there_is_no_more() -> None:
     assert ". W . ." in shown
 
 
-class Temper(Enum):
-    CALM = 0
-    CROSS = 1
+# --------------------------------------------------------------------------- any turn, any size
 
 
-@dataclass
-class Place:
-    x: float
-    y: float
+def lines_of(frames: Frames, moment: Moment, width: int, height: int | None = None) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=100, force_terminal=False)
+    console.print(frames.frame(moment, width, height))
+    return [line.rstrip() for line in text_of(console).splitlines()]
 
 
-@dataclass
-class Head:
-    x: int
-    y: int
+def turns_of(game: Game, episodes: int = 1) -> list[Turn]:
+    turns: list[Turn] = []
+    agents = [RandomAgent(seed) for seed in range(game.num_agents)]
+    game.run(*agents, watch=turns.append, episodes=episodes)
+    return turns
 
 
-@dataclass
-class Snake:
-    color: int
-    pos: Place
+def frames_of(game: Game, *, ascii_only: bool = False, agent_names: Sequence[str] = ()) -> Frames:
+    return Frames(
+        game.obs_space(),
+        game.action_space(),
+        find_look(game),
+        name=game.name,
+        num_agents=game.num_agents,
+        agent_names=agent_names,
+        ascii_only=ascii_only,
+    )
 
 
-@dataclass
-class Cat:
-    x: int
-    y: int
-    mood: Temper
-
-
-@dataclass
-class Empty:
-    x: int
-    y: int
-
-
-@dataclass
-class Clock:
-    step: int
-
-
-@dataclass
-class Explorer:
-    steps_left: int
-    x: int
-    y: int
-
-
-def styles_of(*classes: type, global_features: type | None = None) -> dict[str, EntityStyle]:
-    return entity_styles(Schema(classes, (), global_features))
-
-
-def head(x: float, y: float) -> SeenEntity:
-    return SeenEntity(None, "Head", np.array([x, y]), True)
-
-
-def rows(text: Text) -> list[str]:
-    return [line.rstrip() for line in text.plain.split("\n")]
-
-
-HEAD = styles_of(Head)
-
-
-def test_y_grows_upwards() -> None:
-    assert rows(Grid(3, 2).draw([head(0, 0), head(2, 1)], HEAD)) == ["· · ●", "● · ·"]
-
-
-def test_without_a_size_the_board_is_what_was_seen() -> None:
-    grid = Grid()
-    assert rows(grid.draw([head(2, 5)], HEAD)) == ["●"]
-    assert rows(grid.draw([head(4, 5)], HEAD)) == ["· · ●"]
-    assert rows(grid.draw([head(3, 5)], HEAD)) == ["· ● ·"]
-
-
-def test_a_board_grows_when_something_is_beyond_it() -> None:
-    assert rows(Grid(2, 2).draw([head(-1, 0), head(1, 2)], HEAD)) == ["· · ●", "· · ·", "● · ·"]
-
-
-def test_one_size_may_be_known() -> None:
-    assert rows(Grid(columns=3).draw([head(1, 4)], HEAD)) == ["· ● ·"]
-
-
-def test_nothing_was_ever_seen() -> None:
-    assert rows(Grid().draw([], HEAD)) == ["nothing visible"]
-
-
-@pytest.mark.parametrize("far", [1000.0, 0.5])
-def test_wide_and_fractional_places_are_scaled(far: float) -> None:
-    drawn = rows(Grid().draw([head(0, 0), head(far, far)], HEAD))
-    assert 1 < len(drawn) <= MAX_ROWS
-    assert 1 < len(drawn[0].split()) <= MAX_COLUMNS
-    assert drawn[0].endswith("●")
-    assert drawn[-1].startswith("●")
-
-
-def test_a_place_that_is_not_finite_does_no_harm() -> None:
-    assert rows(Grid(2, 1).draw([head(float("nan"), 0), head(1, 0)], HEAD)) == ["● ●"]
-
-
-def test_the_first_of_several_in_a_cell_is_drawn() -> None:
-    both = styles_of(Head, Cat)
-    cat = SeenEntity(None, "Cat", np.array([0.0, 0, 1, 0]), True)
-    assert rows(Grid(1, 1).draw([cat, head(0, 0)], both)) == ["C"]
-    assert rows(Grid(1, 1).draw([head(0, 0), cat], both)) == ["●"]
-
-
-def test_types_differ_in_glyph_and_color() -> None:
-    found = styles_of(Head, Snake, Cat)
-    assert [look.glyph for look in found.values()] == ["●", "■", "◆"]
-    assert len({look.color for look in found.values()}) == 3
-
-
-def test_a_color_feature_tints() -> None:
-    look = styles_of(Snake)["Snake"]
-    styles = {
-        str(look.symbol(SeenEntity(None, "Snake", np.array([color, 0.0, 0.0]), True)).style)
-        for color in range(3)
-    }
-    assert len(styles) == 3
-
-
-def test_nested_coordinates_are_found() -> None:
-    look = styles_of(Snake)["Snake"]
-    assert look.place(SeenEntity(None, "Snake", np.array([7.0, 1, 2]), True)) == (1, 2)
-
-
-def test_members_of_an_enum_are_letters() -> None:
-    look = styles_of(Cat)["Cat"]
-    letters = [
-        look.symbol(SeenEntity(None, "Cat", np.array([0.0, 0, *mood]), True)).plain
-        for mood in ((1, 0), (0, 1), (0, 0))
+@pytest.mark.parametrize("name", ["snake", "tic_tac_toe", "rock_paper_scissors", "cherry_pick"])
+def test_every_turn_can_be_drawn_in_any_order(name: str) -> None:
+    """As a view that draws them while they are played, but for a board that grows."""
+    game = GAMES[name]
+    turns = turns_of(game, episodes=2)
+    frames = frames_of(game)
+    moments = frames.moments(turns)
+    drawn = {i: lines_of(frames, moments[i], 80) for i in reversed(range(len(turns)))}
+    live = plain()
+    with TerminalView(game, live) as view:
+        for turn in turns:
+            view(turn)
+    shown = [line.rstrip() for line in text_of(live).splitlines()]
+    label = game.schema.globals.name if game.schema.globals is not None else "Global"
+    again = [
+        line.replace("Global ", f"{label} ") for i in sorted(drawn) for line in [*drawn[i], ""]
     ]
-    assert letters == ["C", "R", "●"]
+    assert again == shown
 
 
-def test_the_first_one_hot_feature_is_found_in_a_part_whose_name_begins_with_is() -> None:
-    @dataclass
-    class Side:
-        weight: float
-        is_mood: Temper
-
-    @dataclass
-    class Pair:
-        x: int
-        y: int
-        is_left: Side
-
-    @dataclass
-    class Scales:
-        x: int
-        y: int
-        pair: Pair
-        second: Temper
-
-    look = styles_of(Scales)["Scales"]
-    assert look.members == {5: "C", 6: "R"}  # pair.is_left.is_mood alone
+WIDE = "turn left and then go on until something else comes into view, or the day ends"
 
 
-def test_an_empty_place_looks_empty() -> None:
-    found = styles_of(Empty, Head)
-    assert (found["Empty"].glyph, found["Head"].glyph) == ("·", "●")
+def board_of_sixty(agent: Agent, *, seed: int, board_size: int = 60) -> None:
+    walker = Walker(seed % board_size, 31)
+    for step in range(3):
+        if agent.act(Obs(step).actors([walker]).entities([Mood(0.5)]), LONG) is None:
+            return
+        walker.x = (walker.x + 1) % board_size
+    agent.game_over(Obs(12345.5).entities([walker]))
 
 
-def test_types_without_a_place_are_not_drawn() -> None:
-    found = styles_of(Head, Clock)
-    assert (found["Head"].has_place, found["Clock"].has_place) == (True, False)
+Walk = Enum("Walk", {WIDE.upper().replace(" ", "_").replace(",", ""): 0})  # type: ignore[misc]
+LONG = Categorical(Walk)
+sixty = Game(board_of_sixty, entities=(Walker, Mood), actions=(LONG,), name="sixty")
 
 
-def test_global_features_may_have_a_place() -> None:
-    look = styles_of(Head, global_features=Explorer)[GLOBAL_ENTITY]
-    assert (look.label, look.x, look.y) == ("Explorer", 1, 2)
+@pytest.mark.parametrize(("width", "height"), [(40, 24), (80, 24), (80, 12), (200, 90), (20, 8)])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_a_board_of_sixty_fits_the_terminal(width: int, height: int, ascii_only: bool) -> None:
+    frames = frames_of(sixty, ascii_only=ascii_only)
+    for moment in frames.moments(turns_of(sixty)):
+        drawn = lines_of(frames, moment, width, height - 2)
+        text = "\n".join(drawn[: height - 2])
+        assert all(len(line) <= width for line in drawn)
+        assert re.search(r"step \d  score", text)
+        if height > 8:
+            assert re.search(r"[W●]( |$)", text, re.M), "the walker is on the board"
+            assert width >= 128 or re.search(r"x \d+\.\.\d+ y \d+\.\.\d+", text)
 
 
-def test_letters_stand_in_where_glyphs_cannot_be_shown() -> None:
-    found = entity_styles(Schema((Head, Cat, Snake, Clock), ()), ascii_only=True)
-    assert [look.glyph for look in found.values() if look.has_place] == ["H", "C", "S"]
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_a_long_label_is_cut_and_the_score_stays(width: int) -> None:
+    for ascii_only, more in ((False, "…"), (True, "..")):
+        frames = frames_of(sixty, ascii_only=ascii_only)
+        moment = frames.moments(turns_of(sixty))[2]
+        [line] = [line for line in lines_of(frames, moment, width) if "score" in line]
+        assert "step 2  score 2  TURN" in line
+        assert line.endswith(more)
+
+
+def test_agents_have_names() -> None:
+    game = GAMES["tic_tac_toe"]
+    frames = frames_of(game, agent_names=["you", "runs"])
+    drawn = "\n".join(lines_of(frames, frames.moments(turns_of(game))[3], 80))
+    assert "you   step 1" in drawn
+    assert "runs  step 1" in drawn
+
+
+def test_shown_names() -> None:
+    assert shown_names(["human", "random", "random"], [0]) == ["you", "random 1", "random 2"]
+    assert shown_names(["human", "human"], [0, 1]) == ["you 1", "you 2"]
+    assert shown_names(["runs/azul/", "a/b/azul"], []) == ["azul 1", "azul 2"]
+    assert shown_names(["x" * 40], []) == ["x" * 16]
+
+
+def test_of_an_open_look_every_observation_is_drawn_and_nothing_is_held_back() -> None:
+    def draw_text(seen: SeenObservation, width: int) -> Text:
+        return Text(f"seen by {seen.agent_id} for {seen.viewer}, {seen.agent_names}")
+
+    game, look = GAMES["rock_paper_scissors"], Look(draw_text=draw_text, is_open=True)
+    console = plain()
+    with TerminalView(game, console, humans=(1,), names=("a", "b"), look=look) as view:
+        view(turn(0, 0, "PAPER"))
+        assert "PAPER" in text_of(console)
+        view.show(1, turn(1, 0).observation, "a note")
+    assert "seen by 0 for 1, ['a', 'you']" in text_of(console)
+    assert "seen by 1 for 1, ['a', 'you']" in text_of(console)
+    assert text_of(console).rstrip().endswith("\na note")
+
+
+def test_thoughts_are_drawn() -> None:
+    frames = frames_of(walk)
+    first = turns_of(walk)[0]
+    thoughts = Thoughts({"Move": np.array([[0.25, 0.75]])}, 0.5)
+    drawn = lines_of(frames, frames.moments([replace(first, thoughts=thoughts)])[0], 80)
+    text = "\n".join(drawn)
+    assert "value 0.5" in text
+    assert " 75% ████████   RIGHT" in text
+
+
+def test_a_person_is_asked_below_the_frame() -> None:
+    console = plain()
+    game = GAMES["rock_paper_scissors"]
+    seen = turn(1, 0).observation
+    typed = io.StringIO("paper\nQ\n")
+    with TerminalView(game, console, humans=(1,), source=typed) as view:
+        assert view.ask(1, seen, ["what?"]) == "paper"
+        frame = text_of(console)
+        assert view.ask(1, seen, ["what else?"]) is None
+    assert frame.endswith("what?\n\nYour move: \n")
+    assert text_of(console) == f"{frame}what else?\nYour move: \n"

@@ -12,15 +12,20 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from hypothesis import strategies as st
 
+from entity_env import Observation
+from entity_env.authoring.to_observation import to_observation
 from entity_env.games.azul import (
     Action,
     GameState,
     Player,
     apply_in_place,
+    azul,
     legal_actions,
     new_game,
 )
 from entity_env.games.azul.engine.rules import NO_COLOUR, NOBODY, num_factories
+from entity_env.games.azul.entities import options_of
+from entity_env.games.azul.game import observe
 from tests import DATA as DATA_ROOT, ROOT
 
 DATA: Final = DATA_ROOT / "azul"
@@ -127,6 +132,16 @@ def states(min_moves: int = 0, max_moves: int = 160) -> st.SearchStrategy[GameSt
     """Positions that random play reaches, some of them after the end."""
     moves = st.integers(min_moves, max_moves)
     return st.builds(reached, SEEDS, NUM_PLAYERS, moves, st.sampled_from(POLICIES))
+
+
+def observation_of(state: GameState, player: int) -> Observation:
+    """What a player observes in `azul`: at the end, or with the options of the player to move."""
+    obs, schema = observe(state, player), azul.schema
+    if state.is_over:
+        return to_observation(obs, (), schema, reward=0.0, terminated=True)
+    if player == state.current_player:
+        obs = obs.entities(options_of(state))
+    return to_observation(obs, list(schema.actions.values()), schema, reward=0.0)
 
 
 # --------------------------------------------------------------------------- made by hand

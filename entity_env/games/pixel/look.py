@@ -1,4 +1,4 @@
-"""Terminal pictures of screens with four shades."""
+"""How screens with four shades are drawn: pixel by pixel, or by the tiles that agents observe."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
+
+from entity_env.views import Look, Scene, SeenEntity, SeenObservation
 
 GREENS: Final = ("#0c1a14", "#3f7d5b", "#9ccf7f", "#eaf7d0")
 """Colours of the shades of a screen with a dark background: an XO-CHIP's."""
@@ -119,3 +121,45 @@ def _cells(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.int
     rows, columns = whole.shape[0] // height, whole.shape[1] // width
     tiles = whole.reshape(rows, height, columns, width).swapaxes(1, 2)
     return tiles.reshape(rows, columns, height * width)
+
+
+# ------------------------------------------------------------------ what agents observe
+
+
+def _draw_text(seen: SeenObservation, width: int) -> Text | None:
+    """The mean shade of every tile, in two characters each."""
+    text = Text(no_wrap=True)
+    for tile in seen["Tile"]:  # row after row
+        if text and not tile["column"]:
+            text.append("\n")
+        shade = _shade(tile)
+        ink, ground = GREENS[min(shade + 1, 3)], GREENS[shade]
+        text.append(_ASCII[shade] * 2, f"{ink} on {ground}")
+    return text or None
+
+
+def _size(seen: SeenObservation) -> tuple[float, float]:
+    """Columns and rows of tiles."""
+    rows, columns = np.max([tile.features[:2] for tile in seen["Tile"]], axis=0, initial=0) + 1
+    return float(columns), float(rows)
+
+
+def _ground(scene: Scene) -> None:
+    """The background."""
+    scene.rect(0, 0, scene.width, scene.height, GREENS[0])
+
+
+def _draw(seen: SeenObservation, scene: Scene) -> None:
+    """The mean shade of every tile."""
+    for tile in seen["Tile"]:
+        row, column = tile.features[:2].tolist()
+        scene.rect(column, row, 1, 1, GREENS[_shade(tile)], of=tile)
+
+
+def _shade(tile: SeenEntity) -> int:
+    """The mean shade of a tile's pixels, rounded up: what is drawn is seldom most of a tile."""
+    counts = tile.features[2:6]
+    return int(np.ceil(counts @ np.arange(4) / max(1.0, counts.sum()) - 1e-9))
+
+
+look = Look(size=_size, draw=_draw, ground=_ground, draw_text=_draw_text)

@@ -6,7 +6,10 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from rich.console import Console
 
-from entity_env.games.pixel.viewer import GREENS, draw_pixels
+from entity_env import Observation
+from entity_env.games.pixel.entities import obs_space
+from entity_env.games.pixel.look import GREENS, draw_pixels, look
+from entity_env.views import Scene, SeenObservation
 
 
 def shades(height: int, width: int, seed: int = 0, num: int = 4) -> NDArray[np.uint8]:
@@ -90,3 +93,37 @@ def test_plain_characters_show_what_is_furthest_from_the_ground() -> None:
     pixels = np.zeros((8, 8), np.uint8)
     pixels[0, 0], pixels[5, 2:4], pixels[5, 4] = 1, 2, 3
     assert draw_pixels(pixels, 8, 8, ascii_only=True).plain == ".   \n +# "
+
+
+# --------------------------------------------------------------------------- what agents observe
+
+
+def tiles(*shares: tuple[int, int, int, int], columns: int) -> SeenObservation:
+    """Tiles, row after row, by their pixels of each shade."""
+    rows = [[*divmod(i, columns), *counts, 0] for i, counts in enumerate(shares)]
+    features = {"Tile": np.array(rows, np.float32).reshape(-1, 7)}
+    return SeenObservation(Observation(reward=0, terminated=False, features=features), obs_space())
+
+
+EMPTY, FULL, LITTLE = (64, 0, 0, 0), (0, 0, 0, 64), (60, 0, 0, 4)
+
+
+def test_tiles_are_drawn_by_their_mean_shade() -> None:
+    assert look.draw_text is not None
+    text = look.draw_text(tiles(EMPTY, FULL, LITTLE, EMPTY, columns=2), 80)
+    assert text is not None
+    assert text.plain == "  ##\n..  "
+    assert look.draw_text(tiles(columns=2), 80) is None
+
+
+def test_tiles_are_a_picture() -> None:
+    seen = tiles(EMPTY, FULL, LITTLE, EMPTY, EMPTY, EMPTY, columns=2)
+    assert callable(look.size)
+    assert look.draw is not None
+    assert look.size(seen) == (2, 3)
+    scene = Scene(2, 3)
+    look.draw(seen, scene)
+    colors = [GREENS[0], GREENS[3], GREENS[1], *[GREENS[0]] * 3]
+    assert [shape.fill for shape in scene.shapes] == colors
+    assert [shape.center for shape in scene.shapes][:3] == [(0.5, 0.5), (1.5, 0.5), (0.5, 1.5)]
+    assert [shape.of for shape in scene.shapes] == [*range(6)]
