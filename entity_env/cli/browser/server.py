@@ -69,10 +69,8 @@ class Page(NamedTuple):
     def of(cls, file: Path, style: str = "") -> Page:
         """A page of this package that talks to the server, with `style` in place of `@STYLE@`."""
         html = template(file).replace("@STYLE@", style)
-        return cls(
-            html,
-            f"{_policy(html)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'",
-        )
+        frames = "; frame-src 'self'" if "<iframe" in html else ""
+        return cls(html, f"{_policy(html)}; connect-src 'self'{frames}; frame-ancestors 'none'")
 
     @classmethod
     def of_animation(cls, html: str) -> Page:

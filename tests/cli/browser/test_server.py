@@ -1,0 +1,238 @@
+"""`PageServer`: what it refuses, what slow pages cost, and that nothing outlives it."""
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from entity_env.cli.browser import server as module
+from entity_env.cli.browser.server import Feed, Page, PageServer
+from entity_env.errors import ReplayError
+from entity_env.views.page import template
+from tests.cli.browser.page import WAIT_S, LivePage, request
+from tests.helpers.descriptors import num_files
+from tests.helpers.leaks import holdings, leaked_since
+
+LIVE = Path(module.__file__).with_name("live.html")
+JSON = "application/json"
+
+
+def get(route: str) -> Page | None:
+    if route == "broken":
+        raise ReplayError("cannot be shown:\nits <b>name</b> is odd")
+    return Page.of(LIVE) if route == "" else None
+
+
+@pytest.fixture
+def answers() -> list[object]:
+    return []
+
+
+@pytest.fixture
+def server(answers: list[object]) -> Iterator[PageServer]:
+    def post(answer: object) -> str:
+        answers.append(answer)
+        return "too\nlate" if answer == "late" else ""
+
+    with PageServer(get, post) as server:
+        yield server
+
+
+def test_a_page_has_a_strict_policy(server: PageServer) -> None:
+    status, headers, text = request(server.url)
+    assert status == 200
+    assert text == Page.of(LIVE).html
+    policy = headers["content-security-policy"]
+    for rule in ("default-src 'none'", "base-uri 'none'", "form-action 'none'"):
+        assert rule in policy
+    assert "frame-ancestors 'none'" in policy
+    assert re.search(r"script-src 'sha256-[\w+/]{43}='(;|$)", policy)
+    assert not re.search("unsafe|http:|[*]|frame-src|script-src[^;]*data:", policy)
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    assert not {name for name in headers if name.startswith("access-control")}
+    assert "python" not in str(headers).lower()
+
+
+def test_only_this_address_and_the_key_are_served(server: PageServer) -> None:
+    key = server.url.split("/")[3]
+    assert len(key) == 32
+    port = server.port
+    assert request(server.url, Host=f"localhost:{port}")[0] == 200
+    for host in (
+        *("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", "absent"),
+        *(f"[::1]:{port}", f"127.0.0.1:{port}.evil.example", "", f"127.0.0.1:{port}@evil.org"),
+    ):
+        assert request(server.url, Host=host)[0] == 403, host
+    for target in (
+        *("/", f"/{key}", f"/{key[:-1]}x/", "/../etc/passwd", "/%2e%2e/etc/passwd", "*"),
+        *(f"/{key.swapcase()}/", f"/x/{key}/", f"http://127.0.0.1:{port}/{key}/", f"/?{key}/"),
+    ):
+        status, headers, text = request(server.url, target=target)
+        assert status == 403, target
+        assert text == "the address lacks its key: copy all of it\n"
+        assert headers["content-type"] == "text/plain; charset=utf-8"
+
+
+def test_there_is_nothing_but_the_pages(server: PageServer) -> None:
+    prefix = f"/{server.url.split('/')[3]}/"
+    for route in (
+        *("..", "../", "../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "..%2f..%2fetc%2fpasswd"),
+        *("/", "/etc/passwd", "index.html", "live.html", "server.py", "./", "?", "?x=1", "%", "%00", "answer", "\xff"),
+    ):
+        assert request(server.url, target=prefix + route)[::2] == (404, "there is no such page\n")
+    assert request(server.url, target=prefix + "x" * 70_000)[0] == 414
+
+
+def test_errors_of_pages_are_one_line_of_text(server: PageServer) -> None:
+    status, headers, text = request(server.url + "broken")
+    assert (status, text) == (422, "cannot be shown: its <b>name</b> is odd\n")
+    assert headers["content-type"] == "text/plain; charset=utf-8"
+    assert "sandbox" in headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get"])
+def test_other_methods_are_refused(server: PageServer, method: str) -> None:
+    status, headers, text = request(server.url, method)
+    assert status == 405
+    assert text == ("" if method == "HEAD" else "expected GET or POST\n")
+    assert "access-control-allow-origin" not in headers
+
+
+def test_only_small_json_of_its_own_page_is_taken(
+    server: PageServer, answers: list[object]
+) -> None:
+    url = server.url + "answer"
+
+    def post(body: bytes, **headers: str) -> tuple[int, str]:
+        return request(url, "POST", "", body, **{"Content_Type": JSON, **headers})[::2]
+
+    assert post(b'{"a": 1}') == (204, "")
+    assert post(b"[]", Content_Type=f"{JSON}; charset=utf-8") == (204, "")
+    assert post(b'"late"') == (409, "too late\n")
+    own = server.url.rsplit("/", 2)[0]
+    assert post(b"1", Origin=own) == (204, "")
+    assert answers == [{"a": 1}, [], "late", 1]
+    for origin in ("http://evil.example", "null", own + "0", own.replace("http", "https")):
+        assert post(b"1", Origin=origin)[0] == 403
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        assert post(b"1", Content_Type=kind) == (415, "expected application/json\n")
+    assert post(b"1", Host="evil.example")[0] == 403
+    assert post(b" " * 4096 + b"1")[0] == 413
+    assert post(b"1", Content_Length="99999999999")[0] == 411
+    for length in ("-1", "1e1", "0x1", "absent", "٣".encode().decode("latin1")):
+        assert post(b"1", Content_Length=length)[0] == 411, length
+    for body in (b"", b"{", b"[" * 4000, b"\xff", b"1 2"):
+        assert post(body, Content_Length=str(len(body)))[0] == 400, body[:9]
+    assert post(b"1", Transfer_Encoding="chunked")[0] == 400
+    assert request(server.url, "POST", "", b"1", Content_Type=JSON)[0] == 404
+    assert request(server.url[:-2] + "/answer", "POST", "", b"1", Content_Type=JSON)[0] == 403
+    assert len(answers) == 4
+
+
+def test_a_page_that_connects_gets_the_latest_events(server: PageServer) -> None:
+    for i in range(5):
+        server.send("frame", i)
+    server.send("ground", "</script>\u2028\n")
+    with LivePage(server.url) as page:
+        assert [page.read(), page.read()] == ["frame", "ground"]
+        assert page.events == {"frame": 4, "ground": "</script>\u2028\n"}
+        server.send("frame", 5)
+        assert page.read() == "frame"
+        assert page.events["frame"] == 5
+
+
+def test_a_slow_page_holds_nobody_up_and_keeps_nothing(server: PageServer) -> None:
+    with LivePage(server.url) as slow, LivePage(server.url) as page:
+        for i in range(200):
+            server.send("frame", [i, "x" * 100_000])  # 20 MB: more than sockets keep
+        while page.events.get("frame", [0])[0] < 199:
+            assert page.read()
+        num_read = 1
+        slow.read()
+        while slow.events["frame"][0] < 199:
+            slow.read()
+            num_read += 1
+        assert num_read < 200
+
+
+def test_pages_that_leave_are_noticed(server: PageServer) -> None:
+    assert not server.wait_for_page()
+    pages = [LivePage(server.url) for _ in range(3)]
+    assert server.wait_for_page(WAIT_S)
+    for page in pages:
+        page.close()
+    assert server.wait_for_leaving(WAIT_S)
+
+
+def test_there_are_not_too_many_pages(server: PageServer) -> None:
+    pages = [LivePage(server.url) for _ in range(module._MAX_STREAMS)]
+    assert request(server.url + "events")[0] == 503
+    pages.pop().close()
+    for page in pages:
+        page.close()
+    assert server.wait_for_leaving(WAIT_S)
+    LivePage(server.url).close()
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_CONNECTIONS", 4)
+    before = threading.active_count()
+    with PageServer(get) as server:
+        address = ("127.0.0.1", server.port)
+        idle = [socket.create_connection(address, WAIT_S) for _ in range(12)]
+        ended = [each for each in idle[4:] if each.recv(1) == b""]
+        assert len(ended) == 8
+        assert threading.active_count() <= before + 5
+        for each in idle:
+            each.close()
+
+
+def test_nothing_outlives_it() -> None:
+    before, files = holdings(), num_files()
+    server = PageServer(get)
+    page = LivePage(server.url)
+    idle = socket.create_connection(("127.0.0.1", server.port), WAIT_S)
+    half = socket.create_connection(("127.0.0.1", server.port), WAIT_S)
+    half.sendall(b"POST / HTTP/1.1\r\nContent-Le")
+    server.close()
+    assert page.read() == "bye"
+    assert page.read() == ""
+    server.close()
+    server.send("frame", 1)  # too late, for nobody
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), WAIT_S)
+    for each in (idle, half):
+        with suppress(ConnectionResetError):
+            assert each.recv(1) == b""
+        each.close()
+    page.close()
+    assert leaked_since(before) == []
+    assert num_files() == files
+
+
+def test_a_feed_replaces_what_was_not_read() -> None:
+    feed = Feed()
+    feed.put("a", 1)
+    feed.put("b", 2)
+    feed.put("a", 3)
+    seen, news = feed.newer(0, 0)
+    assert news == b"event: b\ndata: 2\n\nevent: a\ndata: 3\n\n"
+    assert feed.newer(seen, 0) == (seen, b"")
+    with pytest.raises(ValueError, match="JSON"):
+        feed.put("a", float("nan"))
+
+
+def test_scripts_in_an_animation_are_not_those_that_its_policy_allows() -> None:
+    evil = template().replace("@TITLE@", "</title><script>alert(1)</script>")
+    assert Page.of_animation(evil).policy == Page.of_animation("").policy
+    policy = Page.of_animation(evil).policy
+    assert "sandbox allow-scripts;" in f"{policy};"
+    assert "connect-src" not in policy
+    assert "frame-ancestors 'self'" in policy
