@@ -55,7 +55,7 @@ class Chromium:
         self.call("Page.navigate", url=url)
         self.wait_for("location.href != 'about:blank' && document.readyState == 'complete'")
 
-    def call(self, method: str, **params: Any) -> Any:
+    def call(self, method: str, **params: object) -> Any:  # noqa: ANN401 - any JSON
         """The result of a method of the protocol."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params}
@@ -81,7 +81,7 @@ class Chromium:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def value(self, script: str) -> Any:
+    def value(self, script: str) -> Any:  # noqa: ANN401 - any JSON
         """The value of an expression in the page; of a promise what it becomes."""
         found = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
@@ -90,7 +90,7 @@ class Chromium:
             raise AssertionError(f"{script}: {found['exceptionDetails']}")
         return found["result"].get("value")
 
-    def wait_for(self, script: str) -> Any:
+    def wait_for(self, script: str) -> Any:  # noqa: ANN401 - any JSON
         """Waits until an expression is true, and returns it."""
         deadline = time.monotonic() + WAIT_S
         while not (found := self.value(script)):

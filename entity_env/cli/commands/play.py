@@ -111,16 +111,23 @@ def play(
                 watch=_watch(draw if render else None, ends),
                 step_timeout_s=step_timeout_s,
             )
-    for episode in sorted(played, key=lambda episode: episode.number):
-        last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
-        words = own.summary(called, last) if len(last) == chosen.num_agents else None
-        if words is None:
-            click.echo(_describe(episode, chosen))
-        elif not episode.agent_id:
-            click.echo(f"episode {episode.number + 1}: {words}")
+    _report(played, ends, called, chosen)
     if len(played) < episodes * chosen.num_agents:
         click.echo("left before the end")
     click.echo(f"seed {seed}")
+
+
+def _report(
+    played: Sequence[Episode], ends: Sequence[Turn], names: Sequence[str], game: Game
+) -> None:
+    """Prints how the episodes went."""
+    for episode in sorted(played, key=lambda episode: episode.number):
+        last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
+        words = game_agents(game).summary(names, last) if len(last) == game.num_agents else None
+        if words is None:
+            click.echo(_describe(episode, game))
+        elif not episode.agent_id:
+            click.echo(f"episode {episode.number + 1}: {words}")
 
 
 def _watch(draw: Watch | None, ends: list[Turn]) -> Watch:

@@ -56,7 +56,7 @@ class LivePage:
         asked: dict[str, Any] = self.wait_for(lambda frame: frame["asked"])["asked"]
         return asked
 
-    def answer(self, **answer: Any) -> None:
+    def answer(self, **answer: object) -> None:
         """Answers the question, and waits for the next frame."""
         number = self.question()["number"]
         assert self.post({"number": number, **answer}) == (204, "")

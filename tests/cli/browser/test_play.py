@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
 from entity_env.agents import Agent, RandomAgent
@@ -26,6 +27,7 @@ from entity_env.core.episode import Episode
 from entity_env.games import cherry_pick, multi_snake, pendulum, rock_paper_scissors, snake
 from entity_env.views import find_look
 from tests.cli.browser.page import WAIT_S, LivePage, request
+from tests.helpers.chromium import PROGRAM, Chromium
 from tests.helpers.leaks import holdings, leaked_since
 
 EVIL = "</script><script>alert(1)</script>"
@@ -41,16 +43,14 @@ def short_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
 class Played:
     """A game that is played in another thread."""
 
-    def __init__(self, game: Game, names: Sequence[str], **options: Any) -> None:
+    def __init__(self, game: Game, names: Sequence[str], **options: object) -> None:
         self.episodes: list[Episode] = []
         self._error: BaseException | None = None
         self.url = ""
         self._has_url = threading.Event()
         own = {"look": find_look(game), "seed": 1, "episodes": 1, "fps": 1000.0}
         own |= {"step_timeout_s": None, "is_opened": False, **options}
-        self._thread = threading.Thread(
-            target=self._play, args=(game, names, own), daemon=True
-        )
+        self._thread = threading.Thread(target=self._play, args=(game, names, own), daemon=True)
         self._thread.start()
         assert self._has_url.wait(WAIT_S)
 
@@ -286,7 +286,7 @@ def waiting() -> Iterator[Callable[[object], tuple[int, str]]]:
 
 @given(JSON | st.fixed_dictionaries({"number": st.just(1), "choice": JSON | st.just(1)}))
 def test_only_legal_answers_are_taken(
-    waiting: Callable[[object], tuple[int, str]], answer: Any
+    waiting: Callable[[object], tuple[int, str]], answer: object
 ) -> None:
     choice = answer.get("choice") if isinstance(answer, dict) else None
     if type(choice) is int and choice in (0, 2):
@@ -410,6 +410,29 @@ def test_an_error_of_the_game_ends_it() -> None:
     with pytest.raises(Exception, match="here"):
         game.join()
     assert leaked_since(before) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROGRAM is None, reason="without Chromium")
+def test_a_browser_plays(tmp_path: Path) -> None:
+    game = Played(cherry_pick.with_settings(num_good=2, num_bad=2), ["human"])
+    with Chromium(game.url, tmp_path) as browser:
+        browser.wait_for("S && S.asked")
+        x, y = browser.value(
+            "(() => {const s = S.shapes.find(s => s[7] == 2), r = c.getBoundingClientRect();"
+            "return [r.left + s[1] * r.width / ground.size[0],"
+            " r.top + s[2] * r.height / ground.size[1]]})()"
+        )
+        number = browser.value("S.asked.number")
+        browser.click(x, y)
+        browser.wait_for(f"S.asked.number > {number}")
+        browser.press("1")
+        browser.wait_for("S.asked.choices[0][1] == 'Play again'")
+        assert browser.value("document.querySelectorAll('#moves li').length") == 2
+        assert browser.problems == []  # such as scripts or styles that the policy refuses
+        browser.value("fetch('http://127.0.0.1:1/').catch(() => 0)")
+        assert "Content Security Policy" in str(browser.problems)
+    assert game.join()[0].length == 2
 
 
 # ------------------------------------------------------------------ the command

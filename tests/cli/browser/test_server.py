@@ -84,7 +84,20 @@ def test_there_is_nothing_but_the_pages(server: PageServer) -> None:
     prefix = f"/{server.url.split('/')[3]}/"
     for route in (
         *("..", "../", "../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "..%2f..%2fetc%2fpasswd"),
-        *("/", "/etc/passwd", "index.html", "live.html", "server.py", "./", "?", "?x=1", "%", "%00", "answer", "\xff"),
+        *(
+            "/",
+            "/etc/passwd",
+            "index.html",
+            "live.html",
+            "server.py",
+            "./",
+            "?",
+            "?x=1",
+            "%",
+            "%00",
+            "answer",
+            "\xff",
+        ),
     ):
         assert request(server.url, target=prefix + route)[::2] == (404, "there is no such page\n")
     assert request(server.url, target=prefix + "x" * 70_000)[0] == 414
