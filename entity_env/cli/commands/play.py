@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import click
 from rich.console import Console
@@ -32,6 +33,7 @@ from entity_env.cli.options import (
     step_timeout_option,
 )
 from entity_env.core.episode import Episode
+from entity_env.errors import UsageError
 from entity_env.views import find_look
 from entity_env.views.describe import describe_number
 
@@ -50,6 +52,7 @@ from entity_env.views.describe import describe_number
 )
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
 @click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
+@click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
 @step_timeout_option
 @set_option
 def play(
@@ -62,6 +65,7 @@ def play(
     fps: float,
     episodes: int,
     seed: int | None,
+    episode_seed: int | None,
     step_timeout_s: float | None,
     settings: Sequence[str],
 ) -> None:
@@ -69,6 +73,8 @@ def play(
 
     azul has four more agents: greedy, rush, mcts and mcts:SECONDS.
     """
+    if episode_seed is not None and episodes > 1:
+        raise UsageError(f"--episode-seed is of one episode, --episodes {episodes} is more")
     own = game_agents(chosen := load_game(game, settings))
     chosen = own.seated(chosen, len(agents))
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -83,13 +89,13 @@ def play(
         players = load_players(chosen, names, seed, load, view)
         draw = _thinking(players, view) if think else view
         with game_errors(chosen):
-            played = chosen.run(
-                *players,
-                seed=seed,
-                episodes=episodes,
-                watch=_watch(draw if render else None, ends),
-                step_timeout_s=step_timeout_s,
+            watch = _watch(draw if render else None, ends)
+            start = (
+                partial(chosen.run, seed=seed, episodes=episodes)
+                if episode_seed is None
+                else partial(chosen.play_episode, seed=episode_seed)
             )
+            played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
     for episode in sorted(played, key=lambda episode: episode.number):
         last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
         words = own.summary(called, last) if len(last) == chosen.num_agents else None
@@ -99,7 +105,7 @@ def play(
             click.echo(f"episode {episode.number + 1}: {words}")
     if len(played) < episodes * chosen.num_agents:
         click.echo("left before the end")
-    click.echo(f"seed {seed}")
+    click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
 
 
 def _watch(draw: Watch | None, ends: list[Turn]) -> Watch:

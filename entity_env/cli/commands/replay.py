@@ -223,9 +223,7 @@ def _show(found: Replay, first: int, fps: float, look: str | None, game: str | N
     chosen, drawn_by = game_and_look(found, look, game)
     turns = found.turns(chosen)
     if first >= len(turns):
-        raise UsageError(
-            f"{found.name} has {len(turns)} frames: expected --from below, got {first}"
-        )
+        raise UsageError(f"{found.name} has {len(turns)} frames: --from must be below, got {first}")
     console = Console()
     names = shown_names([agent.get("name", "") for agent in found.header.agents], ())
     frames = Frames(
