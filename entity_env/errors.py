@@ -19,6 +19,7 @@ A message says what was expected, what came, where, and how to mend it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Final
 
 from greenlet import GreenletExit
@@ -112,6 +113,7 @@ class WorkerError(EntityEnvError, RuntimeError):
         episode: number of the episode in its environment, from 0.
         step: number of actions taken in that episode.
         game_traceback: the game's own traceback as text, empty when there is none.
+        replay: file of the episode up to there, empty when there is none.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class WorkerError(EntityEnvError, RuntimeError):
         self.episode = episode
         self.step = step
         self.game_traceback = game_traceback
+        self.replay = ""
         where = {
             "env": env_id,
             "worker": worker,
@@ -142,6 +145,16 @@ class WorkerError(EntityEnvError, RuntimeError):
         place = ", ".join(f"{name} {value}" for name, value in where.items() if value is not None)
         text = f"{message} ({place})" if place else message
         super().__init__(f"{text}\n{game_traceback}" if game_traceback else text)
+
+    def name_replay(self, path: str) -> None:
+        """Sets `replay`, and adds it to the message."""
+        self.replay = path
+        text = str(self)
+        trace = f"\n{self.game_traceback}" if self.game_traceback else ""
+        self.args = (
+            f"{text.removesuffix(trace)}; replay: {path}; entity-env replay {quote(path)} "
+            f"--debug -1 stops just before it{trace}",
+        )
 
 
 class GameExit(GreenletExit):

@@ -14,7 +14,7 @@ from entity_env.cli.commands.capture_goal import capture_goal
 from entity_env.cli.commands.eval import evaluate
 from entity_env.cli.commands.info import bench, doctor, list_games
 from entity_env.cli.commands.play import play
-from entity_env.cli.commands.replay import draw, verify
+from entity_env.cli.commands.replay import draw, record, replay, verify
 from entity_env.cli.commands.runs import list_runs, report
 from entity_env.cli.commands.sweep import sweep
 from entity_env.cli.commands.train import export, train
@@ -98,7 +98,7 @@ def _drop_output() -> None:
 
 for command in (
     *(list_games, play, train, sweep, evaluate, export),
-    *(draw, verify),
+    *(record, replay, verify, draw),
     *(list_runs, report),
     *(bench, capture_goal, doctor),
 ):

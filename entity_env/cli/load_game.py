@@ -250,10 +250,21 @@ def make_vec_env(
     num_workers: int = 0,
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
+    failures: Path | None = None,
 ) -> VecEnv:
-    """Copies of a game with its settings: a `BatchVecEnv` where there is one, else a `VecEnv`."""
+    """Copies of a game with its settings: a `BatchVecEnv` where there is one, else a `VecEnv`.
+
+    Only a `VecEnv` of games leaves replays in the folder `failures`.
+    """
     if not is_batch(game):
-        return VecEnv(game, num_envs, num_workers, step_timeout_s=step_timeout_s, on_error=on_error)
+        return VecEnv(
+            game,
+            num_envs,
+            num_workers,
+            step_timeout_s=step_timeout_s,
+            on_error=on_error,
+            failures=failures,
+        )
     # Without timeout: batch environments are the package's own, and compile for a long time.
     game.require_settings()
     batch = partial(BATCH_GAMES[game.name].batch, **game.settings)
@@ -272,11 +283,12 @@ def make_training_env(
     num_workers: int = 0,
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
+    failures: Path | None = None,
 ) -> VecEnv | AzulTables:
     """As `make_vec_env`, but self-play environments where there are any, without workers."""
     if num_workers == 0 and has_self_play(game):
         return AzulTables(num_envs)
-    return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error)
+    return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, failures)
 
 
 # ------------------------------------------------------------------ errors of a game

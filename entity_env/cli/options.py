@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final, SupportsFloat, SupportsIndex, TypeAlias, get_args
 
 import click
@@ -124,6 +125,13 @@ on_error_option = click.option(
     default="raise",
     help="When a copy of the game raises, hangs or dies: stop, or restart it with its next episode "
     "and count the failed one as truncated.",
+)
+
+failures_option = click.option(
+    "--failures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Folder for replays of episodes that raise, hang or die.",
 )
 
 ray_option = click.option(

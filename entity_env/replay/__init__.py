@@ -5,7 +5,7 @@ Not here: what draws an episode (`views`), and the arrays that off-policy learni
 """
 
 from entity_env.replay.divergence import Divergence as Divergence
-from entity_env.replay.file import Decision as Decision, End as End, Header as Header
+from entity_env.replay.file import Decision as Decision, End as End, ReplayHeader as ReplayHeader
 from entity_env.replay.new_process import verify_in_new_process as verify_in_new_process
 from entity_env.replay.replay import Replay as Replay
 from entity_env.replay.writer import ReplayWriter as ReplayWriter, record as record

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from entity_env.authoring.game_traceback import shortened, text_of
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import ActionName
-from entity_env.errors import ReplayError, SchemaError
+from entity_env.errors import ReplayError, SchemaError, WorkerError
 from entity_env.replay.encoding import Json, observation_from_json
 from entity_env.replay.file import Decision, End
 from entity_env.views.describe import describe_number
@@ -200,3 +202,25 @@ def _shown(value: object) -> str:
         return ", ".join(f"{key} {_shown(each)}" for key, each in value.items()) or "none"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return describe_number(float(value)) if is_number else str(value)  # type: ignore[arg-type]  # a number
+
+
+_REASONS: Final = tuple(
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        r"the game raised (.*)",
+        r"the game (hangs: .*)",
+        r"worker \d+, which runs [^,]*, (hangs: no answer for [^,]*).*",
+        r"worker \d+, which runs [^,]*, (died \([^)]*\)).*",
+    )
+)
+"""Of a `WorkerError`."""
+
+
+def failure_of(error: BaseException) -> str:
+    """How an episode failed: "ValueError: boom", "hangs: no answer for 30 s", "died (signal 9)"."""
+    if not isinstance(error, WorkerError):
+        return f"{type(error).__name__}: {shortened(text_of(error))}"
+    for pattern in _REASONS:
+        if found := pattern.fullmatch(error.reason):
+            return found[1]
+    return error.reason

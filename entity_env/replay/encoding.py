@@ -46,29 +46,29 @@ _EXACT: Final = 2**53
 # ------------------------------------------------------------------ numbers
 
 
-def number(value: float) -> int | float:
+def json_number(value: float) -> int | float:
     """A number as JSON, as short as it can be without being another one."""
     value = float(value)
     return int(value) if value.is_integer() and abs(value) < _EXACT else value
 
 
-def numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
+def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
     """Numbers of single precision as JSON: the shortest that become the same when read."""
     array = np.asarray(values, dtype=np.float32)
     if not np.any(array % 1):
         whole = np.all(abs(array) < _EXACT)
         exact: list[int | float] = (array.astype(np.int64) if whole else array).tolist()
         return exact
-    return [number(float(str(value))) for value in array]
+    return [json_number(float(str(value))) for value in array]
 
 
-def rows_of(values: object) -> list[list[int | float]]:
+def json_rows(values: object) -> list[list[int | float]]:
     """Rows of numbers of single precision as JSON."""
     array = np.asarray(values, dtype=np.float32)
     if array.size and not np.any(array % 1) and np.all(abs(array) < _EXACT):
         rows: list[list[int | float]] = array.astype(np.int64).tolist()
         return rows
-    return [numbers(row) for row in array]
+    return [json_numbers(row) for row in array]
 
 
 # ------------------------------------------------------------------ checksums
@@ -133,7 +133,7 @@ def _to_json(action: Action, observation: Observation, obs_space: ObsSpace) -> J
             index_of = observation.index_of_ids(obs_space)
             return [index_of[actee] for actee in action.actees]
         case ContinuousAction():
-            return rows_of(action.values)
+            return json_rows(action.values)
 
 
 def actions_from_json(
@@ -141,10 +141,13 @@ def actions_from_json(
 ) -> dict[str, Action]:
     """The actions that `actions_to_json` wrote, for the same observation.
 
+    An action without any actor may be left out.
+
     Raises:
         SchemaError: the observation requests other actions, or does not allow these.
     """
     asked = {question.name: question for question in questions(observation, *spaces)}
+    data = {**{name: [] for name, question in asked.items() if not len(question.actors)}, **data}
     if set(asked) != set(data):
         raise SchemaError(
             f"requests {', '.join(asked) or 'no action'}, recorded were {', '.join(data) or 'none'}"
@@ -189,10 +192,10 @@ def _is_index(value: Json, count: int) -> bool:
 
 def is_row(value: Json, width: int) -> bool:
     """Whether JSON holds as many finite numbers."""
-    return isinstance(value, list) and len(value) == width and all(map(is_finite, value))
+    return isinstance(value, list) and len(value) == width and all(map(is_json_number, value))
 
 
-def is_finite(value: Json) -> bool:
+def is_json_number(value: Json) -> bool:
     """Whether JSON holds one finite number that single precision can hold."""
     if type(value) is int:
         return abs(value) < _EXACT
@@ -206,13 +209,13 @@ def observation_to_json(observation: Observation, obs_space: ObsSpace) -> dict[s
     """What was observed, besides reward and flags: `o`, `q`, `h` and `m` of a line."""
     data: dict[str, Json] = {
         "o": {
-            name: rows_of(observation.features[name])
+            name: json_rows(observation.features[name])
             for name in obs_space.entities
             if observation.num_entities(name)
         }
     }
     if len(observation.global_features):
-        data["q"] = numbers(observation.global_features)
+        data["q"] = json_numbers(observation.global_features)
     hidden = {
         name: np.flatnonzero(~np.asarray(seen, dtype=np.bool_)).tolist()
         for name, seen in observation.visible.items()

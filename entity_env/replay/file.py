@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from entity_env.core.episode import Episode
 from entity_env.core.files import read_file
 from entity_env.core.space_json import Spaces, spaces_from_json
 from entity_env.core.spaces import ActionName, ActionSpace
 from entity_env.errors import ReplayError, SchemaError, shown
-from entity_env.replay.encoding import Json, action_problem, is_finite
+from entity_env.replay.encoding import Json, action_problem, is_json_number, json_number
 
 SUFFIX: Final = ".replay"
 FORMAT: Final = "entity-env.replay"
@@ -33,7 +34,7 @@ _SAMPLE_BYTES: Final = 512
 
 
 @dataclass(frozen=True)
-class Header:
+class ReplayHeader:
     """The first line of a replay.
 
     Args:
@@ -77,6 +78,13 @@ class End:
     truncated: bool
     metrics: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, episode: Episode) -> End:
+        """The end of an episode."""
+        metrics = {name: json_number(value) for name, value in episode.metrics.items()}
+        flags = episode.terminated, episode.truncated
+        return cls(json_number(episode.reward), episode.length, *flags, metrics)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -113,7 +121,7 @@ def schema_hash(spaces: Mapping[str, Json]) -> str:
 # ------------------------------------------------------------------ writing
 
 
-def header_line(header: Header) -> str:
+def header_line(header: ReplayHeader) -> str:
     """The header as a line of JSON."""
     known = {each.name: getattr(header, each.name) for each in fields(header)}
     return _dumps({"format": FORMAT, "version": VERSION, **known})
@@ -253,7 +261,7 @@ def _up_to_error(content: bytes) -> bytes:
     return b"".join(parts)
 
 
-def parse_header(line: str, name: str) -> tuple[Header, Spaces]:
+def parse_header(line: str, name: str) -> tuple[ReplayHeader, Spaces]:
     """The first line of a file.
 
     Raises:
@@ -293,13 +301,16 @@ def parse_header(line: str, name: str) -> tuple[Header, Spaces]:
         if not checks[key](value):
             raise ReplayError(f"{name}, line 1: {key!r} cannot be {shown(value)}")
     try:
-        return Header(**known), spaces_from_json(known["spaces"])
+        return ReplayHeader(**known), spaces_from_json(known["spaces"])
     except SchemaError as error:
         raise ReplayError(f"{name}, line 1: {error}") from error
 
 
 def parse_decisions(
-    lines: Sequence[str], header: Header, action_space: Mapping[ActionName, ActionSpace], name: str
+    lines: Sequence[str],
+    header: ReplayHeader,
+    action_space: Mapping[ActionName, ActionSpace],
+    name: str,
 ) -> Iterator[Decision | str]:
     """The decisions of the lines after the header; a text says how the episode failed.
 
@@ -332,7 +343,7 @@ def parse_decisions(
 
 def _decision(
     line: dict[str, Any],
-    header: Header,
+    header: ReplayHeader,
     action_space: Mapping[ActionName, ActionSpace],
     where: str,
 ) -> Decision:
@@ -357,8 +368,8 @@ def _decision(
             require("a", not problem, f"for {name!r} {problem}")
     crc, score, value = (line.get(key) for key in ("c", "s", "v"))
     require("c", crc is None or (type(crc) is int and 0 <= crc < 2**32), "a CRC-32")
-    require("s", score is None or is_finite(score), "a finite number")
-    require("v", value is None or is_finite(value), "a finite number")
+    require("s", score is None or is_json_number(score), "a finite number")
+    require("v", value is None or is_json_number(value), "a finite number")
     probabilities = line.get("p", {})
     require("p", _are_probabilities(probabilities, action_space), "rows of numbers by action")
     return Decision(
@@ -376,11 +387,13 @@ def _decision(
 
 def _end(data: Json, where: str) -> End:
     checks: dict[str, Callable[[Any], bool]] = {
-        "reward": is_finite,
+        "reward": is_json_number,
         "length": lambda value: type(value) is int and value >= 0,
         "terminated": lambda value: isinstance(value, bool),
         "truncated": lambda value: isinstance(value, bool),
-        "metrics": lambda value: isinstance(value, dict) and all(map(is_finite, value.values())),
+        "metrics": lambda value: (
+            isinstance(value, dict) and all(map(is_json_number, value.values()))
+        ),
     }
     for key, check in checks.items():
         if not isinstance(data, dict) or not check(data.get(key, {} if key == "metrics" else None)):
@@ -392,7 +405,7 @@ def _are_probabilities(data: Json, action_space: Mapping[ActionName, ActionSpace
     return isinstance(data, dict) and all(
         name in action_space
         and isinstance(rows, list)
-        and all(isinstance(row, list) and all(map(is_finite, row)) for row in rows)
+        and all(isinstance(row, list) and all(map(is_json_number, row)) for row in rows)
         for name, rows in data.items()
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, Protocol
 
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
@@ -13,20 +13,39 @@ from entity_env.authoring.local_run import AgentRun, Turn, Watch
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ActionName
 from entity_env.errors import ReplayError, SchemaError, UsageError
 from entity_env.replay.divergence import (
     Divergence,
     at_line,
     end_divergence,
+    failure_of,
     observation_divergence,
     schema_divergence,
 )
 from entity_env.replay.encoding import actions_from_json, checksum
-from entity_env.replay.file import Decision
+from entity_env.replay.file import Decision, ReplayHeader
 
-if TYPE_CHECKING:
-    from entity_env.replay.replay import Replay
+
+class RecordedEpisode(Protocol):
+    """What a `Replay` holds."""
+
+    header: ReplayHeader
+    lines: Sequence[Decision]
+    failure: str
+    name: str
+
+    @property
+    def spaces(self) -> Spaces:
+        """The observation space, and the action space."""
+
+    @property
+    def num_decisions(self) -> int:
+        """Number of decisions of all agents together."""
+
+
+_HANGS: Final = "hangs"
 
 
 class Script:
@@ -39,7 +58,7 @@ class Script:
     """
 
     def __init__(
-        self, replay: Replay, until: int | None = None, *, is_compared: bool = True
+        self, replay: RecordedEpisode, until: int | None = None, *, is_compared: bool = True
     ) -> None:
         self.divergence: Divergence | None = None
         self.num_played = 0
@@ -48,6 +67,7 @@ class Script:
         self._spaces = replay.spaces
         self._is_compared = is_compared
         self._lines = replay.lines
+        self._has_checksums = any(line.checksum is not None for line in replay.lines)
         self._left: list[list[int]] = [[] for _ in range(replay.header.num_agents)]
         """Per agent the indices of its lines that are left, the last first."""
         for i in reversed(range(len(self._lines))):
@@ -68,6 +88,8 @@ class Script:
     def decide(self, agent_id: int, observation: Observation) -> Mapping[ActionName, Action] | None:
         """The recorded actions for an observation; None = the replay ends here, or diverges."""
         line = self._next_line(agent_id)
+        if self.divergence is None and self._is_left_out(line, observation):
+            return actions_from_json({}, observation, self._spaces)
         if self.divergence is not None or line is None:
             return None
         if self._is_compared:
@@ -101,9 +123,10 @@ class Script:
 
     def failed(self, error: Exception, failure: str) -> None:
         """Compares an exception of the game with the failure of the replay."""
-        now = f"{type(error).__name__}: {error}".partition("\n")[0]
+        now = failure_of(error).partition("\n")[0]
         if failure and self.is_over:
-            if failure.partition("\n")[0] != now:
+            is_same = failure.partition("\n")[0] == now
+            if not is_same and not (failure.startswith(_HANGS) and now.startswith(_HANGS)):
                 text = f"the game failed with {failure}, it raises {now} now"
                 self.divergence = Divergence("raises", text, was=failure, now=now)
             return
@@ -112,6 +135,15 @@ class Script:
         self.divergence = Divergence("raises", text, was=failure or None, now=now)
         if left:
             self.divergence = at_line(self._lines[min(left)], "raises", text, now=now)
+
+    def _is_left_out(self, line: Decision | None, observation: Observation) -> bool:
+        """Whether this is a decision without any actor, which a log of actions does not know."""
+        if self._has_checksums or not observation.actions:
+            return False
+        if line is not None and line.end is None and all(v == [] for v in line.actions.values()):
+            return False
+        actors = (observation.actor_indices(name, self._spaces[0]) for name in observation.actions)
+        return not any(map(len, actors))
 
     def _next_line(self, agent_id: int) -> Decision | None:
         left = self._left[agent_id]
@@ -208,7 +240,7 @@ class _Observer:
 
 
 def play_again(
-    replay: Replay,
+    replay: RecordedEpisode,
     game: Game,
     *,
     until: int | None = None,
@@ -267,7 +299,7 @@ def play_again(
     return script.divergence, episodes
 
 
-def game_with_settings(replay: Replay, game: Game) -> Game:
+def game_with_settings(replay: RecordedEpisode, game: Game) -> Game:
     """The game with the settings of a replay.
 
     Raises:

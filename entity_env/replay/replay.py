@@ -24,7 +24,7 @@ from entity_env.replay.encoding import actions_from_json, observation_from_json
 from entity_env.replay.file import (
     SUFFIX,
     Decision,
-    Header,
+    ReplayHeader,
     decision_line,
     failure_line,
     header_line,
@@ -56,7 +56,7 @@ class Replay:
 
     def __init__(
         self,
-        header: Header,
+        header: ReplayHeader,
         lines: Sequence[Decision],
         *,
         failure: str = "",

@@ -22,18 +22,19 @@ from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import spaces_to_json
 from entity_env.errors import ReplayError, UsageError
+from entity_env.replay.divergence import failure_of
 from entity_env.replay.encoding import (
     Json,
     actions_to_json,
     checksum,
-    number,
+    json_number,
     observation_to_json,
 )
 from entity_env.replay.file import (
     SUFFIX,
     Decision,
     End,
-    Header,
+    ReplayHeader,
     decision_line,
     header_line,
     require_replaceable,
@@ -50,7 +51,7 @@ _DIGITS: Final = 4
 class _OpenEpisode:
     """The lines of an episode that runs, and the file that they are written to."""
 
-    header: Header
+    header: ReplayHeader
     lines: list[Decision] = field(default_factory=list)
     num_ended: int = 0
     path: Path | None = None
@@ -76,7 +77,7 @@ class ReplayWriter:
         think: keep what agents predict, from their `think` method: the value.
         agents: names of the agents; default: their classes.
         source: of the game, `module:name` or `file.py:name`; default: found in its module.
-        parent: see `Header`.
+        parent: see `ReplayHeader`.
         watch: another watcher, called after each line.
 
     Raises:
@@ -147,22 +148,17 @@ class ReplayWriter:
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
-        is_failure = isinstance(error, Exception)
-        text = f"{type(error).__name__}: {error}" if is_failure else ""
+        text = failure_of(error) if isinstance(error, Exception) else ""
         for number_of in sorted(self._open):
             self._finish(number_of, text)
 
     def _begin(self, game: Game, number_of: int) -> _OpenEpisode:
-        header = Header(
-            game=game.name,
-            source=self._source or source_of(game),
-            settings=settings_to_json(game),
-            episode_seed=self._seeds[number_of],
-            num_agents=game.num_agents,
-            schema=schema_hash(self._spaces),
+        header = header_of(
+            game,
+            self._seeds[number_of],
+            source=self._source,
             spaces=self._spaces,
-            run={"episode": number_of},
-            made_with=versions(),
+            run=self._run_of(number_of),
             agents=[_agent(self._names[i : i + 1], agent) for i, agent in enumerate(self._agents)],
             parent=self._parent,
         )
@@ -178,6 +174,10 @@ class ReplayWriter:
             episode.add(header_line(header))
         return episode
 
+    def _run_of(self, number_of: int) -> dict[str, int]:
+        seed = self._seeds.run_seed
+        return {} if seed is None else {"seed": seed, "episode": number_of}
+
     def _finish(self, number_of: int, failure: str = "") -> None:
         episode = self._open.pop(number_of)
         replay = Replay(episode.header, episode.lines, failure=failure)
@@ -188,11 +188,7 @@ class ReplayWriter:
 
     def _line(self, game: Game, turn: Turn) -> Decision:
         observation, obs_space = turn.observation, game.obs_space()
-        end = None
-        if turn.episode is not None:
-            metrics = {name: number(value) for name, value in turn.episode.metrics.items()}
-            each = turn.episode
-            end = End(number(each.reward), each.length, each.terminated, each.truncated, metrics)
+        end = None if turn.episode is None else End.of(turn.episode)
         thoughts = turn.thoughts
         if thoughts is None and self._think and end is None:
             think = getattr(self._agents[turn.agent_id], "think", None)
@@ -202,7 +198,7 @@ class ReplayWriter:
             step=turn.step,
             actions=actions_to_json(turn.actions, observation, obs_space),
             checksum=checksum(observation, obs_space),
-            score=number(turn.score) if self._see else None,
+            score=json_number(turn.score) if self._see else None,
             seen=observation_to_json(observation, obs_space) if self._see else {},
             probabilities=_probabilities(turn.actions, thoughts) if self._see else {},
             value=None
@@ -235,6 +231,44 @@ def record(
     if not writer.replays:
         raise ReplayError(f"{game.name}: the agent left before its first decision")
     return writer.replays[0]
+
+
+def header_of(
+    game: Game,
+    episode_seed: int,
+    *,
+    source: str = "",
+    spaces: Mapping[str, Json] | None = None,
+    run: Mapping[str, int] | None = None,
+    agents: Sequence[Mapping[str, str]] = (),
+    parent: Mapping[str, Json] | None = None,
+) -> ReplayHeader:
+    """The header of a replay of a game.
+
+    Args:
+        game: with its settings.
+        episode_seed, run, agents, parent: see `ReplayHeader`.
+        source: "" = `source_of` the game.
+        spaces: as of `spaces_to_json`; None = those of the game.
+
+    Raises:
+        ReplayError: a setting that JSON cannot hold.
+    """
+    if spaces is None:
+        spaces = spaces_to_json(game.obs_space(), game.action_space())
+    return ReplayHeader(
+        game=game.name,
+        source=source or source_of(game),
+        settings=settings_to_json(game),
+        episode_seed=episode_seed,
+        num_agents=game.num_agents,
+        schema=schema_hash(spaces),
+        spaces=spaces,
+        run=run or {},
+        made_with=versions(),
+        agents=agents,
+        parent=parent,
+    )
 
 
 def source_of(game: Game) -> str:
@@ -312,7 +346,10 @@ def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> 
         if probs is not None:
             found[name] = np.atleast_2d(probs)
     return {
-        name: [[number(round(float(each), _DIGITS)) for each in row] for row in np.atleast_2d(rows)]
+        name: [
+            [json_number(round(float(each), _DIGITS)) for each in row]
+            for row in np.atleast_2d(rows)
+        ]
         for name, rows in found.items()
         if np.size(rows)
     }

@@ -3,7 +3,12 @@
 Games and their rules belong to `games`, observations as arrays to `batching`.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from entity_env.core.vec_env_base import Autoreset as Autoreset
+from entity_env.lazy_imports import late_names
 from entity_env.vec.batch_env.batch_env import (
     BatchEnv as BatchEnv,
     ResetMask as ResetMask,
@@ -17,3 +22,8 @@ from entity_env.vec.statistics import (
     WorkerStatistics as WorkerStatistics,
 )
 from entity_env.vec.vec_env import VecEnv as VecEnv
+
+if TYPE_CHECKING:
+    from entity_env.vec.training_replays import TrainingReplays as TrainingReplays
+
+__getattr__ = late_names(__name__, {"TrainingReplays": "training_replays"})

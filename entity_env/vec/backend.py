@@ -56,6 +56,11 @@ class Backend(Protocol):
     def spaces(self) -> Spaces:
         """Spaces of the observations and of every action."""
 
+    @property
+    def failures(self) -> dict[int, str]:
+        """By environment, the reason of its last failure that a restart followed; "" if it was
+        lost with its process. Unknown, and absent, where it raised in a worker."""
+
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         """Makes environments of a group begin a new episode, of a new run if there is one."""
 
@@ -90,6 +95,7 @@ class _InProcess(Generic[Batch]):
         self.num_agents = batch.num_agents
         self.num_steps = 0
         self.groups: Sequence[range] = [range(batch.num_envs)]
+        self.failures: dict[int, str] = {}
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         return render_env(self.batch, env_id)
@@ -114,6 +120,7 @@ class InProcess(_InProcess[LocalBatch]):
 
     def __init__(self, batch: LocalBatch, step_timeout_s: float | None = None) -> None:
         super().__init__(batch)
+        self.failures = batch.failures
         self._timeout = StepTimeout(step_timeout_s)
         num_rows = batch.num_envs * batch.num_agents
         # Two in turn: arrays of the previous step stay valid while the next one is written.

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.agents.channels.channel import Transport
+from entity_env.authoring.game import Game
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_mask, checked_seed
+from entity_env.core.validation import checked_count, checked_mask, checked_seed
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_env_base import Autoreset, VecEnvBase, reset_runs
 from entity_env.core.vec_obs import VecActions, VecObs
-from entity_env.errors import ProtocolError, UsageError
+from entity_env.errors import ProtocolError, UsageError, shown
 from entity_env.vec.backend import (
     Backend,
     BatchInProcess,
@@ -27,7 +30,10 @@ from entity_env.vec.backend import (
 from entity_env.vec.batch_env.backend import WorkerBatchEnv
 from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
-from entity_env.vec.step import PendingBatch, lost_rows
+from entity_env.vec.step import BatchStep, PendingBatch, lost_rows
+
+if TYPE_CHECKING:
+    from entity_env.vec.action_log import ActionLog, EpisodeWatch
 
 
 class VecEnv(VecEnvBase):
@@ -52,9 +58,12 @@ class VecEnv(VecEnvBase):
             available. The source is sent by cloudpickle, so that lambdas work.
         start_timeout_s: seconds that a worker may take to import the source and to make its
             environments; None = no limit.
+        failures: folder for a replay of every episode of a `Game` that raised, hung or died,
+            `GAME-env12-episode3.replay`, 100 at most; its error names the file. An episode that
+            raised is played again in this process, to add what was seen. None = without.
 
     Raises:
-        UsageError: a number or mode that is not valid.
+        UsageError: a number or mode that is not valid; `failures` of what is no game.
         SchemaError: `source` cannot be run.
         WorkerError: a worker could not be started.
 
@@ -75,7 +84,15 @@ class VecEnv(VecEnvBase):
         step_timeout_s: float | None = None,
         start_method: str | None = None,
         start_timeout_s: float | None = 60.0,
+        failures: str | Path | None = None,
     ) -> None:
+        self._source, self._step_timeout_s = source, step_timeout_s
+        self._log: ActionLog | None = None
+        """Actions of the running episodes, if anybody wants replays."""
+        if failures is not None:
+            checked_count("num_envs", num_envs)
+            self._log = self._new_log(num_envs)
+            self._log.failures = Path(failures)
         checked_seed(seed)  # a bad one fails here rather than at the first reset
         self._backend = _make_backend(
             VecOptions(
@@ -186,6 +203,8 @@ class VecEnv(VecEnvBase):
         obs = batch.obs
         values = checked_vec_actions(actions, obs.action_masks, self.action_space(), batch.where)
         self._is_settled = False
+        if self._log is not None:
+            self._log.add(batch, values)
         self._pending.remove(batch)
         if len(batch.groups) == 1:
             self._backend.start_act(batch.groups[0], values)
@@ -235,6 +254,8 @@ class VecEnv(VecEnvBase):
             return self._make_pending(groups, step, previous)
         except Exception as error:
             self._require_open(error)
+            if self._log is not None:
+                self._log.fail(error)
             raise
 
     def reset_envs(
@@ -303,6 +324,31 @@ class VecEnv(VecEnvBase):
                 return image
         raise ProtocolError(f"env {env_id} is busy: call recv before render")
 
+    def watch_episodes(self, watch: EpisodeWatch) -> None:
+        """Calls a function for every episode of a game that begins from now on, when it ends.
+
+        It gets the `Episode` of every agent, once those of all agents have ended, and a function
+        that makes their `Replay`: actions and ends, without what was seen. Only in this call can
+        the replay be made. Episodes that failed, and those with more actions than the memory
+        holds, are left out.
+
+        Args:
+            watch: the function; it is called while `recv` or `act` runs.
+
+        Raises:
+            UsageError: the source is not a `Game`.
+            ReplayError: a setting of the game that a replay cannot keep.
+        """
+        if self._log is None:
+            self._log = self._new_log(self.num_envs)
+            self._log.give_up_all()  # of those that run, the first actions are not known
+        self._log.watches.append(watch)
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether a game has hung in a worker, or taken it down, since its actions are kept."""
+        return self._log is not None and self._log.has_crashed
+
     def statistics(self) -> VecStatistics:
         """Totals of steps, episodes and time so far."""
         return VecStatistics(
@@ -346,6 +392,8 @@ class VecEnv(VecEnvBase):
         except Exception as error:
             self._runs = {}
             self._require_open(error)
+            if self._log is not None:
+                self._log.fail(error)
             raise
         self._runs = {}
         return obs
@@ -355,6 +403,8 @@ class VecEnv(VecEnvBase):
     ) -> VecObs:
         groups = range(len(self._backend.groups))
         chosen = np.asarray(env_ids, dtype=np.int64)
+        if self._log is not None:
+            self._log.begin(env_ids)
         for group in groups:
             envs = self._backend.groups[group]
             mine = chosen[(chosen >= envs.start) & (chosen < envs.stop)]
@@ -380,6 +430,8 @@ class VecEnv(VecEnvBase):
         lost = lost_rows(step.lost, env_id, agent_id, previous) if step.lost else None
         obs = step.vec_obs(env_id, agent_id, lost)
         self._num_episodes += len(obs.episodes)
+        if self._log is not None and isinstance(step, BatchStep):
+            self._log.end(step.ended.episodes, step.lost.episodes, self._backend.failures)
         self._pending.append(PendingBatch(groups, envs, obs, self.num_agents))
         self._clock.end_call()
         self._is_settled = True
@@ -420,6 +472,17 @@ class VecEnv(VecEnvBase):
         if busy:
             num_envs = sum(len(self._backend.groups[group]) for group in busy)
             self._backend.collect(self._backend.wait(busy, num_envs))
+
+    def _new_log(self, num_envs: int) -> ActionLog:
+        """A log of actions, for a game."""
+        from entity_env.vec.action_log import ActionLog  # 10 ms, which few need
+
+        if not isinstance(self._source, Game):
+            raise UsageError(
+                "replays can be made of a Game, which repeats an episode from its seed and its "
+                f"actions: the source of this {type(self).__name__} is {shown(self._source)}"
+            )
+        return ActionLog(self._source, num_envs, self._step_timeout_s)
 
     def _forget(self) -> None:
         self._pending.clear()

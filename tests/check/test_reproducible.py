@@ -160,7 +160,7 @@ def test_agents_whose_episodes_overlap_are_no_fault() -> None:
     check_game(Game(play, entities=(Dot,), actions=(Go,), num_agents=2), new_process=False)
 
 
-def test_what_random_actions_rarely_reach_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_random_actions_rarely_reach_is_found() -> None:
     """The episodes that are recorded are others than those that were checked before."""
     calls = [0]
 

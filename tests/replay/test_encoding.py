@@ -21,8 +21,8 @@ from entity_env.replay.encoding import (
     actions_from_json,
     actions_to_json,
     checksum,
-    number,
-    numbers,
+    json_number,
+    json_numbers,
     observation_from_json,
     observation_to_json,
 )
@@ -44,13 +44,13 @@ def through_json(value: object) -> object:
 @given(st.lists(FLOATS))
 def test_numbers_of_single_precision_survive(values: list[float]) -> None:
     array = np.array(values, dtype=np.float32)
-    read = np.array(through_json(numbers(array)), dtype=np.float32)
+    read = np.array(through_json(json_numbers(array)), dtype=np.float32)
     np.testing.assert_array_equal(read, array)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_of_double_precision_survive(value: float) -> None:
-    assert float(json.loads(json.dumps(number(value)))) == value
+    assert float(json.loads(json.dumps(json_number(value)))) == value
 
 
 @given(scenes())

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.update import learn, step_size
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
 from entity_env.agents.rogue_net.torch_net.mlp import (
     CNNPolicy as CNNPolicy,
@@ -55,6 +56,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
     make_policy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
+from entity_env.authoring.agent import Agent
 from entity_env.core.space_json import Spaces, differences, spaces_to_json
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
@@ -72,6 +74,19 @@ MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], P
 """Makes the network to train from the spaces of the environments."""
 
 
+class RunReplays(Protocol):
+    """What keeps replays of a run; see `entity_env.vec.TrainingReplays`."""
+
+    def update(
+        self, step: int, total: int, make_agent: Callable[[int], Agent], *, is_resumed: bool
+    ) -> None:
+        """Before the first update and after every one; `make_agent` makes an agent that plays the
+        present network, with a seed of its draws."""
+
+    def finish(self) -> None:
+        """At the end."""
+
+
 def train(
     vec: VecEnvironment,
     config: PPOConfig | None = None,
@@ -81,6 +96,7 @@ def train(
     resume: bool | str | Path = False,
     on_update: Callable[[TrainProgress], None] | None = None,
     about: Mapping[str, object] | None = None,
+    replays: RunReplays | None = None,
 ) -> TrainResult:
     """Trains a network on environments.
 
@@ -98,8 +114,7 @@ def train(
     too. A network that is no longer finite is never saved.
 
     Args:
-        vec: the environments, with autoreset "same_step". They are reset here; the caller closes
-            them.
+        vec: the environments, with autoreset "same_step". They are reset here, and not closed.
         config: the settings; None = `PPOConfig.for_env(vec)`.
         policy: the network to train, or a function that makes one from an observation and an
             action space; None = the one of `config.net`. A network of your own derives from
@@ -112,6 +127,7 @@ def train(
             start new episodes, with seeds that were not used before.
         on_update: called after every update; an exception ends the run.
         about: what else `run.json` says, as "game" and "settings", which `entity-env runs` shows.
+        replays: keeps replays of the run, such as a `TrainingReplays`; of rank 0 alone.
 
     Raises:
         CheckpointError: no checkpoint to resume from, or one of another game or size.
@@ -130,7 +146,7 @@ def train(
         _threads(config.num_threads),
         find_peers(_device(config.device), config.peer_timeout_s) as peers,
     ):
-        return _train(vec, config, policy, out, resume, on_update, about or {}, peers)
+        return _train(vec, config, policy, out, resume, on_update, about or {}, peers, replays)
 
 
 def _log_settings(vec: VecEnvironment, config: PPOConfig) -> None:
@@ -148,12 +164,14 @@ def _train(
     on_update: Callable[[TrainProgress], None] | None,
     about: Mapping[str, object],
     peers: Peers,
+    replays: RunReplays | None,
 ) -> TrainResult:
     resume_path = _resume_path(resume, out) if resume else None
     cause = None
     written = None if out is None or peers.rank else Path(out)
     with run_folder(written), HeldInterrupt() as interrupt:
         run = _Run(vec, config, policy, None if out is None else Path(out), peers)
+        run.replays = None if peers.rank else replays
         if resume_path is not None:
             run.resume(resume_path)
         if written is not None:
@@ -162,6 +180,7 @@ def _train(
             try:
                 try:
                     collector, begun = run.begin(), run.learner.update
+                    run.keep_replays(is_resumed=begun > 0)
                     while run.learner.step < config.total_steps:
                         progress = run.update(collector, interrupt.check)
                         if progress.update == begun + 1:
@@ -169,6 +188,7 @@ def _train(
                         write_curves(progress, run.episodes.metrics)
                         if on_update is not None:
                             run.call(on_update)
+                        run.keep_replays(is_resumed=begun > 0)
                         run.save_if_due(collector)
                     run.require_sound(collector)
                 except KeyboardInterrupt:
@@ -176,13 +196,16 @@ def _train(
                         raise  # the second one, of which the other ranks know nothing
                     run.is_stopping = True
                 run.save()
+                run.finish_replays()
                 gather_reports(peers, "saved")  # no rank leaves before that
             except KeyboardInterrupt:
                 raise  # the second one, in the middle of the save
             except TrainingDivergedError as error:
+                run.finish_replays()
                 raise run.explained(error) from error
             except BaseException as error:
                 run.save_after(error)
+                run.finish_replays()
                 if not isinstance(error, Exception) or not interrupt.ends_program:
                     raise
                 cause = error  # of that signal, likely: a terminal, a worker that is gone, too
@@ -212,6 +235,7 @@ class _Run:
         self.is_stopping = False
         """Whether this rank wants to end the run early, and at the end whether all do."""
         self.learner = new_learner(vec, config, policy)
+        self.replays: RunReplays | None = None
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
         """Of all ranks, at the last update."""
@@ -355,6 +379,21 @@ class _Run:
             on_update(self.progress)
         except KeyboardInterrupt:
             self.is_stopping = True
+
+    def keep_replays(self, *, is_resumed: bool) -> None:
+        """Lets `replays` look at the network."""
+        if self.replays is not None:
+            step, total = self.learner.step, self.config.total_steps
+
+            def make_agent(seed: int) -> Agent:
+                return NeuralAgent(self.learner.net, seed=seed)
+
+            self.replays.update(step, total, make_agent, is_resumed=is_resumed)
+
+    def finish_replays(self) -> None:
+        """Lets `replays` write what is left."""
+        if self.replays is not None:
+            self.replays.finish()
 
     def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""

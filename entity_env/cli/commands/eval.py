@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 import click
@@ -39,6 +40,7 @@ from entity_env.cli.options import (
     WORKERS,
     agent_options,
     default_workers,
+    failures_option,
     game_argument,
     on_error_option,
     ray_option,
@@ -49,6 +51,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import UsageError
 from entity_env.vec import VecEnv
+from entity_env.vec.action_log import FailureWriter
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError
 
@@ -74,6 +77,7 @@ def play_episodes(
     on_episode: Callable[[Episode], None],
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
+    failures: Path | None = None,
 ) -> list[Episode]:
     """Plays a number of episodes of a game for one agent, `num_envs` at once at most.
 
@@ -90,6 +94,7 @@ def play_episodes(
         autoreset="disabled",
         step_timeout_s=step_timeout_s,
         on_error=on_error,
+        failures=failures,
     ) as vec:
         for block in range(num_blocks(episodes, _BATCHED)) if blocks is None else blocks:
             numbers = range(block * _BATCHED, min((block + 1) * _BATCHED, episodes))
@@ -190,6 +195,7 @@ class Figures:
 )
 @step_timeout_option
 @on_error_option
+@failures_option
 @ray_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @set_option
@@ -204,6 +210,7 @@ def evaluate(
     num_workers: int | None,
     step_timeout_s: float | None,
     on_error: OnError,
+    failures: Path | None,
     address: str | None,
     as_json: bool,
     settings: Sequence[str],
@@ -223,6 +230,8 @@ def evaluate(
         if agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")
         _require_raise(on_error)
+        if failures is not None:
+            raise UsageError("--failures is for episodes of --agent, not for matches")
         names = split_names(entrants)
         match = run_match(
             chosen,
@@ -240,17 +249,13 @@ def evaluate(
     players = player_names(chosen, agents)
     if HUMAN in players:
         raise UsageError("eval has no human players: use entity-env play --agent human")
-    played = _play_all(
-        chosen,
-        players,
-        load,
-        episodes,
-        num_workers,
-        address,
-        seed=seed,
-        step_timeout_s=step_timeout_s,
-        on_error=on_error,
-    )
+    loaded = load_players(chosen, players, seed, load)
+    is_batched = isinstance(loaded[0], BatchPolicy) and len(loaded) == 1
+    if not is_batched:
+        _require_raise(on_error)
+    size = _BATCHED if is_batched else _ONE_BY_ONE
+    play = partial(_played, chosen, players, load, episodes, size, seed, step_timeout_s, on_error)
+    played = _play_all(partial(play, failures), episodes, num_workers, address, size)
     _report_episodes(players, played, as_json)
 
 
@@ -267,40 +272,19 @@ def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json:
 
 
 def _play_all(
-    game: Game,
-    names: Sequence[str],
-    load: AgentLoader,
+    play: Callable[..., list[Episode]],
     episodes: int,
     num_workers: int | None,
     address: str | None,
-    *,
-    seed: int,
-    step_timeout_s: float | None,
-    on_error: OnError,
+    size: int,
 ) -> list[Episode]:
     """Plays all episodes, here or on a Ray cluster."""
-    loaded = load_players(game, names, seed, load)
-    is_batched = len(loaded) == 1 and isinstance(loaded[0], BatchPolicy)
-    if not is_batched:
-        _require_raise(on_error)
     if address is not None and num_workers:
         raise UsageError("--num-workers is without --ray, whose tasks have one process each")
     if num_workers is None:
         num_workers = default_workers(episodes) if address is None else 0
-    size = _BATCHED if is_batched else _ONE_BY_ONE
-    play = partial(
-        _played,
-        game,
-        names,
-        load,
-        episodes,
-        size,
-        seed=seed,
-        workers=num_workers,
-        step_timeout_s=step_timeout_s,
-        on_error=on_error,
-    )
-    return _spread(play, num_blocks(episodes, size), episodes, address)
+    count = num_blocks(episodes, size)
+    return _spread(partial(play, workers=num_workers), count, episodes, address)
 
 
 def _played(
@@ -309,13 +293,14 @@ def _played(
     load: AgentLoader,
     episodes: int,
     size: int,
+    seed: int,
+    step_timeout_s: float | None,
+    on_error: OnError,
+    failures: Path | None,
     blocks: range,
     on_episode: Callable[[Episode], None],
     *,
-    seed: int,
     workers: int,
-    step_timeout_s: float | None,
-    on_error: OnError,
 ) -> list[Episode]:
     """Plays blocks of episodes, many episodes at once if one agent decides for batches."""
 
@@ -334,15 +319,17 @@ def _played(
                 on_episode=on_episode,
                 step_timeout_s=step_timeout_s,
                 on_error=on_error,
+                failures=failures,
             )
         played: list[Episode] = []
         for block in blocks:
             first = block * size
+            watch = partial(_watch, on_episode)
             found = game.run(
                 *players(block),
                 seed=block_seed(seed, block),
                 episodes=min(size, episodes - first),
-                watch=partial(_watch, on_episode),
+                watch=watch if failures is None else FailureWriter(failures, watch),
                 step_timeout_s=step_timeout_s,
             )
             played += [replace(each, number=first + each.number) for each in found]

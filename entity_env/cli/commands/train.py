@@ -46,20 +46,22 @@ from entity_env.cli.options import (
     WORKERS,
     FiniteFloat,
     default_workers,
+    failures_option,
     game_argument,
     on_error_option,
     ray_option,
     set_option,
     step_timeout_option,
 )
-from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
+from entity_env.vec.training_replays import KINDS, TrainingReplays
 from entity_env.views.chart import Series, text_chart
 
 if TYPE_CHECKING:
+    from entity_env.agents.ppo.trainer import RunReplays
     from entity_env.cluster.learners import RunControl
 
 
@@ -97,6 +99,22 @@ class _Relpos(click.ParamType):  # type: ignore[type-arg]  # generic in new rele
         )
 
 
+class _Keep(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
+    """Names of what to keep: `best,failed`; `none`."""
+
+    name = "keep"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in str(value).split(",")) if value != "none" else ()
+        for name in names:
+            if name not in _KEPT:
+                self.fail(f"{name!r} is none of {', '.join(_KEPT)}.", param, ctx)
+        return names
+
+
+_KEPT: Final = (*KINDS, "failed")
 _INTEGER: Final = click.IntRange(max=2**31 - 1)
 _PPO_OPTIONS: Final = {
     "seed": "Seed of the run.",
@@ -198,6 +216,23 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @step_timeout_option
 @on_error_option
+@failures_option
+@click.option(
+    "--keep",
+    type=_Keep(),
+    metavar="best,worst,failed",
+    help="Replays to keep: the best and the worst episode in OUT/replays, failed ones in "
+    "--failures, OUT/failures if it is not given; none = none of them.  [default: all that the "
+    "game allows]",
+)
+@click.option(
+    "--replays",
+    "moments",
+    type=click.IntRange(0, 10**6),
+    default=0,
+    help="Number of moments of the run at which an evaluation episode is played, always from the "
+    "same start, and kept in OUT/replays.  [default: 0]",
+)
 @_training_options
 @set_option
 def train(
@@ -213,6 +248,9 @@ def train(
     max_failures: int | None,
     step_timeout_s: float | None,
     on_error: OnError,
+    failures: Path | None,
+    keep: tuple[str, ...] | None,
+    moments: int,
     settings: Sequence[str],
     **options: object,
 ) -> None:
@@ -240,13 +278,11 @@ def train(
         if not launched.rank:
             words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
             click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
-    about = {
-        "game": game,
-        "settings": {**_defaults(chosen), **chosen.settings},
-        "num_agents": chosen.num_agents,
-        "num_envs": num_envs,
-    }
-    run = _Run(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about)
+    about = {"game": game, "num_envs": num_envs, **_about(chosen)}
+    kept = _Kept.of(chosen, out, keep, failures, moments)
+    run = _Run(
+        chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about, kept
+    )
     if address is None:
         result, code = _train(run, launched)
     else:
@@ -258,6 +294,11 @@ def train(
         _report(result, shlex.join(train_words), play_words, out, Console())
     if code:
         raise SystemExit(code)
+
+
+def _about(game: Game) -> dict[str, object]:
+    """What `run.json` says of a game, besides its name."""
+    return {"settings": {**_defaults(game), **game.settings}, "num_agents": game.num_agents}
 
 
 class _Launched(NamedTuple):
@@ -296,6 +337,36 @@ class _Launched(NamedTuple):
         return num_envs // self.size + (self.rank < num_envs % self.size)
 
 
+class _Kept(NamedTuple):
+    """Which replays to keep: kinds of `TrainingReplays`, folder of failures, evaluations."""
+
+    kinds: tuple[str, ...]
+    failures: Path | None
+    moments: int
+
+    @classmethod
+    def of(
+        cls,
+        game: Game,
+        out: Path,
+        keep: tuple[str, ...] | None,
+        failures: Path | None,
+        moments: int,
+    ) -> _Kept:
+        """What the options ask for; all that can be kept by default."""
+        if is_batch(game) or has_self_play(game):
+            if keep or failures is not None:
+                raise UsageError(
+                    f"{game.name} is trained in a batch environment, which keeps no actions: "
+                    "leave out --keep and --failures"
+                )
+            return cls((), None, moments)
+        names = _KEPT if keep is None else keep
+        if failures is None and "failed" in names:
+            failures = out / "failures"
+        return cls(tuple(name for name in names if name in KINDS), failures, moments)
+
+
 class _Run(NamedTuple):
     """What the command line asks for."""
 
@@ -308,15 +379,27 @@ class _Run(NamedTuple):
     out: Path
     resume: bool
     about: Mapping[str, object]
+    kept: _Kept
 
     def train(
-        self, vec: VecEnvironment, on_update: Callable[[TrainProgress], None], *, resume: bool
+        self,
+        vec: VecEnv | AzulTables,
+        on_update: Callable[[TrainProgress], None],
+        launched: _Launched,
+        *,
+        resume: bool,
     ) -> TrainResult:
         """Trains on environments."""
         from entity_env.agents.ppo import train as train_ppo
 
         return train_ppo(
-            vec, self.config, out=self.out, resume=resume, on_update=on_update, about=self.about
+            vec,
+            self.config,
+            out=self.out,
+            resume=resume,
+            on_update=on_update,
+            about=self.about,
+            replays=self.replays(launched, vec),
         )
 
     def make_env(self, launched: _Launched) -> AbstractContextManager[VecEnv | AzulTables]:
@@ -327,7 +410,22 @@ class _Run(NamedTuple):
             is_fast = is_batch(self.game) or has_self_play(self.game)
             num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
         return make_training_env(
-            self.game, num_envs, num_workers, self.step_timeout_s, self.on_error
+            self.game,
+            num_envs,
+            num_workers,
+            self.step_timeout_s,
+            self.on_error,
+            self.kept.failures,
+        )
+
+    def replays(self, launched: _Launched, vec: VecEnv | AzulTables) -> RunReplays | None:
+        """What keeps replays, on rank 0."""
+        kinds, moments = self.kept.kinds, self.kept.moments
+        if launched.rank or not (kinds or moments):
+            return None
+        of = vec if isinstance(vec, VecEnv) and kinds else None
+        return TrainingReplays(
+            self.game, self.out / "replays", of, keep=kinds, moments=moments, seed=self.config.seed
         )
 
 
@@ -344,7 +442,7 @@ def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
             if isinstance(vec, VecEnv):
                 display.statistics = vec.statistics
             try:
-                return run.train(vec, display, resume=run.resume), 0
+                return run.train(vec, display, launched, resume=run.resume), 0
             except StoppedBySignal as stop:
                 return stop.result, 128 + stop.signum
 
@@ -387,7 +485,7 @@ def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
     launched = _Launched(control.rank, num_learners, restarts=control.restarts)
     resume = run.resume or launched.has_checkpoint(run.out)
     with run.make_env(launched) as vec:
-        return run.train(vec, on_update, resume=resume)
+        return run.train(vec, on_update, launched, resume=resume)
 
 
 def _start(out: Path) -> dict[str, object]:

@@ -71,6 +71,8 @@ class LocalBatch(ABC):
         self.games_s = 0.0
         self.packing_s = 0.0
         self.num_restarts = 0
+        self.failures: dict[int, str] = {}
+        """By environment, the reason why it was last restarted."""
         self.current: MutableSequence[int] | memoryview = [0]
         """Its first element is the index of the environment that is being stepped."""
         self._on_error = options.on_error
@@ -191,6 +193,7 @@ class LocalBatch(ABC):
         """Begins the next episode of an environment that failed, or raises its error."""
         if self._on_error == "raise" or len(self._rewards) != env_id * self.num_agents:
             self._raise_with_place(env_id, error)
+        self.failures[self.first_env + env_id] = _reason(error)
         for episode in self._truncate_failed(env_id):
             self._lost.add_episode(env_id * self.num_agents + episode.agent_id, 0.0, episode)
         self._restart(env_id, error)
@@ -335,12 +338,15 @@ class LocalBatch(ABC):
             raise _named(error, self.first_env + env_id, where)
         place = self._place(env_id)
         env_id += self.first_env
-        if isinstance(error, GameHangs):
-            text, message = stack_of(error), f"the game hangs: {error}"
-        else:
-            text = game_traceback(error)
-            message = f"the game raised {type(error).__name__}: {shortened(text_of(error))}"
-        raise WorkerError(message, env_id=env_id, **place, game_traceback=text) from error
+        text = stack_of(error) if isinstance(error, GameHangs) else game_traceback(error)
+        raise WorkerError(_reason(error), env_id=env_id, **place, game_traceback=text) from error
+
+
+def _reason(error: BaseException) -> str:
+    """What happened, for a `WorkerError`."""
+    if isinstance(error, GameHangs):
+        return f"the game hangs: {error}"
+    return f"the game raised {type(error).__name__}: {shortened(text_of(error))}"
 
 
 def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:

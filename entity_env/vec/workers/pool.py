@@ -73,6 +73,7 @@ class WorkerPool:
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._lost: dict[int, EpisodeCollector] = {}
         """Episodes of workers that died, until the next step reports them."""
+        self.failures: dict[int, str] = {}
         # Before multiprocessing ends its children, which would not close their games.
         self._at_exit = Finalize(self, _close_at_exit, (weakref.ref(self),), exitpriority=0)
         try:
@@ -309,6 +310,9 @@ class WorkerPool:
 
     def _lose(self, worker: WorkerHandle) -> None:
         lost = self._lost.setdefault(worker.index, EpisodeCollector(0, self.num_agents))
+        self.failures |= dict.fromkeys(worker.envs, "")
+        if worker.error is not None and worker.error.env_id is not None:
+            self.failures[worker.error.env_id] = worker.error.reason
         for env_id in worker.envs:
             rows = range(self.num_rows)[self._rows_of(env_id)]
             for row in rows:
@@ -353,7 +357,9 @@ class WorkerPool:
         if not isinstance(error, WorkerError) or error.env_id is None or error.seed is not None:
             return error
         rows = self._rows_of(error.env_id)
-        number = int(self._stats.number[rows].max())
+        # Of an agent that is over it is that of its next one.
+        numbers, is_playing = self._stats.number[rows], self._is_playing[rows]
+        number = int((numbers[is_playing] if is_playing.any() else numbers).max())
         return WorkerError(
             error.reason,
             env_id=error.env_id,

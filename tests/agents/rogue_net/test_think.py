@@ -135,7 +135,7 @@ def reference(agent: NeuralAgent, observation: Observation) -> Thoughts:
     probs = agent.choose(observation)[1]
     if not len(probs["a.b"]):
         probs = {**probs, "a.b": np.zeros((0, sum(map(len, observation.ids.values()))), np.float32)}
-    return Thoughts(probs, values.item(), attention)
+    return Thoughts(probs, values.item(), attention if len(attention) else None)
 
 
 def require_close(ours: Thoughts, theirs: Thoughts) -> None:
@@ -174,7 +174,9 @@ def test_both_backends_think_what_torch_computes(
         found = agent.think(observation)
         assert found.probabilities.keys() == {"move", "a.b", "mode"}
         require_close(found, expected)
-        assert found.attention is not None
+        if found.attention is None:
+            assert not config.n_layer
+            continue
         sums = found.attention.sum(axis=-1)
         hidden = np.flatnonzero(~np.asarray(observation.visible.get("A", []), np.bool_))
         assert not sums[:, :, hidden].any()

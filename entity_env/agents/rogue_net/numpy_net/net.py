@@ -77,11 +77,12 @@ class NumpyNet:
         """`distributions` of a batch of one observation, and its attention weights.
 
         These are `(n_layer, n_head, num_entities, num_entities)`, query before key, in the order of
-        the space, the entity of the global features last; None if the network pools.
+        the space, the entity of the global features last; None if the network pools or has no
+        layers.
         """
         found: list[Float] = []
         distributions, values = self._run(batch, found)
-        if self._config.pooling is not None:
+        if self._config.pooling is not None or not self._config.n_layer:
             return distributions, values, None
         size = sum(len(batch.features[name].values) for name in self._inputs.names)
         shape = self._config.n_layer, self._config.n_head, size, size

@@ -1,0 +1,261 @@
+"""`TrainingReplays`: the best and worst episodes of a training run, and its moments."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Turn
+from entity_env.core.episode import Episode
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.validation import checked_count
+from entity_env.errors import ReplayError, UsageError
+from entity_env.replay.file import SUFFIX
+from entity_env.replay.replay import Replay
+from entity_env.replay.writer import ReplayWriter
+from entity_env.vec.action_log import played_again, same_random_states
+from entity_env.vec.vec_env import VecEnv
+
+_logger = logging.getLogger(__name__)
+
+KINDS: Final = ("best", "worst")
+_TIME_SHARE: Final = 0.02
+"""Of the run, for playing again; what is left waits, until the end at most."""
+_STEP_TIMEOUT_S: Final = 30.0
+_MAX_DECISIONS: Final = 10_000
+_MAX_SECONDS: Final = 10.0
+"""Of an evaluation episode, which is cut there: it may never end."""
+_EVALUATED_ENV: Final = 2**31 - 1
+"""No environment has this index, so that no episode of training has the seed."""
+
+
+class TrainingReplays:
+    """Keeps replays of a training run; an argument of `train`.
+
+    `best.replay` and `worst.replay` are the episodes with the highest and the lowest reward of any
+    agent, of all that ended in `vec`; the first one of equals. They are played again in this
+    process, between updates, for what was seen: 2 % of the time of the run at most, the rest at
+    its end. If a game does not repeat such an episode, actions alone are kept, and a warning names
+    the first difference.
+
+    `step-000120000.replay` is an evaluation episode, played at `moments` steps from the first to
+    the last, always from the same start, which training does not have. Actions are drawn, with the
+    same seed each time, as in training. It is cut after 10,000 decisions or 10 s.
+
+    Where a worker of `vec` has died or hung, the game is no longer played in this process: actions
+    alone are kept from then on.
+
+    The network and all random states of training stay as they would be without this. Replays that
+    cannot be made or written are a warning, and never end the run. A run that is resumed goes on
+    with what is in the folder.
+
+    Args:
+        game: that is trained on.
+        folder: for the files, those of an earlier run are replaced.
+        vec: environments of that game; None = without best and worst episodes.
+        keep: "best", "worst", or both.
+        moments: number of evaluation episodes.
+        seed: of the evaluation episodes.
+
+    Raises:
+        UsageError: another name in `keep`, a negative number, or a `vec` that runs no `Game`.
+        ReplayError: a setting of the game that a replay cannot keep.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        folder: str | Path,
+        vec: VecEnv | None = None,
+        *,
+        keep: Sequence[str] = KINDS,
+        moments: int = 0,
+        seed: int = 0,
+    ) -> None:
+        for name in keep:
+            if name not in KINDS:
+                raise UsageError(f"keep must be of {' and '.join(KINDS)}, got {name!r}")
+        self.folder = Path(folder)
+        self._game = game
+        self._vec = vec
+        self._num_moments = checked_count("moments", moments, 0)
+        self._seed = seed
+        self._episode_seed = EpisodeSeeds(seed, _EVALUATED_ENV)[0]
+        self._extremes = [_Extreme(name) for name in KINDS if name in keep and vec is not None]
+        self._step = 0
+        """Of training, at the last update."""
+        self._last_moment = -1
+        """Step of the last evaluation episode."""
+        self._began: float | None = None
+        self._spent_s = 0.0
+        """In playing again."""
+        self._told: set[str] = set()
+        """Warnings that were given."""
+        if self._extremes and vec is not None:
+            vec.watch_episodes(self._ended)
+
+    def update(
+        self, step: int, total: int, make_agent: Callable[[int], Agent], *, is_resumed: bool
+    ) -> None:
+        """Called by `train` before the first update and after every one.
+
+        Args:
+            step, total: decisions so far, and at the end.
+            make_agent: makes an agent that plays the present network, with a seed of its draws.
+            is_resumed: the run goes on with an earlier one.
+        """
+        self._step = step
+        if self._began is None:
+            self._began = monotonic()
+            if is_resumed:
+                self._resume()
+        if self._is_due(total) and self._may_play:
+            self._evaluate(max(9, len(str(total))), make_agent)
+        for extreme in self._extremes:
+            if self._spent_s <= _TIME_SHARE * (monotonic() - self._began):
+                self._write(extreme)
+
+    @property
+    def _may_play(self) -> bool:
+        """Whether the game can be run in this process."""
+        return self._vec is None or not self._vec.has_crashed
+
+    def finish(self) -> None:
+        """Writes what is left; called by `train` at the end."""
+        for extreme in self._extremes:
+            self._write(extreme)
+
+    def _resume(self) -> None:
+        for extreme in self._extremes:
+            path = self.folder / f"{extreme.name}{SUFFIX}"
+            if path.exists():
+                try:
+                    extreme.reward = extreme.value_of(Replay.load(path).rewards)
+                except ReplayError as error:
+                    self._tell(f"{path} is replaced by one of the resumed run: {error}")
+        for path in self.folder.glob(f"step-*{SUFFIX}"):
+            found = re.fullmatch(r"step-(\d+)", path.stem)
+            if found and int(found[1]) <= self._step:
+                self._last_moment = max(self._last_moment, int(found[1]))
+
+    # ------------------------------------------------------------------ best and worst
+
+    def _ended(self, episodes: Sequence[Episode], replay: Callable[[], Replay]) -> None:
+        for extreme in self._extremes:
+            reward = extreme.value_of([episode.reward for episode in episodes])
+            if reward > extreme.reward and any(episode.length for episode in episodes):
+                extreme.reward = reward
+                extreme.replay = replay()
+                extreme.step = self._step
+
+    def _write(self, extreme: _Extreme) -> None:
+        replay, extreme.replay = extreme.replay, None
+        if replay is None:
+            return
+        begin = monotonic()
+        try:
+            found = None
+            if self._may_play:
+                seen, found = played_again(replay, self._game, _STEP_TIMEOUT_S)
+                replay = seen if found is None else replay
+            if found is not None:
+                self._tell(
+                    f"{self._game.name} does not repeat its episodes from their seeds and "
+                    f"actions; their replays have actions alone: {found}"
+                )
+            self._save(replay, extreme.name, extreme.step)
+        except Exception as error:
+            self._tell(f"the {extreme.name} episode could not be kept: {error}")
+        self._spent_s += monotonic() - begin
+
+    # ------------------------------------------------------------------ moments
+
+    def _is_due(self, total: int) -> bool:
+        """Whether a moment has come since the last evaluation episode."""
+        gaps = max(self._num_moments - 1, 1)
+        moments = [total * i // gaps for i in range(self._num_moments)]
+        if self._num_moments == 1:
+            moments = [total]
+        return any(self._last_moment < moment <= self._step for moment in moments)
+
+    def _evaluate(self, num_digits: int, make_agent: Callable[[int], Agent]) -> None:
+        self._last_moment = self._step
+        writer = _Evaluation()
+        try:
+            with same_random_states():
+                agents = [make_agent(self._seed + i) for i in range(self._game.num_agents)]
+                try:
+                    self._game.play_episode(
+                        *agents,
+                        seed=self._episode_seed,
+                        watch=writer,
+                        step_timeout_s=_STEP_TIMEOUT_S,
+                    )
+                except (_Enough, SystemExit):
+                    pass
+                except Exception as error:
+                    self._tell(f"an evaluation episode failed: {type(error).__name__}: {error}")
+            if writer.replays:
+                self._save(writer.replays[0], f"step-{self._step:0{num_digits}}", self._step)
+        except Exception as error:
+            self._tell(f"an evaluation episode could not be kept: {error}")
+
+    def _save(self, replay: Replay, name: str, step: int) -> None:
+        agents = [{"name": f"step {step}"}] * self._game.num_agents
+        header = replace(replay.header, agents=agents)
+        kept = Replay(header, replay.lines, failure=replay.failure)
+        kept.save(self.folder / f"{name}{SUFFIX}")
+
+    def _tell(self, warning: str) -> None:
+        """Warns once of each kind."""
+        kind = warning.partition(":")[0]
+        if kind not in self._told:
+            self._told.add(kind)
+            _logger.warning("%s", warning)
+
+
+class _Extreme:
+    """The best or the worst episode so far."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.reward = float("-inf")
+        """`value_of` the episode."""
+        self.replay: Replay | None = None
+        """Until it is written."""
+        self.step = 0
+        self._is_best = name == "best"
+
+    def value_of(self, rewards: Sequence[float | None]) -> float:
+        """How good the rewards of the agents are for this: higher is kept."""
+        known = [reward for reward in rewards if reward is not None]
+        values = known if self._is_best else [-reward for reward in known]
+        return max(values, default=float("-inf"))
+
+
+class _Enough(BaseException):
+    """Leaves an evaluation episode; no `except Exception` of a game stops it."""
+
+
+class _Evaluation(ReplayWriter):
+    """Writes an episode, and leaves it after a time."""
+
+    def __init__(self) -> None:
+        super().__init__(think=True)
+        self._until = monotonic() + _MAX_SECONDS
+        self._num_turns = 0
+
+    def __call__(self, turn: Turn) -> None:
+        super().__call__(turn)
+        self._num_turns += turn.episode is None
+        if turn.episode is None and (
+            self._num_turns >= _MAX_DECISIONS or monotonic() > self._until
+        ):
+            raise _Enough

@@ -1,0 +1,190 @@
+"""Replays made of the actions that a `VecEnv` was sent: of any episode, and of failures."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from entity_env import Episode, Game
+from entity_env.agents import Agent
+from entity_env.agents.random import random_actions
+from entity_env.core.vec_env_base import Autoreset
+from entity_env.core.vec_obs import VecObs
+from entity_env.errors import UsageError
+from entity_env.games import GAMES
+from entity_env.replay import Replay
+from entity_env.vec import BatchVecEnv, VecEnv, action_log
+from tests.helpers.continuous_games import bodies_game
+from tests.helpers.tiny_games import TINY_GAMES, ask, count, dots_game
+from tests.helpers.worker_games import Lamp
+from tests.vec.batch_env.corridor import Corridor
+
+MODES: tuple[Autoreset, ...] = ("same_step", "next_step", "disabled")
+SMALL = {
+    # Those that go on for ever may never ask again, when an episode is all that is wanted.
+    **{name: game for name, game in TINY_GAMES.items() if not name.endswith("forever")},
+    "bodies": bodies_game,
+    "snake": GAMES["snake"].with_settings(board_size=5),
+    **{
+        name: GAMES[name]
+        for name in (
+            "multi_snake",
+            "treasure_hunt",
+            "cherry_pick",
+            "rock_paper_scissors",
+            "tic_tac_toe",
+        )
+    },
+    "azul": GAMES["azul"].with_settings(max_rounds=1),
+}
+
+
+class Keeping:
+    """Steps a `VecEnv` at random, keeps the replay of every third episode."""
+
+    def __init__(self, vec: VecEnv, seed: int) -> None:
+        self.vec = vec
+        self.rng = np.random.default_rng(seed)
+        self.replays: list[Replay] = []
+        self.ended: list[list[Episode]] = []
+        vec.watch_episodes(self.watch)
+
+    def watch(self, episodes: Sequence[Episode], replay: Callable[[], Replay]) -> None:
+        self.ended.append(list(episodes))
+        if len(self.ended) % 3 == 1:
+            self.replays.append(replay())
+            told = [(one.reward, one.seed) for one in episodes]
+            seed = self.replays[-1].header.episode_seed
+            assert told == [(reward, seed) for reward in self.replays[-1].rewards]
+
+    def play(self, num_steps: int) -> None:
+        obs = self.vec.reset(seed=int(self.rng.integers(99)))
+        for _ in range(num_steps):
+            obs = self.step(obs)
+
+    def step(self, obs: VecObs) -> VecObs:
+        vec, rng = self.vec, self.rng
+        if vec.autoreset == "disabled":
+            over = np.zeros(vec.num_envs, np.bool_)
+            over[obs.env_id[obs.done]] = True
+            over &= self.are_over(obs)
+            if over.any() or rng.random() < 0.05:  # also in the middle of an episode
+                mask = over | (rng.random(vec.num_envs) < 0.05)
+                return vec.reset_envs(mask)
+        if rng.random() < 0.5 or vec.num_workers < 2:
+            return vec.act(random_actions(obs, vec.action_space(), rng))
+        # Batches come back apart, and are answered in another order.
+        vec.send(random_actions(obs, vec.action_space(), rng))
+        waiting = [vec.recv(1)]
+        while sum(len(each) for each in waiting) < vec.num_rows:
+            waiting.append(vec.recv(1))
+        for i in rng.permutation(len(waiting)):
+            ids = np.unique(waiting[i].env_id)
+            vec.send(random_actions(waiting[i], vec.action_space(), rng), ids)
+        return vec.recv()
+
+    def are_over(self, obs: VecObs) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Environments in which nobody waits: their episodes have ended."""
+        return np.asarray(~obs.is_ready.reshape(self.vec.num_envs, -1).any(axis=1))
+
+
+def check(game: Game, num_envs: int, num_workers: int, mode: Autoreset, seed: int) -> int:
+    with VecEnv(game, num_envs, min(num_workers, num_envs), autoreset=mode) as vec:
+        keeping = Keeping(vec, seed)
+        keeping.play(60)
+    for replay in keeping.replays:
+        copy = Replay.from_bytes(replay.to_bytes())
+        assert copy.is_whole
+        assert copy.verify(game) is None
+    return len(keeping.replays)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SMALL)
+def test_an_episode_is_played_again_from_its_actions(name: str, mode: Autoreset) -> None:
+    assert check(SMALL[name], 3, 0, mode, seed=1)
+
+
+@pytest.mark.slow
+@given(
+    name=st.sampled_from(list(SMALL)),
+    num_envs=st.integers(1, 5),
+    num_workers=st.integers(0, 3),
+    mode=st.sampled_from(MODES),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=40)
+def test_any_episode_with_any_number_of_workers(
+    name: str, num_envs: int, num_workers: int, mode: Autoreset, seed: int
+) -> None:
+    check(SMALL[name], num_envs, num_workers, mode, seed)
+
+
+@pytest.mark.parametrize("name", ["chaos", "together"])
+def test_batches_that_come_apart(name: str) -> None:
+    assert check(SMALL[name], 4, 2, "same_step", seed=3)
+
+
+def test_a_wrong_action_is_found() -> None:
+    with VecEnv(TINY_GAMES["chaos"], 3) as vec:
+        keeping = Keeping(vec, 0)
+        keeping.play(40)
+    found = 0
+    for replay in keeping.replays:
+        lines = [line for line in replay.lines if line.actions.get("Move") is not None]
+        for line in lines:
+            line.actions["Move"] = (line.actions["Move"] + 1) % 3  # type: ignore[index]
+        found += bool(lines) and replay.verify(TINY_GAMES["chaos"]) is not None
+    assert found
+
+
+def test_a_watcher_that_comes_later_misses_what_runs() -> None:
+    with VecEnv(count, 2) as vec:
+        vec.reset()
+        vec.act({"Move": np.ones(2, np.int64)})
+        keeping = Keeping(vec, 0)
+        for _ in range(2 + 3):
+            vec.act({"Move": np.ones(2, np.int64)})
+    assert [episodes[0].number for episodes in keeping.ended] == [1, 1]
+    assert keeping.replays[0].verify(count) is None
+
+
+def test_memory_is_freed_as_episodes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with VecEnv(count, 2, failures="unused") as vec:
+        log = vec._log
+        assert log is not None
+        vec.reset()
+        sizes = []
+        for _ in range(12):
+            vec.act({"Move": np.ones(2, np.int64)})
+            sizes.append(len(log._sent))
+        assert sizes == [1, 2, 0] * 4
+        assert log._num_bytes == 0
+
+    def play(agent: Agent, *, seed: int) -> None:
+        while ask(agent) is not None:
+            pass
+
+    monkeypatch.setattr(action_log, "_MAX_BYTES", 20_000)
+    with VecEnv(dots_game(play), 2, failures="unused") as vec:
+        vec.reset()
+        for _ in range(500):
+            vec.act({"Move": np.ones(2, np.int64)})
+        assert vec._log is not None
+        assert vec._log._num_bytes < 25_000
+
+
+@pytest.mark.parametrize("source", [Lamp, "batch"])
+def test_what_is_no_game_is_refused(source: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    def refused() -> Any:  # noqa: ANN401
+        return pytest.raises(UsageError, match=r"replays can be made of a Game.*is ")
+
+    if source == "batch":
+        with BatchVecEnv(Corridor, 2) as vec, refused():
+            vec.watch_episodes(lambda episodes, replay: None)
+        return
+    with refused():
+        VecEnv(source, 2, failures=tmp_path)

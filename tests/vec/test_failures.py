@@ -1,0 +1,244 @@
+"""Failures leave replays, which fail again; and whatever happens, the failure itself is told."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from entity_env import Game, Obs, WorkerError
+from entity_env.agents import Agent
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.vec_env_base import Autoreset
+from entity_env.core.vec_obs import VecObs
+from entity_env.replay import Replay
+from entity_env.vec import VecEnv
+from entity_env.vec.options import OnError
+from tests.helpers.tiny_games import Dot, Move, ask, dots_game
+from tests.helpers.worker_games import FAULTS, LENGTH, faulty
+
+MODES: tuple[Autoreset, ...] = ("same_step", "next_step", "disabled")
+VICTIM = EpisodeSeeds(0, 3)[1]
+"""The second episode of environment 3, in worker 1 of 2."""
+
+
+def play_both(agents: Sequence[Agent], *, seed: int, victim: int = -1, fault: str = "") -> None:
+    """Two agents move together; the second one leaves after the first step."""
+    pending = [agent.act_async(Obs().entities([Dot(i)]), Move) for i, agent in enumerate(agents)]
+    moves = [each.get() for each in pending]
+    if None in moves:
+        return
+    agents[1].game_over(Obs(moves[1].value if moves[1] else 0))
+    for i in range(3):
+        if seed == victim and i == 2:
+            FAULTS[fault](agents[0])
+        if ask(agents[0], score=i, x=i) is None:
+            return
+    agents[0].game_over()
+
+
+both = dots_game(play_both, num_agents=2)
+GAMES = {1: faulty, 2: both}
+
+
+def play_on(vec: VecEnv, num_steps: int) -> VecObs:
+    """Moves that differ from step to step."""
+    obs, rng = vec.reset(), Random(0)
+    for _ in range(num_steps):
+        done = np.zeros(vec.num_envs, np.bool_)
+        if vec.autoreset == "disabled":
+            done = np.asarray(~obs.is_ready.reshape(vec.num_envs, -1).any(axis=1))
+        if done.any():
+            obs = vec.reset_envs(done)
+        else:
+            num_actors = len(obs.action_masks["Move"].actors.values)
+            obs = vec.act({"Move": np.array([rng.randrange(3) for _ in range(num_actors)])})
+    return obs
+
+
+def failing(num_agents: int, fault: str) -> Game:
+    return GAMES[num_agents].with_settings(victim=VICTIM, fault=fault)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_agents", [1, 2])
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("on_error", ["raise", "restart"])
+def test_a_game_that_raises(
+    tmp_path: Path, num_agents: int, num_workers: int, mode: Autoreset, on_error: OnError
+) -> None:
+    game = failing(num_agents, "raise")
+    with VecEnv(game, 4, num_workers, autoreset=mode, on_error=on_error, failures=tmp_path) as vec:
+        if on_error == "raise":
+            with pytest.raises(WorkerError, match=r"on fire \(env 3, .*replay: .*--debug -1") as e:
+                play_on(vec, 3 * LENGTH)
+            assert e.value.replay == str(tmp_path / f"{game.name}-env3-episode1.replay")
+        else:
+            play_on(vec, 3 * LENGTH)
+    [path] = tmp_path.iterdir()
+    replay = Replay.load(path)
+    assert path.name == f"{game.name}-env3-episode1.replay"
+    assert replay.failure == "OSError: the board is 100 % on fire"
+    assert replay.has_observations  # played again
+    assert replay.header.episode_seed == VICTIM
+    assert replay.num_decisions == (2 if num_agents == 1 else 4)
+    assert replay.verify(game) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_agents", [1, 2])
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("on_error", ["raise", "restart"])
+def test_a_game_that_hangs(
+    tmp_path: Path, num_agents: int, num_workers: int, mode: Autoreset, on_error: OnError
+) -> None:
+    game = failing(num_agents, "waits")
+    with VecEnv(
+        game,
+        4,
+        num_workers,
+        autoreset=mode,
+        on_error=on_error,
+        failures=tmp_path,
+        step_timeout_s=0.5,
+    ) as vec:
+        if on_error == "raise":
+            with pytest.raises(WorkerError, match=r"hangs.*; replay: "):
+                play_on(vec, 3 * LENGTH)
+        else:
+            play_on(vec, 3 * LENGTH)
+        assert vec.has_crashed == (num_workers > 0)
+    [path] = tmp_path.iterdir()
+    replay = Replay.load(path)
+    assert replay.failure == "hangs: no answer for 0.5 s"
+    assert not replay.has_observations
+    assert replay.num_decisions == (2 if num_agents == 1 else 4)
+    assert replay.verify(game, step_timeout_s=0.3) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_agents", [1, 2])
+@pytest.mark.parametrize("on_error", ["raise", "restart"])
+def test_a_worker_that_is_killed(
+    tmp_path: Path, num_agents: int, mode: Autoreset, on_error: OnError
+) -> None:
+    game = failing(num_agents, "killed")
+    with VecEnv(game, 4, 2, autoreset=mode, on_error=on_error, failures=tmp_path) as vec:
+        if on_error == "raise":
+            with pytest.raises(WorkerError, match=r"died \(signal 9\).*; replay: "):
+                play_on(vec, 3 * LENGTH)
+            play_on(vec, 1)  # the lost episodes of the others are no failures
+        else:
+            play_on(vec, 3 * LENGTH)
+        assert vec.has_crashed
+    [path] = tmp_path.iterdir()
+    replay = Replay.load(path)
+    assert replay.failure == "died (signal 9)"
+    assert replay.num_decisions == (2 if num_agents == 1 else 4)
+    # Where it dies, the game goes on if nobody kills it.
+    header = replace(replay.header, settings={"victim": -1})
+    found = Replay(header, replay.lines, failure=replay.failure).verify(game)
+    assert "failed here with died (signal 9), it does not now" in str(found)
+
+
+def test_a_failure_before_the_first_action(tmp_path: Path) -> None:
+    game = faulty.with_settings(victim=VICTIM, fault="raise", at=0)
+    with VecEnv(game, 4, failures=tmp_path) as vec, pytest.raises(WorkerError, match="replay: "):
+        play_on(vec, 2 * LENGTH)
+    [path] = tmp_path.iterdir()
+    replay = Replay.load(path)
+    assert (replay.num_decisions, replay.header.run) == (0, {"episode": 1, "env": 3})
+    assert replay.verify(game) is None
+
+
+def test_no_file_is_replaced(tmp_path: Path) -> None:
+    game = failing(1, "raise")
+    (tmp_path / "play_faulty-env3-episode1.replay").write_text("mine")
+    for _ in range(2):
+        with VecEnv(game, 4, failures=tmp_path) as vec, pytest.raises(WorkerError):
+            play_on(vec, 3 * LENGTH)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        "play_faulty-env3-episode1-2.replay",
+        "play_faulty-env3-episode1-3.replay",
+        "play_faulty-env3-episode1.replay",
+    ]
+    assert (tmp_path / names[-1]).read_text() == "mine"
+
+
+@pytest.mark.parametrize("on_error", ["raise", "restart"])
+def test_a_replay_that_cannot_be_written_hides_nothing(
+    tmp_path: Path, on_error: OnError, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    with VecEnv(failing(1, "raise"), 4, failures=tmp_path / "file", on_error=on_error) as vec:
+        if on_error == "raise":
+            with pytest.raises(WorkerError, match="on fire") as caught:
+                play_on(vec, 3 * LENGTH)
+            [note] = caught.value.__notes__
+            assert not caught.value.replay
+        else:
+            play_on(vec, 3 * LENGTH)
+            [note] = caplog.messages
+    assert "its replay could not be written: cannot write" in note
+
+
+def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("entity_env.replay.file.os.replace", full)
+    with (
+        VecEnv(failing(1, "raise"), 4, failures=tmp_path) as vec,
+        pytest.raises(WorkerError, match="on fire") as caught,
+    ):
+        play_on(vec, 3 * LENGTH)
+    assert "No space left" in caught.value.__notes__[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_game_that_does_not_fail_again_keeps_its_actions(tmp_path: Path) -> None:
+    times: list[int] = []
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for i in range(3):
+            if ask(agent, x=i) is None:
+                return
+        times.append(seed)
+        if len(times) == 3:
+            raise ValueError("the third time")
+        agent.game_over()
+
+    with (
+        VecEnv(dots_game(play), 1, failures=tmp_path) as vec,
+        pytest.raises(WorkerError, match="ValueError: the third time") as caught,
+    ):
+        play_on(vec, 9)
+    assert "played again, the episode does not fail like this" in caught.value.__notes__[0]
+    replay = Replay.load(caught.value.replay)
+    assert replay.failure == "ValueError: the third time"
+    assert replay.num_decisions == 3
+    assert not replay.has_observations
+
+
+def test_a_game_that_always_fails_writes_so_many_files_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        if ask(agent) is not None:
+            raise ValueError("always")
+
+    monkeypatch.setattr("entity_env.vec.action_log._MAX_FAILURES", 3)
+    with VecEnv(dots_game(play), 2, on_error="restart", failures=tmp_path) as vec:
+        play_on(vec, 5)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert sum("no more" in message for message in caplog.messages) == 1
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    with VecEnv(failing(1, "raise"), 4) as vec, pytest.raises(WorkerError) as caught:
+        play_on(vec, 3 * LENGTH)
+    assert not caught.value.replay
+    assert "replay" not in str(caught.value)
