@@ -1,9 +1,9 @@
 """What do replays cost: in training, on disk, and when they are played again?
 
 Overhead is that of training snake with all that `entity-env train` keeps, beside training without:
-both run one update in turns, the ratio is the median over the pairs, of processor time. A trained agent plays the
-episodes whose bytes and milliseconds are told; bytes are those of zipped files with actions and
-checksums, milliseconds those of playing again and comparing.
+both run one update in turns, the ratio is the median over the pairs, of processor time. A trained
+agent plays the episodes whose bytes and milliseconds are told; bytes are those of zipped files with
+actions and checksums, milliseconds of processor time those of playing again and comparing.
 """
 
 from __future__ import annotations
