@@ -88,7 +88,7 @@ class Keeping:
 
     def are_over(self, obs: VecObs) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Environments in which nobody waits: their episodes have ended."""
-        return np.asarray(~obs.is_ready.reshape(self.vec.num_envs, -1).any(axis=1))
+        return np.array([not any(ready) for ready in obs.is_ready.reshape(self.vec.num_envs, -1)])
 
 
 def check(game: Game, num_envs: int, num_workers: int, mode: Autoreset, seed: int) -> int:
