@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from entity_env.agents import load_agent
 from entity_env.cli import main
 from entity_env.replay import Replay
 from tests import ROOT
@@ -215,3 +216,18 @@ def test_a_replay_is_drawn_without_its_game(here: Path) -> None:
     result = run("draw", "x.replay", "--out", "x.bmp")
     assert result.exit_code == 2
     assert "expected a file with the ending" in result.output
+
+
+def test_what_an_agent_thinks_is_drawn(here: Path) -> None:
+    agent = ROOT / "examples" / "ship" / "snake.agent"
+    replay = Replay.load(GOLDEN / "snake.replay")
+    stills = replay.animation(thinker=load_agent(agent)).stills  # type: ignore[arg-type]  # trained
+    assert all(len(still.attention) == len(still.words) for still in stills if not still.end)
+    assert {len(still.actors[0].bars) for still in stills if not still.end} == {4}
+    result = run("draw", GOLDEN / "snake.replay", "--out", "x.html", "--agent", agent)
+    assert result.exit_code == 0
+    result = run("draw", GOLDEN / "snake.replay", "--out", "x.html", "--agent", "random")
+    assert (result.exit_code, "a RandomAgent computes no probabilities" in result.output) == (
+        2,
+        True,
+    )
