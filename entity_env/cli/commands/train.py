@@ -51,8 +51,9 @@ from entity_env.cli.options import (
     set_option,
     step_timeout_option,
 )
-from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
 from entity_env.games.azul import AzulTables
+from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
 from entity_env.vec.training_replays import KINDS, TrainingReplays
@@ -340,6 +341,12 @@ class _Kept(NamedTuple):
                 )
             return cls((), None, moments)
         names = _KEPT if keep is None else keep
+        try:
+            settings_to_json(game)
+        except ReplayError:
+            if keep or failures is not None or moments:
+                raise
+            return cls((), None, 0)
         if failures is None and "failed" in names:
             failures = out / "failures"
         return cls(tuple(name for name in names if name in KINDS), failures, moments)
