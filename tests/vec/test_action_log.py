@@ -74,7 +74,7 @@ class Keeping:
             if over.any() or rng.random() < 0.05:  # also in the middle of an episode
                 mask = over | (rng.random(vec.num_envs) < 0.05)
                 return vec.reset_envs(mask)
-        if rng.random() < 0.5 or vec.num_workers < 2:
+        if vec.autoreset == "disabled" or vec.num_workers < 2 or rng.random() < 0.5:
             return vec.act(random_actions(obs, vec.action_space(), rng))
         # Batches come back apart, and are answered in another order.
         vec.send(random_actions(obs, vec.action_space(), rng))
