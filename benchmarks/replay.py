@@ -3,12 +3,18 @@
 Overhead is that of training snake with all that `entity-env train` keeps, beside training without:
 both run one update in turns, the ratio is the median over the pairs, of processor time. A trained
 agent plays the episodes whose bytes and milliseconds are told; bytes are those of zipped files with
-actions and checksums, milliseconds of processor time those of playing again and comparing.
+actions and checksums, milliseconds of processor time those of playing again and comparing. Pages
+are of the same agent, and of the one of Azul against random ones, with probabilities and values;
+`html_ready_ms` is the slower of both in headless Chromium, from the first script to the first
+picture, and is left out without it.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
 import statistics
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -19,14 +25,17 @@ from time import process_time, thread_time
 
 from benchmarks.common import median, report, rounds_and_json
 from benchmarks.peers.environment import ROOT
-from entity_env.agents import load_agent
+from entity_env.agents import RandomAgent, load_agent
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
 from entity_env.games import snake
+from entity_env.games.azul import azul
 from entity_env.replay import Replay, record
 from entity_env.vec import TrainingReplays, VecEnv
 
 _AGENT = ROOT / "examples" / "ship" / "snake.agent"
+_AZUL_AGENT = ROOT / "examples" / "azul" / "azul.agent"
 _NUM_EPISODES = 20
+_NUM_AZUL_EPISODES = 5
 _NUM_ENVS = (64, 256)
 _PAIRS_A_ROUND = 6
 _WARM_UP = 4
@@ -40,7 +49,12 @@ def main() -> None:
     overheads = {
         f"recording_overhead_pct_{num_envs}": overhead(num_envs, rounds) for num_envs in _NUM_ENVS
     }
-    figures = {"recording_overhead_pct": max(overheads.values()), **overheads, **files(rounds)}
+    figures = {
+        "recording_overhead_pct": max(overheads.values()),
+        **overheads,
+        **files(rounds),
+        **pages(rounds),
+    }
     report("Replays", figures, _PACKAGES, as_json)
 
 
@@ -156,6 +170,50 @@ def verified_ms(replays: list[Replay]) -> float:
         if found is not None:
             raise SystemExit(f"{replay}: {found}")
     return (process_time() - begin) * 1e3
+
+
+# ------------------------------------------------------------------ pages
+
+
+def pages(rounds: int) -> dict[str, float]:
+    """Kilobytes of the pages of an episode, medians over episodes, and how soon they are ready."""
+    of_snake = [
+        record(snake, load_agent(_AGENT, seed=seed), seed=seed).animation().html()
+        for seed in range(_NUM_EPISODES)
+    ]
+    of_azul = [
+        record(azul, load_agent(_AZUL_AGENT, seed=seed), RandomAgent(seed=seed), seed=seed)
+        .animation()
+        .html()
+        for seed in range(_NUM_AZUL_EPISODES)
+    ]
+    views = ROOT / "entity_env" / "views"
+    player = sum(file.stat().st_size for file in views.iterdir() if file.suffix in (".html", ".js"))
+    figures = {
+        "html_kb_snake": statistics.median(map(len, of_snake)) / 1e3,
+        "html_kb_azul": statistics.median(map(len, of_azul)) / 1e3,
+        "player_kb": player / 1e3,
+    }
+    if shutil.which("chromium") is not None:
+        figures["html_ready_ms"] = max(
+            statistics.median(ready_ms(html) for _ in range(rounds))
+            for html in (of_snake[0], of_azul[0])
+        )
+    return figures
+
+
+def ready_ms(html: str) -> float:
+    """Milliseconds until a page shows its first picture, as it says itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "page.html"
+        file.write_text(html, encoding="utf-8")
+        options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/user")
+        command = ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", file.as_uri()]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found = re.search(r'data-ready="([\d.]+)"', shown.stdout)
+    if found is None:
+        raise SystemExit("the page did not become ready")
+    return float(found[1])
 
 
 if __name__ == "__main__":
