@@ -116,6 +116,9 @@ class AgentRun:
         """Makes `act` return None from now on; GameExit if the game ignores that many times."""
         self._timeout.start()
         self.is_stopped = True
+        self._ignore()
+
+    def _ignore(self) -> None:
         self._num_ignored += 1
         if self._num_ignored > _MAX_IGNORED:
             raise GameExit
@@ -159,6 +162,7 @@ class AgentRun:
     def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
         """Ends the episode, calls the watcher, and stops after the last episode."""
         if self.is_stopped and not self.is_playing:
+            self._ignore()  # a loop over episodes that ask nothing would never end
             return
         self._timeout.stop()
         final = Obs(self._last_score) if obs is None else obs

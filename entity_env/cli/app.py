@@ -15,9 +15,9 @@ from entity_env.cli.commands.eval import evaluate
 from entity_env.cli.commands.info import bench, doctor, list_games
 from entity_env.cli.commands.play import play
 from entity_env.cli.commands.replay import draw, record, replay, verify
-from entity_env.cli.commands.runs import list_runs, report
+from entity_env.cli.commands.runs import export, list_runs, report
 from entity_env.cli.commands.sweep import sweep
-from entity_env.cli.commands.train import export, train
+from entity_env.cli.commands.train import train
 from entity_env.cli.commands.watch import watch
 from entity_env.cli.load_game import GameFailed
 from entity_env.errors import EntityEnvError, TrainingDivergedError

@@ -25,6 +25,8 @@ class EpisodeSeeds:
 
     def __init__(self, seed: int, env_id: int = 0) -> None:
         self._seed = checked_seed(seed)
+        self.run_seed: int | None = self._seed
+        """The seed of the run; None if the episodes are of none."""
         self._env_id = env_id
         self._block = -1
         self._seeds = _NO_SEEDS
@@ -44,6 +46,7 @@ class SeedsFrom(EpisodeSeeds):
 
     def __init__(self, first: int) -> None:
         super().__init__(first)
+        self.run_seed = None
         self._first = first
 
     def __getitem__(self, episode: int) -> int:

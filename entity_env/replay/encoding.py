@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.action_request import questions
+from entity_env.core.action_request import Question, questions
 from entity_env.core.observation import (
     Action,
     ActionMask,
@@ -137,27 +137,31 @@ def _to_json(action: Action, observation: Observation, obs_space: ObsSpace) -> J
 
 
 def actions_from_json(
-    data: Mapping[str, Json], observation: Observation, spaces: Spaces
+    data: Mapping[str, Json],
+    observation: Observation,
+    spaces: Spaces,
+    known: Sequence[Question] | None = None,
 ) -> dict[str, Action]:
     """The actions that `actions_to_json` wrote, for the same observation.
 
-    An action without any actor may be left out.
+    An action without any actor may be left out. `known` are the questions of the observation.
 
     Raises:
         SchemaError: the observation requests other actions, or does not allow these.
     """
-    asked = {question.name: question for question in questions(observation, *spaces)}
+    if known is None:
+        known = questions(observation, *spaces)
+    asked = {question.name: question for question in known}
     data = {**{name: [] for name, question in asked.items() if not len(question.actors)}, **data}
     if set(asked) != set(data):
         raise SchemaError(
             f"requests {', '.join(asked) or 'no action'}, recorded were {', '.join(data) or 'none'}"
         )
-    ids = observation.entity_ids(spaces[0])
     made: dict[str, Action] = {}
     for name, question in asked.items():
         values = data[name] if isinstance(data[name], list) else [data[name]]
         if isinstance(observation.actions[name], SelectEntityActionMask):
-            values = _positions(values, ids, question.actees)
+            values = _positions(values, observation.entity_ids(spaces[0]), question.actees)
         made[name] = question.action(values)
     return made
 

@@ -10,6 +10,7 @@ from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game, RunWatcher
 from entity_env.authoring.local_run import AgentRun, Turn, Watch
+from entity_env.core.action_request import Question
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
@@ -85,11 +86,16 @@ class Script:
         """As many decisions as wanted were repeated."""
         return self.num_played >= self.until
 
-    def decide(self, agent_id: int, observation: Observation) -> Mapping[ActionName, Action] | None:
-        """The recorded actions for an observation; None = the replay ends here, or diverges."""
+    def decide(
+        self, agent_id: int, observation: Observation, asked: Sequence[Question]
+    ) -> Mapping[ActionName, Action] | None:
+        """The recorded actions for an observation, which asks these questions.
+
+        None = the replay ends here, or diverges.
+        """
         line = self._next_line(agent_id)
         if self.divergence is None and self._is_left_out(line, observation):
-            return actions_from_json({}, observation, self._spaces)
+            return actions_from_json({}, observation, self._spaces, asked)
         if self.divergence is not None or line is None:
             return None
         if self._is_compared:
@@ -97,7 +103,7 @@ class Script:
         if self.divergence is not None or line.end is not None:
             return None
         try:
-            actions = actions_from_json(line.actions, observation, self._spaces)
+            actions = actions_from_json(line.actions, observation, self._spaces, asked)
         except SchemaError as error:
             text = f"a recorded action does not fit: {error}"
             self.divergence = at_line(line, "action", text)
@@ -211,7 +217,7 @@ class ReplayAgent(PolicyAgent):
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
         if self._script.is_over and self._script.until < self._script.num_decisions:
             return None
-        return self._script.decide(self._agent_id, observation)
+        return self._script.decide(self._agent_id, observation, self.questions(observation))
 
 
 class _Observer:

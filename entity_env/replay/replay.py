@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Final
 
 import numpy as np
 
+from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.authoring.local_run import AgentRun, Thoughts, Turn
 from entity_env.core.episode import Episode
 from entity_env.core.space_json import Spaces, spaces_from_json
 from entity_env.errors import ReplayError, SchemaError, UsageError
@@ -301,15 +303,24 @@ class Replay:
             Thoughts(probabilities, line.value) if has_thoughts else None,
         )
 
-    def animation(self, game: Game | None = None, look: Look | None = None) -> Animation:
+    def animation(
+        self,
+        game: Game | None = None,
+        look: Look | None = None,
+        *,
+        thinker: PolicyAgent | None = None,
+    ) -> Animation:
         """The episode as a page, a video or stills; see `turns`.
 
         Args:
             game: whose look is used; None = `find_game`, if it can be found.
             look: None = the game's.
+            thinker: whose probabilities, value and attention are shown at every decision, whoever
+                decided; None = those that were kept, without attention.
 
         Raises:
             ReplayError: it has no decisions, or as of `turns`.
+            UsageError: an agent that computes no thoughts.
         """
         if game is None and (look is None or not self.has_observations):
             with suppress(ReplayError):
@@ -317,8 +328,11 @@ class Replay:
         turns = self.turns(game)
         if not turns:
             raise ReplayError(f"{self.name} has no decisions, so there is nothing to be drawn")
-        if look is None and game is not None:
-            look = find_look(self.with_settings_of(game))
+        if game is not None:
+            game = self.with_settings_of(game)
+            look = find_look(game) if look is None else look
+        if thinker is not None:
+            turns = list(_with_thoughts(turns, thinker, game))
         header = self.header
         names = ", ".join(agent.get("name", "") for agent in header.agents)
         facts = [names, f"seed {header.episode_seed}", f"schema {header.schema[:8]}"]
@@ -349,3 +363,16 @@ class Replay:
         rewards: Mapping[int, float | None] = dict(enumerate(self.rewards))
         shown = ", ".join(f"{reward:g}" for reward in rewards.values() if reward is not None)
         return f"Replay({self.header.game}, {self.num_decisions} decisions, reward {shown or '-'})"
+
+
+def _with_thoughts(turns: Sequence[Turn], agent: PolicyAgent, game: Game | None) -> Iterator[Turn]:
+    if game is not None:
+        agent.join(AgentRun(game.schema))
+    for turn in turns:
+        if turn.episode is not None:
+            yield turn
+            continue
+        thoughts = agent.think(turn.observation)
+        if thoughts is None:
+            raise UsageError(f"a {type(agent).__name__} computes no probabilities to be shown")
+        yield replace(turn, thoughts=thoughts)

@@ -158,7 +158,7 @@ class ReplayWriter:
             self._seeds[number_of],
             source=self._source,
             spaces=self._spaces,
-            run={"episode": number_of},
+            run=self._run_of(number_of),
             agents=[_agent(self._names[i : i + 1], agent) for i, agent in enumerate(self._agents)],
             parent=self._parent,
         )
@@ -173,6 +173,10 @@ class ReplayWriter:
                 raise ReplayError(f"cannot write {path}: {error}") from error
             episode.add(header_line(header))
         return episode
+
+    def _run_of(self, number_of: int) -> dict[str, int]:
+        seed = self._seeds.run_seed
+        return {} if seed is None else {"seed": seed, "episode": number_of}
 
     def _finish(self, number_of: int, failure: str = "") -> None:
         episode = self._open.pop(number_of)

@@ -26,7 +26,7 @@ from entity_env.vec.vec_env import VecEnv
 _logger = logging.getLogger(__name__)
 
 KINDS: Final = ("best", "worst")
-_TIME_SHARE: Final = 0.02
+_TIME_SHARE: Final = 0.01
 """Of the run, for playing again; what is left waits, until the end at most."""
 _STEP_TIMEOUT_S: Final = 30.0
 _MAX_DECISIONS: Final = 10_000
@@ -41,7 +41,7 @@ class TrainingReplays:
 
     `best.replay` and `worst.replay` are the episodes with the highest and the lowest reward of any
     agent, of all that ended in `vec`; the first one of equals. They are played again in this
-    process, between updates, for what was seen: 2 % of the time of the run at most, the rest at
+    process, between updates, for what was seen: 1 % of the time of the run at most, the rest at
     its end. If a game does not repeat such an episode, actions alone are kept, and a warning names
     the first difference.
 

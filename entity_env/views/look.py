@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, get_args
-
-from rich.text import Text
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from entity_env.errors import SchemaError, shown
 from entity_env.views.scene import Scene, is_color, is_data_uri
 from entity_env.views.seen import SeenEntity, SeenObservation
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "ground"]
 

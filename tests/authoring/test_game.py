@@ -333,3 +333,14 @@ class TestStepTimeout:
                 timeout._tick(signal.SIGALRM, None)
             with pytest.raises(GameHangs):
                 timeout._tick(signal.SIGALRM, None)
+
+
+def test_a_loop_over_episodes_that_ask_nothing_ends() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs(), Move)
+        while True:
+            agent.game_over(Obs())
+
+    game = Game(play, entities=(), actions=(Move,), name="endless")
+    with pytest.raises(ProtocolError, match="play continues after act returned None"):
+        game.play_episode(RandomAgent(seed=1), seed=1)

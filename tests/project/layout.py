@@ -72,6 +72,7 @@ SAME_NAME = {
     "linear": _PAIR,
     "main": "entry points of processes",
     "play": _GAME,
+    "record": "public in `replay`; a command is named after it",
     "softmax": _PAIR,
     "train": "public in `agents.ppo`; a command is named after it",
 }

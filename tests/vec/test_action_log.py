@@ -74,7 +74,7 @@ class Keeping:
             if over.any() or rng.random() < 0.05:  # also in the middle of an episode
                 mask = over | (rng.random(vec.num_envs) < 0.05)
                 return vec.reset_envs(mask)
-        if rng.random() < 0.5 or vec.num_workers < 2:
+        if vec.autoreset == "disabled" or vec.num_workers < 2 or rng.random() < 0.5:
             return vec.act(random_actions(obs, vec.action_space(), rng))
         # Batches come back apart, and are answered in another order.
         vec.send(random_actions(obs, vec.action_space(), rng))
@@ -88,7 +88,7 @@ class Keeping:
 
     def are_over(self, obs: VecObs) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Environments in which nobody waits: their episodes have ended."""
-        return np.asarray(~obs.is_ready.reshape(self.vec.num_envs, -1).any(axis=1))
+        return np.array([not any(ready) for ready in obs.is_ready.reshape(self.vec.num_envs, -1)])
 
 
 def check(game: Game, num_envs: int, num_workers: int, mode: Autoreset, seed: int) -> int:

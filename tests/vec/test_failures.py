@@ -49,7 +49,7 @@ def play_on(vec: VecEnv, num_steps: int) -> VecObs:
     for _ in range(num_steps):
         done = np.zeros(vec.num_envs, np.bool_)
         if vec.autoreset == "disabled":
-            done = np.asarray(~obs.is_ready.reshape(vec.num_envs, -1).any(axis=1))
+            np.logical_not(obs.is_ready.reshape(vec.num_envs, -1).any(axis=1), out=done)
         if done.any():
             obs = vec.reset_envs(done)
         else:

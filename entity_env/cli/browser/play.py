@@ -68,6 +68,7 @@ def play_in_browser(
     seed: int,
     episodes: int,
     fps: float,
+    episode_seed: int | None = None,
     step_timeout_s: float | None,
     is_opened: bool,
     ended: Callable[[Episode], None],
@@ -85,6 +86,7 @@ def play_in_browser(
         seed: of the first run.
         episodes: of a run.
         fps: turns a second, for those who only watch.
+        episode_seed: play the episode of this seed; None = a run.
         step_timeout_s: as for `Game.run`.
         is_opened: open the browser, if there is a screen.
         ended: called with every episode.
@@ -100,16 +102,17 @@ def play_in_browser(
                     BrowserAgent(page) if name == HUMAN else agent
                     for name, agent in zip(names, load(seed), strict=True)
                 ]
+                start = (
+                    partial(game.run, seed=seed, episodes=episodes)
+                    if episode_seed is None
+                    else partial(game.play_episode, seed=episode_seed)
+                )
                 with game_errors(game):
-                    played = game.run(
-                        *agents,
-                        seed=seed,
-                        episodes=episodes,
-                        watch=page.watch,
-                        step_timeout_s=step_timeout_s,
-                    )
+                    played = start(*agents, watch=page.watch, step_timeout_s=step_timeout_s)
                 is_left = len(played) < episodes * game.num_agents
-            click.echo(f"left before the end\nseed {seed}" if is_left else f"seed {seed}")
+            if is_left:
+                click.echo("left before the end")
+            click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
             is_wanted = False
             with suppress(KeyboardInterrupt):
                 is_wanted = not is_left and page.wants_more()

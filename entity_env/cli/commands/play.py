@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import click
 from rich.console import Console
@@ -33,6 +34,7 @@ from entity_env.cli.options import (
     step_timeout_option,
 )
 from entity_env.core.episode import Episode
+from entity_env.errors import UsageError
 from entity_env.views import find_look
 from entity_env.views.describe import describe_number
 
@@ -51,6 +53,7 @@ from entity_env.views.describe import describe_number
 )
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
 @click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
+@click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
 @click.option("--browser", is_flag=True, help="Play and watch in a page, not in the terminal.")
 @open_option
 @step_timeout_option
@@ -65,6 +68,7 @@ def play(
     fps: float,
     episodes: int,
     seed: int | None,
+    episode_seed: int | None,
     browser: bool,
     is_opened: bool,
     step_timeout_s: float | None,
@@ -74,6 +78,8 @@ def play(
 
     azul has four more agents: greedy, rush, mcts and mcts:SECONDS.
     """
+    if episode_seed is not None and episodes > 1:
+        raise UsageError(f"--episode-seed is of one episode, --episodes {episodes} is more")
     own = game_agents(chosen := load_game(game, settings))
     chosen = own.seated(chosen, len(agents))
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -92,6 +98,7 @@ def play(
             seed=seed,
             episodes=episodes,
             fps=fps,
+            episode_seed=episode_seed,
             step_timeout_s=step_timeout_s,
             is_opened=is_opened,
             ended=lambda episode: click.echo(_describe(episode, chosen)),
@@ -104,17 +111,17 @@ def play(
         players = load_players(chosen, names, seed, load, view)
         draw = _thinking(players, view) if think else view
         with game_errors(chosen):
-            played = chosen.run(
-                *players,
-                seed=seed,
-                episodes=episodes,
-                watch=_watch(draw if render else None, ends),
-                step_timeout_s=step_timeout_s,
+            watch = _watch(draw if render else None, ends)
+            start = (
+                partial(chosen.run, seed=seed, episodes=episodes)
+                if episode_seed is None
+                else partial(chosen.play_episode, seed=episode_seed)
             )
+            played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
     _report(played, ends, called, chosen)
     if len(played) < episodes * chosen.num_agents:
         click.echo("left before the end")
-    click.echo(f"seed {seed}")
+    click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
 
 
 def _report(

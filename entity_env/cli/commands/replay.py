@@ -13,6 +13,7 @@ from typing import Final
 import click
 from rich.console import Console
 
+from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.keyboard import Keyboard
 from entity_env.authoring.game import Game
@@ -40,7 +41,6 @@ from entity_env.replay import Replay, ReplayWriter, verify_in_new_process
 from entity_env.replay.file import SUFFIX
 from entity_env.replay.play_again import play_again
 from entity_env.views import Look, find_look
-from entity_env.views.animation import Animation
 from entity_env.views.describe import describe_number
 from entity_env.views.find_look import named_look
 
@@ -223,9 +223,7 @@ def _show(found: Replay, first: int, fps: float, look: str | None, game: str | N
     chosen, drawn_by = game_and_look(found, look, game)
     turns = found.turns(chosen)
     if first >= len(turns):
-        raise UsageError(
-            f"{found.name} has {len(turns)} frames: expected --from below, got {first}"
-        )
+        raise UsageError(f"{found.name} has {len(turns)} frames: --from must be below, got {first}")
     console = Console()
     names = shown_names([agent.get("name", "") for agent in found.header.agents], ())
     frames = Frames(
@@ -393,24 +391,29 @@ def verify(files: Sequence[Path], game: str | None, timeout_s: float) -> None:
     help="File to write; its ending is the format: .html .svg .png .gif .webp .mp4",
 )
 @click.option("--at", type=click.IntRange(min=0), help="Draw this picture alone: .png or .svg.")
+@click.option(
+    "--agent",
+    metavar="AGENT",
+    help="Show what this trained agent thinks of every decision, and where it attends.",
+)
 @look_option
 @game_option
-def draw(file: Path, out: Path, at: int | None, look: str | None, game: str | None) -> None:
+def draw(
+    file: Path, out: Path, at: int | None, agent: str | None, look: str | None, game: str | None
+) -> None:
     """Draw the replay FILE: as a page to play and step through, as pictures, or as a video.
 
     .html is one file that needs no network; .svg moves, too, unless --at is given; .gif, .webp and
     .png need Pillow, .mp4 needs ffmpeg.
     """
     replay = Replay.load(file)
-    animation = animation_of(replay, look, game)
+    thinker = None if agent is None else load_agent(agent)
+    if thinker is not None and not isinstance(thinker, PolicyAgent):
+        raise UsageError(f"{agent} computes no probabilities to be shown")
+    animation = replay.animation(*game_and_look(replay, look, game), thinker=thinker)
     animation.write(out, at)
     size = out.stat().st_size / 1024
     click.echo(f"{out}: {len(animation)} pictures, {size:.0f} KiB")
-
-
-def animation_of(replay: Replay, look: str | None, game: str | None) -> Animation:
-    """The animation of a replay."""
-    return replay.animation(*game_and_look(replay, look, game))
 
 
 def game_and_look(

@@ -1,4 +1,4 @@
-"""`entity-env runs` and `entity-env report`: training runs compared, as a table and as a file."""
+"""`entity-env runs`, `report` and `export`: training runs compared, and what they leave."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo.runs import TrainingRun
+from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
+from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.cli.display.console import plain_table
 from entity_env.cli.report import (
     find_runs,
@@ -143,3 +145,27 @@ def _table(runs: Sequence[TrainingRun], console: Console) -> Table:
         if wanted <= console.width:
             break
     return table
+
+
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("agent", type=click.Path(path_type=Path))
+def export(checkpoint: Path, agent: Path) -> None:
+    """Write the network of CHECKPOINT to one file, AGENT, named *.agent.
+
+    CHECKPOINT is the folder of a checkpoint or training run, of entity-env or enn-trainer, or a
+    .roguenet archive. The exported agent needs only numpy to play.
+    """
+    if agent.suffix != SUFFIX:
+        raise UsageError(f"the file must be called *{SUFFIX}, got {agent}")
+    weights = read_network(checkpoint)
+    try:
+        write_agent(agent, weights)
+    except OSError as error:
+        raise UsageError(f"cannot write {agent}: {error}") from error
+    num_parameters = sum(tensor.size for tensor in weights.tensors.values())
+    entities = ", ".join(weights.obs_space.entities) or "no entities"
+    actions = ", ".join(weights.action_space) or "none"
+    size = agent.stat().st_size / 1024
+    click.echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")
+    click.echo(f"sees {entities}; actions {actions}")

@@ -22,14 +22,13 @@ from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.presets import PRESETS, Preset, preset_for
 from entity_env.agents.ppo.runs import REWARD, FinalReward, read_run
 from entity_env.agents.rogue_net import RogueNetConfig
-from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
+from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
     find_checkpoint,
     read_header,
     require_place,
 )
-from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
 from entity_env.authoring.game import Game
 from entity_env.cli.display.train_dashboard import TrainDisplay
@@ -53,8 +52,9 @@ from entity_env.cli.options import (
     set_option,
     step_timeout_option,
 )
-from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
+from entity_env.errors import CheckpointError, EntityEnvError, ReplayError, UsageError, shown
 from entity_env.games.azul import AzulTables
+from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
 from entity_env.vec.training_replays import KINDS, TrainingReplays
@@ -362,6 +362,12 @@ class _Kept(NamedTuple):
                 )
             return cls((), None, moments)
         names = _KEPT if keep is None else keep
+        try:
+            settings_to_json(game)
+        except ReplayError:
+            if keep or failures is not None or moments:
+                raise
+            return cls((), None, 0)
         if failures is None and "failed" in names:
             failures = out / "failures"
         return cls(tuple(name for name in names if name in KINDS), failures, moments)
@@ -574,27 +580,3 @@ def _show_curve(out: Path, console: Console) -> None:
         is_ascii = console.options.ascii_only
         rows = text_chart(Series("", *curve), x_label="steps", width=width, is_ascii=is_ascii)
         click.echo("\n".join(("", "mean episode reward", *rows, "")))
-
-
-@click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.argument("agent", type=click.Path(path_type=Path))
-def export(checkpoint: Path, agent: Path) -> None:
-    """Write the network of CHECKPOINT to one file, AGENT, named *.agent.
-
-    CHECKPOINT is the folder of a checkpoint or training run, of entity-env or enn-trainer, or a
-    .roguenet archive. The exported agent needs only numpy to play.
-    """
-    if agent.suffix != SUFFIX:
-        raise UsageError(f"the file must be called *{SUFFIX}, got {agent}")
-    weights = read_network(checkpoint)
-    try:
-        write_agent(agent, weights)
-    except OSError as error:
-        raise UsageError(f"cannot write {agent}: {error}") from error
-    num_parameters = sum(tensor.size for tensor in weights.tensors.values())
-    entities = ", ".join(weights.obs_space.entities) or "no entities"
-    actions = ", ".join(weights.action_space) or "none"
-    size = agent.stat().st_size / 1024
-    click.echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")
-    click.echo(f"sees {entities}; actions {actions}")

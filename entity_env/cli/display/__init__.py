@@ -1,4 +1,4 @@
 """Terminal output: games, progress and curves, drawn with rich.
 
-Nothing here chooses actions or steps a game, except for the prompt of Azul's human players.
+Nothing here chooses actions or steps a game; what draws an observation is in `views.text`.
 """

@@ -105,7 +105,7 @@ class Frames:
         >>> moments = frames.moments(turns)
         >>> len(moments) == len(turns)
         True
-        >>> frame = frames.frame(moments[3], width=80, height=24)
+        >>> frame = frames.frame(moments[-1], width=80, height=24)
     """
 
     def __init__(

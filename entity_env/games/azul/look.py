@@ -200,14 +200,14 @@ def _draw_board(
     for line, y in _rows(seat, seen, "Line", top):
         row, count = int(_number(line, "row")), int(_number(line, "count"))
         for i in range(row + 1):
-            x = left + 3.7 - i * 0.8
+            x = left + 3.55 - i * 0.76
             colour = COLOURS[_colour(line)] if i < count else None
             _draw_tile(scene, x, y, colour, line)
     for wall, y in _rows(seat, seen, "WallRow", top):
         row = int(_number(wall, "row"))
         for column, has_tile in enumerate(_counts(wall, "cells")):
             colour = COLOURS[(column - row) % NUM_LINES]
-            _draw_tile(scene, left + 4.5 + column * 0.8, y, colour, wall, is_faint=not has_tile)
+            _draw_tile(scene, left + 4.5 + column * 0.76, y, colour, wall, is_faint=not has_tile)
     for slot, cost in enumerate(_COSTS[:FLOOR_SLOTS]):
         is_taken = slot < _number(seat, "floor")
         x = left + 0.4 + slot * 0.85
@@ -233,7 +233,7 @@ def _draw_tile(
     y: float,
     colour: str | None,
     of: SeenEntity,
-    side: float = 0.72,
+    side: float = 0.7,
     *,
     is_faint: bool = False,
 ) -> None:

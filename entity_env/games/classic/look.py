@@ -97,63 +97,64 @@ def _in_text(rows: Rows, columns: int, lines: int) -> Callable[[SeenObservation,
 # ------------------------------------------------------------------ as pictures
 
 _WOOD, _DARK, _RED, _GREY = "#b08968", "#343a40", "#e03131", "#adb5bd"
+_METRE: Final = 4.0
 _TRACK: Final = 2.4
-"""Half of the length of the track."""
+"""Half of the length of the track, in metres."""
 _POLE: Final = 1.0
 
 
 def _ground_cart_pole(scene: Scene) -> None:
-    scene.line([(0, 1.6), (scene.width, 1.6)], _GREY)
+    scene.line([(0, 6.5), (scene.width, 6.5)], _GREY, width=0.15)
 
 
 def _draw_cart_pole_scene(seen: SeenObservation, scene: Scene) -> None:
     for cart in seen.entities:
         position, _, angle, _ = cart.features.tolist()
-        x = scene.width / 2 + position
-        scene.rect(x - 0.25, 1.3, 0.5, 0.3, _DARK, radius=0.05, of=cart)
-        top = x + _POLE * sin(angle), 1.3 - _POLE * cos(angle)
-        scene.line([(x, 1.3), top], _WOOD, width=0.1, of=cart)
+        x = scene.width / 2 + position * _METRE
+        top = x + _POLE * _METRE * sin(angle), 5.4 - _POLE * _METRE * cos(angle)
+        scene.rect(x - 1, 5.3, 2, 1.1, _DARK, radius=0.2, of=cart)
+        scene.line([(x, 5.4), top], _WOOD, width=0.4, of=cart)
 
 
 def _hill(position: float) -> tuple[float, float]:
-    return position + 1.2, 1.5 - (sin(3 * position) + 1) / 2
+    return (position + 1.2) * 10, 8.5 - 6 * (sin(3 * position) + 1) / 2
 
 
 def _ground_mountain_car(scene: Scene) -> None:
-    scene.line([_hill(-1.2 + i * 1.8 / 60) for i in range(61)], _GREY, width=0.02)
+    scene.line([_hill(-1.2 + i * 1.8 / 60) for i in range(61)], _GREY, width=0.15)
     x, y = _hill(0.5)
-    scene.line([(x, y), (x, y - 0.25)], _DARK, width=0.015)
-    scene.polygon([(x, y - 0.25), (x - 0.12, y - 0.2), (x, y - 0.15)], _RED)
+    scene.line([(x, y), (x, y - 2)], _DARK, width=0.1)
+    scene.polygon([(x, y - 2), (x - 1, y - 1.6), (x, y - 1.2)], _RED)
 
 
 def _draw_mountain_car_scene(seen: SeenObservation, scene: Scene) -> None:
     for car in seen.entities:
         x, y = _hill(float(car.features[0]))
-        scene.circle(x, y - 0.05, 0.05, _DARK, of=car)
+        scene.circle(x, y - 0.4, 0.4, _DARK, of=car)
 
 
 def _draw_pendulum_scene(seen: SeenObservation, scene: Scene) -> None:
     middle = scene.width / 2
     for rod in seen.entities:
         up, left, _ = rod.features.tolist()
-        end = middle - left, middle - up
-        scene.line([(middle, middle), end], _WOOD, width=0.16, of=rod)
-        scene.circle(*end, 0.12, _RED, of=rod)
-    scene.circle(middle, middle, 0.06, _DARK)
+        end = middle - 5 * left, middle - 5 * up
+        scene.line([(middle, middle), end], _WOOD, width=0.8, of=rod)
+        scene.circle(*end, 0.6, _RED, of=rod)
+    scene.circle(middle, middle, 0.3, _DARK)
 
 
 cartpole = Look(
-    size=(2 * _TRACK, 2.0),
+    size=(2 * _TRACK * _METRE, 7.0),
     draw=_draw_cart_pole_scene,
     ground=_ground_cart_pole,
     draw_text=_in_text(_draw_cart_pole, 33, 8),
 )
 mountain_car = Look(
-    size=(1.8, 1.6),
+    size=(18.0, 9.0),
     draw=_draw_mountain_car_scene,
     ground=_ground_mountain_car,
     draw_text=_in_text(_draw_mountain_car, 33, 9),
 )
 pendulum = Look(
-    size=(2.6, 2.6), draw=_draw_pendulum_scene, draw_text=_in_text(_draw_pendulum, 25, 13)
+    size=(12.0, 12.0), draw=_draw_pendulum_scene, draw_text=_in_text(_draw_pendulum, 25, 13)
 )

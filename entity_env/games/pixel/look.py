@@ -127,14 +127,13 @@ def _cells(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.int
 
 
 def _draw_text(seen: SeenObservation, width: int) -> Text | None:
-    """The mean shade of every tile, in two characters each."""
+    """The brightness of every tile, in two characters each."""
     text = Text(no_wrap=True)
     for tile in seen["Tile"]:  # row after row
         if text and not tile["column"]:
             text.append("\n")
-        shade = _shade(tile)
-        ink, ground = GREENS[min(shade + 1, 3)], GREENS[shade]
-        text.append(_ASCII[shade] * 2, f"{ink} on {ground}")
+        brightness = _brightness(tile)
+        text.append(_ASCII[round(brightness * 3)] * 2, f"{GREENS[3]} on {_color(brightness)}")
     return text or None
 
 
@@ -150,16 +149,23 @@ def _ground(scene: Scene) -> None:
 
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
-    """The mean shade of every tile."""
+    """The brightness of every tile."""
     for tile in seen["Tile"]:
         row, column = tile.features[:2].tolist()
-        scene.rect(column, row, 1, 1, GREENS[_shade(tile)], of=tile)
+        scene.rect(column, row, 1, 1, _color(_brightness(tile)), of=tile)
 
 
-def _shade(tile: SeenEntity) -> int:
-    """The mean shade of a tile's pixels, rounded up: what is drawn is seldom most of a tile."""
+def _brightness(tile: SeenEntity) -> float:
+    """From 0 to 1: the root of the mean shade, so that a thin line in a tile is seen."""
     counts = tile.features[2:6]
-    return int(np.ceil(counts @ np.arange(4) / max(1.0, counts.sum()) - 1e-9))
+    return float(np.sqrt(counts @ np.arange(4) / max(1.0, 3 * counts.sum())))
+
+
+def _color(brightness: float) -> str:
+    """A colour between those of the darkest and the brightest shade."""
+    dark, bright = (np.frombuffer(bytes.fromhex(GREENS[i][1:]), np.uint8) for i in (0, 3))
+    mixed = np.rint(dark + brightness * (bright - dark.astype(float)))
+    return f"#{mixed.astype(np.uint8).tobytes().hex()}"
 
 
 look = Look(size=_size, draw=_draw, ground=_ground, draw_text=_draw_text)

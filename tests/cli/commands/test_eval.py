@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from entity_env import (
@@ -21,9 +23,12 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import Agent, BatchPolicy, RandomAgent
+from entity_env.cli import main
 from entity_env.cli.commands.eval import play_episodes
+from entity_env.cli.load_game import load_game
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES, snake
+from entity_env.replay import Replay
 from tests.helpers.tiny_games import TINY_GAMES, ask, dots_game
 
 ALONE = {name: game for name, game in {**GAMES, **TINY_GAMES}.items() if game.num_agents == 1}
@@ -179,3 +184,55 @@ def test_it_plays_what_game_run_plays() -> None:
     """A game for one agent is evaluated alike at once and one after the other."""
     game = dots_game(play_long_or_short)
     assert played(game, RandomAgent(1), 20) == game.run(RandomAgent(1), seed=2, episodes=20)
+
+
+BROKEN = """
+from dataclasses import dataclass
+from enum import Enum
+from entity_env import Game, Obs
+
+class Move(Enum):
+    LEFT = 0
+    RIGHT = 1
+
+@dataclass
+class Dot:
+    x: float
+
+def play(agents, *, seed):
+    agents = agents if isinstance(agents, (list, tuple)) else [agents]
+    for i in range(3):
+        for agent in agents:
+            if agent.act(Obs(i).entities([Dot(i)]), Move) is None:
+                return
+        if seed % 5 == 0:
+            raise ValueError("a multiple of five")
+    for agent in agents:
+        agent.game_over(Obs(3))
+
+game = Game(play, entities=(Dot,), actions=(Move,), num_agents=NUM_AGENTS, name="broken")
+"""
+
+
+@pytest.mark.parametrize("num_agents", [1, 2])
+def test_an_episode_that_fails_leaves_a_replay(tmp_path: Path, num_agents: int) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN.replace("NUM_AGENTS", str(num_agents)))
+    folder = tmp_path / "failures"
+    words = ["eval", str(file), "--num-workers", "0", "--failures", str(folder)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1
+    [path] = folder.iterdir()
+    assert "ValueError: a multiple of five" in done.output
+    assert str(path) in done.output
+    replay = Replay.load(path)
+    assert replay.failure == "ValueError: a multiple of five"
+    assert replay.num_decisions == num_agents
+    assert replay.verify(load_game(str(file))) is None
+
+
+def test_a_match_keeps_no_failures(tmp_path: Path) -> None:
+    words = ["eval", "tic_tac_toe", "--agents", "random,random2", "--failures", str(tmp_path)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code
+    assert "--failures is for episodes of --agent" in done.output

@@ -17,6 +17,9 @@ from entity_env.agents.ppo.runs import read_run
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
+from entity_env.cli.load_game import load_game
+from entity_env.replay import Replay
+from tests.cli.commands.test_eval import BROKEN
 
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
 
@@ -345,3 +348,47 @@ def test_a_preset_may_be_named(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     config: Any = read_header(find_checkpoint(tmp_path)).training["config"]
     assert (config["gamma"], config["minibatch_size"]) == (0.95, 128)
+
+
+def test_keeps_replays(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    small = ["--steps", "512", "--num-envs", "8", "--num-workers", "0"]
+    assert run("train", "snake", *small, "--out", str(out), "--replays", "2").exit_code == 0
+    names = sorted(path.name for path in (out / "replays").iterdir())
+    assert names == [
+        "best.replay",
+        "step-000000000.replay",
+        "step-000000512.replay",
+        "worst.replay",
+    ]
+    assert not (out / "failures").exists()
+    for name in names:
+        assert Replay.load(out / "replays" / name).verify() is None
+    assert (
+        run("train", "snake", *small, "--out", str(tmp_path / "b"), "--keep", "none").exit_code == 0
+    )
+    assert not (tmp_path / "b" / "replays").exists()
+
+
+def test_a_failure_leaves_a_replay(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN.replace("NUM_AGENTS", "1"))
+    done = run("train", str(file), "--num-workers", "0", "--out", str(tmp_path / "run"))
+    assert done.exit_code == 1
+    [path] = (tmp_path / "run" / "failures").iterdir()
+    assert f"replay: {path}" in done.output
+    assert Replay.load(path).verify(load_game(str(file))) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["snake", "--keep", "good"], "'good' is none of best, worst, failed"),
+        (["cartpole", "--keep", "best"], "is trained in a batch environment"),
+        (["cartpole", "--failures", "x"], "is trained in a batch environment"),
+    ],
+)
+def test_what_cannot_be_kept_is_told(words: list[str], told: str, tmp_path: Path) -> None:
+    done = run("train", *words, "--out", str(tmp_path / "run"))
+    assert done.exit_code
+    assert told in done.output

@@ -120,12 +120,12 @@ def test_shapes_lie_in_the_picture(name: str, numbers: list[float]) -> None:
 
 def test_shapes_move_as_the_text_does() -> None:
     [_, cart, pole] = scene("cartpole", 1, 0, 0.3, 0).shapes
-    assert cart.center[0] == 2.4 + 1
+    assert cart.center[0] == pytest.approx((2.4 + 1) * 4)
     assert pole.points[1][0] > cart.center[0], "a positive angle leans to the right"
     [left] = [
         shape.points[1] for shape in scene("pendulum", 0, 1, 0).shapes if shape.kind == "line"
     ]
-    assert left == pytest.approx((0.3, 1.3))
+    assert left == pytest.approx((1, 6))
     high, low = (scene("mountain_car", x, 0).shapes[-1].center for x in (0.5, -0.5))
     assert high[1] < low[1], "y grows downwards"
     assert high[0] > low[0]

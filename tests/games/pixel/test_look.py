@@ -108,7 +108,7 @@ def tiles(*shares: tuple[int, int, int, int], columns: int) -> SeenObservation:
 EMPTY, FULL, LITTLE = (64, 0, 0, 0), (0, 0, 0, 64), (60, 0, 0, 4)
 
 
-def test_tiles_are_drawn_by_their_mean_shade() -> None:
+def test_tiles_are_drawn_by_their_brightness() -> None:
     assert look.draw_text is not None
     text = look.draw_text(tiles(EMPTY, FULL, LITTLE, EMPTY, columns=2), 80)
     assert text is not None
@@ -123,7 +123,8 @@ def test_tiles_are_a_picture() -> None:
     assert look.size(seen) == (2, 3)
     scene = Scene(2, 3)
     look.draw(seen, scene)
-    colors = [GREENS[0], GREENS[3], GREENS[1], *[GREENS[0]] * 3]
-    assert [shape.fill for shape in scene.shapes] == colors
+    dark, bright, little, *others = [shape.fill for shape in scene.shapes]
+    assert (dark, bright, others) == (GREENS[0], GREENS[3], [GREENS[0]] * 3)
+    assert GREENS[0] < little < GREENS[3]
     assert [shape.center for shape in scene.shapes][:3] == [(0.5, 0.5), (1.5, 0.5), (0.5, 1.5)]
     assert [shape.of for shape in scene.shapes] == [*range(6)]

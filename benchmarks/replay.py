@@ -1,0 +1,220 @@
+"""What do replays cost: in training, on disk, and when they are played again?
+
+Overhead is that of training snake with all that `entity-env train` keeps, beside training without:
+both run one update in turns, the ratio is the median over the pairs, of processor time. A trained
+agent plays the episodes whose bytes and milliseconds are told; bytes are those of zipped files with
+actions and checksums, milliseconds of processor time those of playing again and comparing. Pages
+are of the same agent, and of the one of Azul against random ones, with probabilities and values;
+`html_ready_ms` is the slower of both in headless Chromium, from the first script to the first
+picture, and is left out without it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from time import process_time, thread_time
+
+from benchmarks.common import median, report, rounds_and_json
+from benchmarks.peers.environment import ROOT
+from entity_env.agents import RandomAgent, load_agent
+from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.games import snake
+from entity_env.games.azul import azul
+from entity_env.replay import Replay, record
+from entity_env.vec import TrainingReplays, VecEnv
+
+_AGENT = ROOT / "examples" / "ship" / "snake.agent"
+_AZUL_AGENT = ROOT / "examples" / "azul" / "azul.agent"
+_NUM_EPISODES = 20
+_NUM_AZUL_EPISODES = 5
+_NUM_ENVS = (64, 256)
+_PAIRS_A_ROUND = 6
+_WARM_UP = 4
+"""Updates, in which torch and the games warm up."""
+_PACKAGES = ["entity-env", "numpy", "torch"]
+
+
+def main() -> None:
+    """Measures and reports."""
+    rounds, as_json = rounds_and_json(__doc__ or "")
+    overheads = {
+        f"recording_overhead_pct_{num_envs}": overhead(num_envs, rounds) for num_envs in _NUM_ENVS
+    }
+    figures = {
+        "recording_overhead_pct": max(overheads.values()),
+        **overheads,
+        **files(rounds),
+        **pages(rounds),
+    }
+    report("Replays", figures, _PACKAGES, as_json)
+
+
+# ------------------------------------------------------------------ training
+
+
+class Trainee:
+    """A training run in a thread of its own, that learns one update at a time."""
+
+    def __init__(self, num_envs: int, folder: Path | None) -> None:
+        self.num_envs = num_envs
+        self.folder = folder
+        self._may_go = threading.Semaphore(0)
+        self._is_done = threading.Semaphore(0)
+        self._is_over = False
+        self._used_s = 0.0
+        self._thread = threading.Thread(target=self._train)
+        self._thread.start()
+        self._is_done.acquire()
+
+    def update(self) -> float:
+        """Seconds of processor time of the next update, games included."""
+        before = self._used_s
+        self._may_go.release()
+        self._is_done.acquire()
+        return self._used_s - before
+
+    def close(self) -> None:
+        """Ends the run."""
+        self._is_over = True
+        self._may_go.release()
+        self._thread.join()
+
+    def _train(self) -> None:
+        config = PPOConfig(total_steps=10**9, num_steps=16, minibatch_size=256, num_threads=1)
+        failures = None if self.folder is None else self.folder / "failures"
+        with VecEnv(snake, self.num_envs, failures=failures) as vec:
+            replays = None
+            if self.folder is not None:
+                replays = TrainingReplays(snake, self.folder / "replays", vec)
+            with suppress(_Over):
+                train(vec, config, on_update=self._pause, replays=replays)
+
+    def _pause(self, progress: TrainProgress) -> None:
+        # What is kept after this call counts for the next update.
+        self._used_s = thread_time()
+        self._is_done.release()
+        self._may_go.acquire()
+        if self._is_over:
+            raise _Over
+
+
+class _Over(Exception):
+    """Ends a run."""
+
+
+@contextmanager
+def trainee(num_envs: int, folder: Path | None) -> Iterator[Trainee]:
+    """A training run."""
+    one = Trainee(num_envs, folder)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def overhead(num_envs: int, rounds: int) -> float:
+    """Percent that an update takes longer with replays: of pairs in turns, the median."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        plain = stack.enter_context(trainee(num_envs, None))
+        keeping = stack.enter_context(trainee(num_envs, folder))
+        for _ in range(_WARM_UP):
+            plain.update()
+            keeping.update()
+        ratios = []
+        for i in range(_PAIRS_A_ROUND * rounds):
+            if i % 2:
+                without, with_replays = plain.update(), keeping.update()
+            else:
+                with_replays, without = keeping.update(), plain.update()
+            ratios.append(with_replays / without)
+    return 100 * (statistics.median(ratios) - 1)
+
+
+# ------------------------------------------------------------------ files
+
+
+def files(rounds: int) -> dict[str, float]:
+    """Bytes and milliseconds a decision of a trained agent's episodes of snake."""
+    agent = load_agent(_AGENT, seed=1)
+    replays = [
+        record(snake, agent, seed=seed, see=False, think=False) for seed in range(_NUM_EPISODES)
+    ]
+    num_decisions = sum(replay.num_decisions for replay in replays)
+    num_bytes = sum(len(replay.to_bytes()) for replay in replays)
+    return {
+        "bytes_per_decision_snake": num_bytes / num_decisions,
+        "replay_ms_per_decision_snake": median(partial(verified_ms, replays), rounds)
+        / num_decisions,
+    }
+
+
+def verified_ms(replays: list[Replay]) -> float:
+    """Milliseconds of processor time to play all of them again.
+
+    Raises:
+        SystemExit: one differs.
+    """
+    begin = process_time()
+    for replay in replays:
+        found = replay.verify(snake)
+        if found is not None:
+            raise SystemExit(f"{replay}: {found}")
+    return (process_time() - begin) * 1e3
+
+
+# ------------------------------------------------------------------ pages
+
+
+def pages(rounds: int) -> dict[str, float]:
+    """Kilobytes of the pages of an episode, medians over episodes, and how soon they are ready."""
+    of_snake = [
+        record(snake, load_agent(_AGENT, seed=seed), seed=seed).animation().html()
+        for seed in range(_NUM_EPISODES)
+    ]
+    of_azul = [
+        record(azul, load_agent(_AZUL_AGENT, seed=seed), RandomAgent(seed=seed), seed=seed)
+        .animation()
+        .html()
+        for seed in range(_NUM_AZUL_EPISODES)
+    ]
+    views = ROOT / "entity_env" / "views"
+    player = sum(file.stat().st_size for file in views.iterdir() if file.suffix in (".html", ".js"))
+    figures = {
+        "html_kb_snake": statistics.median(map(len, of_snake)) / 1e3,
+        "html_kb_azul": statistics.median(map(len, of_azul)) / 1e3,
+        "player_kb": player / 1e3,
+    }
+    if shutil.which("chromium") is not None:
+        figures["html_ready_ms"] = max(
+            statistics.median(ready_ms(html) for _ in range(rounds))
+            for html in (of_snake[0], of_azul[0])
+        )
+    return figures
+
+
+def ready_ms(html: str) -> float:
+    """Milliseconds until a page shows its first picture, as it says itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "page.html"
+        file.write_text(html, encoding="utf-8")
+        options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/user")
+        command = ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", file.as_uri()]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found = re.search(r'data-ready="([\d.]+)"', shown.stdout)
+    if found is None:
+        raise SystemExit("the page did not become ready")
+    return float(found[1])
+
+
+if __name__ == "__main__":
+    main()
