@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import click
 from rich.console import Console
@@ -45,12 +46,7 @@ from entity_env.views.describe import describe_number
 @click.option("--render/--no-render", default=True, help="Draw the game.")
 @click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
 @click.option("--think", is_flag=True, help="Show the probabilities and the value of the agents.")
-@click.option(
-    "--fps",
-    type=FiniteRange(min=0.001),
-    default=10,
-    help="Frames per second.",
-)
+@click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
 @click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
 @click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
@@ -84,16 +80,12 @@ def play(
     chosen = own.seated(chosen, len(agents))
     seed = secrets.randbelow(2**31) if seed is None else seed
     names = player_names(chosen, agents)
-    humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
-    called = shown_names(names, humans)
     drawn_by = find_look(chosen, look)
     if browser:
-        from entity_env.cli.browser.play import play_in_browser
-
-        play_in_browser(
+        _play_in_browser(
             chosen,
             names,
-            lambda run_seed: load_players(chosen, names, run_seed, load),
+            load,
             look=drawn_by,
             seed=seed,
             episodes=episodes,
@@ -101,10 +93,10 @@ def play(
             episode_seed=episode_seed,
             step_timeout_s=step_timeout_s,
             is_opened=is_opened,
-            ended=lambda episode: click.echo(_describe(episode, chosen)),
         )
         return
-    ends: list[Turn] = []
+    humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
+    called, ends = shown_names(names, humans), list[Turn]()
     with TerminalView(
         chosen, Console(), fps=fps, humans=humans, names=called, look=drawn_by
     ) as view:
@@ -122,6 +114,23 @@ def play(
     if len(played) < episodes * chosen.num_agents:
         click.echo("left before the end")
     click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
+
+
+def _play_in_browser(
+    game: Game,
+    names: Sequence[str],
+    load: AgentLoader,
+    **options: Any,  # noqa: ANN401 - those of `play_in_browser`
+) -> None:
+    from entity_env.cli.browser.play import play_in_browser
+
+    play_in_browser(
+        game,
+        names,
+        lambda run_seed: load_players(game, names, run_seed, load),
+        ended=lambda episode: click.echo(_describe(episode, game)),
+        **options,
+    )
 
 
 def _report(
