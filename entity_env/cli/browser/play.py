@@ -22,7 +22,7 @@ from entity_env.authoring.local_run import Turn
 from entity_env.authoring.obs import Obs
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.display.terminal_view import shown_names
-from entity_env.cli.load_game import HUMAN, game_errors
+from entity_env.cli.load_game import HUMAN, game_errors, run_or_episode
 from entity_env.core.action_request import Question, require_in_bounds
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, EntityID, Observation, SelectEntityAction
@@ -102,11 +102,7 @@ def play_in_browser(
                     BrowserAgent(page) if name == HUMAN else agent
                     for name, agent in zip(names, load(seed), strict=True)
                 ]
-                start = (
-                    partial(game.run, seed=seed, episodes=episodes)
-                    if episode_seed is None
-                    else partial(game.play_episode, seed=episode_seed)
-                )
+                start = run_or_episode(game, seed, episodes, episode_seed)
                 with game_errors(game):
                     played = start(*agents, watch=page.watch, step_timeout_s=step_timeout_s)
                 is_left = len(played) < episodes * game.num_agents

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from entity_env.agents.ppo.runs import CURVES_FILE, RUN_FILE
 from entity_env.cli.browser.server import Page, PageServer
-from entity_env.cli.commands.replay import animation_of
+from entity_env.cli.commands.replay import game_and_look
 from entity_env.cli.load_game import GameFailed
 from entity_env.cli.report import STYLE, find_runs, plain, replay_id, report_body
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
@@ -90,7 +90,8 @@ class RunPage:
             try:
                 key = path, path.stat().st_mtime_ns
                 if key not in self._pages:
-                    html = animation_of(Replay.load(path), None, None).html()
+                    replay = Replay.load(path)
+                    html = replay.animation(*game_and_look(replay, None, None)).html()
                     while len(self._pages) >= _MAX_PAGES:
                         self._pages.pop(next(iter(self._pages)))
                     self._pages[key] = Page.of_animation(html)

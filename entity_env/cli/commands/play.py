@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import click
 from rich.console import Console
@@ -22,6 +21,7 @@ from entity_env.cli.load_game import (
     load_game,
     load_players,
     player_names,
+    run_or_episode,
 )
 from entity_env.cli.options import (
     COUNT,
@@ -112,22 +112,20 @@ def play(
         draw = _thinking(players, view) if think else view
         with game_errors(chosen):
             watch = _watch(draw if render else None, ends)
-            start = (
-                partial(chosen.run, seed=seed, episodes=episodes)
-                if episode_seed is None
-                else partial(chosen.play_episode, seed=episode_seed)
-            )
+            start = run_or_episode(chosen, seed, episodes, episode_seed)
             played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
-    _report(played, ends, called, chosen)
-    if len(played) < episodes * chosen.num_agents:
-        click.echo("left before the end")
+    _report(played, ends, called, chosen, episodes)
     click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
 
 
 def _report(
-    played: Sequence[Episode], ends: Sequence[Turn], names: Sequence[str], game: Game
+    played: Sequence[Episode],
+    ends: Sequence[Turn],
+    names: Sequence[str],
+    game: Game,
+    episodes: int,
 ) -> None:
-    """Prints how the episodes went."""
+    """Prints how the episodes went, and whether there are fewer than wanted."""
     for episode in sorted(played, key=lambda episode: episode.number):
         last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
         words = game_agents(game).summary(names, last) if len(last) == game.num_agents else None
@@ -135,6 +133,8 @@ def _report(
             click.echo(_describe(episode, game))
         elif not episode.agent_id:
             click.echo(f"episode {episode.number + 1}: {words}")
+    if len(played) < episodes * game.num_agents:
+        click.echo("left before the end")
 
 
 def _watch(draw: Watch | None, ends: list[Turn]) -> Watch:
