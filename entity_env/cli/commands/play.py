@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import click
 from rich.console import Console
@@ -45,12 +46,7 @@ from entity_env.views.describe import describe_number
 @click.option("--render/--no-render", default=True, help="Draw the game.")
 @click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
 @click.option("--think", is_flag=True, help="Show the probabilities and the value of the agents.")
-@click.option(
-    "--fps",
-    type=FiniteRange(min=0.001),
-    default=10,
-    help="Frames per second.",
-)
+@click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
 @click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
 @click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
@@ -84,16 +80,12 @@ def play(
     chosen = own.seated(chosen, len(agents))
     seed = secrets.randbelow(2**31) if seed is None else seed
     names = player_names(chosen, agents)
-    humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
-    called = shown_names(names, humans)
     drawn_by = find_look(chosen, look)
     if browser:
-        from entity_env.cli.browser.play import play_in_browser
-
-        play_in_browser(
+        _play_in_browser(
             chosen,
             names,
-            lambda run_seed: load_players(chosen, names, run_seed, load),
+            load,
             look=drawn_by,
             seed=seed,
             episodes=episodes,
@@ -101,10 +93,10 @@ def play(
             episode_seed=episode_seed,
             step_timeout_s=step_timeout_s,
             is_opened=is_opened,
-            ended=lambda episode: click.echo(_describe(episode, chosen)),
         )
         return
-    ends: list[Turn] = []
+    humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
+    called, ends = shown_names(names, humans), list[Turn]()
     with TerminalView(
         chosen, Console(), fps=fps, humans=humans, names=called, look=drawn_by
     ) as view:
@@ -114,18 +106,33 @@ def play(
             watch = _watch(draw if render else None, ends)
             start = run_or_episode(chosen, seed, episodes, episode_seed)
             played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
-    _report(played, ends, called, chosen, episodes)
+    _report(played, ends, called, chosen)
+    if len(played) < episodes * chosen.num_agents:
+        click.echo("left before the end")
     click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
 
 
-def _report(
-    played: Sequence[Episode],
-    ends: Sequence[Turn],
-    names: Sequence[str],
+def _play_in_browser(
     game: Game,
-    episodes: int,
+    names: Sequence[str],
+    load: AgentLoader,
+    **options: Any,  # noqa: ANN401 - those of `play_in_browser`
 ) -> None:
-    """Prints how the episodes went, and whether there are fewer than wanted."""
+    from entity_env.cli.browser.play import play_in_browser
+
+    play_in_browser(
+        game,
+        names,
+        lambda run_seed: load_players(game, names, run_seed, load),
+        ended=lambda episode: click.echo(_describe(episode, game)),
+        **options,
+    )
+
+
+def _report(
+    played: Sequence[Episode], ends: Sequence[Turn], names: Sequence[str], game: Game
+) -> None:
+    """Prints how the episodes went."""
     for episode in sorted(played, key=lambda episode: episode.number):
         last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
         words = game_agents(game).summary(names, last) if len(last) == game.num_agents else None
@@ -133,8 +140,6 @@ def _report(
             click.echo(_describe(episode, game))
         elif not episode.agent_id:
             click.echo(f"episode {episode.number + 1}: {words}")
-    if len(played) < episodes * game.num_agents:
-        click.echo("left before the end")
 
 
 def _watch(draw: Watch | None, ends: list[Turn]) -> Watch:
