@@ -24,6 +24,7 @@ from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.authoring.game import Game
 from entity_env.cli.display.terminal_view import TerminalView
+from entity_env.core.episode import Episode
 from entity_env.core.validation import has_numba
 from entity_env.errors import (
     CheckpointError,
@@ -398,6 +399,15 @@ def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
 def _human(game: Game, view: TerminalView, agent_id: int) -> Agent:
     typing = game_agents(game).human(partial(view.ask, agent_id))
     return HumanAgent(show=partial(view.show, agent_id)) if typing is None else typing
+
+
+def run_or_episode(
+    game: Game, seed: int, episodes: int, episode_seed: int | None
+) -> Callable[..., list[Episode]]:
+    """What plays a run, or, of an `episode_seed`, the episode of this seed."""
+    if episode_seed is None:
+        return partial(game.run, seed=seed, episodes=episodes)
+    return partial(game.play_episode, seed=episode_seed)
 
 
 def player_names(game: Game, names: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,13 @@ from typing import Any
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 WAIT_S = 30.0
+_START = """
+import fcntl, os, sys
+pipes = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]]
+os.dup2(pipes[0], 3)
+os.dup2(pipes[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""  # puts the pipes where the browser expects them, which may be in use here
 
 
 class Chromium:
@@ -31,10 +39,8 @@ class Chromium:
             *("--no-first-run", "--disable-extensions", "--disable-dev-shm-usage"),
             *(f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"),
         )
-        # The shell puts the pipes where the browser expects them; other numbers may be in use here.
-        script = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self._process = subprocess.Popen(
-            ["sh", "-c", script, str(PROGRAM), *flags, "about:blank"],
+            [sys.executable, "-c", _START, str(theirs_in), str(theirs_out), str(PROGRAM), *flags],
             pass_fds=(theirs_in, theirs_out),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

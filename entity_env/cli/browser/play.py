@@ -22,7 +22,7 @@ from entity_env.authoring.local_run import Turn
 from entity_env.authoring.obs import Obs
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.display.terminal_view import shown_names
-from entity_env.cli.load_game import HUMAN, game_errors
+from entity_env.cli.load_game import HUMAN, game_errors, run_or_episode
 from entity_env.core.action_request import Question, require_in_bounds
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, EntityID, Observation, SelectEntityAction
@@ -38,7 +38,7 @@ from entity_env.views.describe import (
 from entity_env.views.drawing import Drawing, clipped
 from entity_env.views.look import Look
 from entity_env.views.page import shapes_as_json
-from entity_env.views.scene import Point, Shape
+from entity_env.views.scene import Point
 from entity_env.views.seen import SeenObservation
 
 _LIVE: Final = Path(__file__).with_name("live.html")
@@ -96,26 +96,23 @@ def play_in_browser(
         page.server.announce(game.name, is_opened=is_opened)
         is_wanted = True
         while is_wanted:
-            is_left = True
+            is_interrupted, page.num_ended = True, 0
             with suppress(KeyboardInterrupt):
                 agents = [
                     BrowserAgent(page) if name == HUMAN else agent
                     for name, agent in zip(names, load(seed), strict=True)
                 ]
-                start = (
-                    partial(game.run, seed=seed, episodes=episodes)
-                    if episode_seed is None
-                    else partial(game.play_episode, seed=episode_seed)
-                )
+                start = run_or_episode(game, seed, episodes, episode_seed)
                 with game_errors(game):
-                    played = start(*agents, watch=page.watch, step_timeout_s=step_timeout_s)
-                is_left = len(played) < episodes * game.num_agents
+                    start(*agents, watch=page.watch, step_timeout_s=step_timeout_s)
+                is_interrupted = False
+            is_left = page.num_ended < episodes * game.num_agents
             if is_left:
                 click.echo("left before the end")
             click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
             is_wanted = False
             with suppress(KeyboardInterrupt):
-                is_wanted = not is_left and page.wants_more()
+                is_wanted = not is_left and not is_interrupted and page.wants_more()
             seed += 1
 
 
@@ -193,10 +190,12 @@ class GamePage:
         self._fps, self._num_episodes, self._ended = fps, episodes, ended
         self._humans = {i for i, name in enumerate(names) if name == HUMAN}
         self._names = shown_names(names, sorted(self._humans))
+        self.num_ended = 0
+        """Episodes of all agents that have ended; set by the caller."""
         self._episode = 0
         self._begin_episode()
         self._shown: tuple[Mapping[str, Json], Sequence[str]] = ({}, ())
-        self._ground: tuple[Point, list[Shape]] | None = None
+        self._ground: tuple[int, int, Point] | None = None
         self._answered = threading.Condition()
         self._number = 0
         self._check: Check | None = None
@@ -250,6 +249,7 @@ class GamePage:
         seat.step, seat.score = turn.step, turn.score
         if turn.episode is not None:
             seat.end = "cut short" if turn.episode.truncated else "over"
+            self.num_ended += 1
             self._ended(turn.episode)
             if all(each.end for each in self._seats):
                 self._end_episode(seat if is_human or not self._humans else self._last_shown)
@@ -319,10 +319,10 @@ class GamePage:
             "all": describe_features(globals_.names, globals_.features),
             "text": Text.from_ansi(frame).plain if text is not None and (frame := text()) else "",
         }
-        ground = seat.drawing.size, seat.drawing.ground().shapes
-        if ground != self._ground:
-            self._ground = ground
-            self.server.send("ground", {"size": ground[0], "shapes": shapes_as_json(ground[1])})
+        if (key := (turn.agent_id, self._episode, seat.drawing.size)) != self._ground:
+            self._ground = key  # a ground follows from its size, which grows with the episode
+            shapes = shapes_as_json(seat.drawing.ground().shapes)
+            self.server.send("ground", {"size": key[2], "shapes": shapes})
         return seat
 
     def _seen(self, turn: Turn) -> SeenObservation:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import click
@@ -23,6 +22,7 @@ from entity_env.cli.load_game import (
     load_game,
     load_players,
     player_names,
+    run_or_episode,
 )
 from entity_env.cli.options import (
     COUNT,
@@ -104,11 +104,7 @@ def play(
         draw = _thinking(players, view) if think else view
         with game_errors(chosen):
             watch = _watch(draw if render else None, ends)
-            start = (
-                partial(chosen.run, seed=seed, episodes=episodes)
-                if episode_seed is None
-                else partial(chosen.play_episode, seed=episode_seed)
-            )
+            start = run_or_episode(chosen, seed, episodes, episode_seed)
             played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
     _report(played, ends, called, chosen)
     if len(played) < episodes * chosen.num_agents:
