@@ -41,8 +41,9 @@ def check_contents(wheel: Path) -> None:
     top_level = {name.split("/")[0] for name in packed if ".dist-info/" not in name}
     if top_level != {"entity_env"}:
         sys.exit(f"{wheel.name}: expected entity_env alone at the top level, got {top_level}")
-    modules = {str(path.relative_to(ROOT)) for path in ROOT.glob("entity_env/**/*.py")}
-    if missing := sorted((modules | {"entity_env/py.typed"}) - packed):
+    files = (path for path in ROOT.glob("entity_env/**/*.*") if path.is_file())
+    needed = {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
+    if missing := sorted(needed - packed):
         sys.exit(f"{wheel.name}: not packed: {', '.join(missing)}")
 
 
@@ -60,6 +61,8 @@ def check_installed(wheel: Path, scratch: Path) -> None:
         sys.exit(f"expected entity_env from {environment}, got {shown.strip()}")
     script = [str(binaries / "entity-env"), "--help"]
     subprocess.run(script, cwd=empty, stdout=subprocess.DEVNULL, check=True)
+    for words in (["record", "snake"], ["draw", "snake.replay", "--out", "snake.html"]):
+        subprocess.run([*script[:1], *words], cwd=empty, stdout=subprocess.DEVNULL, check=True)
 
 
 if __name__ == "__main__":
