@@ -42,7 +42,7 @@ def check_contents(wheel: Path) -> None:
     if top_level != {"entity_env"}:
         sys.exit(f"{wheel.name}: expected entity_env alone at the top level, got {top_level}")
     files = (path for path in ROOT.glob("entity_env/**/*.*") if path.is_file())
-    needed = {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
+    needed = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
     if missing := sorted(needed - packed):
         sys.exit(f"{wheel.name}: not packed: {', '.join(missing)}")
 
