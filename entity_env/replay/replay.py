@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -38,9 +38,10 @@ from entity_env.replay.file import (
     zipped,
 )
 from entity_env.replay.play_again import game_with_settings, play_again
-from entity_env.views.animation import Animation
-from entity_env.views.find_look import find_look
-from entity_env.views.look import Look
+
+if TYPE_CHECKING:
+    from entity_env.views.animation import Animation
+    from entity_env.views.look import Look
 
 _PACKAGE: Final = __name__.partition(".")[0]
 
@@ -322,6 +323,8 @@ class Replay:
             ReplayError: it has no decisions, or as of `turns`.
             UsageError: an agent that computes no thoughts.
         """
+        from entity_env.views import Animation, find_look  # few programs draw
+
         if game is None and (look is None or not self.has_observations):
             with suppress(ReplayError):
                 game = self.find_game()

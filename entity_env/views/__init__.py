@@ -3,8 +3,26 @@
 Not here: agents and replays, which know how an episode went; what only the terminal's commands use.
 """
 
-from entity_env.views.animation import Animation as Animation
-from entity_env.views.find_look import find_look as find_look
-from entity_env.views.look import Board as Board, Look as Look, Style as Style
-from entity_env.views.scene import Scene as Scene, data_uri as data_uri
-from entity_env.views.seen import SeenEntity as SeenEntity, SeenObservation as SeenObservation
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entity_env.lazy_imports import late_names
+
+if TYPE_CHECKING:
+    from entity_env.views.animation import Animation as Animation
+    from entity_env.views.load_look import find_look as find_look
+    from entity_env.views.look import Board as Board, Look as Look, Style as Style
+    from entity_env.views.scene import Scene as Scene, data_uri as data_uri
+    from entity_env.views.seen import SeenEntity as SeenEntity, SeenObservation as SeenObservation
+
+# Imported when first used: games and agents that are shipped need words for entities alone.
+_LATE = {
+    "Animation": "animation",
+    "find_look": "load_look",
+    **dict.fromkeys(("Board", "Look", "Style"), "look"),
+    **dict.fromkeys(("Scene", "data_uri"), "scene"),
+    **dict.fromkeys(("SeenEntity", "SeenObservation"), "seen"),
+}
+
+__getattr__ = late_names(__name__, _LATE)

@@ -42,7 +42,7 @@ from entity_env.replay.file import SUFFIX
 from entity_env.replay.play_again import play_again
 from entity_env.views import Look, find_look
 from entity_env.views.describe import describe_number
-from entity_env.views.find_look import named_look
+from entity_env.views.load_look import named_look
 
 _FOREVER_S: Final = 3600.0
 _STEPS: Final = {"left": -1, "right": 1}

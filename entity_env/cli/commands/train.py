@@ -440,6 +440,7 @@ def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
     title, config = f"training {run.game.name}", run.config
     with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
         # Here, inside the display: importing torch takes seconds.
+        from entity_env.agents.ppo import train as train_ppo  # noqa: F401 - says what is missing
         from entity_env.agents.ppo.peers import launched_group
         from entity_env.agents.ppo.signals import StoppedBySignal
 

@@ -46,7 +46,7 @@ from entity_env.vec.batch_env.batch_env import BatchEnv
 from entity_env.vec.options import require_source
 from entity_env.vec.vec_env import VecEnv
 from entity_env.views.drawing import Drawing
-from entity_env.views.find_look import find_look
+from entity_env.views.load_look import find_look
 from entity_env.views.pictures import draw_array
 from entity_env.views.seen import SeenObservation
 
