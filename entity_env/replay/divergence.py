@@ -68,10 +68,9 @@ def schema_divergence(spaces: Spaces, game: Spaces) -> Divergence | None:
 
 def end_divergence(line: Decision, end: End, episode: Episode) -> Divergence | None:
     """How an episode ended otherwise."""
+    is_now = End.of(episode)
     for name in _ENDS:
-        was, now = getattr(end, name), getattr(episode, name)
-        if name == "metrics":
-            was, now = dict(was), {key: float(value) for key, value in now.items()}
+        was, now = getattr(end, name), getattr(is_now, name)
         if was != now:
             text = f"the {name} of the episode {_changed(was, now)}"
             return at_line(line, "end", text, feature=name, was=was, now=now)
@@ -214,6 +213,11 @@ _REASONS: Final = tuple(
     )
 )
 """Of a `WorkerError`."""
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Whether a game raised this; an interrupt and a signal, a kind of SystemExit, are not its."""
+    return isinstance(error, Exception) or type(error) is SystemExit
 
 
 def failure_of(error: BaseException) -> str:

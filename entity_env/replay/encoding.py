@@ -195,15 +195,19 @@ def _is_index(value: Json, count: int) -> bool:
 
 
 def is_row(value: Json, width: int) -> bool:
-    """Whether JSON holds as many finite numbers."""
-    return isinstance(value, list) and len(value) == width and all(map(is_json_number, value))
+    """Whether JSON holds as many finite numbers, of single precision."""
+    return (
+        isinstance(value, list)
+        and len(value) == width
+        and all(is_json_number(each) and abs(each) <= 3.4028235e38 for each in value)
+    )
 
 
 def is_json_number(value: Json) -> bool:
-    """Whether JSON holds one finite number that single precision can hold."""
+    """Whether JSON holds one finite number."""
     if type(value) is int:
         return abs(value) < _EXACT
-    return type(value) is float and math.isfinite(value) and abs(value) < 3.4e38
+    return type(value) is float and math.isfinite(value)
 
 
 # ------------------------------------------------------------------ observations

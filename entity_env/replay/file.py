@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
 import tempfile
 import zlib
@@ -69,7 +70,8 @@ class End:
     """How the episode of an agent ended.
 
     Args:
-        reward, length, terminated, truncated, metrics: as of `Episode`.
+        reward, length, terminated, truncated, metrics: as of `Episode`; metrics without those
+            that are not finite.
     """
 
     reward: float
@@ -81,7 +83,11 @@ class End:
     @classmethod
     def of(cls, episode: Episode) -> End:
         """The end of an episode."""
-        metrics = {name: json_number(value) for name, value in episode.metrics.items()}
+        metrics = {
+            name: json_number(value)
+            for name, value in episode.metrics.items()
+            if math.isfinite(value)
+        }
         flags = episode.terminated, episode.truncated
         return cls(json_number(episode.reward), episode.length, *flags, metrics)
 
@@ -201,7 +207,10 @@ def write_replay(path: Path, content: bytes) -> None:
 
 
 def _dumps(data: Json) -> str:
-    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+    try:
+        return json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise ReplayError(f"a replay keeps finite numbers alone: {error}") from error
 
 
 # ------------------------------------------------------------------ reading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -22,6 +23,7 @@ from entity_env.replay.divergence import (
     at_line,
     end_divergence,
     failure_of,
+    is_failure,
     observation_divergence,
     schema_divergence,
 )
@@ -47,6 +49,8 @@ class RecordedEpisode(Protocol):
 
 
 _HANGS: Final = "hangs"
+_TIMEOUT: Final = re.compile(r"hangs: no answer for (\d{1,5}(?:\.\d{1,9})?) s")
+"""A failure with its step timeout."""
 
 
 class Script:
@@ -75,6 +79,8 @@ class Script:
             self._left[self._lines[i].agent_id].append(i)
         self._order = [line.agent_id for line in self._lines if line.end is None]
         self._last_score: dict[int, float] = {}
+        self.has_left = False
+        """An agent was asked for more than the replay has, and left the game."""
 
     @property
     def num_decisions(self) -> int:
@@ -97,6 +103,7 @@ class Script:
         if self.divergence is None and self._is_left_out(line, observation):
             return actions_from_json({}, observation, self._spaces, asked)
         if self.divergence is not None or line is None:
+            self.has_left = True
             return None
         if self._is_compared:
             self.divergence = self._compare_decision(line, observation)
@@ -127,7 +134,19 @@ class Script:
             line, line.end, episode
         )
 
-    def failed(self, error: Exception, failure: str) -> None:
+    def returned(self) -> None:
+        """The game is over, though nobody left it: compares what was recorded after that."""
+        left = [lines[-1] for lines in self._left if lines]
+        if self.divergence is not None or not self._is_compared or self.has_left or not left:
+            return
+        line = self._lines[min(left)]
+        more = sum(self._lines[i].end is None for lines in self._left for i in lines)
+        text = f"the game returns now, {more} more decisions were recorded"
+        if not more:
+            text = "the game returns now, the end of the episode was recorded"
+        self.divergence = at_line(line, "end", text)
+
+    def failed(self, error: BaseException, failure: str) -> None:
         """Compares an exception of the game with the failure of the replay."""
         now = failure_of(error).partition("\n")[0]
         if failure and self.is_over:
@@ -204,6 +223,7 @@ class ReplayAgent(PolicyAgent):
             self._then.join(run)
 
     def act(self, obs: Any, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+        self._script.has_left |= self._run.is_stopped
         if self._script.is_over and self._then is not None:
             return self._then.act(obs, *actions)
         answer = super().act(obs, *actions)
@@ -220,11 +240,18 @@ class ReplayAgent(PolicyAgent):
         return self._script.decide(self._agent_id, observation, self.questions(observation))
 
 
+class _Enough(BaseException):
+    """Ends the game; no `except Exception` of it stops this."""
+
+
 class _Observer:
     """Compares ends, and passes everything on to another watcher."""
 
-    def __init__(self, script: Script, watch: Watch | None, is_taken_over: bool) -> None:
+    def __init__(
+        self, script: Script, watch: Watch | None, *, is_taken_over: bool, stops: bool
+    ) -> None:
         self._script = script
+        self._stops = stops
         self._watch = watch
         self._is_taken_over = is_taken_over
 
@@ -233,6 +260,8 @@ class _Observer:
             self._watch(turn)
         if turn.episode is not None and not (self._is_taken_over and self._script.is_over):
             self._script.end(turn, turn.episode)
+        if self._stops and self._script.is_over:
+            raise _Enough
 
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
@@ -254,6 +283,7 @@ def play_again(
     watch: Watch | None = None,
     is_compared: bool = True,
     step_timeout_s: float | None = None,
+    stops: bool = False,
     debug: bool = False,
 ) -> tuple[Divergence | None, list[Episode]]:
     """Plays a replay in its game, from its seed.
@@ -265,7 +295,9 @@ def play_again(
         then: one agent for each of the game's, which decide after that; None = the game is left.
         watch: as for `Game.run`.
         is_compared: stop at the first difference.
-        step_timeout_s: as for `Game.run`.
+        step_timeout_s: as for `Game.run`; None = that of the failure, of a replay that hangs.
+        stops: end the game at the last of these decisions, before it sees them: what would hang
+            there, or end the process, does not.
         debug: stop in `pdb` in the game after the last of these decisions.
 
     Returns:
@@ -283,7 +315,10 @@ def play_again(
         ReplayAgent(script, i, None if then is None else then[i], debug=debug)
         for i in range(game.num_agents)
     ]
-    observer = _Observer(script, watch, is_taken_over=then is not None)
+    observer = _Observer(script, watch, is_taken_over=then is not None, stops=stops)
+    hangs = _TIMEOUT.fullmatch(replay.failure)
+    if step_timeout_s is None and hangs and float(hangs[1]) and not debug:
+        step_timeout_s = float(hangs[1])
     try:
         episodes = game.play_episode(
             *agents,
@@ -293,12 +328,19 @@ def play_again(
         )
     except ReplayError:
         raise
-    except Exception as error:
+    except _Enough:
+        return script.divergence, []
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         if then is not None and script.is_over and script.divergence is None:
             raise
         if script.divergence is None:
             script.failed(error, replay.failure)
         return script.divergence, []
+    is_all = then is None and script.until >= script.num_decisions
+    if not replay.failure and (is_all or not script.is_over):
+        script.returned()
     if script.divergence is None and replay.failure and then is None and until is None:
         text = f"the game failed here with {replay.failure}, it does not now"
         script.divergence = Divergence("raises", text, was=replay.failure)
@@ -313,7 +355,7 @@ def game_with_settings(replay: RecordedEpisode, game: Game) -> Game:
     """
     try:
         game = game.with_settings(**replay.header.settings)
-    except UsageError as error:
+    except (UsageError, TypeError) as error:  # TypeError: a setting that is called "self"
         raise ReplayError(f"{replay.name} cannot be played: {error}") from error
     if game.num_agents != replay.header.num_agents:
         raise ReplayError(

@@ -253,7 +253,10 @@ class Replay:
         if self.has_observations:
             return self._turns_of_file()
         turns: list[Turn] = []
-        found, _ = play_again(self, game or self.find_game(), watch=turns.append)
+        if self.failure and not self.num_decisions:
+            return turns
+        game = game or self.find_game()
+        found, _ = play_again(self, game, watch=turns.append, stops=bool(self.failure))
         if found is not None:
             raise ReplayError(f"{self.name} cannot be shown: {found}")
         return turns

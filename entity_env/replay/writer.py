@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from entity_env.authoring.local_run import Thoughts, Turn, Watch
 from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import spaces_to_json
-from entity_env.errors import ReplayError, UsageError
-from entity_env.replay.divergence import failure_of
+from entity_env.errors import ReplayError, UsageError, shown
+from entity_env.replay.divergence import failure_of, is_failure
 from entity_env.replay.encoding import (
     Json,
     actions_to_json,
@@ -49,18 +50,22 @@ _DIGITS: Final = 4
 
 @dataclass
 class _OpenEpisode:
-    """The lines of an episode that runs, and the file that they are written to."""
+    """The lines of an episode that runs, and the path that they are written to."""
 
     header: ReplayHeader
     lines: list[Decision] = field(default_factory=list)
     num_ended: int = 0
     path: Path | None = None
-    file: IO[str] | None = None
 
-    def add(self, text: str) -> None:
-        if self.file is not None:
-            self.file.write(f"{text}\n")
-            self.file.flush()
+    def write(self, text: str, mode: str = "a") -> None:
+        """Adds a line to the file, which is not kept open: an episode may never be whole."""
+        if self.path is None:
+            return
+        try:
+            with open(self.path, mode, encoding="utf-8") as file:
+                file.write(f"{text}\n")
+        except (OSError, ValueError) as error:
+            raise ReplayError(f"cannot write {self.path}: {error}") from error
 
 
 class ReplayWriter:
@@ -136,8 +141,9 @@ class ReplayWriter:
         number_of = self._num_ended[turn.agent_id]
         episode = self._open.get(number_of) or self._begin(game, number_of)
         line = self._line(game, turn)
+        text = decision_line(line)
         episode.lines.append(line)
-        episode.add(decision_line(line))
+        episode.write(text)
         if turn.episode is not None:
             self._num_ended[turn.agent_id] += 1
             episode.num_ended += 1
@@ -148,7 +154,7 @@ class ReplayWriter:
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
-        text = failure_of(error) if isinstance(error, Exception) else ""
+        text = "" if error is None or not is_failure(error) else failure_of(error)
         for number_of in sorted(self._open):
             self._finish(number_of, text)
 
@@ -162,16 +168,16 @@ class ReplayWriter:
             agents=[_agent(self._names[i : i + 1], agent) for i, agent in enumerate(self._agents)],
             parent=self._parent,
         )
-        episode = self._open[number_of] = _OpenEpisode(header)
+        episode = _OpenEpisode(header)
         if self._path is not None:
             episode.path = path = Path(self._path.replace(_EPISODE, str(number_of)))
             require_replaceable(path)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                episode.file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed at the end
             except (OSError, ValueError) as error:
                 raise ReplayError(f"cannot write {path}: {error}") from error
-            episode.add(header_line(header))
+            episode.write(header_line(header), "w")
+        self._open[number_of] = episode
         return episode
 
     def _run_of(self, number_of: int) -> dict[str, int]:
@@ -182,8 +188,7 @@ class ReplayWriter:
         episode = self._open.pop(number_of)
         replay = Replay(episode.header, episode.lines, failure=failure)
         self.replays.append(replay)
-        if episode.file is not None and episode.path is not None:
-            episode.file.close()
+        if episode.path is not None:
             replay.save(episode.path)
 
     def _line(self, game: Game, turn: Turn) -> Decision:
@@ -202,7 +207,7 @@ class ReplayWriter:
             seen=observation_to_json(observation, obs_space) if self._see else {},
             probabilities=_probabilities(turn.actions, thoughts) if self._see else {},
             value=None
-            if thoughts is None or thoughts.value is None
+            if thoughts is None or thoughts.value is None or not np.isfinite(thoughts.value)
             else round(float(thoughts.value), _DIGITS),
             end=end,
         )
@@ -300,22 +305,34 @@ def _below(file: Path) -> str:
 
 
 def settings_to_json(game: Game) -> dict[str, Json]:
-    """The settings of a game; Enums by the names of their members.
+    """The settings of a game; Enums by the names of their members, infinity as a text.
 
     Raises:
         ReplayError: one that JSON cannot hold.
     """
     settings = {}
     for name, value in game.settings.items():
-        if isinstance(value, Enum):
-            value = value.name
-        if not isinstance(value, bool | int | float | str | None):
+        kept = value.name if isinstance(value, Enum) else value
+        if isinstance(kept, float) and np.isinf(kept):
+            kept = str(kept)  # read as on a command line
+        if not _is_read_back(game, name, kept, value):
             raise ReplayError(
-                f"{game.name}: a replay keeps settings that are numbers, texts or Enums, "
-                f"got {name}={value!r}"
+                f"{game.name}: a replay keeps settings that are numbers, texts or Enums, and are "
+                f"annotated as such, got {name}={shown(value)}"
             )
-        settings[name] = value
+        settings[name] = kept
     return settings
+
+
+def _is_read_back(game: Game, name: str, kept: Json, value: object) -> bool:
+    """Whether JSON can hold a setting, and the game makes the same of it."""
+    if not isinstance(kept, bool | int | float | str | None):
+        return False
+    try:
+        read = game.with_settings(**{name: json.loads(json.dumps(kept))}).settings[name]
+    except (UsageError, ValueError):  # ValueError: an integer of more than 4,300 digits
+        return False
+    return bool(read == value) and isinstance(read, Enum) == isinstance(value, Enum)
 
 
 def versions() -> dict[str, str]:
@@ -351,5 +368,5 @@ def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> 
             for row in np.atleast_2d(rows)
         ]
         for name, rows in found.items()
-        if np.size(rows)
+        if np.size(rows) and np.isfinite(rows).all()
     }

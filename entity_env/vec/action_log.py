@@ -387,10 +387,7 @@ def played_again(
     """
     writer = ReplayWriter()
     with same_random_states():
-        try:
-            found, _ = play_again(replay, game, watch=writer, step_timeout_s=step_timeout_s)
-        except SystemExit as left:
-            found = Divergence("raises", f"the game left Python: {left}")
+        found, _ = play_again(replay, game, watch=writer, step_timeout_s=step_timeout_s)
     if not writer.replays:
         return replay, found
     seen = writer.replays[0]

@@ -350,3 +350,96 @@ def test_categorical_actions_of_actors_are_repeated() -> None:
     replay = record(game, RandomAgent(seed=1))
     assert replay.verify(game) is None
     assert len(replay.lines[0].actions["Go"]) == 2
+
+
+# ------------------------------------------------------------------ ends that are easily missed
+
+
+def pair(leaves_at: int = 3, ends: tuple[int, ...] = (0, 1)) -> Game:
+    """Two agents in turn; the second is no longer asked in one round, or not told the end."""
+
+    def play(agents: list[Agent], *, seed: int) -> None:
+        for i in range(3):
+            for agent in agents[: 1 if i == leaves_at else 2]:
+                if agent.act(Obs(i), Go) is None:
+                    return
+        for i in ends:
+            agents[i].game_over(Obs(3))
+
+    return Game(play, entities=(), actions=(Go,), num_agents=2, name="pair")
+
+
+def test_a_game_that_returns_early_diverges() -> None:
+    replay = record(pair(), *random_agents(pair()), seed=1)
+    assert replay.verify(pair()) is None
+    assert str(replay.verify(pair(2, ends=(0,)))) == (
+        "agent 1, step 2: the game returns now, 1 more decisions were recorded"
+    )
+    assert str(replay.verify(pair(ends=(0,)))) == (
+        "agent 1, step 3: the game returns now, the end of the episode was recorded"
+    )
+    with pytest.raises(ReplayError, match="gone on with: agent 1, step 2: the game returns now"):
+        replay.branch(6, random_agents(pair()), pair(2, ends=(0,)))
+
+
+@pytest.mark.parametrize("score", [2**60 + 1, 10**30, 1e300])
+def test_large_scores_are_the_same(score: float) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs(score), Go)
+        agent.game_over(Obs(3 * score).metric("large", score))
+
+    game = Game(play, entities=(), actions=(Go,), name="large")
+    for see in (True, False):
+        replay = record(game, RandomAgent(seed=1), see=see)
+        assert Replay.from_bytes(replay.to_bytes()).verify(game) is None
+
+
+def failing(name: str) -> Callable[[random.Random, int, int], int]:
+    def move(rng: random.Random, i: int, x: int) -> int:
+        if i == 4 and name == "hangs":
+            time.sleep(60)
+        if i == 4 and name == "exits":
+            sys.exit(3)
+        if i == 4 and name == "dies":
+            os._exit(7)
+        return x
+
+    return move
+
+
+def test_a_game_that_leaves_python_is_played_again() -> None:
+    writer = ReplayWriter()
+    with pytest.raises(SystemExit):
+        dots(move=failing("exits")).run(RandomAgent(seed=1), seed=1, watch=writer)
+    (replay,) = writer.replays
+    assert replay.failure == "SystemExit: 3"
+    assert replay.verify(dots(move=failing("exits"))) is None
+    assert str(replay.verify(dots())).endswith("SystemExit: 3, it does not now")
+
+
+def failed(failure: str) -> Replay:
+    """Actions alone, as a `VecEnv` keeps them."""
+    replay = record(dots(), RandomAgent(seed=1), seed=1, see=False)
+    lines = [Decision(0, i, line.actions) for i, line in enumerate(replay.lines[:5])]
+    return Replay(replay.header, lines, failure=failure)
+
+
+def test_a_hang_is_verified_with_the_timeout_that_found_it() -> None:
+    replay = failed("hangs: no answer for 0.2 s")
+    assert replay.verify(dots(move=failing("hangs"))) is None
+    assert "it does not now" in str(replay.verify(dots()))
+
+
+@pytest.mark.parametrize("failure", ["hangs: no answer for 30 s", "died (signal 11)"])
+def test_what_hangs_or_dies_is_shown_up_to_there(failure: str) -> None:
+    game = dots(move=failing("dies"))
+    assert [turn.step for turn in failed(failure).turns(game)] == [0, 1, 2, 3, 4]
+    empty = Replay(failed(failure).header, [], failure=failure)
+    assert empty.turns(dots(length=0)) == []
+
+
+def test_a_setting_named_self_is_refused() -> None:
+    replay = record(dots(), RandomAgent(seed=1))
+    header = {**vars(replay.header), "settings": {"self": 1}}
+    with pytest.raises(ReplayError, match=r"cannot be played: .*'self'"):
+        Replay(type(replay.header)(**header), replay.lines).verify(dots())

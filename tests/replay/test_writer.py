@@ -1,13 +1,18 @@
 """Replays written while a game runs."""
 
 import json
+import math
+import os
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from entity_env import Game, Obs, Observation, ReplayError, Turn, UsageError
 from entity_env.agents import Agent, RandomAgent
+from entity_env.authoring.local_run import Thoughts
 from entity_env.games import multi_snake, rock_paper_scissors, snake
 from entity_env.replay import Replay, ReplayWriter, record
 from tests.helpers.tiny_games import TINY_GAMES, Dot, Move, dots_game
@@ -91,8 +96,92 @@ def test_settings_that_json_cannot_hold() -> None:
         agent.game_over(Obs(0))
 
     game: Game = dots_game(play).with_settings(cells=(1, 2))
-    with pytest.raises(ReplayError, match=r"numbers, texts or Enums, got cells=\(1, 2\)"):
+    with pytest.raises(ReplayError, match=r"numbers, texts or Enums, .* got cells=\(1, 2\)"):
         record(game, RandomAgent(seed=1))
+
+
+class Colour(Enum):
+    RED = 0
+    BLUE = 1
+
+
+def with_limit(
+    agent: Agent,
+    *,
+    seed: int,
+    limit: float = 1.0,
+    count: int = 1,
+    named: Colour = Colour.RED,
+    unnamed=Colour.RED,  # type: ignore[no-untyped-def]  # the point  # noqa: ANN001
+) -> None:
+    agent.act(Obs(0).entities([Dot(len(f"{limit} {count:x} {named} {unnamed}"))]), Move)
+    agent.game_over(Obs(0))
+
+
+@pytest.mark.parametrize("settings", [{"limit": math.inf}, {"limit": "-inf"}, {"named": "BLUE"}])
+def test_settings_that_are_read_back(settings: dict[str, object]) -> None:
+    game: Game = dots_game(with_limit)
+    replay = record(game, RandomAgent(seed=1), **settings)
+    assert Replay.from_bytes(replay.to_bytes()).verify(game) is None
+
+
+@pytest.mark.parametrize(
+    "settings", [{"limit": math.nan}, {"count": 10**5000}, {"unnamed": Colour.BLUE}]
+)
+def test_settings_that_would_be_others_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ReplayError, match="texts or Enums, and are annotated as such, got"):
+        record(dots_game(with_limit), RandomAgent(seed=1), **settings)
+
+
+def test_numbers_that_are_not_finite() -> None:
+    class Doubts(RandomAgent):
+        def think(self, observation: Observation) -> Thoughts:
+            return Thoughts({"Move": np.array([[math.nan, 0.5]], np.float32)}, math.nan)
+
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs(0).entities([Dot(1)]), Move)
+        agent.game_over(Obs(1).metric("mean", math.nan).metric("ok", 2))
+
+    game: Game = dots_game(play)
+    replay = Replay.from_bytes(record(game, Doubts(seed=1)).to_bytes())
+    assert replay.lines[0].value is None
+    assert not replay.lines[0].probabilities
+    assert replay.lines[-1].end is not None
+    assert replay.lines[-1].end.metrics == {"ok": 2}
+    assert replay.verify(game) is None
+
+
+def test_episodes_that_are_never_whole_keep_no_file_open(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+
+    def play(agents: list[Agent], *, seed: int) -> None:
+        if agents[0].act(Obs(0), Move) is not None:  # the other one takes no part
+            agents[0].game_over(Obs(1))
+
+    game = Game(play, entities=(), actions=(Move,), num_agents=2)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 10, limits[1]))
+    try:
+        agents = [RandomAgent(seed=i) for i in range(2)]
+        game.run(*agents, episodes=30, watch=ReplayWriter(tmp_path / "{episode}.replay"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len([Replay.load(path) for path in tmp_path.iterdir()]) == 30
+
+
+def test_a_full_disk_is_a_replay_error(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "x.replay"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, limits[1]))
+    try:
+        with pytest.raises(ReplayError, match="cannot write"):
+            rock_paper_scissors.run(
+                *(RandomAgent(seed=i) for i in range(2)), watch=ReplayWriter(path)
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert Replay.load(path).num_decisions
 
 
 def test_only_game_run_begins_a_replay() -> None:
