@@ -234,6 +234,8 @@ class Game:
         try:
             self.start(agents, seed)
         except GameExit:
+            if any(run.is_left for run in runs):
+                return
             raise ProtocolError(
                 f"{self.name}: play continues after act returned None: it must return then"
             ) from None

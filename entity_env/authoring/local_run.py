@@ -90,6 +90,8 @@ class AgentRun:
     ) -> None:
         self.agent_id = agent_id
         self.is_stopped = False
+        self.is_left = False
+        """The game was unwound, since it ended episodes that are not counted."""
         self.episodes: list[Episode] = []
         self.num_steps = 0
         """Actions taken in this episode."""
@@ -162,7 +164,9 @@ class AgentRun:
     def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
         """Ends the episode, calls the watcher, and stops after the last episode."""
         if self.is_stopped and not self.is_playing:
-            self._ignore()  # a loop over episodes that ask nothing would never end
+            # A loop over episodes that ask nothing would never end.
+            self.is_left = self._num_ignored >= _MAX_IGNORED
+            self._ignore()
             return
         self._timeout.stop()
         final = Obs(self._last_score) if obs is None else obs

@@ -25,4 +25,5 @@ _LATE = {
     **dict.fromkeys(("SeenEntity", "SeenObservation"), "seen"),
 }
 
+__all__ = list(_LATE)
 __getattr__ = late_names(__name__, _LATE)
