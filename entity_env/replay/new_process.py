@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
 from typing import Final
 
 from entity_env.authoring.game import Game
@@ -17,9 +19,10 @@ from entity_env.replay.replay import Replay
 from entity_env.replay.writer import place_of
 
 _MAIN: Final = (
-    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
-    "from entity_env.replay.new_process import main; main()"
+    "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
+    "from entity_env.replay.new_process import main; sys.path[:] = paths; main()"
 )
+"""The modules of Python come first until all are loaded: a game may be called `random.py`."""
 
 
 def verify_in_new_process(
@@ -43,10 +46,9 @@ def verify_in_new_process(
     """
     import cloudpickle  # takes 10 ms
 
-    place = place_of(game)
     try:
         # By its name where it can be imported: classes made by `make_dataclass` cannot be pickled.
-        sent = place if place is not None and place[0] != "__main__" else game
+        sent = _place_and_file(game) or game
         job = cloudpickle.dumps((sent, [replay.to_bytes() for replay in replays], step_timeout_s))
     except Exception as error:
         raise ReplayError(
@@ -54,7 +56,8 @@ def verify_in_new_process(
         ) from error
     seed = os.environ.get("PYTHONHASHSEED", "random")
     environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
-    command = [sys.executable, "-c", _MAIN]
+    # Not from the current folder either: -P.
+    command = [sys.executable, "-P", "-c", _MAIN]
     given = pickle.dumps(sys.path) + job
     try:
         done = subprocess.run(
@@ -66,6 +69,8 @@ def verify_in_new_process(
     if done.returncode or marker < 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         reason = lines[-1] if lines else f"it ended with the code {done.returncode}"
+        if done.returncode < 0:
+            reason = f"it died (signal {-done.returncode})"
         raise ReplayError(f"{game.name} cannot be played in another process: {reason}")
     found: list[Divergence | None] | str = pickle.loads(  # noqa: S301 - of our own process
         done.stdout[marker + len(_MARK) :]
@@ -73,6 +78,19 @@ def verify_in_new_process(
     if isinstance(found, str):
         raise ReplayError(found)
     return found
+
+
+def _place_and_file(game: Game) -> tuple[str, str, str | None] | None:
+    """Module and name of a game, and the file of a module that stands alone; None for a script.
+
+    Such a module is loaded from its file: its name may be another one's in the new process.
+    """
+    place = place_of(game)
+    if place is None or place[0] == "__main__":
+        return None
+    module = sys.modules[place[0]]
+    is_alone = "." not in place[0] and not hasattr(module, "__path__")
+    return *place, getattr(module, "__file__", None) if is_alone else None
 
 
 _MARK: Final = b"\0entity-env\0"
@@ -83,7 +101,8 @@ def main() -> None:
     """The new process: reads the job from standard input, and writes what it found."""
     game, contents, step_timeout_s = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
     if isinstance(game, tuple):
-        game = getattr(import_module(game[0]), game[1])
+        name, attribute, file = game
+        game = getattr(import_module(name) if file is None else _loaded(name, file), attribute)
     found: list[Divergence | None] | str = []
     try:
         found = [
@@ -95,3 +114,13 @@ def main() -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(_MARK + pickle.dumps(found))
     sys.stdout.buffer.flush()
+
+
+def _loaded(name: str, file: str) -> ModuleType:
+    """The module of this name, from its file."""
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        return import_module(name)
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
