@@ -307,8 +307,7 @@ def play_again(
         ReplayError: the game has other settings, or another number of agents.
     """
     game = game_with_settings(replay, game)
-    found = schema_divergence(replay.spaces, (game.obs_space(), game.action_space()))
-    if found is not None:
+    if found := schema_divergence(replay.spaces, (game.obs_space(), game.action_space())):
         return found, []
     script = Script(replay, until, is_compared=is_compared)
     agents = [
@@ -316,24 +315,15 @@ def play_again(
         for i in range(game.num_agents)
     ]
     observer = _Observer(script, watch, is_taken_over=then is not None, stops=stops)
-    hangs = _TIMEOUT.fullmatch(replay.failure)
-    if step_timeout_s is None and hangs and float(hangs[1]) and not debug:
-        step_timeout_s = float(hangs[1])
+    limit_s = _timeout_of(replay) if step_timeout_s is None and not debug else step_timeout_s
+    seed = replay.header.episode_seed
     try:
-        episodes = game.play_episode(
-            *agents,
-            seed=replay.header.episode_seed,
-            watch=observer,
-            step_timeout_s=step_timeout_s,
-        )
-    except ReplayError:
-        raise
+        episodes = game.play_episode(*agents, seed=seed, watch=observer, step_timeout_s=limit_s)
     except _Enough:
         return script.divergence, []
     except BaseException as error:
-        if not is_failure(error):
-            raise
-        if then is not None and script.is_over and script.divergence is None:
+        is_of_others = then is not None and script.is_over and script.divergence is None
+        if isinstance(error, ReplayError) or not is_failure(error) or is_of_others:
             raise
         if script.divergence is None:
             script.failed(error, replay.failure)
@@ -342,9 +332,19 @@ def play_again(
     if not replay.failure and (is_all or not script.is_over):
         script.returned()
     if script.divergence is None and replay.failure and then is None and until is None:
-        text = f"the game failed here with {replay.failure}, it does not now"
-        script.divergence = Divergence("raises", text, was=replay.failure)
+        script.divergence = _no_failure(replay)
     return script.divergence, episodes
+
+
+def _timeout_of(replay: RecordedEpisode) -> float | None:
+    """The timeout that a replay of a game that hangs names; None if there is none."""
+    hangs = _TIMEOUT.fullmatch(replay.failure)
+    return float(hangs[1]) or None if hangs else None
+
+
+def _no_failure(replay: RecordedEpisode) -> Divergence:
+    text = f"the game failed here with {replay.failure}, it does not now"
+    return Divergence("raises", text, was=replay.failure)
 
 
 def game_with_settings(replay: RecordedEpisode, game: Game) -> Game:
