@@ -20,7 +20,7 @@ from entity_env.core.files import read_file
 from entity_env.core.space_json import Spaces, spaces_from_json
 from entity_env.core.spaces import ActionName, ActionSpace
 from entity_env.errors import ReplayError, SchemaError, shown
-from entity_env.replay.encoding import Json, action_problem, is_json_number, json_number
+from entity_env.replay.encoding import Json, action_problem, is_json_number, is_row, json_number
 
 SUFFIX: Final = ".replay"
 FORMAT: Final = "entity-env.replay"
@@ -414,7 +414,7 @@ def _are_probabilities(data: Json, action_space: Mapping[ActionName, ActionSpace
     return isinstance(data, dict) and all(
         name in action_space
         and isinstance(rows, list)
-        and all(isinstance(row, list) and all(map(is_json_number, row)) for row in rows)
+        and all(is_row(row, len(rows[0]) if isinstance(rows[0], list) else 0) for row in rows)
         for name, rows in data.items()
     )
 
