@@ -29,6 +29,8 @@ _MAGIC: Final = b"\x1f\x8b"
 _MAX_FILE_BYTES: Final = 1 << 28
 _MAX_BYTES: Final = 1 << 30
 """Of the lines, which gzip can make a thousand times as short."""
+_MAX_LISTS: Final = 1 << 25
+"""Of all lines; an empty one takes twenty times its text in memory."""
 _MAX_AGENTS: Final = 10**6
 _SAMPLE_BYTES: Final = 512
 """Of a file, in which a replay has its format."""
@@ -234,11 +236,13 @@ def split_lines(content: bytes, name: str) -> tuple[list[str], bool]:
     """The whole lines of zipped or plain content, and whether it was cut.
 
     Raises:
-        ReplayError: it is neither.
+        ReplayError: it is neither, or too large.
     """
     is_cut = False
     if content.startswith(_MAGIC):
         content, is_cut = _unzipped(content, name)
+    if content.count(b"[") + content.count(b"{") > _MAX_LISTS:
+        raise ReplayError(f"{name} is no replay: it holds more than {_MAX_LISTS} lists")
     whole, newline, rest = content.rpartition(b"\n")
     try:
         return (whole + newline).decode().splitlines(), is_cut or bool(rest)

@@ -175,6 +175,16 @@ def test_a_file_that_unzips_to_gigabytes_is_refused(monkeypatch: pytest.MonkeyPa
         split_lines(zipped(["0" * 20_000]), "x.replay")
 
 
+def test_a_file_of_many_lists_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = replay_of().to_bytes()
+    count = sum(line.count("[") + line.count("{") for line in lines_of(replay_of()))
+    monkeypatch.setattr("entity_env.replay.file._MAX_LISTS", count)
+    Replay.from_bytes(content)
+    monkeypatch.setattr("entity_env.replay.file._MAX_LISTS", count - 1)
+    with pytest.raises(ReplayError, match="it holds more than"):
+        Replay.from_bytes(content)
+
+
 def test_only_replays_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "x.replay"
     replay_of().save(path)
