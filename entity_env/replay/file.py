@@ -20,7 +20,7 @@ from entity_env.core.files import read_file
 from entity_env.core.space_json import Spaces, spaces_from_json
 from entity_env.core.spaces import ActionName, ActionSpace
 from entity_env.errors import ReplayError, SchemaError, shown
-from entity_env.replay.encoding import Json, action_problem, is_json_number, json_number
+from entity_env.replay.encoding import Json, action_problem, is_json_number, is_row, json_number
 
 SUFFIX: Final = ".replay"
 FORMAT: Final = "entity-env.replay"
@@ -29,6 +29,8 @@ _MAGIC: Final = b"\x1f\x8b"
 _MAX_FILE_BYTES: Final = 1 << 28
 _MAX_BYTES: Final = 1 << 30
 """Of the lines, which gzip can make a thousand times as short."""
+_MAX_LISTS: Final = 1 << 25
+"""Of all lines; an empty one takes twenty times its text in memory."""
 _MAX_AGENTS: Final = 10**6
 _SAMPLE_BYTES: Final = 512
 """Of a file, in which a replay has its format."""
@@ -234,11 +236,13 @@ def split_lines(content: bytes, name: str) -> tuple[list[str], bool]:
     """The whole lines of zipped or plain content, and whether it was cut.
 
     Raises:
-        ReplayError: it is neither.
+        ReplayError: it is neither, or too large.
     """
     is_cut = False
     if content.startswith(_MAGIC):
         content, is_cut = _unzipped(content, name)
+    if content.count(b"[") + content.count(b"{") > _MAX_LISTS:
+        raise ReplayError(f"{name} is no replay: it holds more than {_MAX_LISTS} lists")
     whole, newline, rest = content.rpartition(b"\n")
     try:
         return (whole + newline).decode().splitlines(), is_cut or bool(rest)
@@ -414,7 +418,7 @@ def _are_probabilities(data: Json, action_space: Mapping[ActionName, ActionSpace
     return isinstance(data, dict) and all(
         name in action_space
         and isinstance(rows, list)
-        and all(isinstance(row, list) and all(map(is_json_number, row)) for row in rows)
+        and all(is_row(row, len(rows[0]) if isinstance(rows[0], list) else 0) for row in rows)
         for name, rows in data.items()
     )
 

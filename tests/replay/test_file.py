@@ -152,6 +152,8 @@ def changed(line: int, **values: object) -> bytes:
         (changed(1, a=[]), "line 2: 'a' needs actions by name"),
         (changed(1, c=2**32), "line 2: 'c' needs a CRC-32, got 4294967296"),
         (changed(1, s=True), "line 2: 's' needs a finite number"),
+        (changed(1, p={"Throw": [[1], [1, 0]]}), "line 2: 'p' needs rows of numbers by action"),
+        (changed(1, p={"Throw": [[1e300]]}), "line 2: 'p' needs rows of numbers by action"),
         (changed(-1, end={"reward": 1}), "'end' needs a fitting 'length'"),
         (plain([*lines_of(replay_of()), lines_of(replay_of())[-1]]), "has ended before"),
     ],
@@ -171,6 +173,16 @@ def test_a_file_that_unzips_to_gigabytes_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("entity_env.replay.file._MAX_BYTES", 10_000)
     with pytest.raises(ReplayError, match="it unzips to more than"):
         split_lines(zipped(["0" * 20_000]), "x.replay")
+
+
+def test_a_file_of_many_lists_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = replay_of().to_bytes()
+    count = sum(line.count("[") + line.count("{") for line in lines_of(replay_of()))
+    monkeypatch.setattr("entity_env.replay.file._MAX_LISTS", count)
+    Replay.from_bytes(content)
+    monkeypatch.setattr("entity_env.replay.file._MAX_LISTS", count - 1)
+    with pytest.raises(ReplayError, match="it holds more than"):
+        Replay.from_bytes(content)
 
 
 def test_only_replays_are_replaced(tmp_path: Path) -> None:
