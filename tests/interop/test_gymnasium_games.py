@@ -89,6 +89,7 @@ def test_gymnasium_finds_nothing_wrong(name: str) -> None:
 
 @without_bounds
 def test_gymnasium_finds_nothing_wrong_with_what_make_makes(snake_id: str) -> None:
+    pytest.importorskip("PIL")
     env = gymnasium.make(snake_id, render_mode="rgb_array")
     check_env(env.unwrapped)
     env.close()

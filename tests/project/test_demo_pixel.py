@@ -8,6 +8,8 @@ from entity_env.agents import load_agent
 from entity_env.games import pixel_maze
 from examples import demo_pixel
 
+pytest.importorskip("torch")
+
 
 def test_it_trains_compares_and_plays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
