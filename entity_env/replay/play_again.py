@@ -240,7 +240,7 @@ class ReplayAgent(PolicyAgent):
         return self._script.decide(self._agent_id, observation, self.questions(observation))
 
 
-class _Enough(BaseException):
+class _StopsHere(BaseException):
     """Ends the game; no `except Exception` of it stops this."""
 
 
@@ -261,7 +261,7 @@ class _Observer:
         if turn.episode is not None and not (self._is_taken_over and self._script.is_over):
             self._script.end(turn, turn.episode)
         if self._stops and self._script.is_over:
-            raise _Enough
+            raise _StopsHere
 
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
@@ -328,7 +328,7 @@ def play_again(
         )
     except ReplayError:
         raise
-    except _Enough:
+    except _StopsHere:
         return script.divergence, []
     except BaseException as error:
         if not is_failure(error):
