@@ -240,7 +240,7 @@ class ReplayAgent(PolicyAgent):
         return self._script.decide(self._agent_id, observation, self.questions(observation))
 
 
-class _Enough(BaseException):
+class _StopsHere(BaseException):
     """Ends the game; no `except Exception` of it stops this."""
 
 
@@ -261,7 +261,7 @@ class _Observer:
         if turn.episode is not None and not (self._is_taken_over and self._script.is_over):
             self._script.end(turn, turn.episode)
         if self._stops and self._script.is_over:
-            raise _Enough
+            raise _StopsHere
 
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
@@ -319,7 +319,7 @@ def play_again(
     seed = replay.header.episode_seed
     try:
         episodes = game.play_episode(*agents, seed=seed, watch=observer, step_timeout_s=limit_s)
-    except _Enough:
+    except _StopsHere:
         return script.divergence, []
     except BaseException as error:
         is_of_others = then is not None and script.is_over and script.divergence is None

@@ -43,6 +43,7 @@ from entity_env.replay.play_again import play_again
 from entity_env.views import Look, find_look
 from entity_env.views.describe import describe_number
 from entity_env.views.load_look import named_look
+from entity_env.views.scene import one_line
 
 _FOREVER_S: Final = 3600.0
 _STEPS: Final = {"left": -1, "right": 1}
@@ -237,7 +238,7 @@ def _show(found: Replay, first: int, fps: float, look: str | None, game: str | N
     player = _Player(frames, frames.moments(turns), console, fps, first)
     player.play()
     if found.failure:
-        click.echo(f"failed: {found.failure}")
+        click.echo(f"failed: {one_line(found.failure)}")
 
 
 class _Player:
@@ -370,11 +371,12 @@ def verify(files: Sequence[Path], game: str | None, timeout_s: float) -> None:
             replay = Replay.load(path)
             found = verify_in_new_process(game_of(replay, game), [replay], timeout_s=timeout_s)[0]
         except EntityEnvError as error:
-            click.echo(f"{path}: cannot be played: {' '.join(str(error).split())}", err=True)
+            click.echo(f"{path}: cannot be played: {one_line(error)}", err=True)
             worst = 2
             continue
         if found is not None:
-            click.echo(f"{path}: diverged: {found}{_other_versions(replay)}")
+            text = one_line(f"{found}{_other_versions(replay)}")
+            click.echo(f"{path}: diverged: {text}")
             worst = max(worst, 1)
         else:
             end = "" if replay.is_whole else ", as far as it goes"

@@ -231,3 +231,14 @@ def test_what_an_agent_thinks_is_drawn(here: Path) -> None:
         2,
         True,
     )
+
+
+def test_a_file_writes_no_control_characters_to_the_terminal() -> None:
+    recorded(Path("x.replay"))
+    replay = Replay.load("x.replay")
+    failed = Replay(replay.header, replay.lines, failure="\x1b]0;title\x07 boom")
+    failed.save("x.replay")
+    for command in ("verify", "replay"):
+        output = run(command, "x.replay").output
+        assert "]0;title boom" in output
+        assert not {"\x1b", "\x07"} & set(output)
