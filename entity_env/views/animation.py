@@ -307,12 +307,13 @@ def _actors_of(
 ) -> Iterator[ActorBars]:
     thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
     for name, action in turn.actions.items():
-        ids = [] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
-        index_of = turn.observation.index_of_ids(seen.obs_space) if len(ids) > 1 else {}
+        ids = [None] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
+        index_of = {} if ids == [None] else turn.observation.index_of_ids(seen.obs_space)
         space = action_space[name]
-        for row in range(min(max(len(ids), 1), _MAX_ACTORS)):
-            entity = seen.entities[index_of[ids[row]]] if index_of else None
-            words = "" if entity is None else f": {clipped(_entity_words(entity), 40)}"
+        for row, entity_id in enumerate(ids[:_MAX_ACTORS]):
+            entity = None if entity_id is None else seen.entities[index_of[entity_id]]
+            is_one_of_many = entity is not None and len(seen[entity.type]) > 1
+            words = f": {clipped(_entity_words(entity), 40)}" if entity and is_one_of_many else ""
             if isinstance(action, ContinuousAction):
                 yield ActorBars(f"{name}{words}", _number_bars(action, space, row))
                 continue

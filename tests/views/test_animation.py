@@ -217,7 +217,13 @@ def test_actors_that_select_and_that_choose_numbers() -> None:
     assert first.title == "Pick: A x=0 y=0"
     assert first.bars == [Bar("A x=0 y=0", 0.0, False), Bar("A x=1 y=1", 1.0, True)]
     assert [bar.is_chosen for bar in second.bars] == [True, False]
-    assert (push.title, push.bars) == ("Push", [Bar("gas 0.5", 0.75, True)])
+    assert (push.title, push.bars) == ("Push: A x=1 y=1", [Bar("gas 0.5", 0.75, True)])
+
+
+def test_an_action_without_actors_is_not_shown() -> None:
+    ask = SelectEntityActionMask(actor_ids=[], actee_types=["A"])
+    turn = Turn(0, 0, 0.0, two_entities(actions={"Pick": ask}), {"Pick": SelectEntityAction([], [])})
+    assert one_still(turn, {"Pick": SelectEntityActionSpace()}).actors == []
 
 
 def test_attention_is_the_row_of_the_actor_in_the_last_layer() -> None:
