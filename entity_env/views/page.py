@@ -48,6 +48,7 @@ def _data(animation: Animation) -> bytes:
         "size": animation.size,
         "fps": animation.fps,
         "agents": animation.num_agents,
+        "viewer": animation.viewer,
         "ground": [_shape(shape) for shape in animation.ground],
         "shapes": [_shape(shape) for shape in animation.shapes],
         "frames": frames,
