@@ -116,6 +116,7 @@ class Animation:
         ground: shapes that all pictures have in common.
         shapes: all other shapes, each once.
         stills: one for each turn.
+        is_open: as `Look.is_open`: else films show the observations of one agent.
     """
 
     title: str
@@ -125,6 +126,7 @@ class Animation:
     ground: Sequence[Shape]
     shapes: Sequence[Shape]
     stills: Sequence[Still] = field(repr=False)
+    is_open: bool = False
 
     @classmethod
     def of(
@@ -154,7 +156,8 @@ class Animation:
         """
         if not turns:
             raise UsageError("an animation needs one turn or more, got none")
-        drawing = Drawing(look or Look(), obs_space)
+        look = look or Look()
+        drawing = Drawing(look, obs_space)
         for turn in turns:
             drawing.include(SeenObservation(turn.observation, obs_space, turn.agent_id))
         pool: dict[Shape, int] = {}
@@ -176,6 +179,7 @@ class Animation:
             drawing.ground().shapes,
             list(pool),
             stills,
+            look.is_open,
         )
 
     def __len__(self) -> int:
@@ -184,7 +188,22 @@ class Animation:
     @property
     def fps(self) -> float:
         """Pictures a second at which an episode of this length is watched: 2 to 30."""
-        return min(max(math.sqrt(len(self) / 3), 2.0), 30.0)
+        return min(max(math.sqrt(len(self.film) / 3), 2.0), 30.0)
+
+    @property
+    def viewer(self) -> int | None:
+        """Id of the agent whose observations a film shows, the first of those with most of them.
+
+        None = it shows all: there is one agent, or all may know what each of them observes.
+        """
+        ids = [still.agent_id for still in self.stills]
+        return None if self.is_open or len({*ids}) < 2 else max(sorted({*ids}), key=ids.count)
+
+    @property
+    def film(self) -> list[int]:
+        """Indices of the pictures of a film, which does not jump from one side to the other."""
+        viewer = self.viewer
+        return [i for i, s in enumerate(self.stills) if viewer is None or s.agent_id == viewer]
 
     @property
     def end_s(self) -> float:
@@ -202,10 +221,10 @@ class Animation:
         return [self.shapes[i] for i in self.stills[index].shapes]
 
     def svg(self, index: int | None = None) -> str:
-        """One picture as SVG; None = all, one after another, by CSS alone, as a README plays it."""
+        """One picture as SVG; None = `film`, played by CSS alone, as in a README."""
         if index is not None:
             return still_svg(self.size, [*self.ground, *self.shapes_of(index)], self.title)
-        stills = [still.shapes for still in self.stills]
+        stills = [self.stills[i].shapes for i in self.film]
         return animated_svg(
             self.size,
             self.ground,
@@ -258,7 +277,10 @@ class Animation:
             shapes = self.shapes_of(len(self) // 2 if index is None else index)
             painter.image(shapes).save(file)
             return
-        write_film(file, painter, self.shapes_of, len(self), 1 / self.fps, self.end_s)
+        film = self.film
+        write_film(
+            file, painter, lambda i: self.shapes_of(film[i]), len(film), 1 / self.fps, self.end_s
+        )
 
     def _repr_html_(self) -> str:
         return as_iframe(self.html())
@@ -307,12 +329,13 @@ def _actors_of(
 ) -> Iterator[ActorBars]:
     thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
     for name, action in turn.actions.items():
-        ids = [] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
-        index_of = turn.observation.index_of_ids(seen.obs_space) if len(ids) > 1 else {}
+        ids = [None] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
+        index_of = {} if ids == [None] else turn.observation.index_of_ids(seen.obs_space)
         space = action_space[name]
-        for row in range(min(max(len(ids), 1), _MAX_ACTORS)):
-            entity = seen.entities[index_of[ids[row]]] if index_of else None
-            words = "" if entity is None else f": {clipped(_entity_words(entity), 40)}"
+        for row, entity_id in enumerate(ids[:_MAX_ACTORS]):
+            entity = None if entity_id is None else seen.entities[index_of[entity_id]]
+            is_one_of_many = entity is not None and len(seen[entity.type]) > 1
+            words = f": {clipped(_entity_words(entity), 40)}" if entity and is_one_of_many else ""
             if isinstance(action, ContinuousAction):
                 yield ActorBars(f"{name}{words}", _number_bars(action, space, row))
                 continue

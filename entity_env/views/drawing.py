@@ -327,7 +327,7 @@ def draw_styled(
         value = entity[style.label]
         text = describe_number(value) if isinstance(value, float) else one_line(value)
         width = max(len(text), 2) * 0.6
-        ink = "#ffffff" if _is_dark(color) else _INK
+        ink = "#ffffff" if _is_dark(color) and entity.is_visible else _INK
         scene.text(x, y, text, faded(ink, max(opacity, 0.6)), size=min(0.6 * size, size / width))
 
 

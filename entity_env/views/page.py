@@ -59,6 +59,7 @@ def _data(animation: Animation) -> bytes:
         "size": animation.size,
         "fps": animation.fps,
         "agents": animation.num_agents,
+        "viewer": animation.viewer,
         "ground": shapes_as_json(animation.ground),
         "shapes": shapes_as_json(animation.shapes),
         "frames": frames,

@@ -217,7 +217,15 @@ def test_actors_that_select_and_that_choose_numbers() -> None:
     assert first.title == "Pick: A x=0 y=0"
     assert first.bars == [Bar("A x=0 y=0", 0.0, False), Bar("A x=1 y=1", 1.0, True)]
     assert [bar.is_chosen for bar in second.bars] == [True, False]
-    assert (push.title, push.bars) == ("Push", [Bar("gas 0.5", 0.75, True)])
+    assert (push.title, push.bars) == ("Push: A x=1 y=1", [Bar("gas 0.5", 0.75, True)])
+
+
+def test_an_action_without_actors_is_not_shown() -> None:
+    ask = SelectEntityActionMask(actor_ids=[], actee_types=["A"])
+    turn = Turn(
+        0, 0, 0.0, two_entities(actions={"Pick": ask}), {"Pick": SelectEntityAction([], [])}
+    )
+    assert one_still(turn, {"Pick": SelectEntityActionSpace()}).actors == []
 
 
 def test_attention_is_the_row_of_the_actor_in_the_last_layer() -> None:
@@ -325,3 +333,26 @@ def test_longer_episodes_are_played_faster(num: int) -> None:
     played = replace(animation_of(snake, turns_of(snake)[:1]), stills=[still] * num)
     assert 2 <= played.fps <= 30
     assert len(played) / played.fps <= max(90, num / 30) + 1
+
+
+def test_films_show_one_side_unless_all_is_known_to_all(tmp_path: Path) -> None:
+    turns = turns_of(rock_paper_scissors)
+    one_sided = animation_of(rock_paper_scissors, turns)
+    assert one_sided.film == [i for i, turn in enumerate(turns) if turn.agent_id == 0]
+    assert data_of(one_sided.html())["viewer"] == 0
+    assert len(data_of(one_sided.html())["frames"]) == len(turns)
+    is_open = replace(one_sided, is_open=True)
+    assert is_open.film == list(range(len(turns)))
+    assert data_of(is_open.html())["viewer"] is None
+    assert len(one_sided.svg()) < len(is_open.svg())
+    for name, animation in (("one.gif", one_sided), ("all.gif", is_open)):
+        animation.write(tmp_path / name)
+    assert (tmp_path / "one.gif").stat().st_size < (tmp_path / "all.gif").stat().st_size
+    spoken_of = Animation.of(
+        turns,
+        rock_paper_scissors.obs_space(),
+        rock_paper_scissors.action_space(),
+        Look(is_open=True),
+    )
+    assert spoken_of.viewer is None
+    assert animation_of(rock_paper_scissors, [t for t in turns if t.agent_id == 1]).viewer is None
