@@ -70,7 +70,7 @@ def describe_actions(
     obs_space: ObsSpace,
     describe: Callable[[SeenEntity], str] | None = None,
 ) -> str:
-    """Actions as `UP`, or `UP, LEFT` of several actors; "" for none.
+    """Actions as `UP`, or `UP, LEFT` of several actors; "" for none, and for those of no actor.
 
     `UP 93%` has the probability, if a global action comes with probabilities. `describe` words
     selected entities; None = `describe_entity`.
@@ -82,7 +82,7 @@ def describe_actions(
     }
     if len(words) == 1:
         return next(iter(words.values()))
-    return "; ".join(f"{name} {text}" for name, text in words.items())
+    return "; ".join(f"{name} {text}" for name, text in words.items() if text)
 
 
 def _describe_action(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
-from entity_env.errors import SchemaError
 from entity_env.views.describe import describe_features, describe_number
 from entity_env.views.look import PALETTE, Board, Look, Style, StyleShape
 from entity_env.views.scene import Point, Scene, faded, one_line, rgba
@@ -80,7 +79,7 @@ class Drawing:
     def __post_init__(self) -> None:
         features = {name: entity.features for name, entity in self.obs_space.entities.items()}
         features[GLOBAL_ENTITY] = self.obs_space.global_features
-        self._require_known(features)
+        self.look.require_fits(self.obs_space)
         placed = {name: _coordinates(names, self.look.at) for name, names in features.items()}
         self._at = {name: at for name, at in placed.items() if at is not None}
         self._styles = {
@@ -96,20 +95,6 @@ class Drawing:
         low_high = [(math.inf, -math.inf) if size is None else (0.0, size - 1.0) for size in sizes]
         columns, rows = (_Extent(low, high) for low, high in low_high)
         self._extents = (columns, rows)
-
-    def _require_known(self, features: dict[EntityName, Sequence[str]]) -> None:
-        for key in self.look.styles:
-            name = key.__name__ if isinstance(key, type) else key
-            if name not in features:
-                types = ", ".join(self.obs_space.entities)
-                raise SchemaError(f"{self.look.name}: a style for {name!r}; the types are {types}")
-            fields = {*features[name], *(member_of(each)[0] for each in features[name])}
-            for wanted in self.look.styles[key].features():
-                if wanted not in fields:
-                    raise SchemaError(
-                        f"{self.look.name}: the style of {name} reads the feature {wanted!r}; "
-                        f"its features are {', '.join(features[name]) or 'none'}"
-                    )
 
     def include(self, seen: SeenObservation) -> None:
         """Grows until the entities of an observation have room."""
@@ -154,7 +139,7 @@ class Drawing:
         """What all scenes have in common."""
         scene = self.scene()
         if self.look.ground is not None:
-            self.look.ground(scene)
+            self.look.call("ground", scene)
             return scene
         scene.rect(0, 0, scene.width, scene.height, _PAPER)
         if self.look.draw is None and self._has_board:
@@ -166,7 +151,7 @@ class Drawing:
         """The shapes of an observation, without the ground."""
         scene = self.scene()
         if self.look.draw is not None:
-            self.look.draw(seen, scene)
+            self.look.call("draw", seen, scene)
             return scene
         entities = self._drawn(seen)
         order = list(self._styles)
@@ -182,7 +167,7 @@ class Drawing:
 
     def _own_size(self, seen: SeenObservation) -> Point | None:
         size = self.look.size
-        return self.look.checked_size(size(seen) if callable(size) else size)
+        return self.look.checked_size(self.look.call("size", seen) if callable(size) else size)
 
     # ------------------------------------------------------------------ boards
 

@@ -16,7 +16,7 @@ from typing import Final
 from entity_env.authoring.game import Game
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.errors import EntityEnvError, UsageError
-from entity_env.views.look import Board, Look
+from entity_env.views.look import Board, Look, line_of
 
 _FUNCTIONS: Final = ("draw", "ground", "draw_text")
 
@@ -113,12 +113,8 @@ def _load(path: Path) -> ModuleType:
         del sys.modules[name]
         if not isinstance(error, Exception):
             raise
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
-            trace = trace.tb_next
-        at = trace.tb_lineno if trace is not None else None
-        line = error.lineno if isinstance(error, SyntaxError) else at
-        raise UsageError(f"look {path}, line {line}: {type(error).__name__}: {error}") from error
+        words = f"{type(error).__name__}: {error}"
+        raise UsageError(f"look {path}{line_of(error, str(file))}: {words}") from error
     return module
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from entity_env.errors import SchemaError, shown
+from entity_env.core.spaces import GLOBAL_ENTITY, ObsSpace
+from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
 from entity_env.views.scene import Scene, is_color, is_data_uri
-from entity_env.views.seen import SeenEntity, SeenObservation
+from entity_env.views.seen import SeenEntity, SeenObservation, member_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -115,7 +116,7 @@ class Look:
         name: for errors.
 
     Raises:
-        SchemaError: a size that is not above 0.
+        SchemaError: an argument of another type, or a size that is not above 0.
     """
 
     board: Board | None = None
@@ -131,8 +132,70 @@ class Look:
     name: str = "look"
 
     def __post_init__(self) -> None:
+        for name in ("draw", "ground", "draw_text", "describe"):
+            if (function := getattr(self, name)) is not None and not callable(function):
+                raise self._error(f"{name} must be a function", function)
+        board: object = self.board
+        if board is not None and not isinstance(board, Board):
+            raise self._error("board must be a Board(columns, rows)", board)
+        if not isinstance(self.styles, Mapping):
+            raise self._error("styles must be a dict of Style, by types of entities", self.styles)
+        styles: dict[object, object] = dict(self.styles.items())
+        for key, style in styles.items():
+            if not isinstance(key, str | type) or not isinstance(style, Style):
+                raise self._error("styles must be Style(...), by types of entities", styles)
+        at: object = self.at
+        if not isinstance(at, tuple | list) or [type(name) for name in at] != [str, str]:
+            raise self._error("at must be the names of two features", at)
         if not callable(self.size):
             self.checked_size(self.size)
+
+    def require_fits(self, obs_space: ObsSpace) -> None:
+        """Raises SchemaError if it names types or features that the space does not have."""
+        features = {name: entity.features for name, entity in obs_space.entities.items()}
+        features[GLOBAL_ENTITY] = obs_space.global_features
+        known = {
+            name: {*names, *(member_of(each)[0] for each in names)}
+            for name, names in features.items()
+        }
+        for key, style in self.styles.items():
+            name = key.__name__ if isinstance(key, type) else key
+            if name not in features:
+                types = ", ".join(obs_space.entities)
+                raise SchemaError(f"{self.name}: a style for {name!r}; the types are {types}")
+            for wanted in style.features():
+                if wanted not in known[name]:
+                    color = "; a colour is #rrggbb" if wanted == style.color else ""
+                    raise SchemaError(
+                        f"{self.name}: the style of {name} reads the feature {wanted!r}; "
+                        f"its features are {', '.join(features[name]) or 'none'}{color}"
+                    )
+        if self.group and not any(self.group in names for names in known.values()):
+            raise SchemaError(f"{self.name}: no entity has the feature {self.group!r} of group")
+        if tuple(self.at) != ("x", "y") and not any(
+            name.rpartition(".")[2] == self.at[0] for names in features.values() for name in names
+        ):
+            raise SchemaError(f"{self.name}: no entity has the feature {self.at[0]!r} of at")
+
+    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the function returns
+        """The result of one of its functions.
+
+        Raises:
+            UsageError: the function raised; names the line of its file.
+        """
+        try:
+            return getattr(self, name)(*args)
+        except Exception as error:
+            trace = error.__traceback__ and error.__traceback__.tb_next
+            file = trace.tb_frame.f_code.co_filename if trace is not None else ""
+            words = str(error).removeprefix(f"{self.name}: ")
+            if not isinstance(error, EntityEnvError):
+                words = f"{type(error).__name__}: {words}"
+            message = f"look {self.name}{line_of(error, file)}: {name}: {words}"
+            raise UsageError(message) from error
+
+    def _error(self, expected: str, value: object) -> SchemaError:
+        return SchemaError(f"{self.name}: {expected}, got {shown(value)}")
 
     def checked_size(self, size: tuple[float, float] | None) -> tuple[float, float] | None:
         """The size itself; SchemaError if it is no size."""
@@ -143,9 +206,7 @@ class Look:
                 0 < width < 1e6 and 0 < height < 1e6
             ):
                 return width, height
-        raise SchemaError(
-            f"{self.name}: size must be a width and a height above 0, got {shown(size)}"
-        )
+        raise self._error("size must be a width and a height above 0", size)
 
     def style(self, name: str) -> Style | None:
         """The style of an entity type, if there is one."""
@@ -153,3 +214,14 @@ class Look:
             if name == (key.__name__ if isinstance(key, type) else key):
                 return style
         return None
+
+
+def line_of(error: BaseException, file: str) -> str:
+    """`, line 3`: where a file raised an error; "" if it did not."""
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if line is None else f", line {line}"

@@ -103,7 +103,10 @@ class SeenObservation:
         """The global features."""
 
     def __getitem__(self, name: EntityName) -> list[SeenEntity]:
-        """The entities of one type; none if the space has no such type."""
+        """The entities of one type; KeyError if the space has no such type."""
+        if name not in self.obs_space.entities:
+            types = ", ".join(self.obs_space.entities)
+            raise KeyError(f"there is no entity type {name!r}; the types are {types}")
         return [entity for entity in self.entities if entity.type == name]
 
 

@@ -78,7 +78,7 @@ class EntityStyle:
         return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
 
     def symbol(self, entity: SeenEntity) -> Text:
-        """One character in the colour of the entity."""
+        """One character in the colour of the entity, dim if it is hidden from the policy."""
         features = entity.features
         letters = [letter for i, letter in self.members.items() if features[i]]
         if self.digit is not None and features[self.digit] in range(10):
@@ -89,7 +89,8 @@ class EntityStyle:
                 features[self.tints[0]] if len(self.tints) == 1 else features[self.tints].argmax()
             )
             color = _COLORS[int(tint) % len(_COLORS)]
-        return Text(letters[0] if letters else self.glyph, style=f"bold {color}")
+        weight = "bold" if entity.is_visible else "dim"
+        return Text(letters[0] if letters else self.glyph, style=f"{weight} {color}")
 
 
 def entity_styles(
@@ -299,9 +300,9 @@ def legend(
     for key, style in styles.items():
         if style.has_place:
             count = sum(entity.type == key for entity in entities)
-            names = " ".join(style.members.values())
-            symbol = Text(style.glyph, style=f"bold {style.color}") if not names else Text()
-            yield Text.assemble(symbol, names, f" {style.label}", (f" {times}{count}", "dim"))
+            glyphs = " ".join(style.members.values()) or style.glyph
+            symbols = Text(glyphs, "" if style.members and style.tints else f"bold {style.color}")
+            yield Text.assemble(symbols, f" {style.label}", (f" {times}{count}", "dim"))
 
 
 def listed(
@@ -387,5 +388,5 @@ def _chosen(question: Question, action: Action | None) -> list[int]:
 def entity_words(obs_space: ObsSpace, look: Look | None) -> Callable[[SeenEntity], str]:
     """Words for an entity that an action selects: those of the look, else its features."""
     if look is not None and look.describe is not None:
-        return look.describe
+        return lambda entity: str(look.call("describe", entity))
     return lambda entity: describe_entity(entity, obs_space)

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from entity_env import Entity, Observation, ObsSpace
 from entity_env.authoring.entity_type import entity_type
 from entity_env.core.observation import (
+    Action,
     CategoricalAction,
     ContinuousAction,
     GlobalCategoricalAction,
@@ -161,6 +162,14 @@ def test_a_selected_entity_is_described_though_it_is_hidden() -> None:
     ids = seen().entity_ids(SPACE)
     action = SelectEntityAction(actors=[ids[3]], actees=["apple", ids[1]])
     assert describe_actions({"eat": action}, seen(), SPACE) == "Food x=3 ripe=0.25, Wall x=2"
+
+
+def test_an_action_of_no_actor_is_not_named() -> None:
+    actions: dict[str, Action] = {
+        "Push": ContinuousAction([1], np.ones((1, 1), np.float32)),
+        "Pick": SelectEntityAction([], []),
+    }
+    assert describe_actions(actions, seen(), SPACE) == "Push 1"
 
 
 def test_numbers_of_an_actor_stand_together() -> None:

@@ -195,8 +195,15 @@ def test_a_look_of_its_own() -> None:
         (lambda: Drawing(Look(styles={"Shop": Style()}), SPACE), "a style for 'Shop'; the types"),
         (
             lambda: Drawing(Look(styles={"Ship": Style(color="hue")}), SPACE),
-            "the style of Ship reads the feature 'hue'; its features are pos.x",
+            "the style of Ship reads the feature 'hue'; its features are pos.x.*; a colour is #",
         ),
+        (lambda: Look(styles={"Ship": "red"}), "styles must be Style"),  # type: ignore[dict-item]  # wrong
+        (lambda: Look(styles=[Style()]), "styles must be a dict of Style"),  # type: ignore[arg-type]  # wrong
+        (lambda: Look(board=(20, 12)), r"board must be a Board\(columns, rows\), got \(20, 12\)"),  # type: ignore[arg-type]  # wrong
+        (lambda: Look(at="x"), "at must be the names of two features, got 'x'"),  # type: ignore[arg-type]  # wrong
+        (lambda: Look(draw=5), "draw must be a function, got 5"),  # type: ignore[arg-type]  # wrong
+        (lambda: Drawing(Look(at=("a", "b")), SPACE), "no entity has the feature 'a' of at"),
+        (lambda: Drawing(Look(group="team"), SPACE), "no entity has the feature 'team' of group"),
     ],
 )
 def test_mistakes_of_looks(make: Any, message: str) -> None:  # noqa: ANN401

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from entity_env import Game, UsageError
+from entity_env import Game, Observation, UsageError
 from entity_env.games import snake, treasure_hunt
-from entity_env.views import Board, Look, Style, find_look
+from entity_env.views import Board, Look, SeenObservation, Style, find_look
+from entity_env.views.drawing import Drawing
 
 GAME = """
 from dataclasses import dataclass
@@ -100,3 +101,29 @@ def test_mistakes_are_named(
     with pytest.raises(UsageError, match=f"^look .*{message}"):
         find_look(pong, name)
     assert "styled" not in sys.modules or text is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("1 / 0", "line 2: draw: ZeroDivisionError: division by zero"),
+        ("scene.circle(0, 0, 1, 'red')", r"line 2: draw: Scene\.circle: fill must be a colour"),
+        ("seen['Ball'][0].helth", "line 2: draw: AttributeError: Ball has no feature 'helth'"),
+        ("seen['Bal']", "line 2: draw: KeyError: .there is no entity type 'Bal'; .* Ball"),
+    ],
+)
+def test_an_error_in_a_function_names_its_line(
+    pong: Game, tmp_path: Path, body: str, message: str
+) -> None:
+    (tmp_path / "bad.py").write_text(f"def draw(seen, scene):\n    {body}\n")
+    look = find_look(pong, str(tmp_path / "bad.py"))
+    observation = Observation(features={"Ball": [[0, 0]]}, global_features=[0, 0], reward=0.0)
+    drawing = Drawing(look, pong.obs_space())
+    with pytest.raises(UsageError, match=rf"^look .*bad\.py, {message}"):
+        drawing.draw(SeenObservation(observation, pong.obs_space()))
+
+
+def test_a_function_with_other_arguments_is_named_without_a_line() -> None:
+    look = Look(draw=lambda seen: None, name="mine")  # type: ignore[misc,arg-type]  # wrong
+    with pytest.raises(UsageError, match=r"^look mine: draw: TypeError: .* takes 1 positional"):
+        look.call("draw", None, None)

@@ -317,6 +317,20 @@ def test_a_legend_counts_what_has_a_place() -> None:
     assert next(legend([], styles, ascii_only=True)).plain == "● Head x0"
 
 
+def test_types_with_the_same_letters_differ_in_the_colour_of_the_legend() -> None:
+    styles = styles_of(Head, Cat)
+    [_, cat] = legend([], styles)
+    assert [str(span.style) for span in cat.spans][:1] == [f"bold {styles['Cat'].color}"]
+
+
+def test_what_is_hidden_is_dim() -> None:
+    [style] = styles_of(Cat).values()
+    features = np.array([0.0, 0, 1, 0])
+    seen, hidden = (style.symbol(SeenEntity(None, "Cat", features, is_)) for is_ in (True, False))
+    assert (seen.plain, seen.style) == (hidden.plain, f"bold {style.color}")
+    assert hidden.style == f"dim {style.color}"
+
+
 def test_what_has_no_place_is_listed_and_the_rest_counted() -> None:
     styles = styles_of(Head, Clock, global_features=Explorer)
     space = Schema((Head, Clock), (), Explorer).obs_space()

@@ -22,6 +22,7 @@ from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.console import LiveDisplay
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, ObsSpace
+from entity_env.errors import UsageError, shown
 from entity_env.views import Board, Look, find_look
 from entity_env.views.describe import describe_actions, describe_number
 from entity_env.views.seen import SeenEntity, SeenObservation
@@ -124,6 +125,7 @@ class Frames:
         self._obs_space = obs_space
         self._action_space = action_space
         self._look = look = look or Look()
+        look.require_fits(obs_space)
         self.is_open = look.is_open
         self._name = name
         self._num_agents = num_agents
@@ -234,6 +236,9 @@ class Frames:
                 rows = MAX_ROWS if room is None else room - 3
                 drawn = self._board(moment, entities, beside, rows)
             else:
+                if room is not None and moment.grid.size[1] > room - num_lines - 3:
+                    words = self._words(moment, entities, has_legend=False)
+                    num_lines = len(head) + len(words)
                 rows = MAX_ROWS if room is None else room - num_lines - 3
                 drawn = self._board(moment, entities, (width - _BORDER + 1) // 2, rows)
             return self._framed(drawn, head, words, below, width, is_beside=bool(beside))
@@ -259,7 +264,10 @@ class Frames:
         """The picture of the environment itself, or of the look; None = there is none."""
         own = None if picture is None else picture(width, max(1, rows))
         if own is None and self._look.draw_text is not None and moment.shown is not None:
-            own = self._look.draw_text(self._seen(moment.shown), width)
+            own = self._look.call("draw_text", self._seen(moment.shown), width)
+            if own is not None and not isinstance(own, Text):
+                expected = "expected a Text of rich, or None"
+                raise UsageError(f"look {self._look.name}: draw_text: {expected}, got {shown(own)}")
         if own is not None and self._ascii_only:
             own = _in_ascii(own)
         return own
@@ -339,14 +347,16 @@ class Frames:
             line.append(" " * (widths[2] - len(score) + 2)).append(status.doing, "bold cyan")
             yield line
 
-    def _words(self, moment: Moment, entities: list[SeenEntity]) -> list[Text]:
+    def _words(
+        self, moment: Moment, entities: list[SeenEntity], *, has_legend: bool = True
+    ) -> list[Text]:
         """Thoughts, the legend, and lists of what is not on the board, with blank lines between."""
         if self._look.draw_text is not None:
             entities = [entity for entity in entities if entity.type == GLOBAL_ENTITY]
-        is_drawn = self._has_board and self._look.draw_text is None
+        has_legend &= self._has_board and self._look.draw_text is None
         parts = [
             [*self._thoughts(moment)],
-            [*legend(entities, self._styles, ascii_only=self._ascii_only)] if is_drawn else [],
+            [*legend(entities, self._styles, ascii_only=self._ascii_only)] if has_legend else [],
             [*listed(entities, self._styles, self._obs_space)],
         ]
         lines = [line for part in parts if part for line in (Text(), *part)]

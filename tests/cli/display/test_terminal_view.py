@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from entity_env import Categorical, Episode, Game, Obs, Observation, Turn
+from entity_env import Categorical, Episode, Game, Obs, Observation, Turn, UsageError
 from entity_env.agents import Agent, PolicyAgent, RandomAgent
 from entity_env.authoring.local_run import Thoughts
 from entity_env.cli.display.console import LiveDisplay
@@ -253,6 +253,23 @@ def frames_of(game: Game, *, ascii_only: bool = False, agent_names: Sequence[str
         agent_names=agent_names,
         ascii_only=ascii_only,
     )
+
+
+def test_where_a_board_has_no_room_the_legend_makes_some() -> None:
+    frames = frames_of(GAMES["snake"])
+    moment = frames.moments(turns_of(GAMES["snake"]))[0]
+    whole, cut = (lines_of(frames, moment, 40, height) for height in (30, 15))
+    assert "● Head ×1" in "\n".join(whole)
+    assert "● Head ×1" not in "\n".join(cut)
+    assert sum("·" in line for line in whole) == sum("·" in line for line in cut) == 10
+
+
+def test_a_look_whose_text_is_none_is_named() -> None:
+    look = Look(draw_text=lambda seen, width: "plain", name="mine")  # type: ignore[arg-type,return-value]  # wrong
+    frames = Frames(walk.obs_space(), walk.action_space(), look)
+    moment = frames.after(frames.first(), turns_of(walk)[0])
+    with pytest.raises(UsageError, match=r"look mine: draw_text: expected a Text .*, got 'plain'"):
+        frames.frame(moment, 80)
 
 
 @pytest.mark.parametrize("name", ["snake", "tic_tac_toe", "rock_paper_scissors", "cherry_pick"])
