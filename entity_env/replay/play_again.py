@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from entity_env.agents.policy_agent import PolicyAgent
@@ -231,7 +232,14 @@ class ReplayAgent(PolicyAgent):
             import pdb
 
             self._debug = False
-            pdb.Pdb().set_trace(sys._getframe(1))
+            frame = sys._getframe(1)
+            if frame.f_code is PolicyAgent.act_async.__code__ and frame.f_back is not None:
+                frame = frame.f_back
+            debugger = pdb.Pdb()
+            # Stops at the next line of the game, not in what `act_async` calls before.
+            vars(debugger)["set_step"] = partial(debugger.set_next, frame)
+            debugger.set_trace(frame)
+            del vars(debugger)["set_step"]
         return answer
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:

@@ -415,7 +415,7 @@ def draw(
     animation = replay.animation(*game_and_look(replay, look, game), thinker=thinker)
     animation.write(out, at)
     size = out.stat().st_size / 1024
-    click.echo(f"{out}: {len(animation)} pictures, {size:.0f} KiB")
+    click.echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")
 
 
 def game_and_look(

@@ -161,7 +161,12 @@ def test_options_that_cannot_be(here: Path, options: list[str], message: str) ->
     assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
-def test_debug_stops_in_the_game(here: Path) -> None:
+@pytest.mark.parametrize("ask", ["agent.act(", "agent.act_async("])
+def test_debug_stops_in_the_game(here: Path, ask: str) -> None:
+    game = GAME.replace("agent.act(", ask)
+    if "async" in ask:
+        game = game.replace("[Dot(x)]), Go)", "[Dot(x)]), Go).get()")
+    (here / "dots.py").write_text(game)
     recorded(here / "x.replay")
     done = subprocess.run(
         [Path(sys.executable).with_name("entity-env"), "replay", "x.replay", "--debug", "-1"],
@@ -205,7 +210,7 @@ def test_a_terminal_pauses_steps_and_leaves(here: Path) -> None:
 def test_a_replay_is_drawn(here: Path, name: str) -> None:
     recorded(here / "x.replay")
     result = run("draw", "x.replay", "--out", name)
-    assert re.fullmatch(rf"{re.escape(name)}: 6 pictures, \d+ KiB\n", result.output)
+    assert re.fullmatch(rf"{re.escape(name)}: \d+ KiB, from 6 pictures\n", result.output)
     assert "dots" in (here / name).read_text()
 
 
