@@ -142,6 +142,8 @@ ray_option = click.option(
     "ray://HOST:PORT.",
 )
 
+look_option = click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
+
 open_option = click.option(
     "--open/--no-open",
     "is_opened",

@@ -19,7 +19,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.files import read_file
 from entity_env.core.space_json import Spaces, spaces_from_json
 from entity_env.core.spaces import ActionName, ActionSpace
-from entity_env.errors import ReplayError, SchemaError, shown
+from entity_env.errors import ReplayError, SchemaError, UsageError, shown
 from entity_env.replay.encoding import Json, action_problem, is_json_number, is_row, json_number
 
 SUFFIX: Final = ".replay"
@@ -162,6 +162,18 @@ def failure_line(failure: str) -> str:
 def zipped(lines: Sequence[str]) -> bytes:
     """Lines as gzip; the same bytes for the same lines."""
     return gzip.compress("".join(f"{line}\n" for line in lines).encode(), 9, mtime=0)
+
+
+def replay_path(path: str | Path) -> Path:
+    """The path of a file that is about to be written.
+
+    Raises:
+        UsageError: it is not called `NAME.replay`.
+    """
+    path = Path(path)
+    if path.suffix != SUFFIX:
+        raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
+    return path
 
 
 def require_replaceable(path: Path) -> None:

@@ -137,10 +137,9 @@ class Script:
 
     def returned(self) -> None:
         """The game is over, though nobody left it: compares what was recorded after that."""
-        left = [lines[-1] for lines in self._left if lines]
-        if self.divergence is not None or not self._is_compared or self.has_left or not left:
+        line = self._first_left()
+        if self.divergence is not None or not self._is_compared or self.has_left or line is None:
             return
-        line = self._lines[min(left)]
         more = sum(self._lines[i].end is None for lines in self._left for i in lines)
         text = f"the game returns now, {more} more decisions were recorded"
         if not more:
@@ -156,11 +155,11 @@ class Script:
                 text = f"the game failed with {failure}, it raises {now} now"
                 self.divergence = Divergence("raises", text, was=failure, now=now)
             return
-        left = [lines[-1] for lines in self._left if lines]
-        text = f"the game raises {now}"
-        self.divergence = Divergence("raises", text, was=failure or None, now=now)
-        if left:
-            self.divergence = at_line(self._lines[min(left)], "raises", text, now=now)
+        line, text = self._first_left(), f"the game raises {now}"
+        if line is None:
+            self.divergence = Divergence("raises", text, was=failure or None, now=now)
+        else:
+            self.divergence = at_line(line, "raises", text, now=now)
 
     def _is_left_out(self, line: Decision | None, observation: Observation) -> bool:
         """Whether this is a decision without any actor, which a log of actions does not know."""
@@ -170,6 +169,11 @@ class Script:
             return False
         actors = (observation.actor_indices(name, self._spaces[0]) for name in observation.actions)
         return not any(map(len, actors))
+
+    def _first_left(self) -> Decision | None:
+        """The first line of all agents that is left."""
+        left = [lines[-1] for lines in self._left if lines]
+        return self._lines[min(left)] if left else None
 
     def _next_line(self, agent_id: int) -> Decision | None:
         left = self._left[agent_id]

@@ -24,7 +24,6 @@ from entity_env.errors import ReplayError, SchemaError, UsageError
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.encoding import actions_from_json, observation_from_json
 from entity_env.replay.file import (
-    SUFFIX,
     Decision,
     ReplayHeader,
     decision_line,
@@ -33,6 +32,7 @@ from entity_env.replay.file import (
     parse_decisions,
     parse_header,
     read_lines,
+    replay_path,
     split_lines,
     write_replay,
     zipped,
@@ -109,21 +109,20 @@ class Replay:
             UsageError: another name.
             ReplayError: it cannot be written, or there is a file that is no replay.
         """
-        path = Path(path)
-        if path.suffix != SUFFIX:
-            raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
-        write_replay(path, self.to_bytes())
+        write_replay(replay_path(path), self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """The content of the file; the same for the same episode."""
-        lines = [header_line(self.header), *map(decision_line, self.lines)]
-        return zipped([*lines, *([failure_line(self.failure)] if self.failure else [])])
+        return zipped([*self._texts(), *([failure_line(self.failure)] if self.failure else [])])
 
     @property
     def sha(self) -> str:
         """First 16 hexadecimal digits of the SHA-256 of the lines."""
-        lines = [header_line(self.header), *map(decision_line, self.lines)]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join(self._texts()).encode()).hexdigest()[:16]
+
+    def _texts(self) -> list[str]:
+        """The header and the decisions as lines of the file."""
+        return [header_line(self.header), *map(decision_line, self.lines)]
 
     @property
     def num_decisions(self) -> int:

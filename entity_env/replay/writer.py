@@ -32,12 +32,12 @@ from entity_env.replay.encoding import (
     observation_to_json,
 )
 from entity_env.replay.file import (
-    SUFFIX,
     Decision,
     End,
     ReplayHeader,
     decision_line,
     header_line,
+    replay_path,
     require_replaceable,
     schema_hash,
 )
@@ -100,11 +100,9 @@ class ReplayWriter:
         parent: Mapping[str, Json] | None = None,
         watch: Watch | None = None,
     ) -> None:
-        if path is not None and Path(path).suffix != SUFFIX:
-            raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
         self.replays: list[Replay] = []
         """Of the episodes that have ended, in that order."""
-        self._path = None if path is None else str(path)
+        self._path = None if path is None else str(replay_path(path))
         self._see = see
         self._think = think
         self._names = tuple(agents)

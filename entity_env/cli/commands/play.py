@@ -30,6 +30,7 @@ from entity_env.cli.options import (
     FiniteRange,
     agent_options,
     game_argument,
+    look_option,
     open_option,
     set_option,
     step_timeout_option,
@@ -44,7 +45,7 @@ from entity_env.views.describe import describe_number
 @game_argument
 @agent_options
 @click.option("--render/--no-render", default=True, help="Draw the game.")
-@click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
+@look_option
 @click.option("--think", is_flag=True, help="Show the probabilities and the value of the agents.")
 @click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")

@@ -27,12 +27,14 @@ from entity_env.cli.load_game import (
     load_game,
     load_players,
     player_names,
+    run_or_episode,
 )
 from entity_env.cli.options import (
     SEED,
     FiniteRange,
     agent_options,
     game_argument,
+    look_option,
     set_option,
     step_timeout_option,
 )
@@ -83,9 +85,6 @@ def game_of(replay: Replay, given: str | None) -> Game:
     )
 
 
-look_option = click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
-
-
 @click.command()
 @game_argument
 @agent_options
@@ -129,12 +128,8 @@ def record(
         source = game if game.partition(":")[0] in ("gymnasium", "pettingzoo") else ""
         writer = ReplayWriter(out, see=see, think=think, agents=names, source=source, watch=view)
         with game_errors(chosen):
-            if episode_seed is None:
-                chosen.run(*players, seed=seed, watch=writer, step_timeout_s=step_timeout_s)
-            else:
-                chosen.play_episode(
-                    *players, seed=episode_seed, watch=writer, step_timeout_s=step_timeout_s
-                )
+            start = run_or_episode(chosen, seed, 1, episode_seed)
+            start(*players, watch=writer, step_timeout_s=step_timeout_s)
     _describe_written(writer, out)
 
 
