@@ -92,11 +92,11 @@ class Trainee:
         config = PPOConfig(total_steps=10**9, num_steps=16, minibatch_size=256, num_threads=1)
         failures = None if self.folder is None else self.folder / "failures"
         with VecEnv(snake, self.num_envs, failures=failures) as vec:
-            replays = None
+            callbacks = []
             if self.folder is not None:
-                replays = TrainingReplays(snake, self.folder / "replays", vec)
+                callbacks.append(TrainingReplays(snake, self.folder / "replays", vec))
             with suppress(_Over):
-                train(vec, config, on_update=self._pause, replays=replays)
+                train(vec, config, on_update=self._pause, callbacks=callbacks)
 
     def _pause(self, progress: TrainProgress) -> None:
         # What is kept after this call counts for the next update.

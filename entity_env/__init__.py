@@ -9,7 +9,7 @@ from entity_env.authoring.action_type import (
     GlobalCategorical as GlobalCategorical,
     SelectEntity as SelectEntity,
 )
-from entity_env.authoring.entity_type import HIDDEN as HIDDEN
+from entity_env.authoring.entity_type import HIDDEN as HIDDEN, Features as Features
 from entity_env.authoring.game import Game as Game
 from entity_env.authoring.local_run import Turn as Turn
 from entity_env.authoring.obs import Obs as Obs
@@ -53,6 +53,7 @@ from entity_env.core.vec_obs import (
     VecSelectEntityActionMask as VecSelectEntityActionMask,
 )
 from entity_env.errors import (
+    AnswerError as AnswerError,
     CheckpointError as CheckpointError,
     ClosedError as ClosedError,
     ContractError as ContractError,

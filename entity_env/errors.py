@@ -2,7 +2,8 @@
 
 EntityEnvError
 ├── SchemaError        a type, observation or action does not fit what was declared: the game's
-│   └── ContractError  author; `check_env` and `check_game` list all that they find
+│   ├── ContractError  author; `check_env` and `check_game` list all that they find
+│   └── AnswerError    a scripted agent answered what was not asked or not allowed: its author
 ├── ProtocolError      calls in an order that can never work: the caller
 ├── ClosedError        something was used after it was closed: the caller
 ├── WorkerError        a game raised, hung, or its process died: the game, or the machine
@@ -62,6 +63,10 @@ class ContractError(SchemaError):
 
     def __reduce__(self) -> tuple[type[ContractError], tuple[str, tuple[str, ...]]]:
         return type(self), (self.name, self.problems)
+
+
+class AnswerError(SchemaError):
+    """A scripted agent answered what was not asked, or what is not allowed."""
 
 
 class ProtocolError(EntityEnvError, RuntimeError):

@@ -71,9 +71,9 @@ class _Prescribed:
 
 def difference(game: str, weights: list[int]) -> dict[str, float]:
     """Largest difference of a parameter to one process, after an update on the same minibatches."""
+    from entity_env.agents.ppo.learner import new_learner
     from entity_env.agents.ppo.peers import ALONE, Peers, TorchPeers
     from entity_env.agents.ppo.rollout import Collector
-    from entity_env.agents.ppo.trainer import new_learner
     from entity_env.agents.ppo.update import learn
 
     num_minibatches, part = 2, sum(weights)
@@ -82,7 +82,7 @@ def difference(game: str, weights: list[int]) -> dict[str, float]:
         learner = new_learner(vec, config)
         obs = vec.reset(seed=1)
         learner.net.update_statistics(obs)
-        collector = Collector(vec, learner.net, learner.generator, obs, config)
+        collector = Collector(vec, learner.net, learner.generator, obs, config.at(0))
         rollout = collector.collect(16, lambda _: None)
     used = len(rollout.b_inds) // (num_minibatches * part) * num_minibatches * part
     rollout = replace(rollout, b_inds=rollout.b_inds[:used])
@@ -94,9 +94,9 @@ def difference(game: str, weights: list[int]) -> dict[str, float]:
 
     def learnt(order: NDArray[np.int64], peers: Peers) -> torch.nn.Module:
         net = copy.deepcopy(learner.net)
-        optimizer = torch.optim.AdamW(net.parameters(), lr=config.learning_rate, eps=1e-5)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=config.at(0).learning_rate, eps=1e-5)
         rng: Any = _Prescribed(order)
-        learn(net, optimizer, replace(rollout, b_inds=order), config, 0.01, rng, 1.0, peers)
+        learn(net, optimizer, replace(rollout, b_inds=order), config.at(0), 0.01, rng, 1.0, peers)
         return net
 
     alone = learnt(parts.reshape(-1), ALONE)

@@ -3,6 +3,7 @@
 Training them is in `ppo`, their network in `rogue_net`; the interface `Agent` is in `authoring`.
 """
 
+from entity_env.agents.against import against as against
 from entity_env.agents.channels.channel import Transport as Transport
 from entity_env.agents.channels.train_agent import TrainAgent as TrainAgent
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv as TrainAgentEnv
@@ -15,4 +16,5 @@ from entity_env.agents.random import (
     random_action as random_action,
     random_actions as random_actions,
 )
+from entity_env.agents.scripted_agent import ScriptedAgent as ScriptedAgent
 from entity_env.authoring.agent import Agent as Agent, Pending as Pending

@@ -58,9 +58,15 @@ class GameAgents:
         seed: int,
         step_timeout_s: float | None = None,
     ) -> Result:
-        """The result of one game of a match; `names` and `agents` by seat."""
+        """The result of one game of a match; `names` and `agents` by seat.
+
+        A seat without a part in this game is none of the result's.
+        """
         episodes = game.run(*agents, seed=seed, step_timeout_s=step_timeout_s)
-        return Result(tuple(names), tuple(episode.reward for episode in episodes))
+        return Result(
+            tuple(names[episode.agent_id] for episode in episodes),
+            tuple(episode.reward for episode in episodes),
+        )
 
     def summary(self, names: Sequence[str], ends: Sequence[Turn]) -> str | None:
         """How an episode went, in one line, by the last turn of every agent; None = as others."""

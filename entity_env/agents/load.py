@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import difflib
+import os
+import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.random import RandomAgent
-from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX as AGENT_SUFFIX
+from entity_env.agents.rogue_net.checkpoints.agent_file import (
+    SUFFIX as AGENT_SUFFIX,
+    agent_from_bytes,
+)
 from entity_env.agents.rogue_net.checkpoints.folder import old_of
-from entity_env.agents.rogue_net.checkpoints.reader import find_network
+from entity_env.agents.rogue_net.checkpoints.reader import find_network, read_network
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import SUFFIX
+from entity_env.agents.scripted_agent import is_bot_file, load_bot
 from entity_env.authoring.agent import Agent
-from entity_env.errors import CheckpointError, MissingExtraError, UsageError
+from entity_env.errors import CheckpointError, MissingExtraError, UsageError, shown
 
 if TYPE_CHECKING:
     from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+    from entity_env.agents.rogue_net.weights import Weights
 
 Backend: TypeAlias = Literal["auto", "numpy", "torch"]
 
@@ -24,12 +31,33 @@ _BACKENDS: Final = ("auto", "numpy", "torch")
 _NAMES: Final = ("random", "human")
 _MAX_NAMED: Final = 8
 _EXPECTED: Final = (
-    f"'random', 'human', the folder of a checkpoint, or a file *{AGENT_SUFFIX} or *{SUFFIX}"
+    "'random', 'human', a bot FILE.py:CLASS, the folder of a checkpoint, or a file "
+    f"*{AGENT_SUFFIX} or *{SUFFIX}"
 )
 
 
+@runtime_checkable
+class BinaryFile(Protocol):
+    """A file object that was opened to read bytes, such as `io.BytesIO`."""
+
+    def read(self) -> bytes: ...
+
+
+@runtime_checkable
+class Resource(Protocol):
+    """What `importlib.resources.files` leads to, wherever the package lies; a `zipfile.Path`."""
+
+    def read_bytes(self) -> bytes: ...
+
+
+AgentSource: TypeAlias = (
+    str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile | Resource
+)
+"""What `load_agent` reads."""
+
+
 def load_agent(
-    source: str | Path,
+    source: AgentSource,
     *,
     greedy: bool = False,
     temperature: float = 1.0,
@@ -40,9 +68,13 @@ def load_agent(
     """Loads an agent for `Game.run`.
 
     Args:
-        source: "random", "human" (asks in the terminal), or a trained network: the folder of a
-            checkpoint or of a training run, an exported `.agent` file, the folder of a checkpoint
-            of enn-trainer, or a `.roguenet` archive. A folder called `random` is `./random`.
+        source: "random", "human" (asks in the terminal), a bot `FILE.py:CLASS` (see
+            `ScriptedAgent`), or a trained network: the folder of a checkpoint or of a training run,
+            an exported `.agent` file, the folder of a checkpoint of enn-trainer, or a `.roguenet`
+            archive. A folder called `random` is `./random`. A path may lead into a zip: beside a
+            game that is packed by zipapp, an exported agent is `Path(__file__).with_name(...)` as
+            before. Or the content of an exported agent: `bytes`, an open binary file, which is read
+            to its end and stays open, or a resource of a package, `importlib.resources.files(...)`.
         greedy: a trained agent takes the most probable action; otherwise it samples, as in
             training.
         temperature: of the samples: above 1 they are more even, below 1 less; 1 = as in training.
@@ -56,7 +88,7 @@ def load_agent(
 
     Raises:
         UsageError: there is no such agent, folder or backend, or the temperature is not above 0.
-        CheckpointError: the folder or file holds no network, or one that cannot be read. A network
+        CheckpointError: what is given holds no network, or one that cannot be read. A network
             of another game raises at the first observation; the error names every difference, with
             `adapt` those that cannot be ignored: a missing feature or type, or another action.
         MissingExtraError: the backend torch, or a checkpoint of enn-trainer, needs a package that
@@ -64,13 +96,68 @@ def load_agent(
     """
     if backend not in _BACKENDS:
         raise UsageError(f"no backend {backend!r}: expected one of {', '.join(_BACKENDS)}")
-    if source == "random":
+    if isinstance(source, str) and source == "random":
         return RandomAgent(seed)
-    if source == "human":
+    if isinstance(source, str) and source == "human":
         return HumanAgent()
-    found = _find(str(source))
-    kind = _torch_agent(found) if backend == "torch" else _numpy_agent()
-    return kind.load(found, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
+    if isinstance(source, str | os.PathLike) and is_bot_file(os.fspath(source)):
+        return load_bot(os.fspath(source))(0 if seed is None else seed)
+    is_path = isinstance(source, str | os.PathLike)
+    kind = _numpy_agent()
+    if backend == "torch":
+        kind = _torch_agent(str(source) if is_path else "the agent")
+    weights = _read(source)
+    return kind.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
+
+
+def _read(source: AgentSource) -> Weights:
+    """The network in any of the sources of `load_agent`."""
+    if not isinstance(source, str | os.PathLike):
+        return agent_from_bytes(*_content(source))
+    path = Path(source)
+    if (packed := _packed(path)) is not None:
+        return agent_from_bytes(*_content(packed, str(path)))
+    return read_network(_find(os.fspath(source)))
+
+
+def _packed(path: Path) -> Resource | None:
+    """What a path leads to if it leads into a zip, as modules of a zipapp have them."""
+    try:
+        packed = next((each for each in path.parents if each.is_file()), None)
+        if packed is None or not zipfile.is_zipfile(packed):
+            return None
+    except OSError:  # a name that is too long: `_find` says it
+        return None
+    return zipfile.Path(packed, path.relative_to(packed).as_posix())
+
+
+def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
+    """What is in it, and its name for errors: its path, if it has one."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        content, where = bytes(source), "the bytes of the agent"
+    elif isinstance(source, Resource | BinaryFile):
+        name = path or getattr(source, "name", None)
+        where = name if isinstance(name, str) else f"the {type(source).__name__}"
+        try:
+            read: object = source.read_bytes() if isinstance(source, Resource) else source.read()
+        except Exception as error:  # of any kind of file
+            raise CheckpointError(
+                f"cannot read {where}: {shown(error)}; expected the content of a file "
+                f"*{AGENT_SUFFIX}, which `entity-env export` writes"
+            ) from error
+        if not isinstance(read, bytes):
+            raise UsageError(
+                f"{where} gives {type(read).__name__}, expected bytes: open it with mode 'rb'"
+            )
+        content = read
+    else:
+        raise UsageError(
+            f"an agent is {_EXPECTED}, bytes, a binary file, or a resource of a package; got "
+            f"{shown(source)}"
+        )
+    if not content:
+        raise CheckpointError(f"{where} is empty, or was read before: expected an exported agent")
+    return content, where
 
 
 def _find(name: str) -> Path:
@@ -98,7 +185,7 @@ def _numpy_agent() -> type[TrainedAgent]:
     return NumpyAgent
 
 
-def _torch_agent(found: Path) -> type[TrainedAgent]:
+def _torch_agent(found: str) -> type[TrainedAgent]:
     try:
         from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
     except ModuleNotFoundError as error:

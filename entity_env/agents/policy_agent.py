@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from entity_env.authoring.action_type import ActionType
+from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Answered
 from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.obs import Obs, answer_to
@@ -88,7 +88,7 @@ class PolicyAgent(Agent):
         kinds = run.kinds(actions)
         self._schema = run.schema_of(obs, kinds)
         observation = run.observe(obs, kinds, self._schema)
-        decided = self.decide(observation)
+        decided = self._decided(observation, obs, actions)
         if decided is None:
             run.stop()
             return None
@@ -101,6 +101,12 @@ class PolicyAgent(Agent):
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
         self._run.game_over(obs, truncated=truncated)
+
+    def _decided(
+        self, observation: Observation, obs: Obs, actions: tuple[ActionKey, ...]
+    ) -> Mapping[ActionName, Action] | None:
+        """What `decide` returns; `obs` and `actions` are what the game passed."""
+        return self.decide(observation)
 
     def _answers(
         self,

@@ -31,7 +31,7 @@ class Result:
     """Result of a game.
 
     Attributes:
-        names: agent of each seat.
+        names: agent of each seat; one agent may have several. Seats without a part are left out.
         scores: score of each seat; more is better.
     """
 
@@ -52,6 +52,7 @@ class Result:
 
 
 R = TypeVar("R", bound=Result)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,11 @@ class Standing:
 
     Attributes:
         name: of the agent.
-        num_games: games that it played.
-        wins: sum of its shares of wins.
-        win_rate: `wins / num_games`.
+        num_games: games that it played against others.
+        wins: sum of its shares of wins, those of all its seats.
+        win_rate: `wins / num_games`; 0 without games.
         low, high: 95 % confidence interval of the win rate (Wilson 1927).
-        mean_score: points a game.
+        mean_score: points a game and seat.
         elo: rating, 0 for the mean of all agents; 400 more = 10 times the odds.
     """
 
@@ -83,7 +84,7 @@ class Match(Generic[R]):
     """The games of a match.
 
     Attributes:
-        names: of all agents; each has played.
+        names: of all agents.
         games: in order.
     """
 
@@ -99,32 +100,51 @@ class Match(Generic[R]):
     def win_rate(self, name: str, other: str) -> tuple[float, float, float]:
         """Rate of games in which an agent was ahead of another, and its 95 % interval.
 
+        In a game where they have several seats, the mean over these.
+
         Raises:
             UsageError: they have not met.
         """
-        results = [_duel(game, name, other) for game in self.games]
-        met = [result for result in results if result is not None]
+        met = self._results(name, other)
         if not met:
             raise UsageError(f"{name!r} and {other!r} have not met")
         return (sum(met) / len(met), *wilson(sum(met), len(met)))
 
+    def has_met(self, name: str, other: str) -> bool:
+        """Whether two agents played in one game."""
+        return bool(self._results(name, other))
+
+    def _results(self, name: str, other: str) -> list[float]:
+        """The result of every game in which they met."""
+        found = []
+        for game in self.games:
+            seats = [
+                result if first == name else 1 - result
+                for first, second, result in _duels(game)
+                if {first, second} == {name, other}
+            ]
+            if seats:
+                found.append(sum(seats) / len(seats))
+        return found
+
     def _standing(self, name: str, elo: float) -> Standing:
+        played = [game for game in self.games if name in game.names and len(set(game.names)) > 1]
         seats = [
             (game.shares[i], game.scores[i])
-            for game in self.games
+            for game in played
             for i, sits in enumerate(game.names)
             if sits == name
         ]
         wins = sum(share for share, _ in seats)
-        low, high = wilson(wins, len(seats))
+        low, high = wilson(wins, len(played))
         return Standing(
             name=name,
-            num_games=len(seats),
+            num_games=len(played),
             wins=wins,
-            win_rate=wins / len(seats),
+            win_rate=wins / max(1, len(played)),
             low=low,
             high=high,
-            mean_score=sum(score for _, score in seats) / len(seats),
+            mean_score=sum(score for _, score in seats) / max(1, len(seats)),
             elo=elo,
         )
 
@@ -140,8 +160,8 @@ class Match(Generic[R]):
 
 
 def seatings(
-    names: Sequence[str], num_seats: int, num_games: int
-) -> Iterator[tuple[tuple[str, ...], int]]:
+    names: Sequence[T], num_seats: int, num_games: int
+) -> Iterator[tuple[tuple[T, ...], int]]:
     """Seats of each game of a match in which every combination of agents plays.
 
     Games come in sets of `num_seats`, in which every agent has every seat once; the games of a set
@@ -153,8 +173,23 @@ def seatings(
             yield group[shift:] + group[:shift], number // num_seats
 
 
+def match_groups(names: Sequence[str], num_seats: int) -> list[tuple[str, ...]]:
+    """The groups of agents that play a match, one agent for each seat.
+
+    All combinations; of fewer agents than seats each has one seat or more, none two more than
+    another, and those with one more are all combinations.
+    """
+    base, extra = divmod(num_seats, len(names))
+    return [
+        tuple(name for name in names for _ in range(base + (name in more)))
+        for more in combinations(names, extra)
+    ]
+
+
 def wilson(wins: float, count: int) -> tuple[float, float]:
     """95 % confidence interval of a rate (Wilson 1927); shared wins make it a little too wide."""
+    if not count:
+        return 0.0, 1.0
     rate, z2 = wins / count, Z95**2 / count
     centre = (rate + z2 / 2) / (1 + z2)
     half = sqrt(z2 * (rate * (1 - rate) + z2 / 4)) / (1 + z2)
@@ -186,20 +221,17 @@ def _meetings(names: Sequence[str], games: Sequence[Result]) -> tuple[np.ndarray
     places: Mapping[str, int] = {name: i for i, name in enumerate(names)}
     met, won = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
     for game in games:
-        for name, other in combinations(game.names, 2):
-            result = _duel(game, name, other)
-            if result is not None and name != other:
-                i, j = places[name], places[other]
-                met[[i, j], [j, i]] += 1
-                won[[i, j], [j, i]] += result, 1 - result
+        for name, other, result in _duels(game):
+            i, j = places[name], places[other]
+            met[[i, j], [j, i]] += 1
+            won[[i, j], [j, i]] += result, 1 - result
     have_met = met > 0
     return met + have_met, won + 0.5 * have_met
 
 
-def _duel(game: Result, name: str, other: str) -> float | None:
-    """1 if one agent was ahead of another, 0.5 for a tie; None if they did not meet."""
-    if name not in game.names or other not in game.names:
-        return None
-    ranks = game.ranks
-    mine, theirs = ranks[game.names.index(name)], ranks[game.names.index(other)]
-    return 0.5 if mine == theirs else float(mine > theirs)
+def _duels(game: Result) -> Iterator[tuple[str, str, float]]:
+    """Every pair of seats of different agents; 1 if the first was ahead, 0.5 for a tie."""
+    seats = zip(game.names, game.ranks, strict=True)
+    for (name, mine), (other, theirs) in combinations(seats, 2):
+        if name != other:
+            yield name, other, 0.5 if mine == theirs else float(mine > theirs)

@@ -41,7 +41,11 @@ class Answered(Generic[A]):
 
 
 class Agent(ABC):
-    """Base class of agents; subclass `PolicyAgent`, which needs one method, for your own."""
+    """Base class of agents.
+
+    Subclass one that needs one method: `ScriptedAgent` sees the game's objects, `PolicyAgent`
+    arrays.
+    """
 
     __slots__ = ()
 
@@ -50,7 +54,8 @@ class Agent(ABC):
     def seed(self) -> int:
         """Seed of the current episode; after `game_over`, of the next one.
 
-        For games that play several episodes in one call of `play`.
+        For games that play several episodes in one call of `play`. Those of several agents begin
+        the next one when all that took part have had their `game_over`.
         """
 
     @overload
@@ -76,7 +81,8 @@ class Agent(ABC):
         """Requests one or more actions for an observation, and waits for them.
 
         Args:
-            obs: the observation. The first `act` after `game_over` begins a new episode.
+            obs: the observation. The first `act` after `game_over` begins a new episode; in a game
+                of several agents not before the others have ended theirs, unless it `respawns`.
             actions: an Enum for one choice (the answer is a member), `Categorical(Move)` or
                 `SelectEntity(Food)` for a list with one answer per actor, None for an actor with
                 nothing to select.
@@ -87,7 +93,8 @@ class Agent(ABC):
 
         Raises:
             SchemaError: something that the game did not declare, or a mask that does not fit.
-            ProtocolError: the last `act_async` has no answer yet.
+            ProtocolError: the last `act_async` has no answer yet; the episode of this agent has
+                ended, and those of others have not.
         """
 
     @overload

@@ -10,16 +10,17 @@ import dataclasses
 import struct
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from keyword import iskeyword
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError
 
 HIDDEN: Final = {"entity_env": "hidden"}
@@ -29,10 +30,56 @@ Writer: TypeAlias = Callable[[Sequence[object]], None]
 """Appends the features of every entity of a sequence to a list."""
 
 
+@dataclass(frozen=True, init=False)
+class Features:
+    """How values of a class that is no dataclass become features; part of an `Annotated` type.
+
+        Vector = Annotated[pygame.Vector2, Features("x", "y")]
+        Tint = Annotated[Color, Features("hue", "value", read=lambda color: (color.h, color.v))]
+
+        @dataclass
+        class Ship:
+            position: Vector  # the features position.x and position.y
+            tint: Tint  # tint.hue and tint.value
+
+    Args:
+        names: of the features; attributes of the value, unless it is read otherwise.
+        read: returns one number per name for a value.
+
+    Raises:
+        SchemaError: no names, or one that is no identifier.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[Any], Iterable[float]] | None
+
+    def __init__(self, *names: str, read: Callable[[Any], Iterable[float]] | None = None) -> None:
+        given: Sequence[object] = names or ("",)
+        for name in given:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise SchemaError(
+                    f"Features needs the names of the features, identifiers: got {name!r}"
+                )
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "read", read)
+
+    def numbers(self, value: object) -> tuple[float, ...]:
+        """What `read` returns for a value; TypeError if it raises, or for another number of
+        numbers."""
+        try:
+            numbers = tuple(self.read(value)) if self.read else ()
+        except Exception as error:
+            raise TypeError(f"{type(error).__name__}: {error}") from error
+        if len(numbers) != len(self.names):
+            raise TypeError(f"{len(numbers)} numbers were read for {', '.join(self.names)}")
+        return numbers
+
+
 class _Feature(NamedTuple):
     name: str
     source: str
-    """Expression that yields the number, with the entity as `e`."""
+    """Expression that yields the number, with the entity as `e`; one with a star in front yields
+    this feature and those that follow with an empty one."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +209,11 @@ def fits_float32(value: object) -> bool:
 def entity_type(cls: type) -> EntityType:
     """The `EntityType` of a dataclass, made once.
 
-    Numbers and bools are features as they are; an Enum is one-hot (`stance.is_Calm`); a nested
-    dataclass adds a dotted prefix (`pos.x`), a tuple of fixed length its index (`cooldowns.0`).
+    Numbers and bools are features as they are; an Enum or a `Literal` is one-hot
+    (`stance.is_Calm`), a `Flag` has one feature a bit; a nested dataclass adds a dotted prefix
+    (`pos.x`), a tuple of fixed length or an array, `Annotated[np.ndarray, 3]`, the index
+    (`cooldowns.0`). `x: float | None` is two features, `has_x` and `x`, which are 0 for None. For
+    other classes: `Features`.
     """
     if not _is_dataclass(cls):
         raise SchemaError(
@@ -182,7 +232,10 @@ def _made_once(cls: type) -> EntityType:
     constants: dict[str, object] = {}
     features = _features_of_class(cls, "", "e", constants, ())
     names = tuple(feature.name for feature in features)
-    sources = tuple(feature.source for feature in features)
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise SchemaError(f"entity {cls.__name__}: two features are called {twice!r}: rename one")
+    sources = tuple(feature.source for feature in features if feature.source)
     return EntityType(cls, cls.__name__, names, sources, constants)
 
 
@@ -206,30 +259,116 @@ def _features_of(
     kind: object, name: str, source: str, constants: dict[str, object], outer: tuple[type, ...]
 ) -> list[_Feature]:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if (shape := array_shape(kind)) is not None:
+        names = [f"{name}.{'.'.join(map(str, index))}" for index in np.ndindex(shape)]
+        return _read_at_once(names, source, partial(_numbers_of_array, shape), constants)
+    if (converted := features_of_class(kind)) is not None:
+        names = [f"{name}.{each}" for each in converted.names]
+        if converted.read is not None:
+            return _read_at_once(names, source, converted.numbers, constants)
+        return [_Feature(f"{name}.{each}", f"{source}.{each}") for each in converted.names]
     if origin is typing.Annotated:
         return _features_of(args[0], name, source, constants, outer)
     if _is_number(kind):
         return [_Feature(name, source)]
+    if (some := without_none(kind)) is not None:
+        return _optional(_features_of(some, name, source, constants, outer), name, source)
+    if origin is typing.Literal:
+        return [_one_hot(value, name, source, constants) for value in args]
     if origin is tuple and args and args[-1] is not Ellipsis:
         features: list[_Feature] = []
         for i, part in enumerate(args):
             features += _features_of(part, f"{name}.{i}", f"{source}[{i}]", constants, outer)
         return features
-    if isinstance(kind, type) and issubclass(kind, Enum) and not issubclass(kind, Flag):
+    if isinstance(kind, type) and issubclass(kind, Flag):
+        bits = {bit.name: f"({source}._value_ & {bit.value} != 0)" for bit in kind}
+        return [_Feature(f"{name}.is_{bit}", is_set) for bit, is_set in bits.items()]
+    if isinstance(kind, type) and issubclass(kind, Enum):
         return [_one_hot(member, name, source, constants) for member in kind]
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _features_of_class(kind, f"{name}.", source, constants, outer)
     raise SchemaError(
-        f"entity {outer[0].__name__}: field {name!r} of type {_show(kind)} cannot become features; "
-        "use numbers, bools, Enums, dataclasses and tuples of fixed length (tuple[int, int]), "
-        "or keep it out with field(metadata=HIDDEN)"
+        f"entity {outer[0].__name__}: field {name!r} of type {_show(kind)} cannot become features: "
+        "use numbers, bools, Enums, Flags, Literals, dataclasses, tuples and arrays of fixed size, "
+        "tuple[int, int] and Annotated[np.ndarray, 3], and any of these or None; for another class "
+        'Annotated[Vector2, Features("x", "y")]; or keep it out with field(metadata=HIDDEN): both '
+        "are in entity_env"
     )
 
 
-def _one_hot(member: Enum, name: str, source: str, constants: dict[str, object]) -> _Feature:
+def _one_hot(member: object, name: str, source: str, constants: dict[str, object]) -> _Feature:
+    """A member of an Enum, which is compared by identity, or a value of a `Literal`."""
     constant = f"member_{len(constants)}"  # a member's own name need not be an identifier
     constants[constant] = member
-    return _Feature(f"{name}.is_{member.name}", f"{source} is {constant}")
+    label = member.name if isinstance(member, Enum) else str(member)
+    same = "is" if isinstance(member, Enum | bool | None) else "=="
+    return _Feature(f"{name}.is_{label}", f"({source} {same} {constant})")
+
+
+def _read_at_once(
+    names: Sequence[str],
+    source: str,
+    read: Callable[[Any], Sequence[float]],
+    constants: dict[str, object],
+) -> list[_Feature]:
+    """Features whose numbers one call returns."""
+    constant = f"read_{len(constants)}"
+    constants[constant] = read
+    first, *more = names
+    return [_Feature(first, f"*{constant}({source})"), *(_Feature(each, "") for each in more)]
+
+
+def _numbers_of_array(shape: tuple[int, ...], array: NDArray[Any]) -> list[float]:
+    if array.shape != shape:
+        raise TypeError(f"an array has the shape {array.shape}, declared is {shape}")
+    numbers: list[float] = array.ravel().tolist()
+    return numbers
+
+
+def _optional(features: Sequence[_Feature], name: str, source: str) -> list[_Feature]:
+    """Features of a value that may be None: whether it is there, and its own or zeros."""
+    guarded: list[_Feature] = []
+    for i, (each, read) in enumerate(features):
+        if read.startswith("*"):
+            rest = [feature.source for feature in features[i + 1 :]]
+            count = 1 + next((k for k, other in enumerate(rest) if other), len(rest))
+            zeros = "0.0, " * count
+            guarded.append(_Feature(each, f"*(({zeros}) if {source} is None else {read[1:]})"))
+        else:
+            guarded.append(_Feature(each, read and f"(0.0 if {source} is None else {read})"))
+    prefix, dot, last = name.rpartition(".")
+    return [_Feature(f"{prefix}{dot}has_{last}", f"({source} is not None)"), *guarded]
+
+
+def without_none(kind: object) -> Any:  # noqa: ANN401 - any type
+    """The type of `x: T | None` without None; None for any other type."""
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return None
+    parts = typing.get_args(kind)
+    some = tuple(part for part in parts if part is not types.NoneType)
+    return typing.Union[some] if len(some) < len(parts) else None  # noqa: UP007 - as a call
+
+
+def array_shape(kind: object) -> tuple[int, ...] | None:
+    """The shape of `Annotated[np.ndarray, 3]` or `Annotated[NDArray[np.float32], (3, 3)]`; None for
+    any other type."""
+    if typing.get_origin(kind) is not typing.Annotated:
+        return None
+    array, *metadata = typing.get_args(kind)
+    if array is not np.ndarray and typing.get_origin(array) is not np.ndarray:
+        return None
+    for each in metadata:
+        shape = (each,) if isinstance(each, int) else each
+        if isinstance(shape, tuple) and shape and all(is_integer(n) and n > 0 for n in shape):
+            return shape
+    return None
+
+
+def features_of_class(kind: object) -> Features | None:
+    """The `Features` of an `Annotated` type; None without."""
+    if typing.get_origin(kind) is not typing.Annotated:
+        return None
+    return next((each for each in typing.get_args(kind)[1:] if isinstance(each, Features)), None)
 
 
 def _is_number(kind: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -51,6 +52,9 @@ class Game:
         actions: Enums, `Categorical`, `SelectEntity` and `Continuous`.
         global_features: dataclass of the features of the whole observation.
         num_agents: number of agents.
+        respawns: an agent whose episode has ended may begin its next one while others still play
+            theirs; of a `VecEnv` only with autoreset "same_step". By default it may be asked again
+            once the episodes of all agents that take part have ended.
         name: default: the name of `play`, or of its module if the function is called `play`.
         look: how the game is drawn, the `module:name` of an `entity_env.views.Look`, imported only
             to draw; default: a module `NAME_look` beside the file of `play`, if there is one.
@@ -58,7 +62,8 @@ class Game:
             `entity_env.agents.GameAgents`, imported only to load agents by name.
 
     Raises:
-        SchemaError: a class that cannot be featurized, or a `play` without `seed`.
+        SchemaError: a class that cannot be featurized, a `play` without `seed`, or one that is
+            `async` or a generator.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Game:
         actions: Iterable[ActionKey],
         global_features: type | None = None,
         num_agents: int = 1,
+        respawns: bool = False,
         name: str | None = None,
         look: str | None = None,
         players: str | None = None,
@@ -76,6 +82,7 @@ class Game:
         self.play = play
         self.name = name or _name_of(play)
         self.num_agents = num_agents
+        self.respawns = respawns
         self.look = look
         self.players = players
         self.schema = Schema(entities, actions, global_features, self.name)
@@ -121,9 +128,19 @@ class Game:
                 )
 
     def start(self, agents: Sequence[Agent], seed: int) -> None:
-        """Calls `play` once with these agents and this seed."""
+        """Calls `play` once with these agents and this seed.
+
+        Raises:
+            SchemaError: `play` uses its one agent as a list, or its list as one agent.
+        """
         first = agents[0] if self.num_agents == 1 else list(agents)
-        self.play(first, seed=seed, **self.settings)
+        try:
+            self.play(first, seed=seed, **self.settings)
+        except (AttributeError, TypeError) as error:
+            if not (problem := _wrong_number(first, error)):
+                raise
+            trace = error.__traceback__
+            raise SchemaError(f"{self.name}: {problem} ({error})").with_traceback(trace) from None
 
     def run(
         self,
@@ -199,6 +216,7 @@ class Game:
             AgentRun(game.schema, i, episodes, seeds, watch, timeout) for i in range(len(agents))
         ]
         for agent, run in zip(agents, runs, strict=True):
+            run.match = () if game.respawns else runs
             agent.join(run)
         if not isinstance(watch, RunWatcher):
             return game._play_episodes(agents, runs, seeds, timeout)
@@ -220,12 +238,14 @@ class Game:
     ) -> list[Episode]:
         with timeout:
             while True:
-                before = len(runs[0].episodes)
-                self._play_once(agents, runs, seeds[before])
+                number = max(run.number for run in runs)
+                for run in runs:  # also agents without a part in the last episode
+                    run.number = number
+                self._play_once(agents, runs, seeds[number])
                 if any(run.is_stopped for run in runs):
                     break  # in the middle of an episode, if one of several agents did
                 unfinished = [run.agent_id for run in runs if run.is_playing]
-                if unfinished or before == len(runs[0].episodes):
+                if unfinished or all(run.number == number for run in runs):
                     raise no_game_over(self.name, unfinished or [0])
         return [episode for run in runs for episode in run.episodes]
 
@@ -242,8 +262,8 @@ class Game:
         except GameHangs as hang:
             raise WorkerError(
                 f"the game hangs: {hang}",
-                seed=max(runs, key=lambda run: len(run.episodes)).seed,
-                episode=max(len(run.episodes) for run in runs),
+                seed=max(runs, key=lambda run: run.number).seed,
+                episode=max(run.number for run in runs),
                 step=max(run.num_steps for run in runs),
                 game_traceback=stack_of(hang),
             ) from hang
@@ -272,12 +292,38 @@ def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
     )
 
 
+def ends_program(error: SystemExit) -> str:
+    """What is wrong where `play` ends the program that trains or checks its game."""
+    return f"play ended the program, sys.exit({error.code!r}): it must return instead"
+
+
+def _wrong_number(first: Agent | list[Agent], error: AttributeError | TypeError) -> str:
+    """What to change where `play` expects one agent and gets several, or the other way round; ""
+    for any other error."""
+    if isinstance(first, list):
+        is_one = isinstance(error, AttributeError) and error.obj is first
+        return "play gets a list of agents: for a game with one, num_agents=1" if is_one else ""
+    text = str(error)
+    is_list = re.search(rf"\b{type(first).__name__}\b", text) and re.search(
+        r"itera|subscript|len\(\)|item|revers", text
+    )
+    return "play gets one agent, no list of them: Game(num_agents=2) has two" if is_list else ""
+
+
 def _name_of(play: Callable[..., None]) -> str:
     name = getattr(play, "__name__", type(play).__name__)
     return str(play.__module__.rpartition(".")[2]) if name == "play" else str(name)
 
 
 def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Parameter]:
+    called = (play, type(play).__call__)  # an object may be a game, too
+    if any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in called):
+        raise SchemaError(
+            f"{name}: play must be a plain function, not async: def play(agent, *, seed), which "
+            "may call asyncio.run(...)"
+        )
+    if any(map(inspect.isgeneratorfunction, called)):
+        raise SchemaError(f"{name}: play must be a plain function, without yield")
     parameters = inspect.signature(play).parameters
     if "seed" not in parameters:
         raise SchemaError(f"{name}: play must take a keyword argument seed: play(agent, *, seed)")

@@ -9,6 +9,7 @@ from types import FrameType, TracebackType
 from typing import Final
 
 from entity_env.authoring.step_timeout import GameHangs
+from entity_env.errors import EntityEnvError
 
 MAX_MESSAGE: Final = 10_000
 """Characters of an exception's message; longer ones lose their middle."""
@@ -25,11 +26,30 @@ _GAMES: Final = str(Path(__file__).parents[1] / "games")
 
 def game_traceback(error: BaseException) -> str:
     """The traceback of an error from the game's own first frame on, as text; all of it if there
-    is no such frame."""
+    is no such frame. Of a mistake that this package found: see `mistake_of`."""
+    if isinstance(error, EntityEnvError):
+        return mistake_of(error, error.__traceback__)
     trace: TracebackType | None = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace_of(error, trace)
+
+
+def mistake_of(error: EntityEnvError, trace: TracebackType | None) -> str:
+    """The traceback of a mistake that this package found in a game, as text: the game's frames from
+    `trace` on, without ours, and what it was raised from only if that has frames of the game."""
+    report = traceback.TracebackException(type(error), error, trace)
+    report.stack[:] = _of_game(report.stack)
+    cause = report.__cause__
+    while cause is not None and not _of_game(cause.stack):
+        cause = cause.__cause__
+    report.__cause__ = cause
+    report.__suppress_context__ = True
+    return shortened_trace("".join(report.format()))
+
+
+def _of_game(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    return [frame for frame in stack if not _is_ours(frame.filename)]
 
 
 def stack_of(hang: GameHangs) -> str:

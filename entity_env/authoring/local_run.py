@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.authoring.action_type import ActionKey, ActionType, action_type
-from entity_env.authoring.obs import Obs, class_of, class_of_globals
+from entity_env.authoring.obs import Obs, class_of, class_of_globals, obs_problem
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.authoring.to_observation import to_observation
@@ -18,7 +18,6 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import is_number, must_be_number
 from entity_env.core.vec_obs import metric_problem
 from entity_env.errors import GameExit, ProtocolError, SchemaError
 
@@ -57,6 +56,7 @@ class Turn:
         actions: empty for the final observation of an episode.
         episode: for the final observation only.
         thoughts: of the agent, if they were computed.
+        number: index of the episode in its run.
     """
 
     agent_id: int
@@ -66,6 +66,7 @@ class Turn:
     actions: Mapping[ActionName, Action] = field(default_factory=dict)
     episode: Episode | None = None
     thoughts: Thoughts | None = None
+    number: int = 0
 
 
 Watch: TypeAlias = Callable[[Turn], None]
@@ -92,7 +93,13 @@ class AgentRun:
         self.is_stopped = False
         self.is_left = False
         """The game was unwound, since it ended episodes that are not counted."""
+        self.is_over = False
+        """Its episode has ended, and those of others in the match have not."""
+        self.match: Sequence[AgentRun] = ()
+        """The runs of all agents, if none begins an episode before the others have ended theirs."""
         self.episodes: list[Episode] = []
+        self.number = 0
+        """Index of the current or next episode; an agent may have had no part in earlier ones."""
         self.num_steps = 0
         """Actions taken in this episode."""
         self.schema = schema
@@ -107,7 +114,7 @@ class AgentRun:
     @property
     def seed(self) -> int:
         """Seed of the current episode; after `game_over`, of the next one."""
-        return self._seeds[len(self.episodes)]
+        return self._seeds[self.number]
 
     @property
     def is_playing(self) -> bool:
@@ -116,6 +123,7 @@ class AgentRun:
 
     def stop(self) -> None:
         """Makes `act` return None from now on; GameExit if the game ignores that many times."""
+        self._require_not_over("asked")
         self._timeout.start()
         self.is_stopped = True
         self._ignore()
@@ -126,7 +134,9 @@ class AgentRun:
             raise GameExit
 
     def kinds(self, actions: Sequence[ActionKey]) -> list[ActionType[Any]]:
-        """The declared actions; ProtocolError for none, SchemaError for an undeclared one."""
+        """The declared actions; ProtocolError for none, or if the agent's episode is over, while
+        others play; SchemaError for an undeclared one."""
+        self._require_not_over("asked")
         self._timeout.stop()
         if not actions:
             raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
@@ -138,6 +148,7 @@ class AgentRun:
         """The schema of the game, or without one of the observation."""
         if self.schema is not None:
             return self.schema
+        _require_sound(obs)
         shown = [cls for cls in map(class_of, obs.groups) if cls is not None]
         named = list(dict.fromkeys([*kinds, *obs.actions_named]))
         actees = [kind.actee for kind in named if hasattr(kind, "actee")]
@@ -156,13 +167,21 @@ class AgentRun:
     def acted(self, observation: Observation, actions: Mapping[ActionName, Action]) -> None:
         """Counts a decision and calls the watcher."""
         if self._watch is not None:
-            turn = Turn(self.agent_id, self.num_steps, self._last_score, observation, actions)
+            turn = Turn(
+                self.agent_id,
+                self.num_steps,
+                self._last_score,
+                observation,
+                actions,
+                number=self.number,
+            )
             self._watch(turn)
         self.num_steps += 1
         self._timeout.start()
 
     def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
         """Ends the episode, calls the watcher, and stops after the last episode."""
+        self._require_not_over("given game_over")
         if self.is_stopped and not self.is_playing:
             # A loop over episodes that ask nothing would never end.
             self.is_left = self._num_ignored >= _MAX_IGNORED
@@ -188,25 +207,64 @@ class AgentRun:
             terminated=not truncated,
             truncated=truncated,
             seed=self.seed,
-            number=len(self.episodes),
+            number=self.number,
             agent_id=self.agent_id,
             metrics=dict(final.metrics or {}),
         )
         if self._watch is not None:
-            turn = Turn(self.agent_id, self.num_steps, final.score, observation, {}, episode)
+            turn = Turn(
+                self.agent_id,
+                self.num_steps,
+                final.score,
+                observation,
+                episode=episode,
+                number=self.number,
+            )
             self._watch(turn)
         self.episodes.append(episode)
+        self.number += 1
         self.num_steps = 0
         self._first_score = None
-        if self._limit is not None and len(self.episodes) >= self._limit:
+        end_episode(self, self.match)
+        if self._limit is not None and self.number >= self._limit:
             self.is_stopped = True
         self._timeout.start()
 
+    def _require_not_over(self, what: str) -> None:
+        if self.is_over and not any(run.is_stopped and run.is_playing for run in self.match):
+            raise ProtocolError(still_played(f"agent {self.agent_id} was {what}"))
+
+
+class Player(Protocol):
+    """An agent in a match."""
+
+    is_over: bool
+
+    @property
+    def is_playing(self) -> bool:
+        """Whether it is in an episode."""
+
+
+def end_episode(agent: Player, match: Sequence[Player]) -> None:
+    """Sets `is_over` of an agent until the others in the match have ended their episodes, too."""
+    agent.is_over = any(other.is_playing for other in match)
+    if not agent.is_over:
+        for other in match:
+            other.is_over = False
+
+
+def still_played(call: str) -> str:
+    """The error of an agent that is called after its episode, and before the match is over."""
+    return (
+        f"{call} after its game_over, while other agents still play: an episode of its own begins "
+        "once those of all have ended, or at once in a Game(respawns=True)"
+    )
+
 
 def _require_sound(obs: Obs) -> None:
-    """Raises a SchemaError if the score or a metric is no number."""
-    if not is_number(obs.score):
-        raise SchemaError(must_be_number("score", obs.score))
+    """Raises a SchemaError for no `Obs`, and if the score or a metric is no number."""
+    if problem := obs_problem(obs):
+        raise SchemaError(problem)
     for name, value in (obs.metrics or {}).items():
         if problem := metric_problem(name, value):
             raise SchemaError(problem)

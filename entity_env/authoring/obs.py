@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from entity_env.authoring.action_type import (
     ActionKey,
     ActionType,
+    Categorical,
     GlobalCategorical,
     SelectEntity,
     action_type,
 )
 from entity_env.authoring.entity_type import entity_type
 from entity_env.core.observation import BoolMask
-from entity_env.errors import SchemaError
+from entity_env.core.validation import as_mask, is_number, must_be_number
+from entity_env.errors import SchemaError, shown
 
 
 class Rows(Sequence[Any]):
@@ -164,6 +166,44 @@ class Obs:
         """The entities of one class, in the order of the observation."""
         return [entity for group in self.groups if class_of(group) is cls for entity in group]
 
+    def actors_of(self, action: ActionKey) -> list[Any]:
+        """The entities that perform an action, in the order in which it is answered."""
+        kind, roles = action_type(action), dict(self.actor_groups or ())
+        return [
+            entity
+            for i, group in enumerate(self.groups)
+            if i in roles and (not roles[i] or kind in roles[i])
+            for entity in group
+        ]
+
+    def allowed(self, action: ActionKey) -> list[Any]:
+        """The legal choices of an action: Enum members, or entities of the class it selects.
+
+        A list of them for a global action, else one list for every actor; that of an actor without
+        a target is empty.
+
+        Raises:
+            SchemaError: real numbers, which are no choices, or a mask that does not fit.
+        """
+        kind = action_type(action)
+        if isinstance(kind, SelectEntity):
+            choices = self.of_class(kind.actee)
+        elif isinstance(kind, Categorical | GlobalCategorical):
+            choices = list(kind.choices)
+        else:
+            raise SchemaError(f"{kind!r} asks for real numbers: it has no list of choices")
+        is_global = isinstance(kind, GlobalCategorical)
+        count = 1 if is_global else num_actors(kind, self)
+        mask = None if self.masks is None else self.masks.get(kind)
+        if mask is None:
+            rows = [choices.copy() for _ in range(count)]
+        else:
+            may_block = isinstance(kind, SelectEntity)
+            shape = count, len(choices)
+            allowed = as_mask(mask, shape, kind.name, may_block=may_block, is_global=is_global)
+            rows = [list(compress(choices, row)) for row in allowed.tolist()]
+        return rows[0] if is_global else rows
+
     def frozen(self) -> Obs:
         """A deep copy.
 
@@ -179,6 +219,21 @@ class Obs:
         copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
         copy.metrics = self.metrics and dict(self.metrics)
         return copy
+
+
+def obs_problem(obs: object) -> str:
+    """Why a game cannot show this to an agent: no `Obs`, or a score that is no number; "" if it
+    can."""
+    if not isinstance(obs, Obs):
+        example = f"Obs({obs!r})" if is_number(obs) else "Obs(score).entities([...])"
+        kind = type(obs).__name__
+        return f"an agent was shown {shown(obs)} ({kind}), expected an Obs: write {example}"
+    if not is_number(obs.score):
+        return (
+            f"{must_be_number('score', obs.score)}: Obs(score) takes the score so far, entities go "
+            "into .entities([...])"
+        )
+    return ""
 
 
 def num_actors(kind: ActionType[Any], obs: Obs) -> int:

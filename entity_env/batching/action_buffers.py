@@ -144,6 +144,8 @@ class ActionBuffer:
 
 
 class _MaskedBuffer(ActionBuffer):
+    is_global = False
+
     def __init__(self, name: ActionName, num_choices: int) -> None:
         super().__init__(name)
         self.num_choices = num_choices
@@ -157,7 +159,7 @@ class _MaskedBuffer(ActionBuffer):
         """Sets the mask of the `num_actors` actors that were added last."""
         if mask is None:
             return
-        allowed = as_mask(mask, (num_actors, self.num_choices), self.name)
+        allowed = as_mask(mask, (num_actors, self.num_choices), self.name, is_global=self.is_global)
         self._masks.append((self.num_actors - num_actors, allowed))
 
     def write(
@@ -175,6 +177,8 @@ class _MaskedBuffer(ActionBuffer):
 
 class GlobalCategoricalBuffer(_MaskedBuffer):
     """A `GlobalCategoricalActionSpace`: one choice for a whole observation."""
+
+    is_global = True
 
     def __init__(self, name: ActionName, num_choices: int) -> None:
         super().__init__(name, num_choices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,9 +14,10 @@ import numpy as np
 from greenlet import getcurrent, greenlet
 
 from entity_env.authoring.action_type import ActionKey, ActionType
-from entity_env.authoring.game import Game
+from entity_env.authoring.game import Game, ends_program
 from entity_env.authoring.game_traceback import line_of_frame, stack_of
-from entity_env.authoring.obs import Obs, answer_to
+from entity_env.authoring.local_run import end_episode, still_played
+from entity_env.authoring.obs import Obs, answer_to, obs_problem
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.authoring.to_observation import to_observation
@@ -38,6 +40,7 @@ from entity_env.errors import GameExit, SchemaError
 if TYPE_CHECKING:
     from entity_env.authoring.agent import Agent
 
+_LOGGER: Final = logging.getLogger("entity_env.check")
 _MAX_IGNORED: Final = 20
 """Calls of `act` per agent allowed after it returned None: nested loops need some to return."""
 _MAX_IDLE: Final = 100
@@ -63,8 +66,9 @@ def check_game(
 
     If there is nothing of that kind, episodes are recorded and played again, each alone from its
     `Episode.seed`, and in another process with another `PYTHONHASHSEED`: differences name agent,
-    step, entity and feature. What cannot be sent to another process is not played there, which a
-    warning of the logger `entity_env.check` says.
+    step, entity and feature. The logger `entity_env.check` warns of what need not be a mistake: a
+    score that never changes, and a game that cannot be sent to another process and so is not
+    played there.
 
     Args:
         game: with its settings; see `Game.with_settings`.
@@ -76,7 +80,9 @@ def check_game(
 
     Raises:
         ContractError: with all violations, one sentence each, in `problems`.
+        UsageError: a setting without a default has no value.
     """
+    game.require_settings()
     violations = Violations(game.name)
     timeout = StepTimeout(step_timeout_s)
     with nothing_left_behind(violations), timeout:
@@ -99,6 +105,7 @@ def check_game(
             new_process=new_process,
         )
     violations.raise_if_any()
+    first.warn_of_no_reward()
 
 
 class _GameCheck:
@@ -114,6 +121,7 @@ class _GameCheck:
         self.hangs = False
         """The game was ended because of the timeout."""
         self._timeout = timeout
+        self._has_reward = False
         self.trace: list[tuple[str, Snapshot]] = []
         """All observations, each with its place."""
         self._game = game
@@ -140,8 +148,21 @@ class _GameCheck:
                 self._add("play returned without game_over: call it before every return")
                 return
             num_idle = 0 if self._num_observed > before else num_idle + 1
+            if max(agent.num_episodes for agent in self._agents) >= self._episodes:
+                return
         if not self._is_closed:
             self._add("play returns again and again without calling act")
+
+    def warn_of_no_reward(self) -> None:
+        """Logs that no score has changed, which is a mistake or bad luck."""
+        if self._has_reward:
+            return
+        _LOGGER.warning(
+            "%s: the score did not change in %s, which teaches nothing: observe with "
+            "Obs(score), the score so far; or check more episodes, if it is rarely earned",
+            self._game.name,
+            "an episode" if self._episodes == 1 else f"{self._episodes} episodes",
+        )
 
     def seed_of(self, agent: _CheckAgent) -> int:
         """Seed of an agent's current episode."""
@@ -166,6 +187,10 @@ class _GameCheck:
             self._ignored()
             return None
         self._at(agent)
+        if agent.is_over:
+            self._violations.add(still_played("an agent was asked"))
+            self._is_closed = True
+            return None
         if agent.is_awaited:
             self._violations.add("an agent was asked again before .get() of its last act_async")
         if agent.num_steps >= self._max_steps:
@@ -192,6 +217,10 @@ class _GameCheck:
             self._ignored()
             return
         self._at(agent)
+        if agent.is_over:
+            self._violations.add(still_played("an agent was given game_over"))
+            self._is_closed = True
+            return
         if agent.is_awaited:
             self._violations.add("game_over came before .get() of the last act_async")
         if len(self._agents) == 1 and not agent.is_playing:
@@ -202,6 +231,7 @@ class _GameCheck:
         agent.num_episodes += 1
         agent.num_steps = 0
         agent.is_playing = False
+        end_episode(agent, () if self._game.respawns else self._agents)
         if all(each.num_episodes >= self._episodes for each in self._agents):
             self._is_closed = True
 
@@ -214,7 +244,10 @@ class _GameCheck:
 
         It runs in a greenlet, so that a game that swallows every exception can be abandoned.
         """
-        seed = self._seeds[self._agents[0].num_episodes]
+        number = max(agent.num_episodes for agent in self._agents)
+        for agent in self._agents:  # also agents without a part in the last episode
+            agent.num_episodes = number
+        seed = self._seeds[number]
         agents = cast("Sequence[Agent]", self._agents)
         run = greenlet(lambda: self._game.start(agents, seed))
         run.gr_context = contextvars.copy_context()
@@ -225,6 +258,9 @@ class _GameCheck:
             run.switch()
         except Exception as error:
             self._violations.raised("play", error)
+            return False
+        except SystemExit as error:
+            self._violations.raised("play", error, ends_program(error))
             return False
         except GameHangs as hang:
             self.hangs = True
@@ -245,8 +281,8 @@ class _GameCheck:
         truncated: bool = False,
     ) -> Observation | None:
         """Checks an `Obs`; returns it as an `Observation`, None when it has no valid answer."""
-        if not isinstance(cast("object", obs), Obs):
-            self._violations.add(f"an agent was shown a {type(obs).__name__}, expected an Obs")
+        if problem := obs_problem(obs):
+            self._violations.add(problem)
             return None
         found = self._violations.extend(obs_violations(obs, self._game.schema))
         if not is_finite(obs.score):
@@ -255,6 +291,7 @@ class _GameCheck:
             )
         is_first = not agent.is_playing
         reward = agent.reward_of(obs)
+        self._has_reward = self._has_reward or reward != 0
         try:
             observation = to_observation(
                 obs,
@@ -334,6 +371,8 @@ class _CheckAgent:
         self.num_steps = 0
         self.num_observed = 0
         self.is_playing = False
+        self.is_over = False
+        """See `end_episode`."""
         self.is_awaited = False
         """`get` of its last `act_async` was not called yet."""
         self.last_score = 0.0

@@ -11,7 +11,7 @@ import numpy as np
 
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
-from entity_env.authoring.game import Game
+from entity_env.authoring.game import Game, ends_program
 from entity_env.authoring.local_run import Turn
 from entity_env.check.violations import Violations
 from entity_env.core.action_request import random_action
@@ -21,7 +21,7 @@ from entity_env.core.spaces import ActionName
 from entity_env.errors import ReplayError
 from entity_env.replay import Divergence, Replay, ReplayWriter, verify_in_new_process
 
-_LOGGER: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger("entity_env.check")
 _START_S: Final = 60.0
 """For a process to start and import a game."""
 _SLOWER: Final = 10
@@ -46,6 +46,9 @@ def add_irreproducible(
         game.run(*agents, seed=seed, episodes=episodes, watch=writer, step_timeout_s=step_timeout_s)
     except Exception as error:
         violations.raised("play", error)
+        return
+    except SystemExit as error:
+        violations.raised("play", error, ends_program(error))
         return
     # Where agents begin their next episodes at different times, none but the first stands alone.
     replays = writer.replays[:1] if writer.overlaps else writer.replays

@@ -19,7 +19,15 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.entity_type import as_float32, declared_fields
+from entity_env.authoring.entity_type import (
+    Features,
+    array_shape,
+    as_float32,
+    declared_fields,
+    features_of_class,
+    without_none,
+)
+from entity_env.authoring.game_traceback import line_of_error
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
 from entity_env.batching.observation_batcher import ObservationBatcher
@@ -32,8 +40,9 @@ from entity_env.errors import ContractError, SchemaError
 _GRACE_S: Final = 2.0  # a thread or process that is ending needs a moment
 _NUMBER: Final = re.compile(r"\d+")
 
-Snapshot: TypeAlias = Mapping[str, NDArray[np.generic]]
-"""Copies of the parts of an observation, except its ids, which may be any object."""
+Snapshot: TypeAlias = Mapping[str, tuple[NDArray[np.generic], Sequence[str]]]
+"""Copies of the parts of an observation, except its ids, which may be any object; with the names
+of their columns, if they are features."""
 Trace: TypeAlias = Sequence[tuple[str, Snapshot]]
 """All observations of a run, each with its place."""
 
@@ -70,10 +79,11 @@ class Violations:
             self.add(violation)
         return len(found)
 
-    def raised(self, call: str, error: Exception) -> None:
-        """Adds an exception that a call raised."""
+    def raised(self, call: str, error: BaseException, problem: str = "") -> None:
+        """Adds an exception that a call raised, with its own text or this one."""
         self.cause = self.cause or error
-        self.add(f"{call} raised {type(error).__name__}: {error} ({_origin(error)})")
+        problem = problem or f"{call} raised {type(error).__name__}: {error}"
+        self.add(f"{problem} ({line_of_error(error) or _origin(error)})")
 
     def raise_if_any(self) -> None:
         """Raises a ContractError with all violations, if there are any."""
@@ -115,11 +125,13 @@ def snapshot(observation: Observation, obs_space: ObsSpace) -> Snapshot:
         "the reward": np.array(observation.reward),
         "terminated": np.array(observation.terminated),
         "truncated": np.array(observation.truncated),
-        "the global features": np.array(observation.global_features),
+        "the global features": np.array(observation.global_features, ndmin=2),
     }
+    columns: dict[str, Sequence[str]] = {"the global features": obs_space.global_features}
     for name, rows in observation.features.items():
         if len(rows):
             parts[f"entity {name!r}"] = np.array(rows)
+            columns[f"entity {name!r}"] = obs_space.entities[name].features
     for name, seen in observation.visible.items():
         parts[f"the visible {name!r}"] = np.array(seen)
     for name, mask in observation.actions.items():
@@ -127,7 +139,7 @@ def snapshot(observation: Observation, obs_space: ObsSpace) -> Snapshot:
         parts[f"the mask of {name!r}"] = np.array(getattr(mask, "mask", None))
         if isinstance(mask, SelectEntityActionMask):
             parts[f"the actees of {name!r}"] = observation.actee_indices(name, obs_space)
-    return parts
+    return {part: (array, columns.get(part, ())) for part, array in parts.items()}
 
 
 def difference(first: Snapshot, second: Snapshot) -> str | None:
@@ -136,8 +148,19 @@ def difference(first: Snapshot, second: Snapshot) -> str | None:
         one, two = first.get(part), second.get(part)
         if one is None or two is None:
             return f"{part} {'appears' if one is None else 'is missing'} the second time"
-        if not np.array_equal(one, two):
-            return f"{part} is first {_brief(one)} and then {_brief(two)}"
+        (was, columns), (now, _) = one, two
+        if np.array_equal(was, now):
+            continue
+        if not columns:
+            return f"{part} is first {_brief(was)} and then {_brief(now)}"
+        if was.shape != now.shape:
+            return f"{part} has first {len(was)} rows and then {len(now)}"
+        row, column = (int(i) for i in np.argwhere(was != now)[0])
+        of_row = f" of row {row}" if len(was) > 1 else ""
+        return (
+            f"{part}: feature {columns[column]!r}{of_row} is first {was[row, column]} and then "
+            f"{now[row, column]}"
+        )
     return None
 
 
@@ -159,7 +182,7 @@ def _brief(array: NDArray[np.generic]) -> str:
     return np.array2string(array, threshold=20, edgeitems=2, separator=", ").replace("\n", "")
 
 
-def _origin(error: Exception) -> str:
+def _origin(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return "nowhere"
@@ -326,7 +349,7 @@ _fields_of = cache(declared_fields)
 def obs_violations(obs: Obs, schema: Schema) -> list[str]:
     """Values of entities and global features that are not of their declared type."""
     shown = [entity for group in obs.groups if not isinstance(group, Rows) for entity in group]
-    if obs.global_features is not None:
+    if obs.global_features is not None and not isinstance(obs.global_features, Rows):
         shown.append(obs.global_features)
     declared = {*schema.index_of, *([schema.globals.cls] if schema.globals else [])}
     return [violation for entity in shown for violation in _in_entity(entity, declared, schema)]
@@ -344,8 +367,21 @@ def _in_entity(entity: object, declared: set[type], schema: Schema) -> Iterator[
 
 def _in_value(where: str, value: object, kind: object) -> Iterator[str]:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Annotated:
+    if (shape := array_shape(kind)) is not None:
+        if not isinstance(value, np.ndarray):
+            yield f"{where} holds {value!r}, declared an array of the shape {shape}"
+        elif value.shape != shape:
+            yield f"{where} holds an array of the shape {value.shape}, declared {shape}"
+    elif (converted := features_of_class(kind)) is not None:
+        yield from _in_converted(where, value, args[0], converted)
+    elif origin is typing.Annotated:
         yield from _in_value(where, value, args[0])
+    elif (some := without_none(kind)) is not None:
+        if value is not None:
+            yield from _in_value(where, value, some)
+    elif origin is typing.Literal:
+        if (type(value), value) not in [(type(one), one) for one in args]:
+            yield f"{where} holds {value!r}, declared one of {', '.join(map(repr, args))}"
     elif origin is tuple:
         yield from _in_tuple(where, value, args)
     elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -361,6 +397,14 @@ def _in_value(where: str, value: object, kind: object) -> Iterator[str]:
         yield f"{where} holds {value!r}, declared {_show(kind)}"
     elif not is_finite(value, _MAX_FLOAT32):
         yield f"{where} holds {value!r}, expected a finite number that fits float32"
+
+
+def _in_converted(where: str, value: object, cls: object, converted: Features) -> Iterator[str]:
+    if isinstance(cls, type) and not isinstance(value, cls):
+        yield f"{where} holds {value!r}, declared {_show(cls)}"
+    elif converted.read is None:
+        for name in converted.names:
+            yield from _in_value(f"{where[:-1]}.{name}'", getattr(value, name, None), float)
 
 
 def _in_tuple(where: str, value: object, args: tuple[object, ...]) -> Iterator[str]:

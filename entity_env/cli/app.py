@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 import click
 
 from entity_env.cli.commands.capture_goal import capture_goal
+from entity_env.cli.commands.clone import clone, dataset
 from entity_env.cli.commands.eval import evaluate
-from entity_env.cli.commands.info import bench, doctor, list_games
+from entity_env.cli.commands.info import bench, check, doctor, list_games
 from entity_env.cli.commands.play import play
 from entity_env.cli.commands.replay import draw, record, replay, verify
 from entity_env.cli.commands.runs import export, list_runs, report
@@ -99,8 +100,8 @@ def _drop_output() -> None:
 
 for command in (
     *(list_games, play, train, sweep, evaluate, export),
-    *(record, replay, verify, draw),
+    *(record, replay, verify, draw, dataset, clone),
     *(list_runs, report, watch),
-    *(bench, capture_goal, doctor),
+    *(check, bench, capture_goal, doctor),
 ):
     main.add_command(command)

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
-import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType, TracebackType
 from typing import Final, TypeAlias
 
-from entity_env.agents import Agent, load_agent
+from entity_env.agents import Agent, ScriptedAgent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
-from entity_env.authoring.game import Game
+from entity_env.agents.scripted_agent import bot_path, is_bot_file
+from entity_env.authoring.game import Game, ends_program
+from entity_env.authoring.game_traceback import line_of_error, mistake_of
+from entity_env.authoring.load_module import load_module, nearest as nearest
+from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.core.episode import Episode
 from entity_env.core.validation import has_numba
 from entity_env.errors import (
+    AnswerError,
     CheckpointError,
     EntityEnvError,
     MissingExtraError,
@@ -35,7 +37,7 @@ from entity_env.errors import (
 )
 from entity_env.games import BATCH_GAMES, GAMES
 from entity_env.games.azul import AzulTables, azul
-from entity_env.vec import VecEnv
+from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from entity_env.vec.options import OnError
 
@@ -52,10 +54,6 @@ class GameFailed(Exception):
     def __init__(self, trace: str) -> None:
         super().__init__(trace)
         self.trace = trace
-
-
-class _GameLoader(SourceFileLoader):
-    """Marks modules that came from a file on the command line."""
 
 
 # ------------------------------------------------------------------ by name or file
@@ -75,12 +73,6 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     except OSError as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
     return game.with_settings(**_parse_settings(settings))
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean snake?" for a name that is close to a known one, else ""."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _is_file(name: str) -> bool:
@@ -123,31 +115,10 @@ def _games_in(module: ModuleType) -> Mapping[str, Game]:
 
 
 def _load_module(path: Path) -> ModuleType:
-    if not path.is_file():
-        files = [str(path.parent / file.name) for file in path.parent.glob("*.py")]
-        raise UsageError(f"no file {path}{nearest(str(path), files)}")
-    file = str(path.resolve())
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # as Python does for a script: modules beside it are found
-    name = _module_name(path.stem)
-    spec = spec_from_file_location(name, file, loader=_GameLoader(name, file))
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is not a Python file")
-    module = sys.modules[name] = module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        return load_module(path)
     except BaseException as error:
-        del sys.modules[name]
-        raise _load_error(path, file, error) from error
-    return module
-
-
-def _module_name(stem: str) -> str:
-    """The name of the file, unless it would hide a module that is loaded already."""
-    loaded = sys.modules.get(stem)
-    is_game = isinstance(getattr(loaded, "__loader__", None), _GameLoader)
-    return stem if loaded is None or is_game else f"{stem}_game"
+        raise _load_error(path, str(path.resolve()), error) from error
 
 
 def _load_error(path: Path, file: str, error: BaseException) -> BaseException:
@@ -155,6 +126,8 @@ def _load_error(path: Path, file: str, error: BaseException) -> BaseException:
     match error:
         case SyntaxError(filename=filename) if filename == file:
             return UsageError(f"{path}, line {error.lineno}: {error.msg}")
+        case UsageError() | OSError() if _first_frame(error, file) is None:
+            return error
         case EntityEnvError():
             trace = _first_frame(error, file)
             return UsageError(f"{path}, line {trace.tb_lineno if trace else None}: {error}")
@@ -252,6 +225,8 @@ def make_vec_env(
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
     failures: Path | None = None,
+    *,
+    autoreset: Autoreset = "same_step",
 ) -> VecEnv:
     """Copies of a game with its settings: a `BatchVecEnv` where there is one, else a `VecEnv`.
 
@@ -262,6 +237,7 @@ def make_vec_env(
             game,
             num_envs,
             num_workers,
+            autoreset=autoreset,
             step_timeout_s=step_timeout_s,
             on_error=on_error,
             failures=failures,
@@ -269,7 +245,7 @@ def make_vec_env(
     # Without timeout: batch environments are the package's own, and compile for a long time.
     game.require_settings()
     batch = partial(BATCH_GAMES[game.name].batch, **game.settings)
-    return BatchVecEnv(batch, num_envs, num_workers)
+    return BatchVecEnv(batch, num_envs, num_workers, autoreset=autoreset)
 
 
 def has_self_play(game: Game) -> bool:
@@ -299,29 +275,51 @@ def make_training_env(
 def game_errors(game: Game) -> Iterator[None]:
     """Raises `GameFailed` for errors whose traceback passes through the file of the game.
 
-    Errors that say what to type instead, and those without such a frame, pass unchanged.
+    Errors of a bot begin in the bot. Errors that say what to type instead, illegal answers of bots,
+    and errors without such a frame pass unchanged. Raises a `UsageError` where the game ends the
+    program.
     """
     try:
         yield
-    except (UsageError, CheckpointError, MissingExtraError):
+    except (UsageError, CheckpointError, MissingExtraError, AnswerError):
         raise
     except WorkerError as error:
         cause = error.__cause__
         trace = trace_from(cause, _file_of(game)) if isinstance(cause, Exception) else None
         env = str(error).partition("\n")[0]
-        raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{env}\n") from error
+        where = "\n".join((env, *getattr(error, "__notes__", ())))
+        raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{where}\n") from error
     except Exception as error:
-        trace = trace_from(error, _file_of(game))
+        trace = _trace_from_bot(error) or trace_from(error, _file_of(game))
         if trace is None:
             raise
         raise GameFailed(trace) from error
+    except SystemExit as error:
+        if type(error) is not SystemExit or _first_frame(error, _file_of(game)) is None:
+            raise
+        text = f"{game.name}: {ends_program(error)} ({line_of_error(error)})"
+        raise UsageError(text) from error
+
+
+def _trace_from_bot(error: BaseException) -> str | None:
+    """The traceback from where a scripted agent was called on; None if none was."""
+    file = inspect.getfile(ScriptedAgent)
+    trace = _first_frame(error, file)
+    while trace is not None and trace.tb_frame.f_code.co_filename == file:
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def trace_from(error: BaseException, file: str) -> str | None:
-    """The traceback from the first frame in `file` on; None without such a frame."""
+    """The traceback from the first frame in `file` on, for mistakes that this package found the
+    game's frames only; None without such a frame."""
     trace = _first_frame(error, file)
     if trace is None:
         return None
+    if isinstance(error, EntityEnvError):
+        return mistake_of(error, trace)
     return "".join(traceback.format_exception(type(error), error, trace))
 
 
@@ -354,7 +352,25 @@ class AgentLoader:
     adapt: bool = False
 
     def __call__(self, name: str, seed: int) -> Agent:
-        return load_agent(name, seed=seed, **vars(self))
+        try:
+            return load_agent(name, seed=seed, **vars(self))
+        except (Exception, SystemExit) as error:
+            if not is_bot_file(name):
+                raise
+            path = bot_path(name)
+            raise _load_error(path, str(path.resolve()), error) from error
+
+
+def game_against(game: Game, names: Sequence[str]) -> Game:
+    """`against` with bots or other agents by name.
+
+    Raises:
+        UsageError: as of `against`, or a file that cannot be loaded.
+        GameFailed: the code of a file raised.
+    """
+    for name in filter(is_bot_file, names):
+        AgentLoader()(name, 0)  # says where the file is wrong
+    return against(game, list(names))
 
 
 def load_players(
@@ -386,7 +402,7 @@ def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
     try:
         return own.adapted(load(name, seed))
     except UsageError as error:
-        if not own.names:
+        if not own.names or is_bot_file(name):
             raise
         if hint := nearest(name, [*own.names, HUMAN]):
             raise UsageError(f"no agent {name!r}{hint}") from None
@@ -408,6 +424,24 @@ def run_or_episode(
     if episode_seed is None:
         return partial(game.run, seed=seed, episodes=episodes)
     return partial(game.play_episode, seed=episode_seed)
+
+
+class EpisodesSeen:
+    """A watcher that keeps the last turns of episodes."""
+
+    def __init__(self) -> None:
+        self.ends: list[Turn] = []
+        self._playing: set[int] = set()
+
+    def __call__(self, turn: Turn) -> None:
+        self._playing.add(turn.agent_id)
+        if turn.episode is not None:
+            self._playing.remove(turn.agent_id)
+            self.ends.append(turn)
+
+    def is_left(self, episodes: int) -> bool:
+        """Whether fewer episodes ended, or an agent is in the middle of one."""
+        return bool(self._playing) or len({turn.number for turn in self.ends}) < episodes
 
 
 def player_names(game: Game, names: Sequence[str]) -> tuple[str, ...]:

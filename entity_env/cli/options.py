@@ -81,9 +81,9 @@ def agent_options(command: _Command) -> _Command:
         "agents",
         multiple=True,
         metavar="AGENT",
-        help="random, human, the folder of a checkpoint or training run, or an exported *.agent. "
-        "In a game for several agents, repeat the option, once per agent; agents that are not "
-        "given are random.",
+        help="random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or "
+        "an exported *.agent. In a game for several agents, repeat the option, once per agent; "
+        "agents that are not given are random.",
     )
     @click.option(
         "--greedy",

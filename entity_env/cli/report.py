@@ -14,7 +14,15 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from entity_env.agents.ppo.runs import REWARD, Curve, Setting, TrainingRun, read_run, replays_of
+from entity_env.agents.ppo.tracking.runs import (
+    EVALUATED,
+    REWARD,
+    Curve,
+    Setting,
+    TrainingRun,
+    read_run,
+    replays_of,
+)
 from entity_env.cli.commands.replay import game_of
 from entity_env.cli.load_game import GameFailed, nearest
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError
@@ -27,7 +35,7 @@ from entity_env.views.page import as_iframe
 _VARIANCE: Final = "losses/explained_variance"
 _MORE: Final = (
     *("episode/mean_length", "losses/entropy", _VARIANCE, "losses/value_loss"),
-    *("losses/approx_kl", "charts/steps_per_s"),
+    *("losses/approx_kl", "charts/steps_per_s", EVALUATED, "evaluation/win_rate"),
 )
 """Curves of an HTML report besides the reward and the means of the game's own numbers."""
 _MAX_METRICS: Final = 12

@@ -148,7 +148,8 @@ def _kind_of(name: str, config: PPOConfig) -> str:
     """Type of a setting as it is written; raises if it cannot be varied."""
     if name in _FIXED:
         raise UsageError(f"{name} cannot be varied: {_FIXED[name]}")
-    kinds = {each.name: str(each.type) for each in fields(config) if each.name not in _FIXED}
+    own = [each for each in fields(config) if each.name not in _FIXED]
+    kinds = {each.name: str(each.type).replace(" | Schedule", "") for each in own}
     kinds |= {f"{_NET}{each.name}": str(each.type) for each in fields(config.net)}
     if name not in kinds:
         close = difflib.get_close_matches(name, kinds, n=1)

@@ -206,7 +206,8 @@ def tune_trainable(
     """
     make_env: MakeEnv
     if isinstance(game, Game):
-        preset = preset_for(game.obs_space(), game.action_space(), game=game.name)
+        spaces = game.obs_space(), game.action_space()
+        preset = preset_for(*spaces, game=game.name, num_agents=game.num_agents)
         make_env = partial(VecEnv, game, preset.num_envs)
     else:
         make_env = game

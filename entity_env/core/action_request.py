@@ -145,15 +145,17 @@ class Question:
 
     def _require_allowed(self, actor: int, choice: int) -> None:
         count = self.allowed.shape[1]
+        is_global = isinstance(self.space, GlobalCategoricalActionSpace)
+        chose = "chosen was" if is_global else f"actor {actor} chose"
         if not is_index(choice, count):
             raise SchemaError(
-                f"action {self.name!r}: actor {actor} chose {choice!r}, expected an integer "
+                f"action {self.name!r}: {chose} {choice!r}, expected an integer "
                 f"from 0 to {count - 1}"
             )
         if not self.allowed[actor, choice]:
             allowed = [self.choices[int(i)] for i in np.flatnonzero(self.allowed[actor])]
             raise SchemaError(
-                f"action {self.name!r}: actor {actor} chose {self.choices[int(choice)]!r}, which "
+                f"action {self.name!r}: {chose} {self.choices[int(choice)]!r}, which "
                 f"its mask forbids; allowed are {', '.join(allowed)}"
             )
 
@@ -301,5 +303,8 @@ def _question(
         num_choices = len(space)  # type: ignore[arg-type]  # only selecting spaces have no length
     given = getattr(mask, "mask", None)
     shape = (len(actors), num_choices)
-    allowed = np.ones(shape, dtype=np.bool_) if given is None else as_mask(given, shape, name)
+    if given is None:
+        return Question(name, space, actors, actees, np.ones(shape, dtype=np.bool_))
+    is_global = isinstance(mask, GlobalCategoricalActionMask)
+    allowed = as_mask(given, shape, name, is_global=is_global)
     return Question(name, space, actors, actees, allowed)

@@ -1,4 +1,4 @@
-"""Bounded reading of untrusted files, and descriptors that are always closed."""
+"""Bounded reading of untrusted files, whole writing, descriptors that are always closed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import stat
+import tempfile
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +45,22 @@ def read_file(path: Path, max_bytes: int) -> bytes:
                 errno.EFBIG, f"{size} bytes are too many, at most {max_bytes} are read", str(path)
             )
         return file.read(size)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all, with its folder; ValueError for a name with a NUL."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    finally:
+        with suppress(OSError):  # it has been renamed
+            os.unlink(name)
 
 
 def parse_json(content: bytes) -> object:

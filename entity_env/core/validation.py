@@ -34,26 +34,33 @@ def of_selectors(
 
 
 def as_mask(
-    mask: object, shape: tuple[int, int], action: ActionName, *, may_block: bool = False
+    mask: object,
+    shape: tuple[int, int],
+    action: ActionName,
+    *,
+    may_block: bool = False,
+    is_global: bool = False,
 ) -> NDArray[np.bool_]:
     """An action mask as `shape` = `(num_actors, num_choices)` bools, any dtype of zeros and ones.
 
     A `SchemaError` names the action, for another shape, other values, or, unless it `may_block`, a
-    row that allows nothing. For one actor the shape may be `(num_choices,)`.
+    row that allows nothing. For one actor the shape may be `(num_choices,)`; that of a global
+    action has no actors in its errors.
     """
+    needed = (
+        f"(num_choices,) = {shape[1:]}" if is_global else f"(num_actors, num_choices) = {shape}"
+    )
     try:
         array = np.asarray(mask)
     except ValueError as error:  # rows of different lengths
         raise SchemaError(
-            f"the mask of action {action!r} needs the shape (num_actors, num_choices) = {shape}: "
-            f"got {mask!r}"
+            f"the mask of action {action!r} needs the shape {needed}: got {mask!r}"
         ) from error
     if array.shape == shape[1:] and shape[0] == 1:
         array = array.reshape(shape)
     if array.shape != shape and not (array.size == 0 and 0 in shape):
         raise SchemaError(
-            f"the mask of action {action!r} needs the shape (num_actors, num_choices) = {shape}: "
-            f"got {array.shape}"
+            f"the mask of action {action!r} needs the shape {needed}: got {array.shape}"
         )
     array = array.reshape(shape)
     kind = array.dtype.kind
@@ -65,9 +72,14 @@ def as_mask(
     allowed = array.astype(np.bool_)
     blocked = np.flatnonzero(~allowed.any(axis=1))
     if len(blocked) and not may_block:
+        whom, other = (
+            ("", "do not ask for it")
+            if is_global
+            else (f"actor {blocked[0]} ", "do not ask that actor")
+        )
         raise SchemaError(
-            f"the mask of action {action!r} leaves actor {blocked[0]} no legal choice: "
-            "allow at least one, or do not ask that actor"
+            f"the mask of action {action!r} leaves {whom}no legal choice: allow at least one, or "
+            f"{other}"
         )
     return allowed
 

@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from entity_env.core.action_request import require_in_bounds
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+)
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecActions,
@@ -79,10 +84,10 @@ def _checked(
     else:
         limits = np.full(num_actors, len(space))  # type: ignore[arg-type]  # not a select action
     legal = (values >= 0) & (values < limits)
-    _require_all(name, legal, values, mask, where, "expected 0 to {last}", limits)
+    _require_all(name, space, legal, values, mask, where, "expected 0 to {last}", limits)
     allowed = _allowed(values, mask)
     if allowed is not None:
-        _require_all(name, allowed, values, mask, where, "which its mask forbids", limits)
+        _require_all(name, space, allowed, values, mask, where, "which its mask forbids", limits)
     return values
 
 
@@ -170,6 +175,7 @@ def _allowed(values: NDArray[np.int64], mask: VecActionMask) -> NDArray[np.bool_
 
 def _require_all(
     name: ActionName,
+    space: ActionSpace,
     legal: NDArray[np.bool_],
     values: NDArray[np.int64],
     mask: VecActionMask,
@@ -181,8 +187,8 @@ def _require_all(
         return
     i = int(np.flatnonzero(~legal)[0])
     row = int(mask.actors.row_index[i])
-    actor = i - int(mask.actors.offsets[row])
+    is_global = isinstance(space, GlobalCategoricalActionSpace)
+    actor = "" if is_global else f"actor {i - int(mask.actors.offsets[row])} of "
     raise SchemaError(
-        f"action {name!r}: actor {actor} of {where(row)} chose {values[i]}, "
-        + why.format(last=limits[i] - 1)
+        f"action {name!r}: {actor}{where(row)} chose {values[i]}, " + why.format(last=limits[i] - 1)
     )

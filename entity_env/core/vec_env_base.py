@@ -26,7 +26,8 @@ row shows the last observation until `reset_envs` is called for that environment
 
 In a game for several agents an environment has ended when the episodes of all of them have. Until
 then the rows of those that are over are empty, after the step that showed their last observation;
-only with `same_step` can such an agent begin its next episode while the others still play."""
+only with `same_step`, and in a `Game(respawns=True)`, can such an agent begin its next episode
+while the others still play."""
 
 
 class VecEnvBase(ABC):

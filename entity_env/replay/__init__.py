@@ -4,6 +4,7 @@ Not here: what draws an episode (`views`), and the arrays that off-policy learni
 (`vec.ReplayBuffer`).
 """
 
+from entity_env.replay.dataset import dataset_of as dataset_of
 from entity_env.replay.divergence import Divergence as Divergence
 from entity_env.replay.file import Decision as Decision, End as End, ReplayHeader as ReplayHeader
 from entity_env.replay.new_process import verify_in_new_process as verify_in_new_process

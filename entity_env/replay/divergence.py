@@ -189,11 +189,12 @@ def _count(count: int, name: str) -> str:
 
 
 def _changed(was: object, now: object) -> str:
-    """ "was 2, is 7 now", with as many digits as the difference needs."""
+    """ "was 2, is 7 now", with as many digits as the difference needs; "were" of several."""
     texts = [_shown(was), _shown(now)]
     if texts[0] == texts[1]:
         texts = [repr(was), repr(now)]
-    return f"was {texts[0]}, is {texts[1]} now"
+    verbs = ("were", "are") if isinstance(was, Mapping) else ("was", "is")
+    return f"{verbs[0]} {texts[0]}, {verbs[1]} {texts[1]} now"
 
 
 def _shown(value: object) -> str:

@@ -6,8 +6,6 @@ import gzip
 import hashlib
 import json
 import math
-import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from entity_env.core.episode import Episode
-from entity_env.core.files import read_file
+from entity_env.core.files import read_file, write_file
 from entity_env.core.space_json import Spaces, spaces_from_json
 from entity_env.core.spaces import ActionName, ActionSpace
 from entity_env.errors import ReplayError, SchemaError, UsageError, shown
@@ -202,22 +200,9 @@ def write_replay(path: Path, content: bytes) -> None:
     """
     require_replaceable(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        write_file(path, content)
     except (OSError, ValueError) as error:
         raise ReplayError(f"cannot write {path}: {error}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except OSError as error:
-        raise ReplayError(f"cannot write {path}: {error}") from error
-    finally:
-        with suppress(OSError):  # it has been renamed
-            os.unlink(name)
 
 
 def _dumps(data: Json) -> str:

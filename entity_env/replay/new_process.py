@@ -49,7 +49,8 @@ def verify_in_new_process(
     try:
         # By its name where it can be imported: classes made by `make_dataclass` cannot be pickled.
         sent = _place_and_file(game) or game
-        job = cloudpickle.dumps((sent, [replay.to_bytes() for replay in replays], step_timeout_s))
+        contents = [replay.to_bytes() for replay in replays]
+        job = cloudpickle.dumps((sent, game.settings, contents, step_timeout_s))
     except Exception as error:
         raise ReplayError(
             f"{game.name} cannot be sent to another process: {type(error).__name__}: {error}"
@@ -99,10 +100,11 @@ _MARK: Final = b"\0entity-env\0"
 
 def main() -> None:
     """The new process: reads the job from standard input, and writes what it found."""
-    game, contents, step_timeout_s = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    game, settings, contents, step_timeout_s = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
     if isinstance(game, tuple):
         name, attribute, file = game
         game = getattr(import_module(name) if file is None else _loaded(name, file), attribute)
+        game.settings = settings  # also those that a replay cannot keep
     found: list[Divergence | None] | str = []
     try:
         found = [

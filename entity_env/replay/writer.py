@@ -54,6 +54,8 @@ class _OpenEpisode:
 
     header: ReplayHeader
     lines: list[Decision] = field(default_factory=list)
+    playing: set[int] = field(default_factory=set)
+    """Agents in the middle of it."""
     num_ended: int = 0
     path: Path | None = None
 
@@ -114,8 +116,6 @@ class ReplayWriter:
         self._seeds = EpisodeSeeds(0)
         self._spaces: dict[str, Any] = {}
         self._open: dict[int, _OpenEpisode] = {}
-        self._num_ended: list[int] = []
-        """Per agent the number of its episodes that have ended."""
 
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
@@ -128,7 +128,6 @@ class ReplayWriter:
             )
         self._game, self._agents, self._seeds = game, agents, seeds
         self._spaces = spaces_to_json(game.obs_space(), game.action_space())
-        self._num_ended = [0] * game.num_agents
         self._open.clear()
 
     def __call__(self, turn: Turn) -> None:
@@ -136,14 +135,15 @@ class ReplayWriter:
         game = self._game
         if game is None:
             raise ReplayError("a ReplayWriter watches Game.run: game.run(agent, watch=writer)")
-        number_of = self._num_ended[turn.agent_id]
+        number_of = turn.number
         episode = self._open.get(number_of) or self._begin(game, number_of)
         line = self._line(game, turn)
         text = decision_line(line)
         episode.lines.append(line)
         episode.write(text)
+        episode.playing.add(turn.agent_id)
         if turn.episode is not None:
-            self._num_ended[turn.agent_id] += 1
+            episode.playing.remove(turn.agent_id)
             episode.num_ended += 1
             if episode.num_ended == game.num_agents:
                 self._finish(number_of)
@@ -157,6 +157,9 @@ class ReplayWriter:
             self._finish(number_of, text)
 
     def _begin(self, game: Game, number_of: int) -> _OpenEpisode:
+        for earlier in sorted(self._open):
+            if not self._open[earlier].playing:  # over: some agents had no part in it
+                self._finish(earlier)
         header = header_of(
             game,
             self._seeds[number_of],

@@ -24,6 +24,9 @@ from entity_env.vec.statistics import (
 from entity_env.vec.vec_env import VecEnv as VecEnv
 
 if TYPE_CHECKING:
+    from entity_env.vec.evaluation import Evaluator as Evaluator
     from entity_env.vec.training_replays import TrainingReplays as TrainingReplays
 
-__getattr__ = late_names(__name__, {"TrainingReplays": "training_replays"})
+_LATE = {"Evaluator": "evaluation", "TrainingReplays": "training_replays"}
+
+__getattr__ = late_names(__name__, _LATE)

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from entity_env.agents.ppo.callbacks import Callback, TrainState
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
@@ -21,6 +22,7 @@ from entity_env.replay.file import SUFFIX
 from entity_env.replay.replay import Replay
 from entity_env.replay.writer import ReplayWriter
 from entity_env.vec.action_log import played_again, same_random_states
+from entity_env.vec.evaluation import EVALUATED_ENV
 from entity_env.vec.vec_env import VecEnv
 
 _logger = logging.getLogger(__name__)
@@ -32,12 +34,10 @@ _STEP_TIMEOUT_S: Final = 30.0
 _MAX_DECISIONS: Final = 10_000
 _MAX_SECONDS: Final = 10.0
 """Of an evaluation episode, which is cut there: it may never end."""
-_EVALUATED_ENV: Final = 2**31 - 1
-"""No environment has this index, so that no episode of training has the seed."""
 
 
-class TrainingReplays:
-    """Keeps replays of a training run; an argument of `train`.
+class TrainingReplays(Callback):
+    """Keeps replays of a training run; a callback of `train`.
 
     `best.replay` and `worst.replay` are the episodes with the highest and the lowest reward of any
     agent, of all that ended in `vec`; the first one of equals. They are played again in this
@@ -87,13 +87,13 @@ class TrainingReplays:
         self._vec = vec
         self._num_moments = checked_count("moments", moments, 0)
         self._seed = seed
-        self._episode_seed = EpisodeSeeds(seed, _EVALUATED_ENV)[0]
+        self._episode_seed = EpisodeSeeds(seed, EVALUATED_ENV)[0]
         self._extremes = [_Extreme(name) for name in KINDS if name in keep and vec is not None]
         self._step = 0
         """Of training, at the last update."""
         self._last_moment = -1
         """Step of the last evaluation episode."""
-        self._began: float | None = None
+        self._began = 0.0
         self._spent_s = 0.0
         """In playing again."""
         self._told: set[str] = set()
@@ -101,23 +101,17 @@ class TrainingReplays:
         if self._extremes and vec is not None:
             vec.watch_episodes(self._ended)
 
-    def update(
-        self, step: int, total: int, make_agent: Callable[[int], Agent], *, is_resumed: bool
-    ) -> None:
-        """Called by `train` before the first update and after every one.
+    def on_start(self, state: TrainState) -> None:
+        self._began = monotonic()
+        self._step = state.progress.step
+        if state.is_resumed:
+            self._resume()
+        self.on_update(state)
 
-        Args:
-            step, total: decisions so far, and at the end.
-            make_agent: makes an agent that plays the present network, with a seed of its draws.
-            is_resumed: the run goes on with an earlier one.
-        """
-        self._step = step
-        if self._began is None:
-            self._began = monotonic()
-            if is_resumed:
-                self._resume()
+    def on_update(self, state: TrainState) -> None:
+        self._step, total = state.progress.step, state.progress.total
         if self._is_due(total) and self._may_play:
-            self._evaluate(max(9, len(str(total))), make_agent)
+            self._evaluate(max(9, len(str(total))), state.make_agent)
         for extreme in self._extremes:
             if self._spent_s <= _TIME_SHARE * (monotonic() - self._began):
                 self._write(extreme)
@@ -127,8 +121,7 @@ class TrainingReplays:
         """Whether the game can be run in this process."""
         return self._vec is None or not self._vec.has_crashed
 
-    def finish(self) -> None:
-        """Writes what is left; called by `train` at the end."""
+    def on_end(self, state: TrainState) -> None:
         for extreme in self._extremes:
             self._write(extreme)
 

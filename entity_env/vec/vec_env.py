@@ -136,6 +136,11 @@ class VecEnv(VecEnvBase):
         """Space of every action, by name."""
         return self._backend.spaces[1]
 
+    @property
+    def game(self) -> Game | None:
+        """The game that is played; None of environments that are no `Game`."""
+        return self._source if isinstance(self._source, Game) else None
+
     def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
         """Begins a new episode in every environment, whatever its state.
 

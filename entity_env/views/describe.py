@@ -17,7 +17,7 @@ from entity_env.core.observation import (
     SelectEntityAction,
 )
 from entity_env.core.spaces import ActionName, ObsSpace
-from entity_env.views.seen import SeenEntity, member_of, seen_entities
+from entity_env.views.seen import SeenEntity, is_part, member_of, presence_of, seen_entities
 
 _MAX_ACTORS: Final = 8
 
@@ -31,9 +31,15 @@ def describe_number(value: float) -> str:
 
 
 def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np.float64]) -> str:
-    """Features as `x=3 stance=Calm`: a one-hot group becomes the member that is set."""
+    """Features as `x=3 stance=Calm`: a one-hot group becomes the member that is set, and what is
+    not there is left out."""
     words = []
-    for name, value in zip(names, values, strict=True):
+    presence = presence_of(names)
+    features = list(zip(names, values, strict=True))
+    absent = [presence[name] for name, value in features if name in presence and not value]
+    for name, value in features:
+        if name in presence or any(is_part(name, field) for field in absent):
+            continue
         field, member = member_of(name)
         if not member:
             words.append(f"{name}={describe_number(value)}")

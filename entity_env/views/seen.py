@@ -13,6 +13,7 @@ from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
 
 _ONE_HOT: Final = ".is_"
+_HAS: Final = "has_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,8 @@ class SeenEntity:
     """One entity of an observation, with its features as attributes.
 
     `ship.x` is a number, `ship.kind` the member of an Enum's one-hot features as a text (None if
-    none is set), `ship.position` a list of the numbers `position.x`, `position.y` and so on.
+    none is set, `A|B` if several are, of a Flag), `ship.position` a list of the numbers
+    `position.x`, `position.y` and so on.
     `ship["x"]` is the same, also for features named like a field below.
 
     Args:
@@ -49,7 +51,7 @@ class SeenEntity:
             if field == name and member
         ]
         if members:
-            return next((member for i, member in members if self.features[i]), None)
+            return "|".join(member for i, member in members if self.features[i]) or None
         parts = [i for i, each in enumerate(self.names) if each.startswith(f"{name}.")]
         if not parts:
             raise KeyError(f"{self.type} has no feature {name!r}; it has {', '.join(self.names)}")
@@ -120,6 +122,23 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
             index, entity_id = next(ids)
             is_visible = visible is None or bool(visible[i])
             yield SeenEntity(entity_id, name, row, is_visible, space.features, index)
+
+
+def presence_of(names: Sequence[str]) -> dict[str, str]:
+    """The features that tell whether a field is there, `ship.has_target`, and these fields,
+    `ship.target`."""
+    found: dict[str, str] = {}
+    for name in names:
+        prefix, dot, last = name.rpartition(".")
+        field = f"{prefix}{dot}{last.removeprefix(_HAS)}"
+        if last.startswith(_HAS) and any(is_part(other, field) for other in names):
+            found[name] = field
+    return found
+
+
+def is_part(feature: str, field: str) -> bool:
+    """Whether a feature is a field, or of its parts."""
+    return feature == field or feature.startswith(f"{field}.")
 
 
 def member_of(feature: str) -> tuple[str, str]:

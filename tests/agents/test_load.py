@@ -1,17 +1,28 @@
 """load_agent: what a name or folder means, and what is said of one that means nothing."""
 
+import io
 import shutil
 import sys
+import zipfile
+from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from entity_env import CheckpointError, MissingExtraError, UsageError
 from entity_env.agents import RandomAgent
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.load import Backend, load_agent
-from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, save_checkpoint
+from entity_env.agents.rogue_net import (
+    RogueNet,
+    RogueNetConfig,
+    read_network,
+    save_checkpoint,
+)
+from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
@@ -55,6 +66,109 @@ def test_loads_a_checkpoint_or_the_run_around_it(trained: Path) -> None:
             assert agent.choosing == Choosing(greedy=True, temperature=0.5)
             [episode] = snake.run(agent, board_size=4)
             assert episode.length > 0
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Content of that network's `.agent` file."""
+    path = tmp_path_factory.mktemp("exported") / "snake.agent"
+    write_agent(path, read_network(trained))
+    return path.read_bytes()
+
+
+class Download:
+    """A file object of another library."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def read(self) -> bytes:
+        return self.content
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_loads_the_content_of_an_agent_from_anywhere(
+    exported: bytes,
+    trained: Path,
+    backend: Backend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bytes, open files, and resources of packages in folders and in zips."""
+    for name in ("shelf", "packed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "snake.agent").write_bytes(exported)
+    with zipfile.ZipFile(tmp_path / "app.pyz", "w") as file:
+        for path in sorted((tmp_path / "packed").iterdir()):
+            file.write(path, f"packed/{path.name}")
+    shutil.rmtree(tmp_path / "packed")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "app.pyz"))
+    expected = snake.run(load_agent(trained, seed=1, backend=backend), seed=1, board_size=4)
+    with (
+        open(tmp_path / "shelf" / "snake.agent", "rb") as opened,
+        zipfile.ZipFile(tmp_path / "app.pyz") as archive,
+        archive.open("packed/snake.agent") as member,
+    ):
+        for source in (
+            exported,
+            bytearray(exported),
+            memoryview(exported),
+            io.BytesIO(exported),
+            Download(exported),
+            opened,
+            member,
+            files("shelf") / "snake.agent",
+            files("packed") / "snake.agent",
+            zipfile.Path(archive, "packed/snake.agent"),
+        ):
+            agent = load_agent(source, seed=1, backend=backend)
+            assert isinstance(agent, BACKENDS[backend])
+            assert snake.run(agent, seed=1, board_size=4) == expected
+        assert not opened.closed
+        with pytest.raises(CheckpointError, match=r"snake.agent is empty, or was read before"):
+            load_agent(opened)
+    inside = load_agent(tmp_path / "app.pyz" / "packed" / "snake.agent", seed=1, backend=backend)
+    assert snake.run(inside, seed=1, board_size=4) == expected
+    with pytest.raises(CheckpointError, match=r"cannot read .*app.pyz/packed/no.agent"):
+        load_agent(tmp_path / "app.pyz" / "packed" / "no.agent")
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_damaged_content_is_one_error(data: st.DataObject, exported: bytes) -> None:
+    length = data.draw(st.integers(0, len(exported)))
+    content = bytearray(exported[:length])
+    if length == len(exported) or (length and data.draw(st.booleans())):
+        at = data.draw(st.integers(0, length - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+    for source in (bytes(content), io.BytesIO(content)):
+        with pytest.raises(CheckpointError):
+            load_agent(source)
+
+
+def test_what_is_no_source_says_what_would_be(exported: bytes, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"the bytes of the agent is empty"):
+        load_agent(b"")
+    with pytest.raises(CheckpointError, match=r"cannot read .*nothing.*export"):
+        load_agent(zipfile.Path(_zip(tmp_path, {"a.agent": exported}), "nothing"))
+    (tmp_path / "x.agent").write_text("text")
+    with (
+        open(tmp_path / "x.agent") as opened,
+        pytest.raises(UsageError, match=r"gives str, expected bytes: open it with mode 'rb'"),
+    ):
+        load_agent(opened)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"a resource of a package; got 7"):
+        load_agent(7)  # type: ignore[arg-type]  # the point
+
+
+def _zip(folder: Path, contents: Mapping[str, bytes]) -> zipfile.ZipFile:
+    path = folder / "some.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in contents.items():
+            file.writestr(name, content)
+    return zipfile.ZipFile(io.BytesIO(path.read_bytes()))
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
@@ -114,7 +228,7 @@ def test_says_what_was_looked_for(trained: Path, monkeypatch: pytest.MonkeyPatch
             "the folder of a checkpoint, or a file *.agent or *.roguenet, and there is no such",
         ),
         ("other", "trained agents there: snake"),
-        ("note", "note is a file; expected 'random', 'human', the folder of a checkpoint"),
+        ("note", "note is a file; expected 'random', 'human', a bot FILE.py:CLASS, the folder"),
         ("no/such/folder", "no agent 'no/such/folder'"),
     ):
         with pytest.raises(UsageError) as error:

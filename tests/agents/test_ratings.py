@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from entity_env import UsageError
 from entity_env.agents import ratings
-from entity_env.agents.ratings import Match, Result, elo_ratings, seatings, wilson
+from entity_env.agents.ratings import Match, Result, elo_ratings, match_groups, seatings, wilson
 
 NAMES = "abcde"
 
@@ -145,3 +145,48 @@ def test_the_example_runs() -> None:
     tried = doctest.testmod(ratings)
     assert tried.attempted > 0
     assert tried.failed == 0
+
+
+# ------------------------------------------------------------------ fewer agents than seats
+
+
+@given(count=st.integers(2, 6), seats=st.integers(2, 6))
+def test_groups_fill_all_seats_fairly(count: int, seats: int) -> None:
+    names = NAMES[:count] if count < 6 else f"{NAMES}f"
+    groups = match_groups(names, seats)
+    assert len(groups) == len(set(groups)) > 0
+    assert {len(group) for group in groups} == {seats}
+    totals = Counter(name for group in groups for name in group)
+    assert len(totals) == len(names)
+    assert len(set(totals.values())) == 1
+    for group in groups:
+        each = [group.count(name) for name in names]
+        assert max(each) - min(each) <= 1
+    if count >= seats:
+        assert groups == list(combinations(names, seats))
+
+
+def test_an_agent_of_several_seats_is_rated_by_game_and_by_pair() -> None:
+    games = (
+        result(("a", 3), ("a", 1), ("b", 2), ("b", 0)),
+        result(("b", 3), ("a", 1), ("a", 1), ("b", 3)),
+    )
+    match = Match(("a", "b"), games)
+    assert match.win_rate("a", "b")[0] == pytest.approx((3 / 4 + 0) / 2)
+    assert match.win_rate("b", "a")[0] == pytest.approx((1 / 4 + 1) / 2)
+    best, other = match.table()
+    assert (best.name, best.num_games, best.wins, best.mean_score) == ("b", 2, 1, 2)
+    assert (other.name, other.num_games, other.wins, other.mean_score) == ("a", 2, 1, 1.5)
+    assert best.elo > other.elo
+
+
+def test_games_without_an_opponent_are_not_rated() -> None:
+    games = (result(("a", 1)), result(("a", 1), ("a", 2)), result(("a", 0), ("b", 1)))
+    match = Match(("a", "b", "c"), games)
+    rows = {row.name: row for row in match.table()}
+    assert [(rows[name].num_games, rows[name].wins) for name in "abc"] == [(1, 0), (1, 1), (0, 0)]
+    assert (rows["c"].low, rows["c"].high) == (0, 1)
+    assert match.has_met("b", "a")
+    assert not match.has_met("a", "c")
+    with pytest.raises(UsageError, match="have not met"):
+        match.win_rate("a", "c")

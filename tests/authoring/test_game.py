@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 from threading import Event
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from entity_env import (
     Action,
+    ContractError,
     Game,
+    GlobalCategoricalAction,
     Obs,
     Observation,
     ProtocolError,
@@ -23,9 +28,13 @@ from entity_env import (
     UsageError,
     WorkerError,
 )
-from entity_env.agents import RandomAgent
+from entity_env.agents import RandomAgent, random_actions
+from entity_env.agents.channels.train_agent_env import TrainAgentEnv
+from entity_env.authoring.game_traceback import line_of_error
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
+from entity_env.check import check_game
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.vec import VecEnv
 from tests.helpers.strategies import Move, untyped
 
@@ -197,10 +206,25 @@ def test_an_object_may_be_a_game() -> None:
 def no_seed(agent: Agent) -> None: ...
 
 
+async def waits(agent: Agent, *, seed: int) -> None: ...
+
+
+def yields(agent: Agent, *, seed: int) -> Iterator[None]:
+    yield
+
+
+class Waiting:
+    async def __call__(self, agent: Agent, *, seed: int) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: Game(no_seed, entities=(), actions=()), r"play must take a keyword argument seed"),
+        (lambda: Game(untyped(waits), entities=(), actions=()), "plain function, not async"),
+        (lambda: Game(untyped(functools.partial(waits)), entities=(), actions=()), "not async"),
+        (lambda: Game(untyped(Waiting()), entities=(), actions=()), "not async"),
+        (lambda: Game(untyped(yields), entities=(), actions=()), "without yield"),
         (lambda: Game(play, entities=(), actions=(), num_agents=0), "num_agents must be at least"),
         (lambda: Game(play, entities=(int,), actions=()), "must be a dataclass"),
         (lambda: Game(play, entities=untyped(Step), actions=()), "entities must be a tuple"),
@@ -273,6 +297,209 @@ def test_a_game_that_breaks_the_rules_is_stopped(
 ) -> None:
     with pytest.raises(error, match=message):
         run(play)
+
+
+def loops_over(agents: Sequence[Agent], *, seed: int) -> None:
+    for agent in agents:
+        agent.game_over()
+
+
+def takes_the_first(agents: Sequence[Agent], *, seed: int) -> None:
+    agents[0].game_over()
+
+
+def counts(agents: Sequence[Agent], *, seed: int) -> None:
+    for i in range(len(agents)):
+        agents[i].game_over()
+
+
+def unpacks(agents: Sequence[Agent], *, seed: int) -> None:
+    first, second = agents
+    first.game_over(untyped(second))
+
+
+@pytest.mark.parametrize("play", [loops_over, takes_the_first, counts, unpacks])
+def test_a_forgotten_number_of_agents_is_said(play: Callable[..., None]) -> None:
+    """Also by `check_game` and where the game is stepped; with the line of the game."""
+    game = Game(play, entities=(), actions=(Move,), name="many")
+    message = r"many: play gets one agent, no list of them: Game\(num_agents=2\) has two"
+    with pytest.raises(SchemaError, match=message) as refused:
+        game.run(RandomAgent(1))
+    assert line_of_error(refused.value).endswith(f"in {play.__name__}")
+    with pytest.raises(ContractError, match=rf"{message} .*{__file__}:\d+ in {play.__name__}"):
+        check_game(game)
+    with (
+        VecEnv(game, 1) as vec,
+        pytest.raises(SchemaError, match=rf"{message} .* in {play.__name__}"),
+    ):
+        vec.reset()
+
+
+def test_so_are_agents_that_are_used_as_one() -> None:
+    def acts(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs(), Move)
+
+    with pytest.raises(SchemaError, match="play gets a list of agents: for a game with one"):
+        Game(acts, entities=(), actions=(Move,), num_agents=2).run(RandomAgent(1), RandomAgent(2))
+
+
+@pytest.mark.parametrize("value", [5, None, [1]])
+def test_other_errors_of_types_are_the_games(value: object) -> None:
+    """Also where the game has one agent or several."""
+
+    def adds(agent: Agent, *, seed: int) -> None:
+        untyped(value).x += agent
+
+    for num_agents in (1, 2):
+        game = Game(adds, entities=(), actions=(Move,), num_agents=num_agents)
+        with pytest.raises(AttributeError, match="object has no attribute 'x'"):
+            game.run(*[RandomAgent(i) for i in range(num_agents)])
+
+
+NO_OBS: dict[str, tuple[object, str]] = {
+    "entities": (Obs(untyped([Step(1)])), r"got \[Step\(.*: Obs\(score\) takes the score so far"),
+    "no score": (Obs(untyped(None)), "score must be a number, got None"),
+    "score": (5, r"shown 5 \(int\), expected an Obs: write Obs\(5\)"),
+    "list": ([Step(1)], r"expected an Obs: write Obs\(score\)\.entities"),
+    "class": (Obs, "expected an Obs"),
+    "none": (None, "shown None"),
+}
+
+
+@pytest.mark.parametrize(("shown", "message"), NO_OBS.values(), ids=NO_OBS)
+@pytest.mark.parametrize("call", ["act", "act_async", "game_over"])
+def test_what_is_no_observation_is_refused(call: str, shown: object, message: str) -> None:
+    """By agents that are played and by those that are stepped, with the line of the game."""
+
+    def shows(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs().entities([Step(1)]), Move)
+        getattr(agent, call)(shown, *(() if call == "game_over" else (Move,)))
+
+    if call == "game_over" and shown is None:  # keeps the last score
+        return
+    game = Game(shows, entities=(Step,), actions=(Move,))
+    with pytest.raises(SchemaError, match=message) as refused:
+        game.run(RandomAgent(1))
+    assert line_of_error(refused.value).endswith("in shows")
+    with VecEnv(game, 1) as vec:
+        vec.reset()
+        with pytest.raises(SchemaError, match=rf"{message}.*{__file__}:\d+ in shows"):
+            vec.act({"Move": np.array([0])})
+    env = TrainAgentEnv(game)
+    env.reset()
+    with pytest.raises(SchemaError, match=message):
+        env.act({"Move": GlobalCategoricalAction(0, "A")})
+    env.close()
+
+
+def dies(agents: Sequence[Agent], *, seed: int, call: str = "act") -> None:
+    """The second agent dies at the third turn, and is called once more then."""
+    for turn in range(6):
+        for i, agent in enumerate(agents):
+            if i == 1 and turn > 2:
+                continue
+            if agent.act(Obs(turn), Move) is None:
+                return
+        if turn == 2:
+            agents[1].game_over(Obs(-1))
+            if call == "game_over":
+                agents[1].game_over()
+            elif call and getattr(agents[1], call)(Obs(), Move) is None:
+                return
+    agents[0].game_over()
+
+
+def steps(game: Game, num_steps: int, autoreset: Autoreset = "same_step") -> None:
+    """Steps copies of a game with random actions."""
+    rng = np.random.default_rng(1)
+    with VecEnv(game, 2, autoreset=autoreset) as vec:
+        obs = vec.reset()
+        for _ in range(num_steps):
+            obs = vec.act(random_actions(obs, vec.action_space(), rng))
+
+
+OVER = "agent( 1)? was (asked|given game_over) after its game_over, while other agents still play"
+
+
+@pytest.mark.parametrize("call", ["act", "act_async", "game_over"])
+@pytest.mark.parametrize("episodes", [1, 3])
+def test_an_agent_that_is_over_is_not_asked_before_the_others_are(call: str, episodes: int) -> None:
+    game = Game(dies, entities=(), actions=(Move,), num_agents=2).with_settings(call=call)
+    with pytest.raises(ProtocolError, match=OVER) as refused:
+        game.run(RandomAgent(1), RandomAgent(2), episodes=episodes)
+    assert line_of_error(refused.value).endswith("in dies")
+    with pytest.raises(ContractError, match=rf"{OVER}.*{__file__}:\d+ in dies"):
+        check_game(game)
+    for autoreset in get_args(Autoreset):
+        with pytest.raises(ProtocolError, match=rf"{OVER}.*{__file__}:\d+ in dies"):
+            steps(game, 9, autoreset)
+
+
+def test_unless_the_game_respawns() -> None:
+    game = Game(dies, entities=(), actions=(Move,), num_agents=2, respawns=True)
+    game = game.with_settings(call="game_over")
+    ended = game.run(RandomAgent(1), RandomAgent(2), episodes=2)
+    assert [episode.length for episode in ended if episode.agent_id] == [3, 0]
+    steps(game, 20)
+    with pytest.raises(ProtocolError, match='only with autoreset "same_step"'):
+        steps(game, 9, "disabled")
+
+
+@given(
+    matches=st.lists(
+        st.lists(st.integers(1, 4), min_size=1, max_size=3).flatmap(st.permutations),
+        min_size=1,
+        max_size=4,
+    ),
+    loops=st.booleans(),
+    is_at_once=st.booleans(),
+)
+def test_matches_of_any_agents_follow_each_other(
+    matches: list[list[int]], loops: bool, is_at_once: bool
+) -> None:
+    """Of the first agents, each for so many turns; played by one call of `play`, or by several."""
+    played = count()
+
+    def play(agents: Sequence[Agent], *, seed: int) -> None:
+        while True:
+            lengths = matches[next(played) % len(matches)]
+            for turn in range(max(lengths) + 1):
+                for agent, length in zip(agents, lengths, strict=False):
+                    if turn == length:
+                        agent.game_over()
+                pending = [
+                    agent.act_async(Obs(turn), Move) if is_at_once else agent.act(Obs(turn), Move)
+                    for agent, length in zip(agents, lengths, strict=False)
+                    if turn < length
+                ]
+                if None in [each.get() if is_at_once else each for each in untyped(pending)]:
+                    return
+            if not loops:
+                return
+
+    game = Game(play, entities=(), actions=(Move,), num_agents=3)
+    steps(game, 25)
+    ended = game.run(*map(RandomAgent, range(3)), episodes=2)
+    assert all(episode.length in range(5) for episode in ended)
+
+
+def test_a_player_who_leaves_ends_the_match_of_all() -> None:
+    """What the game then says to those whose episodes have ended is no mistake."""
+
+    class Leaves(RandomAgent):
+        def decide(self, observation: Observation) -> Mapping[str, Action]:
+            leaves = self._run.num_steps == 4
+            return untyped(None) if leaves else super().decide(observation)
+
+    def tidies(agents: Sequence[Agent], *, seed: int) -> None:
+        try:
+            dies(agents, seed=seed, call="")
+        finally:
+            for agent in reversed(agents):
+                agent.game_over()
+
+    game = Game(tidies, entities=(), actions=(Move,), num_agents=2)
+    assert len(game.run(Leaves(1), RandomAgent(2), episodes=2)) == 3
 
 
 def test_a_setting_without_a_default_must_be_given() -> None:

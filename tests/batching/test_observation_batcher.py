@@ -237,7 +237,7 @@ def test_an_absent_action_has_no_actor_in_that_row() -> None:
         ({"actions": {"move": CategoricalActionMask(actor_types=["Z"])}}, "actor type 'Z' is not"),
         ({"actions": {"pick": SelectEntityActionMask(actee_types=["Z"])}}, "actee type 'Z' is not"),
         ({"ids": {"A": ["a"]}}, "entity 'A': 2 rows of features but 1 ids"),
-        ({"actions": {"call": GlobalCategoricalActionMask([True] * 2)}}, r"\(1, 3\): got \(2,\)"),
+        ({"actions": {"call": GlobalCategoricalActionMask([True] * 2)}}, r" \(3,\): got \(2,\)"),
         ({"actions": {"call": GlobalCategoricalActionMask([[False] * 3])}}, "no legal choice"),
         (
             {"actions": {"pick": SelectEntityActionMask(mask=np.ones((3, 2), dtype=np.bool_))}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -168,8 +169,11 @@ BROKEN_OBSERVATIONS: list[tuple[Play, str]] = [
         showing(lambda: Obs().entities(np.array([[0.0], [np.inf]]), of=Food), Move),
         "entity Food: feature 'value' of row 1 must be finite, got inf",
     ),
-    (showing(lambda: Obs().mask(CALL, [True]), CALL), r"= \(1, 4\): got \(1,\)"),
-    (showing(lambda: Obs().mask(CALL, [False] * 4), CALL), "no legal choice"),
+    (
+        showing(lambda: Obs().mask(CALL, [True]), CALL),
+        r"\(num_choices,\) = \(4,\): got \(1,\)",
+    ),
+    (showing(lambda: Obs().mask(CALL, [False] * 4), CALL), "'call' leaves no legal choice: allow"),
     (
         showing(lambda: Obs().entities([Rock()]), MOVE),
         "asks every actor, but the observation marks",
@@ -187,7 +191,7 @@ BROKEN_OBSERVATIONS: list[tuple[Play, str]] = [
         "entity World: field 'time' holds nan",
     ),
     (showing(lambda: Obs(NAN).entities([Rock()]), Move), "the score is nan, expected a finite"),
-    (showing(lambda: Obs(untyped("5")).entities([]), Move), "the score is '5'"),
+    (showing(lambda: Obs(untyped("5")).entities([]), Move), "the score must be a number, got '5'"),
     (
         showing(lambda: Obs().entities([]).metric("won", untyped(None)), Move),
         "the metric 'won' is None",
@@ -344,6 +348,15 @@ def lasts_by_chance(agent: Agent, *, seed: int) -> None:
 STEPS: list[int] = []
 
 
+def exits(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    sys.exit(3)
+
+
+def raises_in_the_package(agent: Agent, *, seed: int) -> None:
+    agent.act(Obs().entities(untyped(iter([]))), Move)
+
+
 def asks_twice_at_once(agent: Agent, *, seed: int) -> None:
     first = agent.act_async(Obs().globals(WORLD), Move)
     second = agent.act_async(Obs().globals(WORLD), Move)
@@ -359,8 +372,8 @@ def ends_before_the_answer(agent: Agent, *, seed: int) -> None:
 
 BROKEN_GAMES: list[tuple[Play, str]] = [
     (raises, r"step 0: play raised ZeroDivisionError: no fish left \(.*:\d+ in raises\)"),
-    (shows_a_score, "an agent was shown a int, expected an Obs"),
-    (ends_with_a_score, "an agent was shown a int, expected an Obs"),
+    (shows_a_score, r"an agent was shown 5 \(int\), expected an Obs: write Obs\(5\)"),
+    (ends_with_a_score, r"an agent was shown 5 \(int\), expected an Obs: write Obs\(5\)"),
     (ends_with_a_stranger, "shows a World, which was not declared"),
     (just_returns, "play returned without game_over: call it before every return"),
     (does_nothing, "play returns again and again without calling act"),
@@ -368,7 +381,12 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
     (ends_before_it_began, "game_over came before anything was asked in this episode"),
     (ignores_none, "play continues after act returned None: return from it then"),
     (only_says_game_over, "play continues after act returned None"),
-    (forgets_the_seed, r"not the same twice for one seed: episode 0 .* entity 'Food' is first"),
+    (exits, rf"play ended the program, sys.exit\(3\): .*\({__file__}:\d+ in exits\)"),
+    (raises_in_the_package, rf"raised SchemaError: .*\({__file__}:\d+ in raises_in"),
+    (
+        forgets_the_seed,
+        "not the same twice for one seed: episode 0 .* entity 'Food': feature 'value' is first 0",
+    ),
     (lasts_by_chance, "not the same twice for one seed: .*"),
     (asks_twice_at_once, r"an agent was asked again before .get\(\) of its last act_async"),
     (ends_before_the_answer, r"game_over came before .get\(\) of the last act_async"),
@@ -383,8 +401,10 @@ def test_games_that_break_the_contract_are_found(play: Play, message: str) -> No
 
 def test_an_agent_whose_episode_never_ends_is_found() -> None:
     def forgets_one(agents: Sequence[Agent], *, seed: int) -> None:
-        while all(ask(agent) is not None for agent in agents):
+        if ask(agents[0]) is not None:
             agents[0].game_over()
+        while ask(agents[1]) is not None:
+            pass
 
     with pytest.raises(ContractError, match=r"step 50, agent 1: no game_over within 50 steps"):
         check_game(game_of(forgets_one, num_agents=2), max_steps=50)

@@ -142,6 +142,11 @@ def test_it_plays_with_the_settings_given(steps: tuple[int, ...]) -> None:
             check_game(game, episodes=5)
 
 
+def test_it_plays_with_them_in_the_other_process_too() -> None:
+    """Where a game is imported by its name; the default is another size."""
+    check_game(GAMES["snake"].with_settings(board_size=6), episodes=2)
+
+
 def test_agents_whose_episodes_overlap_are_no_fault() -> None:
     """The world goes on when an agent dies: its next episode does not stand alone."""
 
@@ -157,7 +162,8 @@ def test_agents_whose_episodes_overlap_are_no_fault() -> None:
                     agent.game_over()
                     ages[i] = 0
 
-    check_game(Game(play, entities=(Dot,), actions=(Go,), num_agents=2), new_process=False)
+    game = Game(play, entities=(Dot,), actions=(Go,), num_agents=2, respawns=True)
+    check_game(game, new_process=False)
 
 
 def test_what_random_actions_rarely_reach_is_found() -> None:

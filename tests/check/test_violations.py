@@ -89,9 +89,10 @@ def test_anything_else_is_not(value: object) -> None:
 
 
 def test_the_first_step_that_differs_is_named_and_no_other() -> None:
-    one: Snapshot = {"the reward": np.array(1.0), "entity 'A'": np.zeros((1, 2))}
-    two: Snapshot = {"the reward": np.array(2.0), "entity 'A'": np.zeros((1, 2))}
-    less: Snapshot = {"the reward": np.array(1.0)}
+    rows = np.zeros((1, 2)), ("x", "y")
+    one: Snapshot = {"the reward": (np.array(1.0), ()), "entity 'A'": rows}
+    two: Snapshot = {"the reward": (np.array(2.0), ()), "entity 'A'": rows}
+    less: Snapshot = {"the reward": (np.array(1.0), ())}
     assert difference(one, {**one}) is None
     assert difference(one, two) == "the reward is first 1. and then 2."
     assert difference(one, less) == "entity 'A' is missing the second time"
@@ -102,6 +103,20 @@ def test_the_first_step_that_differs_is_named_and_no_other() -> None:
     require_same([("step 0", one), ("step 1", one)], [("step 0", two), ("step 2", one)], violations)
     with pytest.raises(ContractError, match=r"1 violation of .*\n.* step 0: the reward is first 1"):
         violations.raise_if_any()
+
+
+@pytest.mark.parametrize("num_rows", [1, 40])
+def test_the_feature_that_differs_is_named(num_rows: int) -> None:
+    """Also where a text of all rows would not show it."""
+    was, names = np.zeros((num_rows, 3)), ("x", "y", "z")
+    now = was.copy()
+    now[num_rows // 2, 1] = 7
+    of_row = " of row 20" if num_rows > 1 else ""
+    words = f"entity 'A': feature 'y'{of_row} is first 0.0 and then 7.0"
+    assert difference({"entity 'A'": (was, names)}, {"entity 'A'": (now, names)}) == words
+    more = np.zeros((num_rows + 2, 3))
+    words = f"entity 'A' has first {num_rows} rows and then {num_rows + 2}"
+    assert difference({"entity 'A'": (was, names)}, {"entity 'A'": (more, names)}) == words
 
 
 @given(scene=scenes())

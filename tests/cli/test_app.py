@@ -177,6 +177,85 @@ def test_bench_measures_both_ways() -> None:
     assert result.stdout.count("steps/s") == 2
 
 
+def test_check_of_a_sound_game_says_so() -> None:
+    result = run("check", "rock_paper_scissors", "--episodes", "2", "--seed", "3")
+    assert result.exit_code == 0
+    assert result.stdout == "rock_paper_scissors: no violation of the contract in 2 episodes\n"
+
+
+CHECKED = """
+import random, sys
+from dataclasses import dataclass
+from enum import Enum
+from entity_env import Game, Obs
+
+class Move(Enum):
+    LEFT = 0
+
+@dataclass
+class Dot:
+    x: float
+
+def play(agent, *, seed: int, fault: str) -> None:
+    if agent.act(Obs(untyped[fault]).entities([Dot(0)]), Move) is None:
+        return
+    while fault == "hangs":
+        pass
+    if fault == "exits":
+        sys.exit(0)
+    if fault == "shown":
+        agent.act(5, Move)
+    agent.game_over(Obs(1))
+
+untyped = {"score": [1]}
+untyped.update(dict.fromkeys(["hangs", "exits", "shown"], 0), constant=1)
+checked = Game(play, entities=(Dot,), actions=(Move,))
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("hangs", ["play hangs, no answer for 0.3 s", ", in play"]),
+        ("exits", ["play ended the program, sys.exit(0): it must return", ":20 in play"]),
+        ("score", ["the score must be a number, got [1] (list)", ":15 in play"]),
+        ("shown", ["step 1: an agent was shown 5 (int)", ":22 in play"]),
+    ],
+)
+def test_check_lists_what_is_wrong_with_a_game(
+    tmp_path: Path, fault: str, words: Sequence[str]
+) -> None:
+    file = tmp_path / "checked_game.py"
+    file.write_text(CHECKED)
+    result = run("check", str(file), "--set", f"fault={fault}", "--step-timeout", "0.3")
+    assert result.exit_code == 1
+    assert "checked_game: 1 violation of the contract:\n  - " in result.stderr
+    assert all(word in result.stderr for word in words)
+    assert result.stdout == ""
+
+
+def test_check_shows_the_lines_of_a_game_that_raises(tmp_path: Path) -> None:
+    file = tmp_path / "broken_game.py"
+    file.write_text(BROKEN)
+    result = run("check", str(file))
+    assert result.exit_code == 1
+    assert "play raised ZeroDivisionError" in result.stderr
+    assert "return 1 / score" in result.stderr
+    assert "entity_env/" not in result.stderr
+
+
+def test_check_warns_of_a_score_that_never_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "checked_game.py"
+    file.write_text(CHECKED)
+    assert run("check", str(file), "--set", "fault=constant").exit_code == 0
+    assert "checked_game: the score did not change in 3 episodes" in caplog.text
+    caplog.clear()
+    assert run("check", "rock_paper_scissors").exit_code == 0
+    assert caplog.text == ""
+
+
 def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(package: str) -> str:
         if package == "numba":
@@ -213,6 +292,9 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
         (["eval", "snake", "--episodes", "many"], "many"),
         (["eval", "snake", "--agent", "human"], "entity-env play --agent human"),
         (["bench", "snake", "--set", "board_size=0"], "board_size must be at least 2"),
+        (["check", "snaek"], "did you mean snake?"),
+        (["check", "snake", "--set", "board_size=0"], "board_size must be at least 2"),
+        (["check", "snake", "--episodes", "0"], "--episodes"),
         (["train", "snaek"], "did you mean snake?"),
         (["train", "snake", "--steps", "0"], "--steps"),
         (["train", "snake", "--gamma", "2", "--out", "unused"], "gamma must be between 0 and 1"),

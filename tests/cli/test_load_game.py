@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from entity_env import (
@@ -15,12 +18,17 @@ from entity_env import (
     EntityEnvError,
     Game,
     MissingExtraError,
+    Obs,
     UsageError,
     WorkerError,
 )
 from entity_env.agents import Agent, RandomAgent
-from entity_env.cli.load_game import GameFailed, game_errors, load_game, trace_from
+from entity_env.cli import main
+from entity_env.cli.load_game import GameFailed, game_against, game_errors, load_game, trace_from
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES
+from entity_env.replay.writer import ReplayWriter
+from tests.helpers.strategies import untyped
 
 HEAD = """
 from dataclasses import dataclass
@@ -376,6 +384,19 @@ def test_what_no_frame_of_the_game_has_raised_passes(error: BaseException) -> No
     assert passed.value is error
 
 
+def test_a_game_that_ends_the_program_is_named_with_its_line() -> None:
+    """Without it a command would stop in silence."""
+
+    def exits(agent: Agent, *, seed: int) -> None:
+        sys.exit(0)
+
+    game = game_of(exits)
+    line = rf"{__file__}:\d+ in exits"
+    message = rf"broken: play ended .*sys\.exit\(0\).*\({line}\)"
+    with pytest.raises(UsageError, match=message), game_errors(game):
+        game.run(RandomAgent(seed=0))
+
+
 def test_ctrl_c_in_a_game_is_no_failure_of_it() -> None:
     def interrupted(agent: Agent, *, seed: int) -> None:
         raise KeyboardInterrupt
@@ -394,6 +415,39 @@ def test_of_a_worker_the_traceback_that_it_sent_is_shown_and_where_it_was() -> N
     with pytest.raises(GameFailed) as failed, game_errors(GAME):
         raise worker_error(None)
     assert failed.value.trace == "its own\n  traceback\nplay raised (env 3, seed 5)\n"
+
+
+@pytest.mark.parametrize("shown", [Obs(untyped([1])), 5], ids=["score", "number"])
+def test_of_mistakes_that_the_package_finds_only_the_frames_of_the_game_are_shown(
+    shown: object,
+) -> None:
+    def asks(agent: Agent, *, seed: int) -> None:
+        untyped(agent).act(shown, Move)
+
+    game = game_of(asks)
+    with pytest.raises(GameFailed) as failed, game_errors(game):
+        game.run(RandomAgent(seed=0))
+    files = [line for line in failed.value.trace.splitlines() if line.startswith("  File ")]
+    assert all(__file__ in file for file in files)
+    assert files[-1].endswith("in asks")
+    *_, last = failed.value.trace.splitlines()
+    assert last.startswith("entity_env.errors.SchemaError: ")
+
+
+def test_nor_what_they_were_raised_from_unless_that_is_the_games() -> None:
+    @dataclass
+    class Thing:
+        x: int
+
+    def asks(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs().entities([Thing(untyped("1"))]), Move)
+
+    game = Game(asks, entities=(Thing,), actions=(Move,))
+    with pytest.raises(GameFailed) as failed, game_errors(game):
+        game.run(RandomAgent(seed=0))
+    assert failed.value.trace.count("File ") == failed.value.trace.count(__file__)
+    assert "direct cause" not in failed.value.trace
+    assert "feature 'x' of row 0 must be a number" in failed.value.trace
 
 
 def test_of_this_process_the_frames_of_the_game_are_shown() -> None:
@@ -427,3 +481,173 @@ def test_no_frame_no_trace() -> None:
     calls: list[Callable[[], BaseException]] = [lambda: raised(OSError("x")), lambda: OSError("x")]
     for call in calls:
         assert trace_from(call(), "/no/such/file.py") is None
+
+
+# --------------------------------------------------------------------------- bots of files
+
+BOTS = """
+from entity_env.agents import ScriptedAgent
+from entity_env.games.tic_tac_toe import Square
+
+class First(ScriptedAgent):
+    def choose(self, obs, *actions):
+        return obs.allowed(Square)[0]
+
+class Wrong(ScriptedAgent):
+    def choose(self, obs, *actions):
+        return Square.A1
+
+class Broken(ScriptedAgent):
+    def choose(self, obs, *actions):
+        return [][0]
+
+class Unmade(First):
+    def __init__(self):
+        self.book = open("no/book")
+"""
+
+
+def entity_env(*args: str) -> Result:
+    return CliRunner().invoke(main, args)
+
+
+def test_a_bot_plays_wherever_agents_are_named(folder: Path) -> None:
+    (folder / "bots.py").write_text(BOTS)
+    two = ("--agent", "bots.py:First", "--agent", "random")
+    for args in (
+        ("play", "tic_tac_toe", *two, "--no-render", "--seed", "1"),
+        ("eval", "tic_tac_toe", *two, "--episodes", "3"),
+        ("eval", "tic_tac_toe", "--agents", "bots.py:First,random,bots.py:First", "--games", "2"),
+        ("record", "tic_tac_toe", *two, "--seed", "1", "--out", "a.replay"),
+        ("verify", "a.replay"),
+        ("replay", "a.replay", "--take-over", "2", *two, "--seed", "3"),
+        ("eval", "azul", "--agents", "greedy,azul_bot.py:least", "--games", "2"),
+    ):
+        (folder / "azul_bot.py").write_text(
+            "def least(obs, pick):\n    return [obs.allowed(pick)[0][0]]\n"
+        )
+        result = entity_env(*args)
+        assert (result.exit_code, result.stderr) == (0, ""), args
+    assert (
+        "bots.py:First#2"
+        in entity_env(
+            *("eval", "tic_tac_toe", "--agents", "bots.py:First,bots.py:First", "--games", "2")
+        ).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bots.py:Frst", "bots.py has no bot 'Frst'; did you mean First?"),
+        ("bot.py:First", "no file bot.py; did you mean bots.py?"),
+        ("bots.py:Square", "bots.py:Square is no bot: expected a subclass of"),
+        ("bots.py:Unmade", "bots.py:Unmade, line 19: its constructor, called with nothing, raised"),
+        ("bots.py:Wrong", "bots.py:Wrong answered Square.A1 to the action 'Square': its mask"),
+        ("syntax.py:A", "syntax.py, line 1: "),
+        ("leaves.py:A", "leaves.py ends the program when it is loaded: sys.exit(3)"),
+    ],
+)
+def test_one_line_says_what_is_wrong_with_a_bot(name: str, message: str, folder: Path) -> None:
+    (folder / "bots.py").write_text(BOTS)
+    (folder / "syntax.py").write_text("x =\n")
+    (folder / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+    for game in ("tic_tac_toe", "azul"):
+        if game == "azul" and "Wrong" in name:
+            continue
+        result = entity_env("play", game, "--agent", name, "--no-render", "--seed", "1")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.count("\n") == 1
+        assert result.stderr.startswith(f"entity-env: {message}")
+
+
+def test_a_bug_in_a_bot_is_shown_from_its_own_frames_on(folder: Path) -> None:
+    (folder / "bots.py").write_text(BOTS)
+    (folder / "raises.py").write_text("def half(x):\n    return x / 0\n\nhalf(1)\n")
+    for name, first, error in (
+        ("bots.py:Broken", "return [][0]", "IndexError"),
+        ("raises.py:A", "half(1)", "ZeroDivisionError"),
+    ):
+        trace = entity_env("play", "tic_tac_toe", "--agent", name, "--no-render").stderr
+        assert trace.splitlines()[2].strip() == first
+        assert error in trace
+        assert "tic_tac_toe.py" not in trace
+        assert "scripted_agent.py" not in trace
+
+
+def test_a_game_against_bots_by_name(folder: Path) -> None:
+    (folder / "bots.py").write_text(BOTS)
+    (folder / "raises.py").write_text("1 / 0\n")
+    game = game_against(load_game("tic_tac_toe"), ["bots.py:First", "random"])
+    episodes = game.run(RandomAgent(1), RandomAgent(2), episodes=8)
+    names = {name for each in episodes for name in each.metrics}
+    assert names == {"against/First", "against/random"}
+    with pytest.raises(GameFailed, match="ZeroDivisionError"):
+        game_against(game, ["raises.py:A"])
+    with pytest.raises(UsageError, match="did you mean First"):
+        game_against(game, ["bots.py:Firs"])
+    with pytest.raises(UsageError, match="snake is for 1 agent"):
+        game_against(load_game("snake"), ["bots.py:First"])
+
+
+ROYALE = """
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from entity_env import Game, Obs
+
+@dataclass
+class Me:
+    x: int
+
+class Go(Enum):
+    LEFT = -1
+    RIGHT = 1
+
+def play(agents, *, seed):
+    rng = Random(seed)
+    present = sorted(rng.sample(range(len(agents)), rng.randint(1, len(agents))))
+    for i in present:
+        go = agents[i].act(Obs().entities([Me(i)]), Go)
+        if go is None:
+            return
+        agents[i].game_over(Obs(go.value))
+
+royale = Game(play, entities=(Me,), actions=(Go,), num_agents=4)
+"""
+
+
+def test_agents_may_be_absent(folder: Path) -> None:
+    (folder / "royale.py").write_text(ROYALE)
+    played = entity_env("play", "royale.py", "--episodes", "6", "--no-render", "--seed", "3")
+    lines = played.stdout.splitlines()
+    assert lines[-1] == "seed 3"
+    numbers = [int(line.split(",")[0].removeprefix("episode ")) for line in lines[:-1]]
+    assert sorted(numbers) == numbers
+    assert set(numbers) == {1, 2, 3, 4, 5, 6}
+    assert 6 < len(numbers) < 24
+    game = load_game("royale.py")
+    episodes = game.run(*[RandomAgent(i) for i in range(4)], seed=3, episodes=6)
+    assert {(each.number, each.seed) for each in episodes} == {
+        (i, EpisodeSeeds(3)[i]) for i in range(6)
+    }
+    (folder / "right.py").write_text(
+        "from royale import Go\ndef right(obs, go):\n    return Go.RIGHT\n"
+    )
+    told = json.loads(
+        entity_env(
+            *("eval", "royale.py", "--agents", "right.py:right,random", "--games", "40", "--json")
+        ).stdout
+    )
+    best, worst = told["agents"]
+    assert best["name"] == "right.py:right"
+    assert best["num_games"] == worst["num_games"] < 40
+    assert best["wins"] + worst["wins"] == pytest.approx(best["num_games"])
+    assert best["mean_score"] == 1
+    table = entity_env("eval", "royale.py", "--agent", "right.py:right", "--episodes", "20").stdout
+    counts = [int(line.split()[-1]) for line in table.splitlines()[1:]]
+    assert all(0 < count < 20 for count in counts)
+    writer = ReplayWriter()
+    game.run(*[RandomAgent(i) for i in range(4)], seed=3, episodes=6, watch=writer)
+    assert [replay.header.run["episode"] for replay in writer.replays] == list(range(6))
+    assert [replay.verify(game) for replay in writer.replays] == [None] * 6

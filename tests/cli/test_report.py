@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.runs import CURVES_FILE, REWARD, TrainingRun, write_run
+from entity_env.agents.ppo.tracking.runs import CURVES_FILE, REWARD, TrainingRun, write_run
 from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.cli.report import (
     find_runs,

@@ -65,7 +65,7 @@ def test_the_first_block_has_the_seed_of_the_run() -> None:
 def test_a_match_is_its_blocks(game: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are played one at a time, the last one first, are the match."""
     options = {"seed": 3, "load": lambda name, seed: RandomAgent(seed)}
-    names = ["a", "b", "c"]
+    names = {name: name for name in "abc"}
     whole = run_match(game, names, 24, **options)  # type: ignore[arg-type]
 
     def backwards(

@@ -111,9 +111,9 @@ WRONG: dict[str, tuple[Callable[[str, NDArray[Any]], Any], str]] = {
     "uneven": (lambda name, right: {name: [[0], [0, 1]]}, "needs an array of values"),
     "negative": (
         lambda name, right: {name: np.append(right[:-1], -1)},
-        "of env 2.* chose -1, expected 0 to",
+        "env 2.* chose -1, expected 0 to",
     ),
-    "negative, in a list": (lambda name, right: {name: [*right[:-1], -1]}, "of env 2.* chose -1"),
+    "negative, in a list": (lambda name, right: {name: [*right[:-1], -1]}, "env 2.* chose -1"),
     "int8": (lambda name, right: {name: np.array([*right[:-1], -1], np.int8)}, "chose -1, expect"),
     "uint64": (
         lambda name, right: {name: np.array([*right[:-1], 2**63 + 1], np.uint64)},
@@ -143,7 +143,7 @@ class TestActions:
             moved[-1] += 1
             wrong.append(({name: RaggedArray(right, moved)}, "env 0.* has {first} actors, got"))
             limit = len([row for row in before.rows if row.asked][-1].asked[name].allowed[-1])
-            words = f"of env 2.* chose {limit}, expected 0 to {limit - 1}"
+            words = f"env 2.* chose {limit}, expected 0 to {limit - 1}"
             wrong.append(({name: np.append(right[:-1], limit)}, words))
             for actions, words in wrong:
                 words = words.replace("{name}", name).replace("{rows}", str(vec.num_rows))
@@ -164,7 +164,7 @@ class TestActions:
             [(name, right)] = legal(vec, obs).items()
             allowed = [flags for row in plain(vec, obs).rows for flags in row.asked[name].allowed]
             forbidden = np.array([flags.index(False) for flags in allowed])
-            with pytest.raises(SchemaError, match="actor 0 of env 0 chose 0, which its mask forb"):
+            with pytest.raises(SchemaError, match="env 0 chose 0, which its mask forbids"):
                 vec.act({name: forbidden})
             assert plain(vec, vec.act({name: right})) == plain(twin, twin.act({name: right}))
 

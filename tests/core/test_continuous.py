@@ -277,7 +277,9 @@ def test_gradients_through_the_network_are_those_of_torch_s_normal() -> None:
 
 def _rollout(net: RogueNet) -> Rollout:
     vec = VecTargets(8)
-    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0), CONFIG)
+    collector = Collector(
+        vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0), CONFIG.at(0)
+    )
     return collector.collect(3, lambda _: None)
 
 
@@ -293,7 +295,7 @@ def test_what_was_drawn_is_learnt_from_and_what_is_clipped_is_performed() -> Non
     assert drawn.lengths.min() == 1
     assert drawn.values.dtype == np.float32
     whole = batch.minibatch(batch.b_inds)
-    _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG, 0.0)
+    _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG.at(0), 0.0)
     assert abs(float(figures[3])) < 1e-6  # no divergence before the first step
     assert float(figures[4]) == 0
 

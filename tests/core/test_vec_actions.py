@@ -97,14 +97,14 @@ BAD: dict[str, tuple[str, object, str]] = {
     "uneven": ("Turn", [[0], [1, 0], []], "'Turn' needs an array of values"),
     "column": ("Turn", np.zeros((3, 1), int), r"'Turn' needs the shape \(3,\).* got \(3, 1\)"),
     "square": ("Move", np.zeros((3, 3), int), r"'Move' needs the shape \(3,\).* got \(3, 3\)"),
-    "above": ("Move", np.array([0, 3, 0]), "'Move': actor 0 of env 1 chose 3, expected 0 to 2"),
+    "above": ("Move", np.array([0, 3, 0]), "'Move': env 1 chose 3, expected 0 to 2"),
     "below": ("Turn", np.array([0, 0, -1]), "'Turn': actor 0 of env 2 chose -1, expected 0 to 1"),
     "huge": (
         "Turn",
         np.array([0, 2**63, 0], np.uint64),
         "'Turn': actor 1 of env 0 chose 9223372036854775808, expected 0 to 1",
     ),
-    "masked": ("Move", np.array([0, 0, 2]), "'Move': actor 0 of env 2 chose 2, which its mask"),
+    "masked": ("Move", np.array([0, 0, 2]), "'Move': env 2 chose 2, which its mask"),
     "masked for one": ("Turn", np.array([1, 0, 0]), "'Turn': actor 0 of env 0 chose 1, which its"),
     "actee above": (
         "SelectDog",
@@ -170,7 +170,7 @@ class TestRefused:
 
         with VecEnv(dots_game(play, num_agents=2), 2) as vec:
             vec.reset()
-            with pytest.raises(SchemaError, match="actor 0 of env 1, agent 0 chose 3"):
+            with pytest.raises(SchemaError, match="'Move': env 1, agent 0 chose 3"):
                 vec.act({"Move": np.array([0, 0, 3, 0])})
 
 

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from entity_env import HIDDEN, Categorical, Continuous, Game, Obs, SelectEntity
-from entity_env.agents import Agent
+from entity_env.agents import Agent, ScriptedAgent
+from entity_env.authoring.action_type import ActionKey
 
 Play: TypeAlias = Callable[..., None]
 
@@ -60,9 +61,9 @@ PICK = SelectEntity(Dog)
 STEER = Continuous("steer", low=(-1.0, 0.0), high=(1.0, 2.0), labels=("wheel", "gas"))
 
 
-def dots_game(play: Play, num_agents: int = 1) -> Game:
+def dots_game(play: Play, num_agents: int = 1, *, respawns: bool = False) -> Game:
     """A game that shows dots and asks for a `Move`."""
-    return Game(play, entities=(Dot,), actions=(Move,), num_agents=num_agents)
+    return Game(play, entities=(Dot,), actions=(Move,), num_agents=num_agents, respawns=respawns)
 
 
 def ask(agent: Agent, score: float = 0.0, x: float = 0.0) -> Move | None:
@@ -256,3 +257,22 @@ TINY_GAMES = {
     "in_turn": in_turn,
 }
 """Games for one agent or several, that return after an episode or go on for ever."""
+
+
+class DrawingBot(ScriptedAgent):
+    """Draws among what is allowed, in any game."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        parts = [self._part(obs, action) for action in actions]
+        return parts[0] if len(parts) == 1 else parts
+
+    def _part(self, obs: Obs, action: ActionKey) -> object:
+        if isinstance(action, Continuous):
+            return [[self.rng.random() for _ in action.space.labels] for _ in obs.actors_of(action)]
+        allowed = obs.allowed(action)
+        if isinstance(action, type):
+            return self.rng.choice(allowed)
+        return [self.rng.choice(choices) if choices else None for choices in allowed]

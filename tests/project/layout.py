@@ -47,6 +47,7 @@ MAX_CYCLE = 2
 OPTIONAL = {
     "torch": (
         *("core/ragged.py", "agents/rogue_net/torch_net/*", "agents/ppo/*", "games/pixel/*"),
+        "agents/imitation/cloning.py",
         "interop/entity_gym/torch_scatter.py",
     ),
     "numba": ("core/numba_utils.py", "*/kernels/*", "*/kernels.py", "*_kernel.py"),
@@ -65,9 +66,11 @@ SAME_NAME = {
     "Head": _GAME,
     "HumanAgent": "public in `agents` and in `games.azul`",
     "Move": _GAME,
+    "Opponent": "public in `agents.ppo.self_play`; an entity of `rock_paper_scissors`",
     "Player": _GAME,
     "RandomAgent": "public in `agents` and in `games.azul`",
     "Segment": _GAME,
+    "clone": "public in `agents.imitation`; a command is named after it",
     "layer_norm": _PAIR,
     "linear": _PAIR,
     "main": "entry points of processes",

@@ -1,5 +1,6 @@
 """The examples do what they say, in little."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from entity_env.agents import RandomAgent
+from entity_env.agents import RandomAgent, against
 from entity_env.cli import main
-from examples import demo, my_game
+from entity_env.games import tic_tac_toe
+from examples import bot, demo, my_game
 
 GAME = Path(my_game.__file__)
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
@@ -42,6 +44,24 @@ def test_the_game_is_played_trained_and_shipped(
     assert "runs/catch" in run("eval", str(GAME), "--agent", "runs/catch", "--episodes", "2")
     shipped = subprocess.run([sys.executable, GAME], text=True, capture_output=True, check=True)
     assert re.fullmatch(r"The basket caught \d+ apples\.\n", shipped.stdout)
+
+
+def test_the_bots_play_on_the_command_line_and_against_a_learner() -> None:
+    file = str(Path(bot.__file__))
+    assert len(Path(file).read_text().splitlines()) <= 60
+    names = f"{file}:Careful,{file}:corners,random"
+    played = CliRunner().invoke(
+        main, ["eval", "tic_tac_toe", "--agents", names, "--games", "40", "--json"]
+    )
+    assert (played.exit_code, played.stderr) == (0, "")
+    rows = json.loads(played.stdout)["agents"]
+    assert rows[0]["name"] == f"{file}:Careful"
+    assert rows[0]["win_rate"] > 0.8
+    learners = [RandomAgent(seed=i) for i in range(2)]
+    episodes = against(tic_tac_toe, [bot.Careful, bot.corners]).run(*learners, episodes=60)
+    careful = [e.metrics["against/Careful"] for e in episodes if "against/Careful" in e.metrics]
+    assert 20 < len(careful) < 40
+    assert sum(careful) / len(careful) < 0.3
 
 
 def test_the_demo_trains_compares_and_plays(

@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import venv
+import zipapp
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ def test_it_draws_a_game_and_repeats_it(tmp_path: Path) -> None:
     first = ran(*command, cwd=tmp_path)
     check_shown(first, 4)
     assert ran(*command, cwd=tmp_path) == first
+
+
+def test_it_plays_as_one_file(tmp_path: Path) -> None:
+    packed = tmp_path / "snake.pyz"
+    names = ("play.py", "snake.agent")
+    zipapp.create_archive(FOLDER, packed, main="play:main", filter=lambda path: path.name in names)
+    words = ("--seed", 3, "--frames", 4, "--fast")
+    check_shown(ran(sys.executable, packed, *words, cwd=tmp_path), 4)
 
 
 def test_its_agent_is_trained() -> None:

@@ -161,7 +161,7 @@ def test_an_action_that_is_no_longer_allowed() -> None:
     ]
     found = Replay(replay.header, lines).verify(dots(mask=True))
     assert str(found) == (
-        "agent 0, step 3: a recorded action does not fit: action 'Go': actor 0 chose 'RIGHT', "
+        "agent 0, step 3: a recorded action does not fit: action 'Go': chosen was 'RIGHT', "
         "which its mask forbids; allowed are LEFT"
     )
 

@@ -57,7 +57,7 @@ def test_loss_and_gradients_are_the_same(name: str, spread: float, tmp_path: Pat
     played = decided(net, batch)
     config = PPOConfig()
     whole = played.minibatch(np.arange(len(shown)))
-    loss, _ = our_ppo_loss(net.evaluate(whole.obs, whole.samples), whole, config, ENT_COEF)
+    loss, _ = our_ppo_loss(net.evaluate(whole.obs, whole.samples), whole, config.at(0), ENT_COEF)
     loss.backward()  # type: ignore[no-untyped-call]
 
     write_enn_checkpoint(tmp_path, net.weights(), step=1)

@@ -189,7 +189,7 @@ def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("entity_env.replay.file.os.replace", full)
+    monkeypatch.setattr("entity_env.core.files.os.replace", full)
     with (
         VecEnv(failing(1, "raise"), 4, failures=tmp_path) as vec,
         pytest.raises(WorkerError, match="on fire") as caught,

@@ -3,13 +3,15 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 
 from entity_env import Game, Obs
 from entity_env.agents import Agent, RandomAgent
-from entity_env.agents.ppo import PPOConfig, TrainResult, train
+from entity_env.agents.ppo import PPOConfig, TrainProgress, TrainResult, TrainState, train
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import UsageError, WorkerError
@@ -35,10 +37,10 @@ def run(
     rewards: list[float] = []
     with VecEnv(game, NUM_ENVS, num_workers) as vec:
         vec.watch_episodes(lambda ended, _: rewards.append(max(one.reward for one in ended)))
-        replays = None
+        callbacks = []
         if folder is not None:
-            replays = TrainingReplays(game, folder / "replays", vec, moments=moments)
-        result = train(vec, CONFIG, replays=replays)
+            callbacks.append(TrainingReplays(game, folder / "replays", vec, moments=moments))
+        result = train(vec, CONFIG, callbacks=callbacks)
     return result, rewards
 
 
@@ -80,7 +82,7 @@ def test_moments_have_one_start_that_training_has_not(tmp_path: Path) -> None:
     with VecEnv(snake, NUM_ENVS) as vec:
         vec.watch_episodes(lambda ended, _: seeds.add(ended[0].seed))
         replays = TrainingReplays(snake, tmp_path / "replays", moments=3)
-        train(vec, CONFIG, replays=replays)
+        train(vec, CONFIG, callbacks=[replays])
     moments = kept(tmp_path)
     assert list(moments) == ["step-000000000", "step-000001024", "step-000002048"]
     assert [moment.header.agents[0]["name"] for moment in moments.values()] == [
@@ -101,9 +103,20 @@ class Scripted:
     def __init__(self, replays: TrainingReplays) -> None:
         self.replays = replays
         self.num_agents = 0
+        self._has_begun = False
 
     def update(self, step: int, *, is_resumed: bool = False) -> None:
-        self.replays.update(step, 100, self.agent, is_resumed=is_resumed)
+        tell = self.replays.on_update if self._has_begun else self.replays.on_start
+        self._has_begun = True
+        tell(self._state(step, is_resumed))
+
+    def end(self) -> None:
+        self.replays.on_end(self._state(0, False))
+
+    def _state(self, step: int, is_resumed: bool) -> TrainState:
+        progress = TrainProgress(step, 100)
+        state = SimpleNamespace(progress=progress, is_resumed=is_resumed, make_agent=self.agent)
+        return cast(TrainState, state)
 
     def agent(self, seed: int) -> Agent:
         self.num_agents += 1
@@ -116,7 +129,7 @@ def test_a_resumed_run_goes_on(tmp_path: Path) -> None:
         play(vec, 200)
         for step in (0, 30, 50):
             first.update(step)
-        first.replays.finish()
+        first.end()
         names = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         assert first.num_agents == 3
     with VecEnv(snake, 2) as vec:
@@ -124,7 +137,7 @@ def test_a_resumed_run_goes_on(tmp_path: Path) -> None:
         second.update(50, is_resumed=True)
         play(vec, 5)  # no better one
         second.update(60, is_resumed=True)
-        second.replays.finish()
+        second.end()
         assert second.num_agents == 0
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == names
         second.update(75, is_resumed=True)
@@ -235,7 +248,7 @@ def test_after_a_crash_nothing_is_played_here(tmp_path: Path) -> None:
         assert vec._log is not None
         vec._log.has_crashed = True
         replays.update(0)
-        replays.replays.finish()
+        replays.end()
     assert replays.num_agents == 0
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["best", "worst"]
     assert not Replay.load(tmp_path / "best.replay").has_observations

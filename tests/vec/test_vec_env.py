@@ -811,7 +811,7 @@ def test_an_agent_may_begin_its_next_episode_before_the_others_end_theirs() -> N
             agents[0].game_over(Obs(1))
         agents[1].game_over()
 
-    game = dots_game(play, num_agents=2)
+    game = dots_game(play, num_agents=2, respawns=True)
     with VecEnv(game, 1) as vec:
         vec.reset()
         batch = vec.act(stay(2))

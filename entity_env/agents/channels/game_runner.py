@@ -9,10 +9,10 @@ from typing import TypeAlias, get_args
 from entity_env.agents.channels.channel import Channel, Transport
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.game import Game, no_game_over
-from entity_env.authoring.obs import Obs
+from entity_env.authoring.obs import Obs, obs_problem
 from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.validation import is_number, must_be_number, require_choice
+from entity_env.core.validation import require_choice
 from entity_env.errors import ClosedError, GameExit, ProtocolError, SchemaError
 
 OnEnd: TypeAlias = Callable[[TrainAgent, Obs, Episode], None]
@@ -93,7 +93,7 @@ class GameRunner:
     @property
     def episode(self) -> int:
         """Index of the current episode."""
-        playing = [a.num_episodes for a in self.agents if a.is_playing or a.obs is not None]
+        playing = [agent.num_episodes for agent in self.agents if agent.is_in_episode]
         return max(playing or [agent.num_episodes for agent in self.agents])
 
     @property
@@ -108,7 +108,7 @@ class GameRunner:
 
     def numbers(self) -> list[int]:
         """Index of the current or next episode of each agent."""
-        if any(agent.is_playing or agent.obs is not None for agent in self.agents):
+        if any(agent.is_in_episode for agent in self.agents):
             return [agent.num_episodes for agent in self.agents]
         return [self._next_episode()] * len(self.agents)
 
@@ -157,8 +157,8 @@ class GameRunner:
 
     def game_over(self, agent: TrainAgent, obs: Obs, truncated: bool) -> None:
         """Ends an episode; called by the game through an agent."""
-        if not is_number(obs.score):
-            raise SchemaError(must_be_number("score", obs.score))
+        if problem := obs_problem(obs):
+            raise SchemaError(problem)
         episode = self.summary(agent, obs.score, truncated, dict(obs.metrics or {}))
         self._on_end(agent, obs, episode)
         self._require_questions(agent)
@@ -169,6 +169,10 @@ class GameRunner:
             agent.is_over = True
             if all(other.is_over for other in self.agents):
                 self._hold()
+        elif len(self.agents) > 1 and not self.game.respawns:
+            agent.is_over = any(other.is_in_episode for other in self.agents)
+            if not agent.is_over:
+                self._begin_match()
 
     def summary(
         self, agent: TrainAgent, score: float, truncated: bool, metrics: Mapping[str, float]
@@ -260,7 +264,7 @@ class GameRunner:
         self.game.start(self.agents, self._seeds[number])
         if not self.is_leaving:
             self._require_over(number)
-            if any(agent.is_over for agent in self.agents):
+            if self._holds_at_end and any(agent.is_over for agent in self.agents):
                 self._hold()
 
     def _hold(self) -> None:
@@ -269,12 +273,16 @@ class GameRunner:
         self.agents[0].wait()
         self.is_over = False
         self._num_idle = 0
+        self._begin_match()
+
+    def _begin_match(self) -> None:
+        """Lets all agents begin their next episodes."""
         for agent in self.agents:
             agent.is_over = False
 
     def _require_over(self, number: int) -> None:
         """Checks that `play` called `game_over` for every agent that took part."""
-        unfinished = [a.agent_id for a in self.agents if a.is_playing or a.obs is not None]
+        unfinished = [agent.agent_id for agent in self.agents if agent.is_in_episode]
         if unfinished or all(agent.num_episodes == number for agent in self.agents):
             raise no_game_over(self.game.name, unfinished or [0])
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent
-from entity_env.authoring.obs import Obs
-from entity_env.errors import ProtocolError
+from entity_env.authoring.local_run import still_played
+from entity_env.authoring.obs import Obs, obs_problem
+from entity_env.errors import ProtocolError, SchemaError
 
 if TYPE_CHECKING:
     from entity_env.agents.channels.game_runner import GameRunner
@@ -63,6 +64,11 @@ class TrainAgent(Agent):
         self._pending: _PendingAnswer | None = None
 
     @property
+    def is_in_episode(self) -> bool:
+        """It plays, or waits for its first action."""
+        return self.is_playing or self.obs is not None
+
+    @property
     def seed(self) -> int:
         return self._host.seed_of(self.num_episodes)
 
@@ -73,6 +79,8 @@ class TrainAgent(Agent):
             self._last_asked = None
             self.kinds = self._host.game.schema.questions(actions)
             self._last_asked = actions
+        if obs is None:  # the driver finds what else is no observation
+            raise SchemaError(obs_problem(obs))
         self.obs = obs
         try:
             self._suspend()
@@ -84,6 +92,8 @@ class TrainAgent(Agent):
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         if self.obs is not None or self.is_over:
             self._refuse("asked")
+        if problem := obs_problem(obs):
+            raise SchemaError(problem)
         self._last_asked = None
         self.kinds = self._host.game.schema.questions(actions)
         self.obs = obs.frozen()
@@ -126,6 +136,8 @@ class TrainAgent(Agent):
         if self._host.is_leaving:
             self._suspend()  # raises GameExit again; after many times it never returns
         call = f"{self._host.name}: agent {self.agent_id} was {what}"
+        if self.is_over and not self._host.game.respawns:
+            raise ProtocolError(still_played(call))
         if self.is_over:
             raise ProtocolError(
                 f"{call} after its game_over, while other agents still play: only with autoreset "

@@ -10,7 +10,7 @@ from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.game import Game
-from entity_env.authoring.obs import Obs, answer_to
+from entity_env.authoring.obs import Obs, answer_to, obs_problem
 from entity_env.authoring.to_observation import to_observation
 from entity_env.core.action_request import Question, questions
 from entity_env.core.environment import Environment
@@ -18,7 +18,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_seed, is_number, must_be_number
+from entity_env.core.validation import checked_seed
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
 
 
@@ -165,9 +165,9 @@ class TrainAgentEnv(Environment):
             return self._ends.ended[agent.agent_id][0]
         if agent.obs is None:
             return Observation(reward=0.0)
+        if problem := obs_problem(agent.obs):
+            raise SchemaError(f"{self._host.name}: {problem}")
         score = agent.obs.score
-        if not is_number(score):
-            raise SchemaError(f"{self._host.name}: {must_be_number('score', score)}")
         if not agent.is_playing:
             agent.is_playing = True
             agent.first_score = agent.last_score = score

@@ -7,12 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from entity_env.agents.ppo.config import PPOConfig as PPOConfig
-from entity_env.agents.ppo.logging import (
+from entity_env.agents.ppo.callbacks import (
+    Callback as Callback,
+    CheckpointHistory as CheckpointHistory,
+    EvaluationResult as EvaluationResult,
+    StopAtReward as StopAtReward,
+    TrainState as TrainState,
+)
+from entity_env.agents.ppo.config import PPOConfig as PPOConfig, Schedule as Schedule
+from entity_env.agents.ppo.tracking.progress import (
     Losses as Losses,
     TrainProgress as TrainProgress,
     TrainResult as TrainResult,
 )
+from entity_env.agents.ppo.tracking.recorders import (
+    MLflowRecorder as MLflowRecorder,
+    Recorder as Recorder,
+    TensorBoardRecorder as TensorBoardRecorder,
+    WandbRecorder as WandbRecorder,
+)
+from entity_env.agents.ppo.tracking.runs import TrainingRun as TrainingRun
 from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:

@@ -11,18 +11,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Final, TextIO
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.gae import ReturnStatistics
-from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, prepare_place
+from entity_env.agents.ppo.learner import Learner
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, prepare_place
 from entity_env.agents.rogue_net.torch_net.checkpoint import (
     Checkpoint,
     not_finite,
@@ -46,33 +45,6 @@ GENERATOR = "generator"
 """Name of the random state among the optimizer's tensors; parameters have dots in their names."""
 
 
-@dataclass(slots=True)
-class Learner:
-    """State of training, apart from the environments.
-
-    Args:
-        net: the network.
-        optimizer: Adam, over the parameters of `net` in their order.
-        generator: draws actions.
-        rng: shuffles minibatches.
-        step: decisions so far.
-        update: rollouts learnt from so far.
-        num_episodes: episodes that ended so far.
-        elapsed_s: seconds of training so far.
-        returns: mean and deviation of returns.
-    """
-
-    net: Policy
-    optimizer: torch.optim.Adam
-    generator: torch.Generator
-    rng: np.random.Generator
-    step: int = 0
-    update: int = 0
-    num_episodes: int = 0
-    elapsed_s: float = 0.0
-    returns: ReturnStatistics = field(default_factory=ReturnStatistics)
-
-
 @contextmanager
 def run_folder(out: Path | None) -> Iterator[None]:
     """Locks the folder of a run, and prepares its checkpoint folder; None = no folder."""
@@ -89,6 +61,17 @@ def run_folder(out: Path | None) -> Iterator[None]:
             yield
         finally:
             del _held[key]
+
+
+def require_new_run(out: Path) -> None:
+    """Raises `UsageError` if a folder has a checkpoint, which a new run would overwrite."""
+    try:
+        found = find_checkpoint(out)
+    except CheckpointError:
+        return
+    raise UsageError(
+        f"{found} holds a trained agent: resume=True goes on training it, or choose another folder"
+    )
 
 
 def has_lock(out: Path) -> bool:
@@ -154,9 +137,17 @@ def _take_lock(file: TextIO, out: Path) -> None:
         _log.warning("%s is on a drive without locks: start no second run there (%s)", out, error)
 
 
-def save_learner(path: Path, learner: Learner, config: PPOConfig) -> None:
-    """Writes a checkpoint from which `load_learner` goes on."""
-    for tensors in (learner.net.state_dict(), _optimizer_tensors(learner)):
+def save_learner(
+    path: Path,
+    learner: Learner,
+    config: PPOConfig,
+    *,
+    resumable: bool = True,
+    notes: Mapping[str, object] | None = None,
+) -> None:
+    """Writes a checkpoint from which `load_learner` goes on, if it is to be resumable."""
+    optimizer = _optimizer_tensors(learner) if resumable else {}
+    for tensors in (learner.net.state_dict(), optimizer):
         if bad := not_finite(tensors):
             raise TrainingDivergedError(f"{bad[0]} of the network is not finite")
     save_checkpoint(
@@ -170,8 +161,9 @@ def save_learner(path: Path, learner: Learner, config: PPOConfig) -> None:
             "elapsed_s": learner.elapsed_s,
             "rng": learner.rng.bit_generator.state,
             "returns": [learner.returns.mean, learner.returns.square, learner.returns.count],
+            **({} if notes is None else {"notes": dict(notes)}),
         },
-        optimizer=_optimizer_tensors(learner),
+        optimizer=optimizer,
     )
 
 

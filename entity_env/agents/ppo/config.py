@@ -1,18 +1,23 @@
-"""Every setting of the trainer."""
+"""Every setting of the trainer, and schedules of those that change over a run."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
 from types import UnionType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from entity_env.agents.ppo.presets import named_preset, preset_for
+from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
 from entity_env.core.vec_obs import VecEnvironment
-from entity_env.errors import UsageError
+from entity_env.errors import UsageError, shown
 
 RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
 """Variable of the environment in which torchrun counts how often it started the ranks anew."""
@@ -28,15 +33,122 @@ _INTEGERS: Final = {
     "episode_window": (1, 10**9),
 }
 """Smallest and largest value: a file must not make the trainer take all memory."""
+SCHEDULED: Final = (
+    *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef", "weight_decay"),
+    *("max_grad_norm", "target_kl", "minibatch_size", "update_epochs"),
+)
+"""Settings that may be a `Schedule`."""
+_SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
+    "linear": lambda share: share,
+    "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
+    "steps": lambda share: 0.0,
+}
+"""By kind of schedule: the way from one point to the next, 0 to 1, at a share of the distance."""
+_MAX_POINTS: Final = 10_000
 _FLAGS: Final = (
     *("anneal_learning_rate", "norm_adv", "norm_returns", "clip_vloss", "anneal_entropy"),
 )
 _NUMBERS: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
     *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s", "peer_timeout_s"),
+    "max_train_time_s",
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
+_OPTIONAL: Final = ("num_threads", "microbatch_size", "target_kl", "max_train_time_s")
+_NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
+    "rogue_net": RogueNetConfig,
+    "mlp": MLPConfig,
+    "cnn": CNNConfig,
+}
+"""Kinds of networks, as a file names them."""
+NET_KIND: Final = "kind"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number that changes over a run: points, and how it gets from one to the next.
+
+    Before the first point it has the value of that point, after the last point the last value. Two
+    points at one place are a jump.
+
+    Args:
+        points: places, fractions of `total_steps` from 0 to 1 in rising order, each with a value.
+        kind: "linear"; "cosine", half a cosine wave, level at both points (Loshchilov and Hutter
+            2017, equation 5, without restarts); "steps", each value holds until the next point.
+
+    Raises:
+        UsageError: points or a kind that cannot be.
+
+    Example:
+        >>> schedule = Schedule([(0, 0.003), (0.5, 0.001), (1, 0)])
+        >>> schedule.at(0.25)
+        0.002
+    """
+
+    points: Sequence[tuple[float, float]]
+    kind: str = "linear"
+
+    def __post_init__(self) -> None:
+        if self.kind not in tuple(_SHAPES):
+            raise UsageError(f"kind must be one of {', '.join(_SHAPES)}, got {shown(self.kind)}")
+        given: object = self.points
+        is_list = isinstance(given, list | tuple) and 0 < len(given) <= _MAX_POINTS
+        if not is_list or not all(map(_is_point, self.points)):
+            raise UsageError(
+                "points must be pairs [fraction of total_steps from 0 to 1, number], such as "
+                f"[[0, 0.003], [1, 0]], got {shown(given)}"
+            )
+        places = [place for place, _ in self.points]
+        if places != sorted(places):
+            raise UsageError(f"points must be in the order of their fractions, got {places}")
+        points = tuple((float(place), value) for place, value in self.points)
+        object.__setattr__(self, "points", points)
+
+    def at(self, fraction: float) -> float:
+        """The value after a fraction of the run."""
+        after = bisect_right(self.points, fraction, key=lambda point: point[0])
+        if after in (0, len(self.points)):
+            return self.points[max(0, after - 1)][1]
+        (start, low), (end, high) = self.points[after - 1 : after + 1]
+        share = _SHAPES[self.kind]((fraction - start) / (end - start))
+        value = low * (1 - share) + high * share
+        return min(max(value, min(low, high)), max(low, high))  # rounding must not leave the bounds
+
+    def to_json(self) -> object:
+        """The schedule as JSON, TOML alike: pairs, in a table with the kind if it is not linear."""
+        points = [list(point) for point in self.points]
+        return points if self.kind == "linear" else {"points": points, "kind": self.kind}
+
+    @classmethod
+    def from_json(cls, data: object) -> Schedule:
+        """The schedule that `to_json` gave.
+
+        Raises:
+            UsageError: it is none.
+        """
+        if isinstance(data, list | tuple):
+            return cls(data)
+        if not isinstance(data, Mapping) or not {"points"} <= set(data) <= {"points", "kind"}:
+            raise UsageError(
+                "a schedule is [[0, 0.003], [1, 0]], or a table with `points` and `kind`, got "
+                f"{shown(data)}"
+            )
+        return cls(**data)
+
+    def __str__(self) -> str:
+        points = " ".join(f"{place:g}:{value:g}" for place, value in self.points)
+        return points if self.kind == "linear" else f"{self.kind} {points}"
+
+
+def _is_point(point: object) -> bool:
+    """Whether a point is a pair of a fraction and a finite number."""
+    if not isinstance(point, list | tuple) or len(point) != 2:
+        return False
+    place, value = point
+    if not _is(place, int | float) or not _is(value, int | float):
+        return False
+    return bool(0 <= place <= 1 and abs(value) <= sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -44,6 +156,8 @@ class PPOConfig:
     """Every setting of the trainer; the defaults suit small games on a few cores.
 
     The number of environments is not here: it is a property of the `VecEnvironment`.
+
+    A setting that may be a `Schedule` may be given as its JSON, too.
 
     Raises:
         UsageError: a setting that cannot work.
@@ -58,26 +172,28 @@ class PPOConfig:
 
     num_steps: int = 16
     """Steps of every environment in one rollout."""
-    minibatch_size: int = 1024
+    minibatch_size: int | Schedule = 1024
     """Decisions in one step of the optimizer, about."""
     microbatch_size: int | None = None
     """Most decisions whose gradient is computed at a time, to need less memory; the gradients of a
     minibatch are added. None = all of a minibatch."""
-    update_epochs: int = 3
+    update_epochs: int | Schedule = 3
     """How often each rollout is learnt from."""
 
-    learning_rate: float = 0.003
+    learning_rate: float | Schedule = 0.003
     """Step size of Adam at the start."""
     anneal_learning_rate: bool = True
-    """Whether the step size falls linearly to 0 over `total_steps`."""
+    """Whether the step size falls linearly to 0 over `total_steps`. Without effect if it is a
+    `Schedule`."""
     warmup_steps: int = 0
-    """Decisions during which the step size first rises linearly to `learning_rate`."""
-    gamma: float = 0.99
+    """Decisions during which the step size first rises linearly to `learning_rate`, which then is
+    no `Schedule`."""
+    gamma: float | Schedule = 0.99
     """Discount of the reward, a decision."""
-    gae_lambda: float = 0.95
+    gae_lambda: float | Schedule = 0.95
     """Weight of longer returns in the advantage: 0 trusts the value, 1 the rewards."""
 
-    clip_coef: float = 0.2
+    clip_coef: float | Schedule = 0.2
     """How far the probability of an action may move before its gradient is cut."""
     norm_adv: bool = True
     """Whether the advantages of a minibatch are shifted and scaled to mean 0, deviation 1."""
@@ -85,17 +201,18 @@ class PPOConfig:
     """Whether values are learnt in units of the deviation of returns, see `ReturnStatistics`."""
     clip_vloss: bool = True
     """Whether the value's gradient is cut where it moved more than `clip_coef`, in such units."""
-    vf_coef: float = 0.5
+    vf_coef: float | Schedule = 0.5
     """Weight of the value's loss."""
-    ent_coef: float = 0.02
+    ent_coef: float | Schedule = 0.02
     """Reward for entropy, in nats a decision, at the start."""
     anneal_entropy: bool = True
-    """Whether that reward falls linearly to 0 over `total_steps`."""
-    weight_decay: float = 0.0
+    """Whether that reward falls linearly to 0 over `total_steps`. Without effect if it is a
+    `Schedule`."""
+    weight_decay: float | Schedule = 0.0
     """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
-    max_grad_norm: float = 2.0
+    max_grad_norm: float | Schedule = 2.0
     """Longest gradient that is followed as it is."""
-    target_kl: float | None = None
+    target_kl: float | Schedule | None = None
     """Divergence from the rollout's policy that ends learning from it early; None = never."""
 
     device: str = "cpu"
@@ -105,37 +222,84 @@ class PPOConfig:
     second one, and lose much of their speed when something else wants the core."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints; one more is written at the end."""
+    max_train_time_s: float | None = None
+    """Seconds after which a run ends, with a checkpoint; None = never. A resumed run has them anew,
+    and schedules follow `total_steps`."""
     episode_window: int = 200
     """Episodes that the reported mean reward and length go over."""
     peer_timeout_s: float = 300.0
     """Seconds that a rank of a process group waits for the others."""
 
     def __post_init__(self) -> None:
+        for name in SCHEDULED:
+            if isinstance(value := getattr(self, name), list | tuple | Mapping):
+                try:
+                    object.__setattr__(self, name, Schedule.from_json(value))
+                except UsageError as error:
+                    raise UsageError(f"{name}: {error}") from error
         for name, (least, most) in _INTEGERS.items():
-            value = getattr(self, name)
-            if value is not None or name not in ("num_threads", "microbatch_size"):
-                is_right = _is(value, int) and least <= value <= most
-                _require(self, name, is_right, f"an integer from {least} to {most:.4g}")
+            kind = int | float if isinstance(getattr(self, name), Schedule) else int
+            is_right = partial(_is_within, kind=kind, least=least, most=most)
+            self._require(name, is_right, f"an integer from {least} to {most:.4g}")
         for name in _FLAGS:
-            _require(self, name, type(getattr(self, name)) is bool, "True or False")
+            self._require(name, lambda value: type(value) is bool, "True or False")
         for name in _NUMBERS:
-            value = getattr(self, name)
-            if value is not None or name != "target_kl":
-                is_number = _is(value, int | float) and value == value
-                # Compared rather than converted: an integer may be larger than any float.
-                is_endless = name in _ENDLESS and value in (math.inf, -math.inf)
-                is_finite = is_number and (abs(value) <= sys.float_info.max or is_endless)
-                _require(self, name, is_finite, "a finite number")
+            self._require(name, _is_endless if name in _ENDLESS else _is_finite, "a finite number")
         for name in ("learning_rate", "clip_coef", "max_grad_norm", "peer_timeout_s"):
-            _require(self, name, getattr(self, name) > 0, "above 0")
+            if name != "learning_rate" or not isinstance(self.learning_rate, Schedule):
+                self._require(name, lambda value: value > 0, "above 0")
         for name in ("gamma", "gae_lambda"):
-            _require(self, name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
-        _require(self, "device", type(self.device) is str, "a name")
-        for name in ("vf_coef", "ent_coef", "weight_decay", "target_kl", "checkpoint_interval_s"):
-            value = getattr(self, name)
-            _require(self, name, value is None or value >= 0, "0 or more")
+            self._require(name, lambda value: 0 <= value <= 1, "between 0 and 1")
+        self._require("device", lambda value: type(value) is str, "a name")
+        for name in (
+            *("learning_rate", "vf_coef", "ent_coef", "weight_decay", "target_kl"),
+            *("checkpoint_interval_s", "max_train_time_s"),
+        ):
+            self._require(name, lambda value: value >= 0, "0 or more")
         is_size = isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig)
-        _require(self, "net", is_size, "a RogueNetConfig, MLPConfig or CNNConfig")
+        self._require("net", lambda _: is_size, "a RogueNetConfig, MLPConfig or CNNConfig")
+        if self.warmup_steps and isinstance(self.learning_rate, Schedule):
+            raise UsageError(
+                f"warmup_steps={self.warmup_steps} needs a number as learning_rate; a schedule "
+                f"rises by itself, got {self.learning_rate}"
+            )
+
+    def _require(self, name: str, is_right: Callable[[Any], bool], expected: str) -> None:
+        """Checks a setting, or every value of its schedule."""
+        value = getattr(self, name)
+        if value is None and name in _OPTIONAL:
+            return
+        if not all(map(is_right, values_of(value))):
+            got = value if isinstance(value, Schedule) else repr(value)
+            raise UsageError(f"{name} must be {expected}, got {got}")
+
+    def at(self, step: int, num_decisions: int = 0) -> CurrentConfig:
+        """The settings of an update: those that change over the run are numbers.
+
+        Args:
+            step: decisions before its rollout.
+            num_decisions: of the rollout, which count while the step size warms up.
+        """
+        left = 1 - step / self.total_steps
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in SCHEDULED:
+            if isinstance(value := found[name], Schedule):
+                number = value.at(1 - left)
+                found[name] = round(number) if name in _INTEGERS else number
+        if not isinstance(self.learning_rate, Schedule):
+            found["learning_rate"] = self._step_size(self.learning_rate, step, num_decisions)
+        if not isinstance(self.ent_coef, Schedule):
+            found["ent_coef"] = self.ent_coef * (left if self.anneal_entropy else 1)
+        found |= {"anneal_learning_rate": False, "warmup_steps": 0, "anneal_entropy": False}
+        return CurrentConfig(**found)
+
+    def _step_size(self, learning_rate: float, step: int, num_decisions: int) -> float:
+        if step < self.warmup_steps:
+            return learning_rate * min(1.0, (step + num_decisions) / self.warmup_steps)
+        if not self.anneal_learning_rate:
+            return learning_rate
+        whole = self.total_steps - self.warmup_steps
+        return learning_rate * (1 - (step - self.warmup_steps) / whole)
 
     @classmethod
     def for_env(
@@ -147,15 +311,17 @@ class PPOConfig:
             vec: the environments.
             preset: name of one of `PRESETS`; None = the one that suits the spaces: "control" (an
                 MLP, normalized returns) for observations of fixed size and no select action,
-                "pictures" for those with a picture, "entities" for all others. All of them make
-                more and smaller gradient steps than the defaults of this class.
+                "pictures" for those with a picture, "versus" for several agents in an
+                environment, "entities" for all others. All of them make more gradient steps
+                than the defaults of this class.
             settings: fields of this class.
 
         Raises:
             UsageError: a preset or a setting that there is not, or one that cannot work.
         """
         _require_known(settings)
-        found = named_preset(preset) if preset else preset_for(vec.obs_space(), vec.action_space())
+        spaces, num_agents = (vec.obs_space(), vec.action_space()), getattr(vec, "num_agents", 1)
+        found = named_preset(preset) if preset else preset_for(*spaces, num_agents=num_agents)
         total_steps = settings.get("total_steps")
         if not isinstance(total_steps, int):  # refused by the class, unless there is none
             total_steps = None
@@ -174,7 +340,9 @@ class PPOConfig:
 
     def to_json(self) -> dict[str, object]:
         """The settings as JSON."""
-        return asdict(self)
+        own = {name: getattr(self, name) for name in SCHEDULED}
+        schedules = {name: x.to_json() for name, x in own.items() if isinstance(x, Schedule)}
+        return {**asdict(self), **schedules}
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> PPOConfig:
@@ -195,17 +363,130 @@ class PPOConfig:
             raise UsageError(f"the setting 'net': {error}") from error
         return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class
 
+    @classmethod
+    def from_file(cls, path: str | Path, start: PPOConfig | None = None) -> PPOConfig:
+        """The settings in a file of `entity-env train --config`, in place of those of `start`.
+
+        The file is TOML: fields of this class, and a table `net` with those of the network and its
+        `kind` ("rogue_net", "mlp" or "cnn"). Or it is the `run.json` of an earlier run. What it
+        says of the game and the command, in the tables `game` and `run`, is not read here.
+
+        Args:
+            path: the file.
+            start: None = the defaults; `PPOConfig.for_env(vec)` suits the environments.
+
+        Raises:
+            UsageError: a file that cannot be read, a setting that there is not, or that cannot
+                work; names the file.
+        """
+        return (start or cls()).changed(read_settings(Path(path)).trainer, str(path))
+
+    def changed(self, settings: Mapping[str, object], source: str = "") -> PPOConfig:
+        """These settings with others in their place.
+
+        Args:
+            settings: fields of this class; under "net" those of the network that change, and its
+                "kind". Without it fields that this network lacks make one of the kind that has
+                them. "none" is None.
+            source: where they are from, which errors name.
+
+        Raises:
+            UsageError: a setting that there is not, or that cannot work.
+        """
+        try:
+            _require_known(settings)
+            values = {name: _none(name, value) for name, value in settings.items()}
+            if "net" in values and not isinstance(values["net"], tuple(_NETS.values())):
+                values["net"] = _changed_net(self.net, values["net"])
+            return replace(self, **values)  # type: ignore[arg-type]  # checked by the class
+        except UsageError as error:
+            raise UsageError(f"{source}: {error}" if source else str(error)) from error
+
+
+class CurrentConfig(PPOConfig):
+    """Settings of an update, see `PPOConfig.at`: there is no schedule among them."""
+
+    if TYPE_CHECKING:
+        learning_rate: float
+        gamma: float
+        gae_lambda: float
+        clip_coef: float
+        vf_coef: float
+        ent_coef: float
+        weight_decay: float
+        max_grad_norm: float
+        target_kl: float | None
+        minibatch_size: int
+        update_epochs: int
+
+    def __post_init__(self) -> None:
+        """Checks nothing: the settings that these are made of were checked."""
+
+
+Net: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig
+
+
+def _changed_net(net: Net, settings: object) -> Net:
+    """A network with other settings, or one of another kind."""
+    if not isinstance(settings, Mapping):
+        raise UsageError(f"net holds settings of its own, got {shown(settings)}")
+    values = {name: _none(name, value) for name, value in settings.items()}
+    name = values.pop(NET_KIND, None)
+    if name is not None and name not in tuple(_NETS):
+        raise UsageError(f"net.kind must be one of {', '.join(_NETS)}, got {shown(name)}")
+    known = {kind: {each.name for each in fields(kind)} for kind in _NETS.values()}
+    # The present kind first: without a name it stays, if it has all fields.
+    kinds = [type(net), *_NETS.values()] if name is None else [_NETS[str(name)]]
+    kind = next((each for each in kinds if set(values) <= known[each]), None)
+    if kind is None:
+        names = known[kinds[0]] if name else set().union(*known.values())
+        wrong = next((each for each in values if each not in names), "")
+        if not wrong:
+            raise UsageError(f"net: no kind of network has all of {', '.join(sorted(values))}")
+        raise _unknown(f"net.{wrong}", [f"net.{each}" for each in (*sorted(names), NET_KIND)])
+    try:
+        return replace(net, **values) if isinstance(net, kind) else kind(**values)  # type: ignore[arg-type]
+    except UsageError as error:
+        raise UsageError(f"net: {error}") from error
+
+
+def values_of(setting: float | Schedule | None) -> list[float]:
+    """The numbers that a setting has at the points of its schedule; itself if it has none."""
+    if isinstance(setting, Schedule):
+        return [value for _, value in setting.points]
+    return [] if setting is None else [setting]
+
+
+def _none(name: str, value: object) -> object:
+    """None for the word of it, which TOML lacks; the device is a text of any kind."""
+    return None if value == "none" and name != "device" else value
+
 
 def _require_known(settings: Mapping[str, object]) -> None:
     known = {each.name for each in fields(PPOConfig)}
     if unknown := sorted(set(settings) - known):
-        raise UsageError(f"there is no setting {unknown[0]!r}; there are {sorted(known)}")
+        raise _unknown(unknown[0], sorted(known))
+
+
+def _unknown(name: str, known: Iterable[str]) -> UsageError:
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {names}"
+    return UsageError(f"there is no setting {name!r}; {hint}")
 
 
 def _is(value: object, kind: type | UnionType) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _require(config: PPOConfig, name: str, is_right: bool, expected: str) -> None:
-    if not is_right:
-        raise UsageError(f"{name} must be {expected}, got {getattr(config, name)!r}")
+def _is_within(value: float, *, kind: type | UnionType, least: int, most: int) -> bool:
+    return _is(value, kind) and least <= value <= most
+
+
+def _is_finite(value: object) -> bool:
+    # Compared rather than converted: an integer may be larger than any float.
+    return _is(value, int | float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+
+
+def _is_endless(value: object) -> bool:
+    return _is_finite(value) or (isinstance(value, float) and math.isinf(value))

@@ -303,17 +303,14 @@ def update_statistics(net: Policy, batch: EntityBatch, peers: Peers, *, restart:
         net.update_statistics(batch, restart=restart)
         return
     norms = [module for module in net.modules() if isinstance(module, InputNorm)]
-    before = [[each.clone() for each in norm.buffers()] for norm in norms]
-    for norm in norms:
-        norm.reset()  # to those of the batch alone
+    before = [norm.take() for norm in norms]  # what is left are those of the batch alone
     net.update_statistics(batch, restart=restart)
     moments = [each.double().cpu().reshape(-1) for norm in norms for each in norm.buffers()]
     parts = peers.gather(torch.cat([*moments, torch.zeros(0, dtype=torch.float64)]))
     for norm, old in zip(norms, before, strict=True):
-        norm.reset()
-        if not restart:
-            for buffer, value in zip(norm.buffers(), old, strict=True):
-                buffer.copy_(value)
+        norm.put(old)
+        if restart:
+            norm.reset()
     sizes = [each.numel() for each in moments]
     for part in parts:
         each_part = iter(torch.split(part, sizes))

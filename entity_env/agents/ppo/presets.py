@@ -97,6 +97,23 @@ PRESETS: Final[Mapping[str, Preset]] = {
         ),
         _CONTROL,
         _PICTURES,
+        # A RogueNet takes many gradient steps before it tells one position of a board from
+        # another: with the smaller steps of "entities" tic-tac-toe is sure of itself, and wrong.
+        Preset(
+            "versus",
+            "several agents, with any number of entities",
+            settings={
+                "num_steps": 32,
+                "minibatch_size": 384,
+                "update_epochs": 10,
+                "learning_rate": 0.01,
+                "norm_returns": True,
+                "clip_vloss": False,
+                "ent_coef": 0.1,
+                "target_kl": 0.3,
+                "max_grad_norm": 0.5,
+            },
+        ),
         # Over a hundred tiles attend to each other, so the network is small. Episodes have about
         # ten steps, so later rewards hardly count.
         Preset(
@@ -117,7 +134,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "azul",
             "Azul by self-play",
             settings={
-                "total_steps": 1_200_000,
+                "total_steps": 800_000,
                 "net": RogueNetConfig(d_model=64, n_layer=0, n_head=2, d_qk=32),
                 "gamma": 0.995,
                 "gae_lambda": 0.9,
@@ -128,6 +145,9 @@ PRESETS: Final[Mapping[str, Preset]] = {
         ),
     )
 }
+
+DEFAULT_OPPONENTS: Final[Mapping[str, float]] = {"self": 0.2, "random": 0.1}
+"""Shares of the environments of a game for several agents that have an opponent, by its name."""
 
 _OF_GAMES: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
     **dict.fromkeys(("pixel", "pixel:grid", "pixel:maze"), ("screen", {})),
@@ -146,11 +166,13 @@ def preset_for(
     action_space: Mapping[ActionName, ActionSpace],
     *,
     game: str | None = None,
+    num_agents: int = 1,
 ) -> Preset:
     """The preset that suits an environment.
 
     Args:
         obs_space, action_space: of the environment.
+        num_agents: agents of the game.
         game: name of one of the package's own games, which may have settings of its own.
     """
     if game is not None and game in _OF_GAMES:
@@ -158,7 +180,7 @@ def preset_for(
         preset = PRESETS[name]
         return replace(preset, settings={**preset.settings, **settings})
     if not is_flat(obs_space, action_space):
-        return PRESETS["entities"]
+        return PRESETS["entities" if num_agents == 1 else "versus"]
     return PRESETS["control" if picture_of(obs_space) is None else "pictures"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.ppo.gae import Trajectories, compute_advantages
 from entity_env.agents.ppo.rollout_buffer import Rollout, RolloutBuffer
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
@@ -32,7 +32,7 @@ class Collector:
         net: the policy.
         generator: source of its draws.
         next_obs: the last observations of `vec`, of new episodes.
-        config: the settings.
+        config: the settings, which may be replaced between rollouts.
 
     Raises:
         SchemaError: an observation that is not finite.
@@ -44,12 +44,12 @@ class Collector:
         net: Policy,
         generator: torch.Generator,
         next_obs: VecObs,
-        config: PPOConfig,
+        config: CurrentConfig,
     ) -> None:
         self._vec = vec
         self._net = net
         self._generator = generator
-        self._config = config
+        self.config = config
         self.next_obs = next_obs
         self._clock = _EpisodeClock(len(next_obs))
         _require_finite_obs(next_obs, net, lambda row: self._clock.place(row, []))
@@ -111,7 +111,7 @@ class Collector:
 
     def _finish(self, trajectories: Trajectories, logprobs: NDArray[np.float32]) -> Rollout:
         decided = np.nonzero(trajectories.is_ready[:-1])
-        values, config = trajectories.values[decided], self._config
+        values, config = trajectories.values[decided], self.config
         with np.errstate(over="ignore", invalid="ignore"):  # refused below
             advantages, is_known = compute_advantages(trajectories, config.gamma, config.gae_lambda)
             returns = advantages[decided] + values

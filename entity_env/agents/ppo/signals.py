@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from entity_env.agents.ppo.logging import TrainResult
+    from entity_env.agents.ppo.tracking.progress import TrainResult
 
 _HELD: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)

@@ -6,34 +6,27 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
-from entity_env.agents.ppo.advice import RunHistory, unusual_settings
+from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainState
 from entity_env.agents.ppo.checkpoint import (
-    Learner,
     has_lock,
     load_learner,
+    require_new_run,
     run_folder,
     save_learner,
 )
-from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
 from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
-from entity_env.agents.ppo.logging import (
-    EpisodeFigures,
-    EpisodeMeter,
-    Losses,
-    TrainProgress,
-    TrainResult,
-)
+from entity_env.agents.ppo.learner import MakePolicy, new_learner, torch_device, torch_threads
 from entity_env.agents.ppo.peers import (
     Peers,
     copy_from_first,
@@ -43,23 +36,29 @@ from entity_env.agents.ppo.peers import (
 )
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.runs import curve_writer, write_run
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.update import learn, step_size
+from entity_env.agents.ppo.tracking.advice import RunHistory, unusual_settings
+from entity_env.agents.ppo.tracking.progress import (
+    EpisodeFigures,
+    EpisodeMeter,
+    Losses,
+    TrainProgress,
+    TrainResult,
+    WriteCurves,
+)
+from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
+from entity_env.agents.ppo.tracking.runs import curve_writer, write_run
+from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
-from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
 from entity_env.agents.rogue_net.torch_net.mlp import (
     CNNPolicy as CNNPolicy,
     MLPPolicy as MLPPolicy,
-    make_policy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
-from entity_env.authoring.agent import Agent
-from entity_env.core.space_json import Spaces, differences, spaces_to_json
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
+from entity_env.core.space_json import differences, spaces_to_json
+from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
 from entity_env.errors import (
     CheckpointError,
     ProtocolError,
@@ -70,22 +69,6 @@ from entity_env.errors import (
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 
-MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
-"""Makes the network to train from the spaces of the environments."""
-
-
-class RunReplays(Protocol):
-    """What keeps replays of a run; see `entity_env.vec.TrainingReplays`."""
-
-    def update(
-        self, step: int, total: int, make_agent: Callable[[int], Agent], *, is_resumed: bool
-    ) -> None:
-        """Before the first update and after every one; `make_agent` makes an agent that plays the
-        present network, with a seed of its draws."""
-
-    def finish(self) -> None:
-        """At the end."""
-
 
 def train(
     vec: VecEnvironment,
@@ -95,58 +78,58 @@ def train(
     out: str | Path | None = None,
     resume: bool | str | Path = False,
     on_update: Callable[[TrainProgress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
+    recorders: Sequence[Recorder] = (),
     about: Mapping[str, object] | None = None,
-    replays: RunReplays | None = None,
 ) -> TrainResult:
     """Trains a network on environments.
 
     The same settings, environments and number of threads give the same network on a CPU.
 
     If `torch.distributed` is initialized, its ranks train one network together, each on its own
-    environments; all call this with the same settings. Gradients, statistics and the ends of the
-    run are those of all ranks: steps, minibatches and episodes are counted over all of them.
-    Rank 0 writes `out`, which all must see. If a rank ends or does not answer for
-    `config.peer_timeout_s`, the others raise, after a checkpoint.
+    environments; all call this with the same settings. Steps, minibatches and episodes are counted
+    over all of them. Rank 0 writes `out`, which all must see. If a rank ends or does not answer
+    for `config.peer_timeout_s`, the others raise, after a checkpoint.
 
-    Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
-    ends it at once. After SIGTERM or SIGHUP the program goes on only if it handles that signal:
-    its handler is called then. Errors of a game or of `on_update` end the run after a checkpoint,
-    too. A network that is no longer finite is never saved.
+    Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint, and so does every
+    error; a second Ctrl-C ends it at once. After SIGTERM or SIGHUP the program goes on only if it
+    handles them: its handler is called then. A network that is not finite is never saved.
 
     Args:
         vec: the environments, with autoreset "same_step". They are reset here, and not closed.
-        config: the settings; None = `PPOConfig.for_env(vec)`.
+        config: None = `PPOConfig.for_env(vec)`.
         policy: the network to train, or a function that makes one from an observation and an
             action space; None = the one of `config.net`. A network of your own derives from
-            `Policy`.
+            `Policy`; `rogue_net.initialized_from(path)` makes one with the weights of another run.
         out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (a line per update) and
-            `tensorboard`, where that is installed; None writes nothing. Only one run at a time can
-            use it. Other files in it stay as they are.
+            `tensorboard`, where that is installed; None writes nothing. Other files stay.
         resume: True continues from the checkpoint in `out`, a path from that checkpoint. Network,
             optimizer, random states and counters are restored. Environments cannot be saved: they
-            start new episodes, with seeds that were not used before.
-        on_update: called after every update; an exception ends the run.
+            start new episodes, with new seeds. From a path, one in `out` is overwritten.
+        on_update: called after every update.
+        callbacks: see the run, and can stop it; called in their order, before `on_update`.
+        recorders: get the settings and curves of the run, as `WandbRecorder`; see `Recorder`.
         about: what else `run.json` says, as "game" and "settings", which `entity-env runs` shows.
-        replays: keeps replays of the run, such as a `TrainingReplays`; of rank 0 alone.
 
     Raises:
         CheckpointError: no checkpoint to resume from, or one of another game or size.
         ProtocolError: environments without actions, or without final observations.
-        SchemaError: a reward or an observation that is not finite.
+        SchemaError: a number that is not finite.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
         TrainingDivergedError: a loss, a gradient or the network is no longer finite.
-        UsageError: `resume=True` without `out`, another run is training there, or a checkpoint
-            cannot be written there without touching other files; ranks that cannot train together.
+        UsageError: `resume=True` without `out`, a checkpoint in `out` without `resume`, or another
+            run; a checkpoint or a recorder cannot be written; ranks that cannot train together.
         WorkerError: a rank ended, or did not answer in time; names it.
     """
     config = config or PPOConfig.for_env(vec)
     _log_settings(vec, config)
-    tune_malloc()
     with (
-        _threads(config.num_threads),
-        find_peers(_device(config.device), config.peer_timeout_s) as peers,
+        torch_threads(config.num_threads),
+        find_peers(torch_device(config.device), config.peer_timeout_s) as peers,
     ):
-        return _train(vec, config, policy, out, resume, on_update, about or {}, peers, replays)
+        folder = None if out is None else Path(out)
+        run = _Run(vec, config, policy, folder, peers, callbacks, recorders)
+        return _train(run, resume, on_update, about or {})
 
 
 def _log_settings(vec: VecEnvironment, config: PPOConfig) -> None:
@@ -156,39 +139,34 @@ def _log_settings(vec: VecEnvironment, config: PPOConfig) -> None:
 
 
 def _train(
-    vec: VecEnvironment,
-    config: PPOConfig,
-    policy: Policy | MakePolicy | None,
-    out: str | Path | None,
+    run: _Run,
     resume: bool | str | Path,
     on_update: Callable[[TrainProgress], None] | None,
     about: Mapping[str, object],
-    peers: Peers,
-    replays: RunReplays | None,
 ) -> TrainResult:
-    resume_path = _resume_path(resume, out) if resume else None
+    tune_malloc()
+    config, peers = run.config, run.peers
+    resume_path = _resume_path(resume, run.out) if resume else None
     cause = None
-    written = None if out is None or peers.rank else Path(out)
+    written = None if peers.rank else run.out
     with run_folder(written), HeldInterrupt() as interrupt:
-        run = _Run(vec, config, policy, None if out is None else Path(out), peers)
-        run.replays = None if peers.rank else replays
         if resume_path is not None:
             run.resume(resume_path)
-        if written is not None:
-            write_run(written, config, run.learner.step, run.about(about))
-        with curve_writer(written, run.learner.step) as write_curves, freeze_gc() as freeze:
+        elif written is not None:
+            require_new_run(written)
+        with run.writer(written, about) as write_curves, freeze_gc() as freeze:
             try:
                 try:
                     collector, begun = run.begin(), run.learner.update
-                    run.keep_replays(is_resumed=begun > 0)
+                    run.call("on_start")
                     while run.learner.step < config.total_steps:
-                        progress = run.update(collector, interrupt.check)
-                        if progress.update == begun + 1:
+                        run.update(collector, interrupt.check)
+                        if run.learner.update == begun + 1:
                             freeze()  # after one update everything long-lived exists
-                        write_curves(progress, run.episodes.metrics)
+                        run.call("on_update")
+                        write_curves(run.progress, run.episodes.metrics, run.take_recorded())
                         if on_update is not None:
-                            run.call(on_update)
-                        run.keep_replays(is_resumed=begun > 0)
+                            run.stopping_call(on_update, run.progress)
                         run.save_if_due(collector)
                     run.require_sound(collector)
                 except KeyboardInterrupt:
@@ -196,27 +174,25 @@ def _train(
                         raise  # the second one, of which the other ranks know nothing
                     run.is_stopping = True
                 run.save()
-                run.finish_replays()
+                run.end()
                 gather_reports(peers, "saved")  # no rank leaves before that
             except KeyboardInterrupt:
                 raise  # the second one, in the middle of the save
             except TrainingDivergedError as error:
-                run.finish_replays()
+                run.end(error)
                 raise run.explained(error) from error
             except BaseException as error:
                 run.save_after(error)
-                run.finish_replays()
+                run.end(error)
                 if not isinstance(error, Exception) or not interrupt.ends_program:
                     raise
                 cause = error  # of that signal, likely: a terminal, a worker that is gone, too
-        is_interrupted = run.is_stopping or interrupt.signum is not None
-    hints = run.history.hints(run.progress, config)
-    result = TrainResult(run.learner.net, run.progress, is_interrupted, run.folder, hints)
+    result = run.result(interrupt.signum)
     interrupt.deliver(result, cause)
     return result
 
 
-class _Run:
+class _Run(TrainState):
     """State of one call of `train`."""
 
     def __init__(
@@ -226,27 +202,122 @@ class _Run:
         policy: Policy | MakePolicy | None,
         out: Path | None,
         peers: Peers,
+        callbacks: Sequence[Callback],
+        recorders: Sequence[Recorder],
     ) -> None:
+        require_recorders(recorders)
+        self.recorders = () if peers.rank else recorders
+        for callback in callbacks:
+            if not isinstance(callback, Callback):
+                raise UsageError(f"callbacks must be instances of Callback, got {shown(callback)}")
+        self.callbacks = callbacks
         self.vec = vec
         self.config = config
         self.peers = peers
+        self.rank = peers.rank
         self.out = out
         self.folder = out / SUBFOLDER if out is not None else None
+        self.error = None
+        self.is_resumed = False
         self.is_stopping = False
         """Whether this rank wants to end the run early, and at the end whether all do."""
+        self._stop_reason: str | None = None
         self.learner = new_learner(vec, config, policy)
-        self.replays: RunReplays | None = None
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
         """Of all ranks, at the last update."""
         self.num_rows = vec.num_rows
         self.history = RunHistory()
-        self.progress = TrainProgress(step=0, total=config.total_steps)
+        self._progress = TrainProgress(step=0, total=config.total_steps)
+        self._recorded: dict[str, float] = {}
+        """By callbacks, since the last point of the curves."""
         self._started = self._saved = time.monotonic()
         self._saved_update = 0
+        self._begins_statistics = False
+        """Whether the first observations are all that features are normalized by."""
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self._recent: deque[tuple[float, int]] = deque(maxlen=20)
+
+    # ------------------------------------------------------------------ for callbacks
+
+    @property
+    def net(self) -> Policy:
+        return self.learner.net
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.learner.optimizer
+
+    @property
+    def progress(self) -> TrainProgress:
+        return self._progress
+
+    def stop(self, reason: str = "") -> None:
+        self._stop_reason = reason
+        self.is_stopping = True
+
+    def record(self, name: str, value: float) -> None:
+        if problem := metric_problem(name, value):
+            raise UsageError(problem)
+        if math.isfinite(value):
+            self._recorded[name] = float(value)
+            metrics = {**self._progress.metrics, name: float(value)}
+            self._progress = replace(self._progress, metrics=metrics)
+
+    def add_evaluation(self, evaluation: EvaluationResult) -> None:
+        for name in ("mean_reward", "std_reward", "mean_length", "num_episodes"):
+            self.record(f"evaluation/{name}", getattr(evaluation, name))
+        for name, value in evaluation.metrics.items():
+            self.record(f"evaluation/{name}", value)
+        self.call("on_evaluation", evaluation)
+
+    def save_copy(
+        self, folder: Path, *, resumable: bool = True, notes: Mapping[str, object] | None = None
+    ) -> None:
+        save_learner(folder, self.learner, self.config, resumable=resumable, notes=notes)
+
+    def make_agent(self, seed: int, *, greedy: bool = False) -> NeuralAgent:
+        return NeuralAgent(self.learner.net, greedy=greedy, seed=seed)
+
+    def call(self, name: str, *args: object) -> None:
+        """Calls a method of all callbacks."""
+        for callback in self.callbacks:
+            with _naming(callback, name):
+                self.stopping_call(getattr(callback, name), self, *args)
+
+    def stopping_call(self, function: Callable[..., object], *args: object) -> None:
+        """Calls a function; Ctrl-C in it ends the run when the other ranks know of it."""
+        try:
+            function(*args)
+        except KeyboardInterrupt:
+            self.is_stopping = True
+
+    def take_recorded(self) -> dict[str, float]:
+        """What callbacks recorded since the last call."""
+        recorded, self._recorded = self._recorded, {}
+        return recorded
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Lets callbacks end; what they raise after an error is a note of that error."""
+        self.error = error
+        for callback in self.callbacks:
+            try:
+                with _naming(callback, "on_end"):
+                    self.stopping_call(callback.on_end, self)
+            except Exception as failure:
+                if error is None:
+                    raise
+                error.add_note(f"{type(callback).__name__}.on_end failed, too: {failure}")
+
+    def result(self, signum: int | None) -> TrainResult:
+        """What `train` returns."""
+        is_interrupted = (self.is_stopping and self._stop_reason is None) or signum is not None
+        hints = self.history.hints(self._progress, self.config)
+        reason = self._stop_reason
+        return TrainResult(self.net, self._progress, is_interrupted, self.folder, hints, reason)
+
+    # ------------------------------------------------------------------ the loop
 
     def resume(self, path: Path) -> None:
         """Loads a checkpoint."""
@@ -260,16 +331,31 @@ class _Run:
         if differing:
             raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}")
         load_learner(checkpoint, self.learner)
+        self.is_resumed = True
         self._saved_update = self.learner.update
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes
-        self.progress = self._progress(Losses(), 0.0, 0.0)
+        self._progress = self._figures(Losses(), self.config.at(self.learner.step))
 
     def about(self, given: Mapping[str, object]) -> dict[str, object]:
         """What `run.json` says about the environments."""
         net = self.learner.net
         found = {"entities": list(net.obs_space.entities), "actions": list(net.action_space)}
-        return {**found, "num_rows": self.vec.num_rows, "num_ranks": self.peers.size, **given}
+        return {
+            **found,
+            "num_rows": self.vec.num_rows,
+            "num_ranks": self.peers.size,
+            **net.origin,
+            **given,
+        }
+
+    def writer(
+        self, out: Path | None, given: Mapping[str, object]
+    ) -> AbstractContextManager[WriteCurves]:
+        """Writes `run.json`; returns what writes the curves."""
+        step = self.learner.step
+        described = write_run(out, self.config, step, self.about(given))
+        return curve_writer(out, step, self.recorders, described)
 
     def begin(self) -> Collector:
         """Resets the environments."""
@@ -284,42 +370,55 @@ class _Run:
         elif learner.update:
             seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
         next_obs = self.vec.reset(seed=seed)
-        collector = Collector(self.vec, learner.net, learner.generator, next_obs, self.config)
-        if not learner.net.has_statistics:
+        collector = Collector(self.vec, learner.net, learner.generator, next_obs, self.config.at(0))
+        self._begins_statistics = not learner.net.has_statistics
+        if self._begins_statistics:
             self._count(next_obs)
         self._recent.append((time.monotonic(), learner.step))
         return collector
 
-    def update(self, collector: Collector, check: Callable[[], None]) -> TrainProgress:
+    def update(self, collector: Collector, check: Callable[[], None]) -> None:
         """Collects one rollout and learns from it."""
         config, learner = self.config, self.learner
-        left = 1 - learner.step / config.total_steps
-        ent_coef = config.ent_coef * (left if config.anneal_entropy else 1)
-
+        collector.config = config.at(learner.step)
         rollout, num_decisions = self._collect(collector, check)
-        learning_rate = step_size(config, learner.step, num_decisions)
-        learner.optimizer.param_groups[0]["lr"] = learning_rate
+        now = config.at(learner.step, num_decisions)
+        group = learner.optimizer.param_groups[0]
+        group["lr"], group["weight_decay"] = now.learning_rate, now.weight_decay
         learner.returns.update(rollout.returns[rollout.b_inds], self.peers)
         scale = learner.returns.std
         if config.norm_returns:
             learner.net.scale_values(learner.returns.mean, scale)
         optimizer, rng = learner.optimizer, learner.rng
-        losses = learn(learner.net, optimizer, rollout, config, ent_coef, rng, scale, self.peers)
+        losses = learn(learner.net, optimizer, rollout, now, now.ent_coef, rng, scale, self.peers)
         # After learning, so that the policy which learns is the one that played. The first rollout
         # was normalized by its first observations, which must not be counted twice: restart.
-        self._count(rollout.obs, restart=learner.update == 0)
+        self._count(rollout.obs, restart=self._begins_statistics)
+        self._begins_statistics = False
 
         learner.step += num_decisions
         learner.update += 1
-        self.progress = self._progress(losses, learning_rate, ent_coef)
-        self.history.add(self.progress)
-        return self.progress
+        self._recorded |= {
+            f"charts/{name}": float(getattr(now, name))
+            for name in SCHEDULED
+            if isinstance(getattr(config, name), Schedule)
+        }
+        self._progress = self._figures(losses, now)
+        self.history.add(self._progress)
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
         """A rollout of this rank, and the number of decisions of all; they stop together."""
 
+        watching = [each for each in self.callbacks if type(each).on_step is not Callback.on_step]
+
         def after_step(obs: VecObs) -> None:
             self.meter.add(obs)
+            for callback in watching:
+                with _naming(callback, "on_step"):
+                    callback.on_step(self, obs)
+            self._stop_in_time()
+            if self.is_stopping:
+                raise KeyboardInterrupt
             check()
 
         steps_left = math.ceil((self.config.total_steps - self.learner.step) / self.num_rows)
@@ -333,18 +432,26 @@ class _Run:
         except KeyboardInterrupt:
             self.is_stopping = True
         num_decisions = -1 if rollout is None else len(rollout)
-        reports = gather_reports(self.peers, (num_decisions, self.meter.figures().to_json()))
-        counts = [count for count, _ in reports]
+        figures = self.meter.figures().to_json()
+        reports = gather_reports(self.peers, (num_decisions, figures, self._stop_reason))
+        counts = [count for count, *_ in reports]
         if rollout is None or min(counts) < 0:
             self.is_stopping = True
+            reasons = (reason for *_, reason in reports if reason is not None)
+            self._stop_reason = next(reasons, None)
             raise KeyboardInterrupt
         if not any(counts):
             raise ProtocolError(
                 f"no agent was asked for an action in {num_steps} steps of {self.num_rows} rows: "
                 "there is nothing to learn from"
             )
-        self.episodes = EpisodeFigures.merged([figures for _, figures in reports])
+        self.episodes = EpisodeFigures.merged([each for _, each, _ in reports])
         return rollout, sum(counts)
+
+    def _stop_in_time(self) -> None:
+        most = self.config.max_train_time_s
+        if most is not None and time.monotonic() - self._started >= most and not self.is_stopping:
+            self.stop(f"max_train_time_s={most:g} is over")
 
     def _require_same_run(self) -> int:
         """Checks that all ranks train the same network; returns the rows of all."""
@@ -372,28 +479,6 @@ class _Run:
                 f"{self.out}: `out` must be a folder that all ranks share"
             )
         return sum(num_rows for num_rows, _ in reports)
-
-    def call(self, on_update: Callable[[TrainProgress], None]) -> None:
-        """Calls `on_update`; Ctrl-C in it ends the run when the other ranks know of it."""
-        try:
-            on_update(self.progress)
-        except KeyboardInterrupt:
-            self.is_stopping = True
-
-    def keep_replays(self, *, is_resumed: bool) -> None:
-        """Lets `replays` look at the network."""
-        if self.replays is not None:
-            step, total = self.learner.step, self.config.total_steps
-
-            def make_agent(seed: int) -> Agent:
-                return NeuralAgent(self.learner.net, seed=seed)
-
-            self.replays.update(step, total, make_agent, is_resumed=is_resumed)
-
-    def finish_replays(self) -> None:
-        """Lets `replays` write what is left."""
-        if self.replays is not None:
-            self.replays.finish()
 
     def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""
@@ -427,7 +512,7 @@ class _Run:
             kept = f"; {self.folder} has update {self._saved_update}"
         return TrainingDivergedError(
             f"training diverged in update {self.learner.update + 1}, after {self.learner.step:,} "
-            f"steps: {error}{kept}. Try a smaller learning_rate ({self.config.learning_rate:g}), "
+            f"steps: {error}{kept}. Try a smaller learning_rate ({self.config.learning_rate}), "
             "or rewards and observations of smaller size, about 1"
         )
 
@@ -440,13 +525,13 @@ class _Run:
                 f"observations are so large that {bad[0]} of the network is not finite"
             )
 
-    def _progress(self, losses: Losses, learning_rate: float, ent_coef: float) -> TrainProgress:
-        learner, episodes, now = self.learner, self.episodes, time.monotonic()
-        learner.elapsed_s = self._elapsed_before + now - self._started
+    def _figures(self, losses: Losses, now: CurrentConfig) -> TrainProgress:
+        learner, episodes, time_s = self.learner, self.episodes, time.monotonic()
+        learner.elapsed_s = self._elapsed_before + time_s - self._started
         learner.num_episodes = self._episodes_before + episodes.num_episodes
         since, step = self._recent[0] if self._recent else (self._started, learner.step)
-        self._recent.append((now, learner.step))
-        steps_per_s = (learner.step - step) / max(now - since, 1e-9)
+        self._recent.append((time_s, learner.step))
+        steps_per_s = (learner.step - step) / max(time_s - since, 1e-9)
         steps_left = max(0, self.config.total_steps - learner.step)
         return TrainProgress(
             step=learner.step,
@@ -457,64 +542,27 @@ class _Run:
             mean_length=episodes.mean_length,
             num_episodes=learner.num_episodes,
             losses=losses,
-            learning_rate=learning_rate,
-            ent_coef=ent_coef,
+            learning_rate=now.learning_rate,
+            ent_coef=now.ent_coef,
             elapsed_s=learner.elapsed_s,
             eta_s=steps_left / steps_per_s if steps_per_s else float("inf"),
-            metrics={name: metric.mean for name, metric in episodes.metrics.items()},
+            metrics={
+                **{name: metric.mean for name, metric in episodes.metrics.items()},
+                **self._recorded,
+            },
             std_reward=episodes.std_reward,
             window=episodes.window,
         )
 
 
-def new_learner(
-    vec: VecEnvironment, config: PPOConfig, policy: Policy | MakePolicy | None = None
-) -> Learner:
-    """A network and its optimizer; torch's own random state stays as it is."""
-    device = _device(config.device)
-    obs_space, action_space = vec.obs_space(), vec.action_space()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        if policy is None:
-            size = config.net
-            if isinstance(size, RogueNetConfig):
-                size = replace(size, value_scale=config.norm_returns)
-            net: object = make_policy(obs_space, action_space, size)
-        else:
-            is_made = isinstance(policy, nn.Module) or not callable(policy)
-            net = policy if is_made else policy(obs_space, action_space)
-        checked = _checked(net, (obs_space, action_space)).to(device).eval()
-    return Learner(
-        net=checked,
-        optimizer=torch.optim.AdamW(
-            checked.parameters(), eps=1e-5, weight_decay=config.weight_decay, fused=True
-        ),
-        generator=torch.Generator(device).manual_seed(config.seed),
-        rng=np.random.default_rng(config.seed),
-    )
-
-
-def _checked(net: object, spaces: Spaces) -> Policy:
-    """Checks that a network was made for the environments."""
-    if not isinstance(net, Policy):
-        raise UsageError(
-            f"policy must be a Policy, or a function that returns one, got {shown(net)}: derive "
-            "the class from entity_env.agents.ppo.Policy"
-        )
-    if found := differences((net.obs_space, net.action_space), spaces):
-        raise UsageError(f"the policy was made for other spaces: {'; '.join(found)}")
-    return net
-
-
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Sets the number of torch's threads, and restores it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
+def _naming(callback: Callback, method: str) -> Iterator[None]:
+    """Notes in an error which callback raised it."""
     try:
         yield
-    finally:
-        torch.set_num_threads(before)
+    except Exception as error:
+        error.add_note(f"raised by {type(callback).__name__}.{method}, a callback of the run")
+        raise
 
 
 def _resume_path(resume: Literal[True] | str | Path, out: str | Path | None) -> Path:
@@ -523,15 +571,3 @@ def _resume_path(resume: Literal[True] | str | Path, out: str | Path | None) -> 
     if out is None:
         raise UsageError("resume=True goes on from the checkpoint in `out`: name that folder")
     return Path(out)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(
-            f"device must be one that torch can use here, got {name!r}: {reason}"
-        ) from error
-    return device

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.logging import Losses
+from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.ppo.peers import ALONE, Peers, moments_over_peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
+from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.errors import TrainingDivergedError
@@ -30,7 +30,7 @@ def learn(
     net: Policy,
     optimizer: torch.optim.Optimizer,
     rollout: Rollout,
-    config: PPOConfig,
+    config: CurrentConfig,
     ent_coef: float,
     rng: np.random.Generator,
     return_scale: float | None = None,
@@ -56,16 +56,6 @@ def learn(
     return Losses(policy_loss, value_loss, entropy, approx_kl, clip_fraction, explained)
 
 
-def step_size(config: PPOConfig, step: int, num_decisions: int) -> float:
-    """The step size of Adam for a rollout of so many decisions, after `step` decisions."""
-    if step < config.warmup_steps:
-        return config.learning_rate * min(1.0, (step + num_decisions) / config.warmup_steps)
-    if not config.anneal_learning_rate:
-        return config.learning_rate
-    whole = config.total_steps - config.warmup_steps
-    return config.learning_rate * (1 - (step - config.warmup_steps) / whole)
-
-
 class _Moments(NamedTuple):
     """Number, mean and deviation of the advantages of a minibatch, of all ranks."""
 
@@ -84,7 +74,7 @@ class _Minibatches(NamedTuple):
     net: Policy
     old: Policy | None
     rollout: Rollout
-    config: PPOConfig
+    config: CurrentConfig
     ent_coef: float
     return_scale: float | None
     peers: Peers = ALONE
@@ -110,7 +100,7 @@ class _Minibatches(NamedTuple):
 
     def _parts(
         self, mb_inds: NDArray[np.int64], moments: _Moments | None
-    ) -> Iterator[tuple[Minibatch, PPOConfig, float]]:
+    ) -> Iterator[tuple[Minibatch, CurrentConfig, float]]:
         """Microbatches, with the advantages of the whole, and their shares of it."""
         config, most = self.config, self.config.microbatch_size or max(len(mb_inds), 1)
         if moments is None and len(mb_inds) <= most:
@@ -221,7 +211,7 @@ def _sum_gradients(
 def ppo_loss(
     new: Evaluation,
     minibatch: Minibatch,
-    config: PPOConfig,
+    config: CurrentConfig,
     ent_coef: float,
     return_scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -261,7 +251,7 @@ def ppo_loss(
 
 def _normalized(
     advantages: Tensor,
-    config: PPOConfig,
+    config: CurrentConfig,
     return_scale: float | None,
     moments: _Moments | None = None,
 ) -> Tensor:

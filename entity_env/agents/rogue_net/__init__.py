@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent as NeuralAgent
     from entity_env.agents.rogue_net.torch_net.checkpoint import (
         Checkpoint as Checkpoint,
+        initialized_from as initialized_from,
         load_checkpoint as load_checkpoint,
         save_checkpoint as save_checkpoint,
     )
@@ -57,6 +58,7 @@ _LATE = {
     "PolicyOutput": "torch_net.net",
     "NeuralAgent": "torch_net.agent",
     "RogueNet": "torch_net.net",
+    "initialized_from": "torch_net.checkpoint",
     "load_checkpoint": "torch_net.checkpoint",
     "save_checkpoint": "torch_net.checkpoint",
 }

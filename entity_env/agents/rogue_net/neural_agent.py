@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
 from entity_env.agents.rogue_net.batch_layout import Batch, visible_entities
+from entity_env.agents.rogue_net.checkpoints.reader import read_network
+from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.schema import Schema
 from entity_env.batching.observation_batcher import ObservationBatcher
@@ -86,6 +89,18 @@ class TrainedAgent(PolicyAgent):
 
     @classmethod
     @abstractmethod
+    def of(
+        cls,
+        weights: Weights,
+        *,
+        greedy: bool = False,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        adapt: bool = False,
+    ) -> Self:
+        """An agent with this network; arguments as for `load_agent`."""
+
+    @classmethod
     def load(
         cls,
         path: str | Path,
@@ -94,12 +109,14 @@ class TrainedAgent(PolicyAgent):
         temperature: float = 1.0,
         seed: int | None = None,
         adapt: bool = False,
-    ) -> TrainedAgent:
-        """Loads a checkpoint, or the one in the folder of a training run.
+    ) -> Self:
+        """Loads a network from any of the files of `read_network`.
 
         Raises:
             CheckpointError: there is none, or it cannot be read.
         """
+        weights = read_network(path)
+        return cls.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
     @abstractmethod
     def choose(

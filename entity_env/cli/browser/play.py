@@ -22,7 +22,7 @@ from entity_env.authoring.local_run import Turn
 from entity_env.authoring.obs import Obs
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.display.terminal_view import shown_names
-from entity_env.cli.load_game import HUMAN, game_errors, run_or_episode
+from entity_env.cli.load_game import HUMAN, EpisodesSeen, game_errors, run_or_episode
 from entity_env.core.action_request import Question, require_in_bounds
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, EntityID, Observation, SelectEntityAction
@@ -96,7 +96,7 @@ def play_in_browser(
         page.server.announce(game.name, is_opened=is_opened)
         is_wanted = True
         while is_wanted:
-            is_interrupted, page.num_ended = True, 0
+            is_interrupted, page.seen = True, EpisodesSeen()
             with suppress(KeyboardInterrupt):
                 agents = [
                     BrowserAgent(page) if name == HUMAN else agent
@@ -106,7 +106,7 @@ def play_in_browser(
                 with game_errors(game):
                     start(*agents, watch=page.watch, step_timeout_s=step_timeout_s)
                 is_interrupted = False
-            is_left = page.num_ended < episodes * game.num_agents
+            is_left = page.seen.is_left(episodes)
             if is_left:
                 click.echo("left before the end")
             click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
@@ -190,8 +190,8 @@ class GamePage:
         self._fps, self._num_episodes, self._ended = fps, episodes, ended
         self._humans = {i for i, name in enumerate(names) if name == HUMAN}
         self._names = shown_names(names, sorted(self._humans))
-        self.num_ended = 0
-        """Episodes of all agents that have ended; set by the caller."""
+        self.seen = EpisodesSeen()
+        """Of the current run; set by the caller."""
         self._episode = 0
         self._begin_episode()
         self._shown: tuple[Mapping[str, Json], Sequence[str]] = ({}, ())
@@ -236,6 +236,7 @@ class GamePage:
 
     def watch(self, turn: Turn) -> None:
         """Shows a decision, or the end of an episode; for `Game.run`."""
+        self.seen(turn)
         if self._seats[turn.agent_id].end:
             self._next_episode()
         is_human = turn.agent_id in self._humans
@@ -249,7 +250,6 @@ class GamePage:
         seat.step, seat.score = turn.step, turn.score
         if turn.episode is not None:
             seat.end = "cut short" if turn.episode.truncated else "over"
-            self.num_ended += 1
             self._ended(turn.episode)
             if all(each.end for each in self._seats):
                 self._end_episode(seat if is_human or not self._humans else self._last_shown)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from entity_env.agents.ppo.runs import CURVES_FILE, RUN_FILE
+from entity_env.agents.ppo.tracking.runs import CURVES_FILE, RUN_FILE
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.commands.replay import game_and_look
 from entity_env.cli.load_game import GameFailed

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 import click
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from entity_env.agents import Agent, BatchPolicy
 from entity_env.agents.game_agents import game_agents
-from entity_env.agents.ratings import Z95, Match, Result, Standing, seatings
+from entity_env.agents.ratings import Z95, Match, Result, Standing, match_groups, seatings
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
@@ -49,9 +48,11 @@ from entity_env.cli.options import (
 )
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import UsageError
 from entity_env.vec import VecEnv
 from entity_env.vec.action_log import FailureWriter
+from entity_env.vec.evaluation import play_starts
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError
 
@@ -98,37 +99,17 @@ def play_episodes(
     ) as vec:
         for block in range(num_blocks(episodes, _BATCHED)) if blocks is None else blocks:
             numbers = range(block * _BATCHED, min((block + 1) * _BATCHED, episodes))
-            found = _play_block(vec, agent_of(block), game.schema, numbers, seed, on_episode)
+            agent, found = agent_of(block), []
+            decide = partial(_decide, agent, game.schema)
+            for [episode], _ in play_starts(vec, decide, numbers, seed):
+                found.append(episode)
+                on_episode(episode)
             played += sorted(found, key=lambda episode: episode.number)
     return played
 
 
-def _play_block(
-    vec: VecEnv,
-    agent: BatchPolicy,
-    schema: Schema,
-    numbers: range,
-    seed: int,
-    on_episode: Callable[[Episode], None],
-) -> list[Episode]:
-    """Plays the episodes with these numbers, which end in any order."""
-    # Every episode is played to its end: taking the first ones that end would favour short ones.
-    starts = numbers.start + np.arange(vec.num_envs)
-    played: list[Episode] = []
-    obs = vec.reset(seed, starts=starts)
-    while True:
-        for episode in obs.episodes:
-            if episode.number in numbers:  # later ones only keep a copy busy until the end
-                played.append(replace(episode, env_id=0))
-                on_episode(played[-1])
-        if len(played) == len(numbers):
-            return played
-        done = obs.done
-        if done.any():
-            starts[done] = starts.max() + 1 + np.arange(np.count_nonzero(done))
-            obs = vec.reset_envs(done, seed, starts=starts)
-        else:
-            obs = vec.act(agent.decide_batch(obs, schema))
+def _decide(agent: BatchPolicy, schema: Schema, obs: VecObs, _: object) -> VecActions:
+    return agent.decide_batch(obs, schema)
 
 
 def block_seed(seed: int, block: int) -> int:
@@ -153,8 +134,10 @@ class Figures:
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> Figures:
-        """The statistics of at least one episode."""
+        """The statistics of some episodes; zeros without any."""
         rewards = [episode.reward for episode in episodes]
+        if not rewards:
+            return cls(0.0, 0.0, 0.0, 0.0, 0)
         deviation = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
         return cls(
             mean_reward=statistics.fmean(rewards),
@@ -222,8 +205,9 @@ def evaluate(
     under `agents`.
 
     With --agents, the agents play matches against each other: prints win rates with 95 %
-    confidence intervals, and Elo ratings. Agents that a game has of its own can take part: azul has
-    greedy, rush, mcts and mcts:SECONDS.
+    confidence intervals, and Elo ratings. Fewer agents than seats have several seats each; an agent
+    named twice, A,A, plays against its copy. Agents that a game has of its own can take part: azul
+    has greedy, rush, mcts and mcts:SECONDS.
     """
     chosen = load_game(game, settings)
     if entrants is not None:
@@ -232,10 +216,9 @@ def evaluate(
         _require_raise(on_error)
         if failures is not None:
             raise UsageError("--failures is for episodes of --agent, not for matches")
-        names = split_names(entrants)
         match = run_match(
             chosen,
-            names,
+            split_names(entrants),
             num_games,
             seed=seed,
             load=load,
@@ -324,7 +307,7 @@ def _played(
         played: list[Episode] = []
         for block in blocks:
             first = block * size
-            watch = partial(_watch, on_episode)
+            watch = partial(_watch, on_episode, set())
             found = game.run(
                 *players(block),
                 seed=block_seed(seed, block),
@@ -370,8 +353,10 @@ def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool)
         Console().print(table)
 
 
-def _watch(on_episode: Callable[[Episode], None], turn: Turn) -> None:
-    if turn.episode is not None and not turn.agent_id:
+def _watch(on_episode: Callable[[Episode], None], seen: set[int], turn: Turn) -> None:
+    """Counts every episode once, whoever has a part in it."""
+    if turn.episode is not None and turn.number not in seen:
+        seen.add(turn.number)
         on_episode(turn.episode)
 
 
@@ -383,38 +368,38 @@ def _as_json(figures: Sequence[Figures]) -> dict[str, object]:
 def _table(names: Sequence[str], figures: Sequence[Figures]) -> Table:
     table = plain_table("agent", "mean reward", "ci95", "std", "mean length", "episodes", gap=_GAP)
     for name, each in zip(names, figures, strict=True):
-        table.add_row(
-            name,
+        numbers = [
             f"{each.mean_reward:.3f}",
             f"{each.ci95:.3f}",
             f"{each.std_reward:.3f}",
             f"{each.mean_length:.1f}",
-            str(each.episodes),
-        )
+        ]
+        table.add_row(name, *(numbers if each.episodes else "----"), str(each.episodes))
     return table
 
 
 # ------------------------------------------------------------------ matches
 
 
-def split_names(text: str) -> list[str]:
-    """The agents' names that are separated by commas: no empty ones, none twice, no human."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
+def split_names(text: str) -> dict[str, str]:
+    """The agents that are separated by commas, by name: one given twice is `a` and `a#2`."""
+    given = [name.strip() for name in text.split(",")]
+    if not all(given):
         raise UsageError(
             f"--agents needs names separated by commas, as random,greedy: got {text!r}"
         )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"--agents names {twice[0]!r} twice: an agent cannot play against itself")
-    if HUMAN in names:
+    if HUMAN in given:
         raise UsageError("a match has no human players: use entity-env play --agent human")
-    return names
+    numbers = [given[:i].count(name) + 1 for i, name in enumerate(given)]
+    return {
+        f"{name}#{number}" if number > 1 else name: name
+        for name, number in zip(given, numbers, strict=True)
+    }
 
 
 def run_match(
     game: Game,
-    names: Sequence[str],
+    agents: Mapping[str, str],
     num_games: int | None,
     *,
     seed: int,
@@ -424,20 +409,21 @@ def run_match(
 ) -> Match[Any]:
     """Plays every group of as many agents as the game has, each agent in each seat equally often.
 
-    `num_games` is for each group; None = 100, rounded up to a multiple of the seats. Agents are
-    loaded anew after every 10 sets of games, so that tasks on the Ray cluster at `address` play the
-    same; None = without Ray.
+    `agents` are by the name in the table. If there are fewer than seats, they have several seats:
+    see `match_groups`. `num_games` is for each group; None = 100, rounded up to a multiple of the
+    seats. Agents are loaded anew after every 10 sets of games, so that tasks on the Ray cluster at
+    `address` play the same; None = without Ray.
     """
-    seats = game.num_agents
+    seats, names = game.num_agents, tuple(agents)
     if seats == 1:
         raise UsageError(
             f"{game.name} is for 1 agent, and --agents lets several play against each other: "
             "measure one after the other with --agent"
         )
-    if len(names) < seats:
+    if len(names) < 2:
         raise UsageError(
-            f"{game.name} is for {seats} agents: --agents needs at least as many, got "
-            f"{', '.join(names)}"
+            f"--agents needs at least two agents, got {names[0]}; the same one twice is "
+            f"--agents {names[0]},{names[0]}"
         )
     num_games = -(-_NUM_GAMES // seats) * seats if num_games is None else num_games
     if num_games % seats:
@@ -445,31 +431,28 @@ def run_match(
             f"--games must be a multiple of {seats}, so that every agent plays each seat equally "
             f"often: got {num_games}"
         )
-    _entrants(game, names, names, seed, load)  # refuses unknown ones before anything starts
-    blocks = _match_blocks(names, seats, num_games)
+    groups = match_groups(names, seats)
+    _members(game, agents, names, seed, load)  # refuses unknown ones before anything starts
+    sets = range(num_games // seats)
+    blocks = [
+        (group, sets[first : first + _SETS])
+        for group in groups
+        for first in range(0, len(sets), _SETS)
+    ]
     play = partial(
-        _play_sets, game, names, blocks, seed=seed, load=load, step_timeout_s=step_timeout_s
+        _play_sets, game, agents, blocks, seed=seed, load=load, step_timeout_s=step_timeout_s
     )
-    total = math.comb(len(names), seats) * num_games
-    return Match(tuple(names), tuple(_spread(play, len(blocks), total, address)))
+    total = len(groups) * num_games
+    return Match(names, tuple(_spread(play, len(blocks), total, address)))
 
 
 _MatchBlock: TypeAlias = tuple[tuple[str, ...], range]
 """A group of agents and numbers of sets of its games, in which each agent has every seat once."""
 
 
-def _match_blocks(names: Sequence[str], seats: int, num_games: int) -> list[_MatchBlock]:
-    sets = range(num_games // seats)
-    return [
-        (group, sets[first : first + _SETS])
-        for group in combinations(names, seats)
-        for first in range(0, len(sets), _SETS)
-    ]
-
-
 def _play_sets(
     game: Game,
-    names: Sequence[str],
+    agents: Mapping[str, str],
     blocks: Sequence[_MatchBlock],
     numbers: range,
     on_result: Callable[[Result], None],
@@ -483,13 +466,13 @@ def _play_sets(
     with game_errors(game):
         for number in numbers:
             group, sets = blocks[number]
-            agents = _entrants(game, names, group, block_seed(seed, number), load)
+            members = _members(game, agents, group, block_seed(seed, number), load)
             first, num_games = seed + sets.start, len(sets) * len(group)
-            for seated, index in seatings(group, len(group), num_games):
+            for seated, index in seatings(members, len(group), num_games):
                 result = game_agents(game).play_match_game(
                     game,
-                    seated,
-                    [agents[name] for name in seated],
+                    [name for name, _ in seated],
+                    [agent for _, agent in seated],
                     seed=first + index,
                     step_timeout_s=step_timeout_s,
                 )
@@ -498,15 +481,15 @@ def _play_sets(
     return results
 
 
-def _entrants(
-    game: Game,
-    names: Sequence[str],
-    group: Sequence[str],
-    seed: int,
-    load: Load,
-) -> dict[str, Agent]:
-    """The agents of a group, by name; seeds go by the place among all names."""
-    return {name: load_player(game, name, seed + names.index(name), load) for name in group}
+def _members(
+    game: Game, agents: Mapping[str, str], group: Sequence[str], seed: int, load: Load
+) -> list[tuple[str, Agent]]:
+    """Name and agent of each place of a group; seeds go by the places among all names."""
+    names, found = list(agents), list[tuple[str, Agent]]()
+    for i, name in enumerate(group):
+        place = names.index(name) + len(names) * group[:i].count(name)
+        found.append((name, load_player(game, agents[name], seed + place, load)))
+    return found
 
 
 def match_table(match: Match[Any]) -> RenderableType:
@@ -532,6 +515,7 @@ def match_json(match: Match[Any]) -> dict[str, object]:
         "duels": [
             {"name": name, "other": other, "win_rate": rate, "low": low, "high": high}
             for name, other in combinations(match.names, 2)
+            if match.has_met(name, other)
             for rate, low, high in [match.win_rate(name, other)]
         ],
         "num_games": len(match.games),
@@ -543,7 +527,8 @@ def _duels(match: Match[Any], rows: Sequence[Standing]) -> Table:
     table = plain_table("ahead of", *names, gap=_GAP)
     for name in names:
         rates = [
-            "" if name == other else f"{match.win_rate(name, other)[0]:.1%}" for other in names
+            f"{match.win_rate(name, other)[0]:.1%}" if match.has_met(name, other) else ""
+            for other in names
         ]
         table.add_row(name, *rates)
     return table

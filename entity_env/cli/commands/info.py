@@ -1,4 +1,5 @@
-"""`entity-env games`, `doctor` and `bench`: what there is to play, what is installed, how fast."""
+"""`entity-env games`, `check`, `bench` and `doctor`: what there is to play, whether it keeps the
+contract, how fast it is, and what is installed."""
 
 from __future__ import annotations
 
@@ -17,10 +18,21 @@ from rich.console import Console
 
 from entity_env.agents import RandomAgent, random_actions
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import game_traceback
 from entity_env.authoring.local_run import Turn
+from entity_env.check import check_game
 from entity_env.cli.display.console import plain_table
 from entity_env.cli.load_game import NAMED, game_errors, is_batch, load_game, make_vec_env
-from entity_env.cli.options import ENVS, FiniteRange, game_argument, set_option
+from entity_env.cli.options import (
+    COUNT,
+    ENVS,
+    SEED,
+    FiniteRange,
+    game_argument,
+    set_option,
+    step_timeout_option,
+)
+from entity_env.errors import ContractError, UsageError
 
 _REQUIRED: Final = ("entity-env", "numpy", "greenlet", "click", "rich")
 _EXTRAS: Final = {
@@ -63,6 +75,48 @@ def _summary(game: Game) -> str:
     line = text.partition("\n")[0]
     title, _, rest = line.partition(": ")
     return rest if re.sub(r"\W+", "_", title.lower()) == game.name else line
+
+
+@click.command()
+@game_argument
+@click.option("--episodes", type=COUNT, default=3, help="Number of episodes, each played again.")
+@click.option("--max-steps", type=COUNT, default=2000, help="Steps of an episode that is no error.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the episodes and the random actions.")
+@step_timeout_option
+@set_option
+@click.pass_context
+def check(
+    context: click.Context,
+    game: str,
+    episodes: int,
+    max_steps: int,
+    seed: int,
+    step_timeout_s: float | None,
+    settings: Sequence[str],
+) -> None:
+    """Check that a game keeps the contract: what it shows, asks and ends, and that a seed repeats
+    it.
+
+    Plays with random actions, as check_game of entity_env.check does. Exit code 1 and a list of
+    all violations if there are any.
+    """
+    chosen = load_game(game, settings)
+    try:
+        check_game(
+            chosen,
+            episodes=episodes,
+            max_steps=max_steps,
+            seed=seed,
+            step_timeout_s=step_timeout_s,
+        )
+    except ContractError as error:
+        if isinstance(error.__cause__, UsageError):  # a setting, or a file that the game needs
+            raise error.__cause__ from None
+        click.echo(error, err=True)
+        if isinstance(error.__cause__, Exception):
+            click.echo(game_traceback(error.__cause__), err=True)
+        context.exit(1)
+    click.echo(f"{chosen.name}: no violation of the contract in {episodes} episodes")
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from entity_env.cli.display.terminal_view import TerminalView, shown_names
 from entity_env.cli.load_game import (
     HUMAN,
     AgentLoader,
+    EpisodesSeen,
     game_errors,
     load_game,
     load_players,
@@ -97,18 +99,18 @@ def play(
         )
         return
     humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
-    called, ends = shown_names(names, humans), list[Turn]()
+    called, seen = shown_names(names, humans), EpisodesSeen()
     with TerminalView(
         chosen, Console(), fps=fps, humans=humans, names=called, look=drawn_by
     ) as view:
         players = load_players(chosen, names, seed, load, view)
         draw = _thinking(players, view) if think else view
         with game_errors(chosen):
-            watch = _watch(draw if render else None, ends)
+            watch = partial(_watch, draw if render else None, seen)
             start = run_or_episode(chosen, seed, episodes, episode_seed)
             played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
-    _report(played, ends, called, chosen)
-    if len(played) < episodes * chosen.num_agents:
+    _report(played, seen.ends, called, chosen)
+    if seen.is_left(episodes):
         click.echo("left before the end")
     click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
 
@@ -143,16 +145,11 @@ def _report(
             click.echo(f"episode {episode.number + 1}: {words}")
 
 
-def _watch(draw: Watch | None, ends: list[Turn]) -> Watch:
-    """Draws every turn, and keeps the last ones of episodes."""
-
-    def watch(turn: Turn) -> None:
-        if turn.episode is not None:
-            ends.append(turn)
-        if draw is not None:
-            draw(turn)
-
-    return watch
+def _watch(draw: Watch | None, seen: EpisodesSeen, turn: Turn) -> None:
+    """Draws every turn."""
+    seen(turn)
+    if draw is not None:
+        draw(turn)
 
 
 def _thinking(players: Sequence[Agent], draw: Watch) -> Watch:

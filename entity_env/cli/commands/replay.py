@@ -341,6 +341,10 @@ def _debug(found: Replay, game: Game, at: int) -> None:
     diverged, _ = play_again(found, game, until=at % count + 1, debug=True)
     if diverged is not None:
         click.echo(f"diverged: {diverged}")
+    elif found.failure and at % count == count - 1:
+        click.echo(f"the game failed as recorded: {found.failure}")
+    else:
+        click.echo("the game played as recorded")
 
 
 @click.command()
@@ -354,7 +358,10 @@ def _debug(found: Replay, game: Game, at: int) -> None:
     metavar="SECONDS",
     help="Time that playing a file again may take.",
 )
-def verify(files: Sequence[Path], game: str | None, timeout_s: float) -> None:
+@step_timeout_option
+def verify(
+    files: Sequence[Path], game: str | None, timeout_s: float, step_timeout_s: float | None
+) -> None:
     """Play replays again, and say where their games differ.
 
     Each in a new process with another hash seed, so that the order of sets shows, too. Exit code 0:
@@ -364,7 +371,9 @@ def verify(files: Sequence[Path], game: str | None, timeout_s: float) -> None:
     for path in files:
         try:
             replay = Replay.load(path)
-            found = verify_in_new_process(game_of(replay, game), [replay], timeout_s=timeout_s)[0]
+            [found] = verify_in_new_process(
+                game_of(replay, game), [replay], timeout_s=timeout_s, step_timeout_s=step_timeout_s
+            )
         except EntityEnvError as error:
             click.echo(f"{path}: cannot be played: {one_line(error)}", err=True)
             worst = 2

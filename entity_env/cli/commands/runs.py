@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from entity_env.agents.ppo.runs import TrainingRun
+from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.cli.display.console import plain_table

@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 import math
-import os
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import fields, replace
-from functools import partial
+from functools import wraps
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from rich.console import Console
 
-from entity_env.agents.ppo import PPOConfig, TrainProgress, TrainResult
-from entity_env.agents.ppo.advice import PAGE
-from entity_env.agents.ppo.config import RESTARTS
-from entity_env.agents.ppo.presets import PRESETS, Preset, preset_for
-from entity_env.agents.ppo.runs import REWARD, FinalReward, read_run
-from entity_env.agents.rogue_net import RogueNetConfig
+from entity_env.agents.ppo import PPOConfig, TrainResult
+from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS, Preset, preset_for
+from entity_env.agents.ppo.tracking.advice import PAGE
+from entity_env.agents.ppo.tracking.recorders import RECORDERS
+from entity_env.agents.ppo.tracking.runs import REWARD, FinalReward, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
     find_checkpoint,
-    read_header,
     require_place,
 )
 from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
 from entity_env.authoring.game import Game
-from entity_env.cli.display.train_dashboard import TrainDisplay
+from entity_env.cli.evaluation import EvaluationPlan, best_words, evaluation_options
 from entity_env.cli.load_game import (
-    game_errors,
     has_self_play,
     is_batch,
     load_game,
-    make_training_env,
 )
+from entity_env.cli.opponents import take_opponents, told
 from entity_env.cli.options import (
     ENVS,
     SEED,
     WORKERS,
     FiniteFloat,
-    default_workers,
     failures_option,
     game_argument,
     on_error_option,
@@ -52,18 +46,24 @@ from entity_env.cli.options import (
     set_option,
     step_timeout_option,
 )
-from entity_env.errors import CheckpointError, EntityEnvError, ReplayError, UsageError, shown
-from entity_env.games.azul import AzulTables
-from entity_env.replay.writer import settings_to_json
-from entity_env.vec import VecEnv
+from entity_env.cli.run_settings import GivenSettings, RunCommand
+from entity_env.cli.training import (
+    KEPT,
+    KeptReplays,
+    Launched,
+    Origin,
+    PlannedRun,
+    RayOptions,
+    ReplayOptions,
+    changed_config,
+    load_callback,
+    settings_of_run,
+    train_here,
+    train_on_ray,
+)
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.vec.options import OnError
-from entity_env.vec.training_replays import KINDS, TrainingReplays
 from entity_env.views.chart import Series, text_chart
-
-if TYPE_CHECKING:
-    from entity_env.agents.ppo.trainer import RunReplays
-    from entity_env.cluster.learners import RunControl
-
 
 _MIN_WIDTH: Final = 40
 _MAX_WIDTH: Final = 79
@@ -73,7 +73,8 @@ def preset_of(game: Game) -> Preset:
     """The default settings for a game."""
     is_own = is_batch(game) or has_self_play(game)
     name = game.name if is_own else None
-    return preset_for(game.obs_space(), game.action_space(), game=name)
+    spaces = game.obs_space(), game.action_space()
+    return preset_for(*spaces, game=name, num_agents=game.num_agents)
 
 
 def _defaults(game: Game) -> dict[str, object]:
@@ -109,12 +110,28 @@ class _Keep(click.ParamType):  # type: ignore[type-arg]  # generic in new releas
     ) -> tuple[str, ...]:
         names = tuple(name.strip() for name in str(value).split(",")) if value != "none" else ()
         for name in names:
-            if name not in _KEPT:
-                self.fail(f"{name!r} is none of {', '.join(_KEPT)}.", param, ctx)
+            if name not in KEPT:
+                self.fail(f"{name!r} is none of {', '.join(KEPT)}.", param, ctx)
         return names
 
 
-_KEPT: Final = (*KINDS, "failed")
+class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
+    """Seconds, of `90`, `30m`, `2h` and `1h30m`."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = r"(\d{1,9}(?:\.\d{1,6})?)"
+        form = rf"(?:{number}d)?(?:{number}h)?(?:{number}m)?(?:{number}s?)?"
+        match = re.fullmatch(form, str(value))
+        if match is None or not any(match.groups()):
+            self.fail(f"{value!r} is not a time such as 90, 30m, 2h or 1h30m.", param, ctx)
+        units = (86400, 3600, 60, 1)
+        return sum(float(part) * unit for part, unit in zip(match.groups("0"), units, strict=True))
+
+
 _INTEGER: Final = click.IntRange(max=2**31 - 1)
 _PPO_OPTIONS: Final = {
     "seed": "Seed of the run.",
@@ -153,6 +170,7 @@ _KINDS: Final[Mapping[str, Any]] = {
 }
 """Of settings whose default does not say it; `PPOConfig` checks more."""
 _DEFAULTS: Final = PPOConfig()
+_OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
 
 
 def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,8 +191,53 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+_CONFIG_HELP: Final = """\b
+--config FILE.toml; options and --set-train replace what it says:
+  learning_rate = [[0, 0.003], [1, 0]]  # any field of PPOConfig; most
+  gamma = 0.99                          # numbers may change over the run
+  [net]
+  kind = "mlp"                          # rogue_net, mlp or cnn,
+  hidden = [64, 64]                     # and fields of its config
+  [game]
+  board_size = 6                        # as --set
+  [run]
+  game = "snake"                        # GAME, and other options by
+  num_envs = 64                         # their names
+"""
+
+
+def _packed(
+    name: str, kind: type[RayOptions] | type[ReplayOptions]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Hands the options that are fields of a tuple to a command as one argument."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_packed(**options: object) -> object:
+            own: dict[str, Any] = {each: options.pop(each) for each in kind._fields}
+            return command(**{name: kind(**own)}, **options)
+
+        return with_packed
+
+    return decorate
+
+
+@click.command(cls=RunCommand, epilog=_CONFIG_HELP)
 @game_argument
+@click.option(
+    "--config",
+    expose_value=False,  # read by `RunCommand`
+    metavar="FILE.toml",
+    help="Settings from a file, see below; or the run.json of an earlier run.",
+)
+@click.option(
+    "--set-train",
+    multiple=True,
+    expose_value=False,
+    metavar="NAME=VALUE",
+    help="Any setting of the trainer, such as clip_coef=0.1, or of the network, net.d_model=32, as "
+    "TOML writes it. May be repeated.",
+)
 @click.option(
     "--steps",
     type=click.IntRange(min=1, max=10**15),
@@ -195,7 +258,37 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the checkpoint and the curves.  [default: runs/GAME]",
 )
-@click.option("--resume", is_flag=True, help="Continue the run in --out from its checkpoint.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue the run in --out from its checkpoint, with its game, settings and options; "
+    "those that are given again replace them.",
+)
+@click.option(
+    "--init-from",
+    type=click.Path(path_type=Path),
+    help="Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps.",
+)
+@click.option(
+    "--adapt",
+    is_flag=True,
+    help="With --init-from: the game has changed. What is new begins untrained, what is gone is "
+    "left out.",
+)
+@click.option(
+    "--max-time",
+    "max_train_time_s",
+    type=_Duration(),
+    metavar="30m|2h|90",
+    help="Time after which the run ends, with a checkpoint; a resumed run has it anew.",
+)
+@click.option(
+    "--record",
+    multiple=True,
+    type=click.Choice(list(RECORDERS)),
+    help="Record settings and curves there, too. May be repeated.  [default: tensorboard, where it "
+    "is installed]",
+)
 @click.option("--device", help="Device of torch.  [default: cpu]")
 @click.option("--num-threads", type=click.IntRange(1, 1024), help="Number of threads of torch.")
 @click.option(
@@ -213,6 +306,13 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--max-failures",
     type=click.IntRange(0, 10**6),
     help="With --ray: how often they start again from the last checkpoint when one died.",
+)
+@click.option(
+    "--callback",
+    "callbacks",
+    multiple=True,
+    metavar="FILE.py:CLASS",
+    help="A class derived from Callback, which sees the run and can stop it. May be repeated.",
 )
 @step_timeout_option
 @on_error_option
@@ -233,8 +333,22 @@ def _training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Number of moments of the run at which an evaluation episode is played, always from the "
     "same start, and kept in OUT/replays.  [default: 0]",
 )
+@click.option(
+    "--opponent",
+    "opponents",
+    multiple=True,
+    metavar="NAME[=SHARE]",
+    help="What plays the other seats of a game for several agents, in a share of the environments; "
+    "in the rest the agent plays all seats. NAME: self = past selves, random, a checkpoint or a "
+    "file *.agent; none = no opponent; FILE.py:CLASS, a bot that plays in all of them. Repeatable. "
+    "Without shares half of the environments, divided equally.  "
+    f"[default: {_OPPONENTS}]",
+)
+@evaluation_options
 @_training_options
 @set_option
+@_packed("ray", RayOptions)
+@_packed("replays", ReplayOptions)
 def train(
     game: str,
     steps: int | None,
@@ -243,289 +357,80 @@ def train(
     out: Path | None,
     resume: bool,
     preset: str | None,
-    address: str | None,
-    num_learners: int | None,
-    max_failures: int | None,
+    ray: RayOptions,
     step_timeout_s: float | None,
     on_error: OnError,
-    failures: Path | None,
-    keep: tuple[str, ...] | None,
-    moments: int,
+    replays: ReplayOptions,
     settings: Sequence[str],
+    record: Sequence[str],
+    callbacks: Sequence[str],
+    given: GivenSettings,
     **options: object,
 ) -> None:
     """Train an agent for a game with PPO.
 
     Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
-    checkpoint and stop; --resume continues with the same settings. Curves are written to
-    curves.jsonl, and for TensorBoard where it is installed. Processes that torchrun starts learn
-    together, and so do those of --ray.
+    checkpoint and stop; --resume --out FOLDER continues. Curves go to curves.jsonl, and to
+    TensorBoard where it is installed. Processes of torchrun and of --ray learn together.
     """
-    launched = _Launched.found()
-    if address is None and (num_learners or max_failures):
-        raise UsageError("--num-learners and --max-failures are of --ray: name a cluster, or auto")
+    launched = Launched.found()
+    ray.require_address()
+    origin = Origin.of(options, resume)
     chosen = load_game(game, settings)
-    out = Path("runs", chosen.name) if out is None else out
-    _require_text(out)
+    out = require_text(out or Path("runs", chosen.name))
+    evaluation = EvaluationPlan.of(options, chosen)
     own = preset_of(chosen) if preset is None else PRESETS[preset]
-    env_words = [] if num_envs is None else ["--num-envs", str(num_envs)]
     num_envs = own.num_envs if num_envs is None else num_envs
     resume = resume or launched.has_checkpoint(out)
-    start = _start(out) if resume else own.settings_for(num_envs * chosen.num_agents, steps)
-    config = _config(start, {"total_steps": steps, **options})
-    if not resume:
-        _require_unused(out)
-        if not launched.rank:
-            words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
-            click.echo(words + (f", on {launched.size} ranks" if launched.size > 1 else ""))
-    about = {"game": game, "num_envs": num_envs, **_about(chosen)}
-    kept = _Kept.of(chosen, out, keep, failures, moments)
-    run = _Run(
-        chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about, kept
-    )
-    if address is None:
-        result, code = _train(run, launched)
+    chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
+    num_rows, total = num_envs * chosen.num_agents, steps or given.total_steps
+    start = settings_of_run(out) if resume else own.settings_for(num_rows, total)
+    asked = given.applied(origin.start(chosen, start))
+    config = origin.checked(changed_config(asked, {"total_steps": steps, **options}))
+    if resume:
+        words = "; ".join([f"resuming {out}", *given.changes(start, config)])
     else:
-        result, code = _train_on_ray(run, address, num_learners or 1, max_failures or 0)
-    game_words = [game, *(word for setting in settings for word in ("--set", setting))]
-    train_words = [*game_words, *env_words, "--out", str(out), "--resume"]
+        require_unused(out)
+        words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
+    _announce(launched, words, [*told(shares), *origin.changes(chosen)])
+    about = {"options": given.stored, "opponents": shares, **about_game(chosen)}
+    about |= {"game": game, "num_envs": num_envs}
+    kept, watching = KeptReplays.of(chosen, out, replays), tuple(map(load_callback, callbacks))
+    run = PlannedRun(
+        *(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about),
+        *(kept, tuple(record), watching, pooled, origin, evaluation),
+    )
+    result, code = train_here(run, launched) if ray.address is None else train_on_ray(run, ray)
     if not launched.rank:
-        play_words = shlex.join([*game_words, "--agent", str(out)])
-        _report(result, shlex.join(train_words), play_words, out, Console())
+        set_words = [word for setting in settings for word in ("--set", setting)]
+        _report(result, shlex.join([game, *set_words, "--agent", str(out)]), out, Console())
     if code:
         raise SystemExit(code)
 
 
-def _about(game: Game) -> dict[str, object]:
+def _announce(launched: Launched, settings: str, changes: Sequence[str]) -> None:
+    """Prints what begins, on rank 0."""
+    if not launched.rank:
+        on_ranks = f", on {launched.size} ranks" if launched.size > 1 else ""
+        click.echo("\n".join([settings + on_ranks, *changes]))
+
+
+def about_game(game: Game) -> dict[str, object]:
     """What `run.json` says of a game, besides its name."""
-    return {"settings": {**_defaults(game), **game.settings}, "num_agents": game.num_agents}
+    settings = {**_defaults(game), **game.settings}
+    return {"settings": settings, "num_agents": game.num_agents, "game_name": game.name}
 
 
-class _Launched(NamedTuple):
-    """Place among the processes that torchrun or Ray Train started, from its variables."""
-
-    rank: int = 0
-    size: int = 1
-    local_size: int = 1
-    restarts: int = 0
-
-    @classmethod
-    def found(cls) -> _Launched:
-        """The place of this process; of the only one, if it was started by itself."""
-        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
-            return cls()
-        defaults = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", RESTARTS: "0"}
-        texts = {name: os.environ.get(name, default) for name, default in defaults.items()}
-        given = ", ".join(f"{name}={text}" for name, text in texts.items())
-        if not all(text.isdecimal() for text in texts.values()):
-            raise UsageError(f"the variables of a launcher must be integers, got {given}")
-        values = cls(*map(int, texts.values()))
-        if values.rank >= values.size:
-            raise UsageError(f"RANK must be below WORLD_SIZE, got {given}")
-        return values
-
-    def has_checkpoint(self, out: Path) -> bool:
-        """Whether the ranks were started again, and have something to go on from."""
-        return self.restarts > 0 and (out / SUBFOLDER).exists()
-
-    def share(self, num_envs: int) -> int:
-        """The number of environments of this rank."""
-        if num_envs < self.size:
-            raise UsageError(
-                f"--num-envs must be at least the number of ranks, {self.size}, got {num_envs}"
-            )
-        return num_envs // self.size + (self.rank < num_envs % self.size)
-
-
-class _Kept(NamedTuple):
-    """Which replays to keep: kinds of `TrainingReplays`, folder of failures, evaluations."""
-
-    kinds: tuple[str, ...]
-    failures: Path | None
-    moments: int
-
-    @classmethod
-    def of(
-        cls,
-        game: Game,
-        out: Path,
-        keep: tuple[str, ...] | None,
-        failures: Path | None,
-        moments: int,
-    ) -> _Kept:
-        """What the options ask for; all that can be kept by default."""
-        if is_batch(game) or has_self_play(game):
-            if keep or failures is not None:
-                raise UsageError(
-                    f"{game.name} is trained in a batch environment, which keeps no actions: "
-                    "leave out --keep and --failures"
-                )
-            return cls((), None, moments)
-        names = _KEPT if keep is None else keep
-        try:
-            settings_to_json(game)
-        except ReplayError:
-            if keep or failures is not None or moments:
-                raise
-            return cls((), None, 0)
-        if failures is None and "failed" in names:
-            failures = out / "failures"
-        return cls(tuple(name for name in names if name in KINDS), failures, moments)
-
-
-class _Run(NamedTuple):
-    """What the command line asks for."""
-
-    game: Game
-    num_envs: int
-    num_workers: int | None
-    step_timeout_s: float | None
-    on_error: OnError
-    config: PPOConfig
-    out: Path
-    resume: bool
-    about: Mapping[str, object]
-    kept: _Kept
-
-    def train(
-        self,
-        vec: VecEnv | AzulTables,
-        on_update: Callable[[TrainProgress], None],
-        launched: _Launched,
-        *,
-        resume: bool,
-    ) -> TrainResult:
-        """Trains on environments."""
-        from entity_env.agents.ppo import train as train_ppo
-
-        return train_ppo(
-            vec,
-            self.config,
-            out=self.out,
-            resume=resume,
-            on_update=on_update,
-            about=self.about,
-            replays=self.replays(launched, vec),
-        )
-
-    def make_env(self, launched: _Launched) -> AbstractContextManager[VecEnv | AzulTables]:
-        """The environments of a rank."""
-        num_envs, num_workers = launched.share(self.num_envs), self.num_workers
-        if num_workers is None:
-            # A batch environment steps faster than a worker can send its arrays.
-            is_fast = is_batch(self.game) or has_self_play(self.game)
-            num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
-        return make_training_env(
-            self.game,
-            num_envs,
-            num_workers,
-            self.step_timeout_s,
-            self.on_error,
-            self.kept.failures,
-        )
-
-    def replays(self, launched: _Launched, vec: VecEnv | AzulTables) -> RunReplays | None:
-        """What keeps replays, on rank 0."""
-        kinds, moments = self.kept.kinds, self.kept.moments
-        if launched.rank or not (kinds or moments):
-            return None
-        of = vec if isinstance(vec, VecEnv) and kinds else None
-        return TrainingReplays(
-            self.game, self.out / "replays", of, keep=kinds, moments=moments, seed=self.config.seed
-        )
-
-
-def _train(run: _Run, launched: _Launched) -> tuple[TrainResult, int]:
-    """Trains; returns the result and the exit code of the program."""
-    title, config = f"training {run.game.name}", run.config
-    with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
-        # Here, inside the display: importing torch takes seconds.
-        from entity_env.agents.ppo import train as train_ppo  # noqa: F401 - says what is missing
-        from entity_env.agents.ppo.peers import launched_group
-        from entity_env.agents.ppo.signals import StoppedBySignal
-
-        group = launched_group(launched.size, config)
-        with game_errors(run.game), group, run.make_env(launched) as vec:
-            if isinstance(vec, VecEnv):
-                display.statistics = vec.statistics
-            try:
-                return run.train(vec, display, launched, resume=run.resume), 0
-            except StoppedBySignal as stop:
-                return stop.result, 128 + stop.signum
-
-
-def _train_on_ray(
-    run: _Run, address: str, num_learners: int, max_failures: int
-) -> tuple[TrainResult, int]:
-    """Trains in several processes of a Ray cluster; returns the same."""
-    _Launched(size=num_learners).share(run.num_envs)  # refuses too few, before anything starts
-    with TrainDisplay(f"training {run.game.name}", Console()) as display:
-        from entity_env.agents.ppo.signals import StoppedBySignal
-        from entity_env.cluster.learners import run_learners
-
-        run = run._replace(out=run.out.resolve(), num_workers=run.num_workers or 0)
-        with game_errors(run.game):
-            try:
-                result = run_learners(
-                    partial(_learn, run, num_learners),
-                    address=address,
-                    num_learners=num_learners,
-                    out=run.out,
-                    max_failures=max_failures,
-                    on_update=display,
-                    use_gpu=run.config.device.startswith("cuda"),
-                    timeout_s=run.config.peer_timeout_s,
-                )
-            except StoppedBySignal as stop:
-                return stop.result, 128 + stop.signum
-    return result, 0
-
-
-def _learn(run: _Run, num_learners: int, control: RunControl) -> TrainResult:
-    """Trains as one of the processes on a Ray cluster."""
-
-    def on_update(progress: TrainProgress) -> None:
-        control.report(progress)
-        if control.stop_requested():
-            raise KeyboardInterrupt
-
-    launched = _Launched(control.rank, num_learners, restarts=control.restarts)
-    resume = run.resume or launched.has_checkpoint(run.out)
-    with run.make_env(launched) as vec:
-        return run.train(vec, on_update, launched, resume=resume)
-
-
-def _start(out: Path) -> dict[str, object]:
-    """The settings of the run whose checkpoint is in `out`."""
-    found = find_checkpoint(out)
-    config = read_header(found).training.get("config", {})
-    try:
-        run = PPOConfig.from_json(config if isinstance(config, dict) else {})
-    except UsageError as error:
-        raise CheckpointError(f"{found} cannot be resumed: {error}") from error
-    return {each.name: getattr(run, each.name) for each in fields(run)}
-
-
-def _config(start: Mapping[str, Any], given: Mapping[str, Any]) -> PPOConfig:
-    """The settings `start` with the given ones in their place."""
-    changed = {name: value for name, value in given.items() if value is not None}
-    sizes = {name: changed.pop(name) for name in _NET_OPTIONS if name in changed}
-    config = PPOConfig(**start)
-    net = config.net
-    if sizes:  # those of a RogueNet, which then is wanted
-        net = replace(net, **sizes) if isinstance(net, RogueNetConfig) else RogueNetConfig(**sizes)
-    return replace(config, net=net, **changed)
-
-
-def _require_text(out: Path) -> None:
-    """Checks that the folder's name is valid UTF-8, which the TensorBoard writer needs."""
+def require_text(out: Path) -> Path:
+    """The folder, whose name must be valid UTF-8, which the TensorBoard writer needs."""
     try:
         str(out).encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"--out must be text in UTF-8, got {shown(str(out))}") from error
+    return out
 
 
-def _require_unused(out: Path) -> None:
+def require_unused(out: Path) -> None:
     """Checks that training in `out` overwrites no checkpoint, nor any other file."""
     try:
         require_place(out / SUBFOLDER)
@@ -542,14 +447,13 @@ def _require_unused(out: Path) -> None:
     )
 
 
-def _report(
-    result: TrainResult, train_words: str, play_words: str, out: Path, console: Console
-) -> None:
+def _report(result: TrainResult, play_words: str, out: Path, console: Console) -> None:
     progress, place = result.progress, shlex.quote(str(out))
     play = f"play: entity-env play {play_words}"
+    resume = f"resume: entity-env train --resume --out {place}"
     if result.is_interrupted:
-        resume = f"resume: entity-env train {train_words}"
         click.echo(f"saved at step {progress.step:,}; {resume}; {play}")
+        _tell_of_best(out)
         return
     if console.is_terminal:  # a log has no use for drawings
         _show_curve(out, console)
@@ -560,13 +464,21 @@ def _report(
     click.echo(
         f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}"
     )
+    if result.stop_reason:
+        click.echo(f"stopped: {result.stop_reason}; {resume}")
     for hint in result.hints:
         click.echo(f"hint: {hint}")
     if result.hints:
         click.echo(f"more: {PAGE}")
     click.echo(play)
+    _tell_of_best(out)
     click.echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
     click.echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
+
+
+def _tell_of_best(out: Path) -> None:
+    if best := best_words(out):
+        click.echo(best)
 
 
 def _show_curve(out: Path, console: Console) -> None:

@@ -69,17 +69,17 @@ class LiveDisplay:
 class ProgressBar:
     """Counts up to `total` on stderr, if it takes more than a second and stderr is a terminal."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, what: str = "playing") -> None:
         console = Console(stderr=True)
         self._bar = Progress(
-            "playing",
+            what,
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             console=console,
             transient=True,
         )
-        self._task = self._bar.add_task("playing", total=total)
+        self._task = self._bar.add_task(what, total=total)
         self._start_s = time.monotonic() + _PATIENCE_S if console.is_terminal else math.inf
 
     def __enter__(self) -> Self:

@@ -15,11 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo import TrainProgress
+from entity_env.agents.ppo.tracking.runs import EVALUATED
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH: Final = 50
 _LINE_INTERVAL_S: Final = 5.0
 _SLOW_START_S: Final = 3.0
+_RECENT: Final = 0.1
+"""Share of the steps that a change is of."""
+_WINS: Final = "wins_"
+"""Begin of the names of win rates, see `SelfPlayVecEnv`."""
 
 
 class TrainDisplay:
@@ -34,6 +39,10 @@ class TrainDisplay:
         self.statistics: Callable[[], object] | None = None
         """Returns a line about where the time goes; shown if it is set."""
         self._rewards: list[float] = []
+        self._ratings: list[tuple[int, float]] = []
+        """Steps and ratings, see `OpponentPool`."""
+        self._evaluated: list[float] = []
+        """Mean rewards of evaluations: the best one, and the last one."""
         self._next_line_s = -math.inf
         self._live = Live(_Start(title, clock), console=console, refresh_per_second=8)
 
@@ -49,11 +58,32 @@ class TrainDisplay:
         """Shows the progress after an update."""
         if math.isfinite(progress.mean_reward):
             self._rewards.append(progress.mean_reward)
+        if "rating" in progress.metrics:
+            self._ratings.append((progress.step, progress.metrics["rating"]))
+        evaluated = progress.metrics.get(EVALUATED)
+        if evaluated is not None:
+            self._evaluated = [max([*self._evaluated[:1], evaluated]), evaluated]
         if self._console.is_terminal:
             self._live.update(self._frame(progress))
         elif self._clock() >= self._next_line_s or progress.step >= progress.total:
             self._next_line_s = self._clock() + _LINE_INTERVAL_S
-            self._console.print(_line(progress), soft_wrap=True, highlight=False)
+            line = "  ".join([*_line(progress), *self._rating(), *self._evaluation()])
+            self._console.print(line, soft_wrap=True, highlight=False)
+
+    def _rating(self) -> list[str]:
+        """The rating, and its change over the last tenth of the steps; nothing without a rating."""
+        if not self._ratings:
+            return []
+        step, rating = self._ratings[-1]
+        before = next(value for at, value in self._ratings if at >= step * (1 - _RECENT))
+        return [f"rating {rating:.0f} ({rating - before:+.0f})"]
+
+    def _evaluation(self) -> list[str]:
+        """What is known of evaluations, in words."""
+        if not self._evaluated:
+            return []
+        best, last = map(_number, self._evaluated)
+        return [f"evaluation {last}" + (f" (best {best})" if best != last else "")]
 
     def _frame(self, progress: TrainProgress) -> RenderableType:
         done = progress.step / progress.total
@@ -76,7 +106,16 @@ class TrainDisplay:
             ("time left", _duration(progress.eta_s), "explained var", losses.explained_variance),
         ):
             table.add_row(*(x if isinstance(x, str) else _number(x) for x in row))
-        figures: RenderableType = table
+        figures: RenderableType = Group(table, *map(Text, self._evaluation()))
+        if rating := self._rating():
+            wins = (
+                f"{name.removeprefix(_WINS)} {rate:.0%}"
+                for name, rate in progress.metrics.items()
+                if name.startswith(_WINS)
+            )
+            figures = Group(
+                figures, Text(), Text("   wins against ".join([*rating, ", ".join(wins)]))
+            )
         if self.statistics is not None:
             figures = Group(figures, Text(), Text(str(self.statistics()), style="dim"))
         if self._console.options.ascii_only:
@@ -111,9 +150,9 @@ def sparkline(values: Sequence[float], width: int = _CURVE_WIDTH) -> str:
     return "".join(_BARS[round((mean - low) / span * 7) if span else 0] for mean in means)
 
 
-def _line(progress: TrainProgress) -> str:
+def _line(progress: TrainProgress) -> tuple[str, ...]:
     losses = progress.losses
-    parts = (
+    return (
         f"step {progress.step:,} of {progress.total:,}",
         f"{progress.steps_per_s:,.0f} steps/s",
         f"reward {_number(progress.mean_reward)}",
@@ -123,7 +162,6 @@ def _line(progress: TrainProgress) -> str:
         f"entropy {_number(losses.entropy)}",
         f"{_duration(progress.eta_s)} left",
     )
-    return "  ".join(parts)
 
 
 def _number(value: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from entity_env.authoring.entity_type import HIDDEN
 from entity_env.games.azul.engine.actions import Action, ActionEncoder
@@ -27,15 +27,13 @@ from entity_env.games.azul.engine.rules import (
 )
 from entity_env.games.azul.engine.state import GameState, Player
 from entity_env.games.azul.players.heuristics import (
-    POINT,
-    BoardValues,
-    greedy_worth,
     pending_points,
     pending_wall,
 )
 
 Five = tuple[int, int, int, int, int]
-"""A number for each colour: blue, yellow, red, black, white."""
+"""A number for each colour, blue, yellow, red, black, white; or for each line, from the top."""
+_Counts: TypeAlias = tuple[int, ...]
 
 
 class Colour(Enum):
@@ -73,6 +71,12 @@ class Table:
     lead: int
     my_row: int
     their_row: int
+    floor: int
+    next_floor: int
+    my_room: Five
+    my_points: Five
+    next_room: Five
+    next_points: Five
 
 
 @dataclass(slots=True)
@@ -155,15 +159,20 @@ class Option:
     column_tiles: int
     colour_tiles: int
     fills_row: bool
-    worth: float
-    value: float
+    line_points: int
     ends_round: bool
     rest: int
     elsewhere: int
     exact: int
     enough: int
-    again: float
-    reply: float
+    groups: int
+    centre: Five
+    my_lines: Five
+    next_lines: Five
+    my_drop: int
+    next_drop: int
+    next_held: int
+    next_room: int
     action_id: int = field(metadata=HIDDEN)
 
 
@@ -182,7 +191,8 @@ _BITS: Final = {bits: five([bits >> i & 1 for i in range(NUM_COLOURS)]) for bits
 
 def table_of(state: GameState, player: int) -> Table:
     """The table; `seat` is the number of players before this one in a round."""
-    others = [state.players[i] for _, i in _order(state, player)[1:]]
+    mine, following, *_ = others = [state.players[i] for _, i in _order(state, player)]
+    others = others[1:]
     return Table(
         round=state.round,
         num_players=state.num_players,
@@ -191,9 +201,33 @@ def table_of(state: GameState, player: int) -> Table:
         bag=five(state.bag),
         lid=five(state.lid),
         tiles=sum(map(sum, state.factories)) + sum(state.centre),
-        lead=standing_of(state.players[player]) - max(map(standing_of, others)),
-        my_row=fullest_row(state.players[player]),
+        lead=standing_of(mine) - max(map(standing_of, others)),
+        my_row=fullest_row(mine),
         their_row=max(map(fullest_row, others)),
+        floor=len(mine.floor),
+        next_floor=len(following.floor),
+        my_room=_room(mine),
+        my_points=_begun_points(mine),
+        next_room=_room(following),
+        next_points=_begun_points(following),
+    )
+
+
+def _room(player: Player) -> Five:
+    """The room of each pattern line."""
+    return five([row + 1 - count for row, count in enumerate(player.line_counts)])
+
+
+def _begun_points(player: Player) -> Five:
+    """What each line that is begun, but not full, would bring by the next tiling if it were."""
+    pending = pending_points(player)
+    return five(
+        [
+            pending_points(player, row, player.line_colours[row]) - pending
+            if 0 < count <= row
+            else 0
+            for row, count in enumerate(player.line_counts)
+        ]
     )
 
 
@@ -297,49 +331,83 @@ MoveId = Enum(  # type: ignore[misc]
 """Every move as a member; its value and index is its id."""
 
 
-_NOTHING: Final = -(2**62)
-
-Values = tuple[int, ...]
-"""Values of the best moves by destination, in hundredths; `_NOTHING` where there is none."""
-
-
 def options_of(state: GameState) -> list[Option]:
     """The legal moves in the order of their ids."""
     mine = _Board(state.players[state.current_player])
     theirs = _Board(state.players[(state.current_player + 1) % state.num_players])
     sources = _sources(state)
-    ahead = cache(lambda source, colour: _look_ahead(state, sources, source, colour, mine, theirs))
-    return [_option(state, sources, action, mine, ahead) for action in legal_actions(state)]
+    left = cache(lambda source, colour: _left(sources, source, colour))
+    return [
+        _option(state, sources, left(action.source, action.colour), action, mine, theirs)
+        for action in legal_actions(state)
+    ]
 
 
-class _Board(BoardValues):
-    """A board with its greedy values, each computed once."""
+class _Board:
+    """A board, its full lines as if they were on the wall; points are computed once."""
 
     def __init__(self, player: Player) -> None:
-        super().__init__(player, greedy_worth)
+        self.player = player
         self.wall = pending_wall(player)
-        self.pending = pending_points(player)
         self.fits = destinations(player)
+        self.room = _room(player)
+        pending = pending_points(player)
         self.points: Callable[[int, int], int] = cache(
-            lambda row, colour: pending_points(player, row, colour) - self.pending
+            lambda row, colour: pending_points(player, row, colour) - pending
         )
-        self.values: Callable[[int, int, bool], Values] = cache(self._values)
+        self.completed: Callable[[_Counts], Five] = cache(self._completed)
+        self.drops: Callable[[_Counts, int], int] = cache(self._drops)
 
-    def best(self, sources: Sequence[Sequence[int]], marker: bool) -> Values:
-        found = [
-            self.values(colour, count, marker and source == CENTRE)
-            for source, tiles in enumerate(sources)
-            for colour, count in enumerate(tiles)
-            if count
-        ]
-        return tuple(map(max, zip(*found, strict=True)))
+    def floor_cost(self, count: int) -> int:
+        """Points that so many more tiles on the floor cost."""
+        length = len(self.player.floor)
+        return FLOOR_COSTS[min(FLOOR_SLOTS, length + count)] - FLOOR_COSTS[length]
 
-    def _values(self, colour: int, count: int, takes_marker: bool) -> Values:
+    def begun(self, colour: int) -> tuple[int, int]:
+        """Tiles and room of all lines that are begun with a colour, but not full."""
+        counts, colours = self.player.line_counts, self.player.line_colours
+        rows = [row for row in range(NUM_LINES) if colours[row] == colour and self.room[row]]
+        return sum(counts[row] for row in rows), sum(self.room[row] for row in rows)
+
+    def _completed(self, most: _Counts) -> Five:
+        """`_Left.most` by colour to, for each line, how many of the colours can complete it."""
+        return five(
+            [
+                sum(
+                    self.fits[colour] >> row & 1 and count >= self.room[row]
+                    for colour, count in enumerate(most)
+                )
+                for row in range(NUM_LINES)
+            ]
+        )
+
+    def _drops(self, least: _Counts, but: int) -> int:
+        """The fewest tiles of a group for which no line has room, one line left out."""
+        return min(
+            (
+                max(0, count - self._most_room(colour, but))
+                for colour, count in enumerate(least)
+                if count
+            ),
+            default=0,
+        )
+
+    def _most_room(self, colour: int, but: int) -> int:
         fits = self.fits[colour]
-        return tuple(
-            self.move_value(colour, count, takes_marker, row) if fits >> row & 1 else _NOTHING
-            for row in range(NUM_LINES + 1)
+        return max(
+            (room for row, room in enumerate(self.room) if row != but and fits >> row & 1),
+            default=0,
         )
+
+
+class _Left(NamedTuple):
+    """What is on offer once a group is taken: the number of groups, the tiles of the centre, and
+    for each colour the tiles of the largest and of the smallest group, 0 if there is none."""
+
+    groups: int
+    centre: Five
+    most: _Counts
+    least: _Counts
 
 
 def _sources(state: GameState) -> list[Sequence[int]]:
@@ -348,47 +416,40 @@ def _sources(state: GameState) -> list[Sequence[int]]:
     return [*state.factories, *missing, state.centre]
 
 
-def _look_ahead(
-    state: GameState,
-    sources: Sequence[Sequence[int]],
-    source: int,
-    colour: int,
-    mine: _Board,
-    theirs: _Board,
-) -> tuple[Values, int] | None:
-    """Values of the player's best moves and of the next player's best after a group is taken; None:
-    nothing is left."""
-    rest = [0 if i == colour else count for i, count in enumerate(sources[source])]
+def _left(sources: Sequence[Sequence[int]], source: int, colour: int) -> _Left:
     after = list(sources)
-    if source == CENTRE:
-        after[CENTRE] = rest
-    else:
-        after[source] = [0] * NUM_COLOURS
-        after[CENTRE] = [a + b for a, b in zip(sources[CENTRE], rest, strict=True)]
-    if not any(map(any, after)):
-        return None
-    marker = state.marker == NOBODY and source != CENTRE
-    return mine.best(after, marker), max(theirs.best(after, marker))
+    after[source] = [0 if i == colour else count for i, count in enumerate(sources[source])]
+    if source != CENTRE:
+        after[CENTRE] = [a + b for a, b in zip(sources[CENTRE], after[source], strict=True)]
+        after[source] = (0,) * NUM_COLOURS
+    groups = [[count for count in counts if count] for counts in zip(*after, strict=True)]
+    return _Left(
+        groups=sum(map(len, groups)),
+        centre=five(list(after[CENTRE])),
+        most=tuple(max(counts, default=0) for counts in groups),
+        least=tuple(min(counts, default=0) for counts in groups),
+    )
 
 
 def _option(
     state: GameState,
     sources: Sequence[Sequence[int]],
+    after: _Left,
     action: Action,
     mine: _Board,
-    look_ahead: Callable[[int, int], tuple[Values, int] | None],
+    theirs: _Board,
 ) -> Option:
     source, colour, row = action
     count = sources[source][colour]
-    held = 0 if row == FLOOR else mine.player.line_counts[row]
-    room = 0 if row == FLOOR else row + 1 - held
+    room = 0 if row == FLOOR else mine.room[row]
     placed = min(count, room)
     marker = source == CENTRE and state.marker == NOBODY
     completes = row != FLOOR and placed == room
     others = [tiles[colour] for i, tiles in enumerate(sources) if i != source and tiles[colour]]
     cells = _cells(mine.wall, row, colour)
-    seen = look_ahead(source, colour)
-    again, reply = (0, 0) if seen is None else (_most(seen[0], row), seen[1])
+    line_points = 0 if row == FLOOR else mine.points(row, colour)
+    completed = [0 if i == row else count for i, count in enumerate(mine.completed(after.most))]
+    next_held, next_room = theirs.begun(colour)
     return Option(
         source=source,
         colour=_COLOURS[colour],
@@ -399,24 +460,29 @@ def _option(
         overflow=count - placed,
         takes_marker=marker,
         completes=completes,
-        points=mine.points(row, colour) if completes else 0,
+        points=line_points if completes else 0,
         cost=mine.floor_cost(marker + count - placed),
         line=_BITS[1 << row & 31],
         left=room - placed,
-        is_fresh=row != FLOOR and held == 0,
+        is_fresh=row != FLOOR and room == row + 1,
         row_tiles=cells[0],
         column_tiles=cells[1],
         colour_tiles=cells[2],
         fills_row=completes and cells[0] == NUM_COLOURS - 1,
-        worth=0.0 if row == FLOOR else mine.worth(row, colour) / POINT,
-        value=mine.move_value(colour, count, marker, row) / POINT,
-        ends_round=seen is None,
+        line_points=line_points,
+        ends_round=not after.groups,
         rest=sum(sources[source]) - count,
         elsewhere=sum(others),
         exact=others.count(room - placed),
         enough=sum(other >= room - placed for other in others) if room > placed else 0,
-        again=again / POINT,
-        reply=reply / POINT,
+        groups=after.groups,
+        centre=after.centre,
+        my_lines=five(completed),
+        next_lines=theirs.completed(after.most),
+        my_drop=mine.drops(after.least, row),
+        next_drop=theirs.drops(after.least, FLOOR),
+        next_held=next_held,
+        next_room=next_room,
         action_id=ActionEncoder.encode(action),
     )
 
@@ -430,8 +496,3 @@ def _cells(wall: int, row: int, colour: int) -> tuple[int, int, int]:
         (wall & cells).bit_count() for cells in (ROWS[row], COLUMNS[column], COLOUR_CELLS[colour])
     )
     return row_tiles, column_tiles, colour_tiles
-
-
-def _most(values: Values, row: int) -> int:
-    """The highest value, without the line that the move has changed."""
-    return max(value for i, value in enumerate(values) if i != row or row == FLOOR)

@@ -5,7 +5,9 @@ Entities and features:
         marker_in_centre, the tiles of bag and lid by colour, tiles, how many are on offer, lead, by
         how many points the observer were ahead of the best other if the round ended now, my_row and
         their_row, the tiles in the fullest row of the observer and of all others, those of full
-        lines included. The actor.
+        lines included; of the observer and of the next player floor and next_floor, the tiles
+        there, my_room and next_room by line, my_points and next_points, what lines that are begun,
+        but not full, would bring if the round ended now and they were. The actor.
     Source: is_centre, tiles by colour, total, has_marker: every factory, and the centre last.
     Group: source, colour, count, is_centre, brings_marker, rest, the tiles that go to the centre or
         stay there: what can be taken.
@@ -17,14 +19,16 @@ Entities and features:
         Its tiles: source, colour, count, rest, takes_marker, ends_round: they are the last ones.
         Where they go: destination, to_floor, line, 1 at the place of the line, is_fresh: it is
         empty, placed, overflow, left, the room that is left, completes, cost, of the floor.
-        Its value: points, that the tiling now would bring more, row_tiles, column_tiles and
-        colour_tiles, what the wall has of those of the new tile, full lines included, fills_row;
-        and by `GreedyAgent`, in points: worth, of the line when it is complete, and value, of the
-        move.
-        What is to come: elsewhere, tiles of the colour in other places, exact and enough, in how
-        many of these there are as many as there is room left, and at least as many; again and
-        reply, the value of the best move that is left then for the player, on another line, and
-        for the next one.
+        Its points: points, that the tiling now would bring more, line_points, the same as if the
+        line were full, row_tiles, column_tiles and colour_tiles, what the wall has of those of the
+        new tile, full lines included, fills_row.
+        What is left: elsewhere, tiles of the colour in other places, exact and enough, in how
+        many of these there are as many as there is room left, and at least as many; groups, how
+        many there are then, centre, the tiles there by colour, my_lines and next_lines, for each
+        other line of the player and each of the next player's of how many colours there is a group
+        then that is large enough to complete it, my_drop and next_drop, the fewest tiles of a group
+        then for which these have no room, next_held and next_room, the tiles and the room of the
+        next player's begun lines of the colour. No feature values a move by a rule of an agent.
 Actions:
     SelectOption: the table takes one of the options.
     MoveId: in `azul_by_id`, which shows no options, instead: one of 300 with a mask.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,14 +22,17 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.vec_env_base import SyncVecEnv
 from entity_env.core.vec_obs import (
+    Metric,
     VecActionMask,
     VecCategoricalActionMask,
     VecContinuousActionMask,
     VecObs,
     find_not_finite,
+    merge_metrics,
 )
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.interop.gymnasium.spaces import (
+    INFO,
     ActionConverter,
     EntityParts,
     FeatureNames,
@@ -95,6 +98,9 @@ class GymnasiumVecEnv(SyncVecEnv):
     **Actions.** A `Discrete` action is one choice, a `MultiDiscrete` or `MultiBinary` one choice
     per element, a bounded `Box` a continuous action, and a `Dict` or `Tuple` has the actions of its
     parts, with dotted names, `Action.move`. `info["action_mask"]` of a `Discrete` is its mask.
+
+    **Metrics.** Numbers in the infos of steps are metrics, `info/success` of `info["success"]`, and
+    those of an episode's last step are in `Episode.metrics`; arrays and nested infos are left out.
 
     The autoreset mode is `"same_step"` whatever that of `env`: last observations are in `final`,
     `terminated` and `truncated` come from `env`. With SAME_STEP the last observations come from
@@ -195,6 +201,7 @@ class GymnasiumVecEnv(SyncVecEnv):
         truncated = np.asarray(truncations, dtype=np.bool_) & ~waited
         reward[waited] = 0
         done = terminated | truncated
+        metrics, of_episodes = self._metrics(info, done, ~waited)
         features = self._shown.rows(obs, self.num_envs)
         self._require_finite_rewards(reward)
         self._stats.reward += reward
@@ -203,13 +210,17 @@ class GymnasiumVecEnv(SyncVecEnv):
         self._is_waiting = np.zeros_like(done)
         if not done.any():
             self._require_finite("observation", features)
-            return self._make_obs(features, reward, terminated, truncated)
+            shown = self._make_obs(features, reward, terminated, truncated)
+            shown.metrics = metrics
+            return shown
         last, features = self._end(features, done, info)
         self._require_finite("last observation", last, np.flatnonzero(done))
         shown = self._make_obs(features, reward, terminated, truncated)
+        shown.metrics = metrics
         env_ids = np.flatnonzero(done)
         shown.episodes = [
-            self._stats.episode(i, terminated[i], truncated[i]) for i in env_ids.tolist()
+            self._stats.episode(i, terminated[i], truncated[i], of_episodes.get(i))
+            for i in env_ids.tolist()
         ]
         self._begin(done & ~self._is_waiting, None)
         self._require_finite("observation", features)
@@ -224,6 +235,28 @@ class GymnasiumVecEnv(SyncVecEnv):
         """Closes `env`; may be called twice."""
         self._is_closed = True
         self._env.close()
+
+    def _metrics(
+        self, info: Mapping[str, Any], done: NDArray[np.bool_], stepped: NDArray[np.bool_]
+    ) -> tuple[dict[str, Metric], dict[int, dict[str, float]]]:
+        """Numbers in the infos of a step, and those of every episode that it ended."""
+        metrics: dict[str, Metric] = {}
+        of_episodes: dict[int, dict[str, float]] = {}
+        if not info:
+            return metrics, of_episodes
+        parts = [(info, stepped)]
+        if self._mode == AutoresetMode.SAME_STEP and done.any():
+            # The infos of ended environments are those of their resets.
+            finals = info.get("final_info")
+            parts = [(info, stepped & ~done), (finals if isinstance(finals, dict) else {}, done)]
+        for part, rows in parts:
+            for name, values, chosen in _numbers(part, rows):
+                seen = values[chosen].astype(np.float64)
+                found = Metric(len(seen), float(seen.sum()), float(seen.min()), float(seen.max()))
+                merge_metrics(metrics, {name: found})
+                for env_id in np.flatnonzero(chosen & done).tolist():
+                    of_episodes.setdefault(env_id, {})[name] = float(values[env_id])
+        return metrics, of_episodes
 
     def _end(
         self, features: Entities, done: NDArray[np.bool_], info: Mapping[str, Any]
@@ -316,6 +349,18 @@ class GymnasiumVecEnv(SyncVecEnv):
             else VecCategoricalActionMask(of_choices, mask)
             for name, space in self._actions.spaces.items()
         }
+
+
+def _numbers(
+    info: Mapping[str, Any], rows: NDArray[np.bool_]
+) -> Iterator[tuple[str, NDArray[Any], NDArray[np.bool_]]]:
+    """Arrays of one number per environment: name of the metric, values, and which of them count."""
+    for name, values in info.items():
+        is_array = isinstance(values, np.ndarray) and values.shape == rows.shape
+        if is_array and values.dtype.kind in "biuf" and not name.startswith("_"):
+            chosen = rows & info.get(f"_{name}", True) & np.isfinite(values)
+            if chosen.any():
+                yield f"{INFO}{name}", values, chosen
 
 
 def _mode_of(env: AnyVectorEnv, autoreset: str) -> AutoresetMode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -27,6 +28,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import EntityEnvError, SchemaError, UsageError
 from entity_env.interop.gymnasium.spaces import (
+    INFO,
     ActionConverter,
     AnySpace,
     EntityParts,
@@ -298,17 +300,32 @@ class _GymnasiumLoop(ImportedLoop):
 
     def _episode(self, env: AnyEnv, agent: Agent, seed: int) -> bool:
         """Plays an episode; returns False if the game is being closed."""
-        own, score = self._spaces, 0.0
+        own, score, metrics = self._spaces, 0.0, None
         obs, info = env.reset(seed=env_seed(seed))
         while True:
-            answer = agent.act(own.show(obs, score, info.get("action_mask")), *own.kinds)
+            shown = own.show(obs, score, info.get("action_mask"))
+            shown.metrics = metrics
+            answer = agent.act(shown, *own.kinds)
             if answer is None:
                 return False
             obs, reward, terminated, truncated, info = env.step(own.action(answer))
-            score += float(reward)
+            score, metrics = score + float(reward), _numbers(info)
             if terminated or truncated:
-                agent.game_over(own.show(obs, score), truncated=not terminated)
+                shown = own.show(obs, score)
+                shown.metrics = metrics
+                agent.game_over(shown, truncated=not terminated)
                 return True
+
+
+def _numbers(info: Mapping[str, Any]) -> dict[str, float] | None:
+    """The finite numbers of an info as metrics; nested infos and arrays are left out."""
+    kinds = (int, float, np.bool_, np.integer, np.floating)  # bool is an int
+    found = {
+        f"{INFO}{name}": float(value)
+        for name, value in info.items()
+        if isinstance(value, kinds) and math.isfinite(value)
+    }
+    return found or None
 
 
 def _name_of(env: AnyEnv) -> str:
@@ -331,8 +348,9 @@ def from_gymnasium(
         with VecEnv(game, 64, num_workers=2) as vec:
             train(vec, PPOConfig.for_env(vec))
 
-    Observations, actions and masks are those of a `GymnasiumVecEnv`, so agents of either play the
-    other. Seeds are `Episode.seed` modulo 2**31. For a vector environment take `GymnasiumVecEnv`.
+    Observations, actions, masks and metrics are those of a `GymnasiumVecEnv`, so agents of either
+    play the other. Seeds are `Episode.seed` modulo 2**31. For a vector environment take
+    `GymnasiumVecEnv`.
 
     Args:
         source: an id for `gymnasium.make`, a function that makes an environment, or one

@@ -29,6 +29,8 @@ EntityParts: TypeAlias = Mapping[EntityName, str | tuple[str, str]]
 """Per entity type the part of the observation that holds its rows, or that part and its mask."""
 FeatureNames: TypeAlias = Mapping[EntityName, Sequence[str]]
 
+INFO: Final = "info/"
+"""Before the names of metrics that are numbers of an info."""
 _MATRIX_DIMS: Final = 2
 _PICTURE_DIMS: Final = 3
 _HOW: Final = 'entities={"units": "PART"}, or {"units": ("PART", "MASK")} with a mask'

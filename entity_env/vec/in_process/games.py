@@ -15,12 +15,12 @@ from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
-from entity_env.authoring.obs import Obs, answer_to
+from entity_env.authoring.obs import Obs, answer_to, obs_problem
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.episode import Episode, EpisodeCollector
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.validation import is_number
 from entity_env.errors import SchemaError
 from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
 from entity_env.vec.options import VecOptions
@@ -171,7 +171,7 @@ class GameBatch(LocalBatch):
                 rewards.append(score - agent.last_score)
             else:
                 if score.__class__ is not float and not is_number(score):
-                    raise SchemaError(must_be_number("score", score))
+                    raise SchemaError(obs_problem(obs))
                 agent.is_playing = True
                 agent.first_score = score
                 rewards.append(0.0)
@@ -209,15 +209,8 @@ class GameBatch(LocalBatch):
         return line_of_frame(self._hosts[env_id].frame)
 
     def _score_error(self, env_id: int) -> str:
-        shown: list[object] = [agent.obs for agent in self._hosts[env_id].agents]
-        for obs in shown:
-            if obs is None:
-                continue
-            if not isinstance(obs, Obs):
-                return f"an agent was shown a {type(obs).__name__}, expected an Obs"
-            if not is_number(obs.score):
-                return must_be_number("score", obs.score)
-        return ""
+        shown = [agent.obs for agent in self._hosts[env_id].agents if agent.obs is not None]
+        return next(filter(None, map(obs_problem, shown)), "")
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:

@@ -348,7 +348,7 @@ class TestGameOver:
             else:
                 getattr(agents[0], again)(show(), Move)
 
-        with pytest.raises(ProtocolError, match=r'after its game_over, while other.*"same_step"'):
+        with pytest.raises(ProtocolError, match=r"after its game_over, while other.*respawns=True"):
             driven(play, num_agents=2).reset_all()
 
     def test_an_agent_that_never_observed_still_has_to_end(self, driven: Driven) -> None:

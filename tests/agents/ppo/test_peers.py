@@ -27,6 +27,7 @@ from torch import Tensor
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.checkpoint import LOCK
 from entity_env.agents.ppo.gae import ReturnStatistics
+from entity_env.agents.ppo.learner import new_learner
 from entity_env.agents.ppo.peers import (
     ALONE,
     Peers,
@@ -37,7 +38,6 @@ from entity_env.agents.ppo.peers import (
 )
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.trainer import new_learner
 from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import read_header
@@ -105,7 +105,7 @@ def rollout_of(kind: type[VecXor | VecCherryPick | VecSigns], seed: int) -> tupl
     learner = new_learner(vec, replace(CONFIG, seed=seed))
     obs = vec.reset(seed=seed)
     learner.net.update_statistics(obs)
-    collector = Collector(vec, learner.net, learner.generator, obs, CONFIG)
+    collector = Collector(vec, learner.net, learner.generator, obs, CONFIG.at(0))
     return learner.net, collector.collect(CONFIG.num_steps, lambda _: None)
 
 
@@ -116,7 +116,7 @@ def learnt(
     net = copy.deepcopy(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, eps=1e-5)
     rng = np.random.default_rng(peers.rank)
-    losses = learn(net, optimizer, rollout, config, 0.01, rng, 1.0, peers)
+    losses = learn(net, optimizer, rollout, config.at(0), 0.01, rng, 1.0, peers)
     return net, list(astuple(losses))
 
 

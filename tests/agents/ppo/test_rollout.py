@@ -107,7 +107,7 @@ class WorthNet:
 def collect(num_steps: int, *batches: VecObs) -> Rollout:
     script = Script(*batches)
     net = cast("RogueNet", WorthNet())
-    collector = Collector(script, net, torch.Generator(), script.reset(), CONFIG)
+    collector = Collector(script, net, torch.Generator(), script.reset(), CONFIG.at(0))
     return collector.collect(num_steps, lambda _: None)
 
 
@@ -204,7 +204,9 @@ def test_visible_and_masks_that_come_and_go() -> None:
 
 def _real_batch(vec: VecEnvironment) -> tuple[RogueNet, Rollout]:
     net = RogueNet(vec.obs_space(), vec.action_space())
-    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0), CONFIG)
+    collector = Collector(
+        vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0), CONFIG.at(0)
+    )
     return net, collector.collect(2, lambda _: None)
 
 
@@ -212,12 +214,14 @@ def test_a_batch_of_nothing_changes_nothing() -> None:
     # One step of three games that go on: whoever was asked waits afterwards.
     vec = VecTurns(3)
     net = RogueNet(vec.obs_space(), vec.action_space())
-    collector = Collector(vec, net, torch.Generator().manual_seed(0), vec.reset(seed=1), CONFIG)
+    collector = Collector(
+        vec, net, torch.Generator().manual_seed(0), vec.reset(seed=1), CONFIG.at(0)
+    )
     batch = collector.collect(1, lambda _: None)
     assert batch.b_inds.size == 0
     before = [p.clone() for p in net.parameters()]
     optimizer = torch.optim.Adam(net.parameters())
-    losses = learn(net, optimizer, batch, CONFIG, 0.1, np.random.default_rng(0))
+    losses = learn(net, optimizer, batch, CONFIG.at(0), 0.1, np.random.default_rng(0))
     assert np.isnan(losses.policy_loss)
     for parameter, old in zip(net.parameters(), before, strict=True):
         torch.testing.assert_close(parameter.detach(), old, rtol=0, atol=0)
@@ -237,7 +241,12 @@ def test_a_minibatch_without_actors_is_finite(count: int) -> None:
         returns=np.ones(max(count, 1), np.float32),
     )
     losses = learn(
-        net, torch.optim.Adam(net.parameters()), rollout, CONFIG, 0.1, np.random.default_rng(0)
+        net,
+        torch.optim.Adam(net.parameters()),
+        rollout,
+        CONFIG.at(0),
+        0.1,
+        np.random.default_rng(0),
     )
     assert np.isfinite(losses.policy_loss) == (count > 0)
     assert all(torch.isfinite(p).all() for p in net.parameters())
@@ -246,6 +255,6 @@ def test_a_minibatch_without_actors_is_finite(count: int) -> None:
 def test_the_policy_that_learns_is_the_one_that_played() -> None:
     net, batch = _real_batch(VecTurns(8))
     whole = batch.minibatch(batch.b_inds)
-    _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG, 0.0)
+    _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG.at(0), 0.0)
     assert abs(float(figures[3])) < 1e-6  # no divergence before the first step
     assert float(figures[4]) == 0

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,16 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.agents.ppo import (
+    Callback,
+    PPOConfig,
+    TrainingRun,
+    TrainProgress,
+    TrainState,
+    train,
+)
 from entity_env.agents.ppo.signals import StoppedBySignal
+from entity_env.agents.ppo.tracking import runs
 from entity_env.agents.rogue_net import RogueNetConfig, load_checkpoint
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
@@ -394,7 +403,7 @@ def test_one_run_at_a_time_has_a_folder(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("checkpoint", "curves.jsonl", "run.json", "tensorboard")
     ]
-    train(vec, once, out=tmp_path)
+    train(vec, once, out=tmp_path, resume=True)  # nobody holds it any more
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -459,3 +468,75 @@ def test_settings_survive_json_and_nonsense_is_told() -> None:
         PPOConfig(gamma=1.5)
     with pytest.raises(UsageError, match=r"total_steps must be an integer from 1 to .*, got 0"):
         PPOConfig(total_steps=0)
+
+
+class _Leaving(Callback):
+    """Leaves in the third update, by another door each time."""
+
+    def __init__(self, door: str, vec: VecXor) -> None:
+        self.door, self.vec = door, vec
+
+    def on_update(self, state: TrainState) -> None:
+        if state.progress.update < 3:
+            return
+        if self.door == "exit":
+            raise SystemExit(3)
+        if self.door == "worker":
+            raise WorkerError("worker 0 died")
+        if self.door == "memory":
+            raise MemoryError
+        if self.door == "stop":
+            state.stop("enough")
+
+    def start(self, run: TrainingRun) -> None:
+        """A recorder, too."""
+
+    def write(self, step: int, points: Mapping[str, float]) -> None:
+        if self.door == "recorder" and step >= 3 * CONFIG.num_steps * self.vec.num_rows:
+            raise SystemExit(3)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("door", ["exit", "worker", "memory", "stop", "recorder", "curves"])
+def test_every_way_out_saves(tmp_path: Path, door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(CONFIG, total_steps=10**6)
+    vec = VecXor()
+    leaving = _Leaving(door, vec)
+    if door == "curves":
+        lines = iter([None, None])
+
+        def write(self: object, line: bytes) -> None:
+            if next(lines, line) is not None:
+                raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(runs._Lines, "write", write)
+    errors = (SystemExit, WorkerError, MemoryError, OSError)
+    with nullcontext() if door == "stop" else pytest.raises(errors):
+        train(vec, config, out=tmp_path, callbacks=[leaving], recorders=[leaving])
+    assert load_checkpoint(tmp_path).training["update"] == 3
+
+
+def test_a_trained_agent_is_not_overwritten(tmp_path: Path) -> None:
+    train(VecXor(), CONFIG, out=tmp_path)
+    before = (tmp_path / "checkpoint" / "model.safetensors").read_bytes()
+    with pytest.raises(UsageError, match="holds a trained agent: resume=True goes on training it"):
+        train(VecXor(), dataclasses.replace(CONFIG, seed=2), out=tmp_path)
+    assert (tmp_path / "checkpoint" / "model.safetensors").read_bytes() == before
+
+
+def test_a_run_ends_after_its_time_and_has_it_anew(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, total_steps=10**9, max_train_time_s=0.5)
+    steps = []
+    for is_resumed in (False, True):
+        result = train(VecXor(), config, out=tmp_path, resume=is_resumed)
+        assert (result.stop_reason, result.is_interrupted) == (
+            "max_train_time_s=0.5 is over",
+            False,
+        )
+        assert load_checkpoint(tmp_path).training["step"] == result.progress.step
+        steps.append(result.progress.step)
+    assert steps[1] >= steps[0]
+    with pytest.raises(UsageError, match="max_train_time_s must be 0 or more, got -1"):
+        PPOConfig(max_train_time_s=-1)

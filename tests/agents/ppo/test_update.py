@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from entity_env import ActionSpace, ObsSpace
 from entity_env.agents.ppo import Policy, train
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.logging import Losses
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
-from entity_env.agents.ppo.update import _Minibatches, learn, ppo_loss, step_size
+from entity_env.agents.ppo.tracking.progress import Losses
+from entity_env.agents.ppo.update import _Minibatches, learn, ppo_loss
 from entity_env.agents.rogue_net import (
     ActionDistribution,
     ObsBatch,
@@ -90,7 +90,7 @@ def loss_of(
 ) -> tuple[Tensor, Tensor]:
     minibatch = rollout.minibatch(inds)
     new = net.as_net().evaluate(minibatch.obs, minibatch.samples)
-    return ppo_loss(new, minibatch, config, ent_coef)
+    return ppo_loss(new, minibatch, config.at(0), ent_coef)
 
 
 class Reference:
@@ -99,7 +99,8 @@ class Reference:
     def __init__(
         self, net: TableNet, rollout: Rollout, inds: list[int], config: PPOConfig, ent_coef: float
     ) -> None:
-        count, clip = len(inds), config.clip_coef
+        count, config = len(inds), config.at(0)
+        clip = config.clip_coef
         self.gradients: dict[str, Doubles] = {
             name: np.zeros(len(parameter)) for name, parameter in net.named_parameters()
         }
@@ -210,7 +211,7 @@ def test_a_long_gradient_is_followed_as_far_as_allowed(max_grad_norm: float) -> 
     config = PPOConfig(update_epochs=1, max_grad_norm=max_grad_norm)
     expected = Reference(net, rollout, list(range(9)), config, 0.1)
     before = {name: each.detach().clone() for name, each in net.named_parameters()}
-    learn(net.as_net(), torch.optim.SGD(net.parameters(), lr=1.0), rollout, config, 0.1, rng)
+    learn(net.as_net(), torch.optim.SGD(net.parameters(), lr=1.0), rollout, config.at(0), 0.1, rng)
     scale = min(1.0, max_grad_norm / expected.norm)
     assert (scale < 1) == (max_grad_norm < 1)
     for name, parameter in net.named_parameters():
@@ -237,7 +238,7 @@ def test_an_epoch_is_every_known_decision_once(
     net = table_net(rng, 40)
     known = np.sort(rng.choice(40, count, replace=False))
     config = PPOConfig(minibatch_size=minibatch_size, update_epochs=update_epochs)
-    learn(net.as_net(), frozen(net), rollout_near(net, rng, 0.1, known), config, 0.0, rng)
+    learn(net.as_net(), frozen(net), rollout_near(net, rng, 0.1, known), config.at(0), 0.0, rng)
     num_minibatches = max(1, round(count / minibatch_size))
     assert len(net.seen) == update_epochs * num_minibatches
     sizes = {len(inds) for inds in net.seen}
@@ -252,14 +253,16 @@ def test_epochs_are_shuffled_by_the_generator_that_is_given() -> None:
     for seed in (1, 1, 2):
         net = table_net(np.random.default_rng(0), 20)
         rollout = rollout_near(net, np.random.default_rng(0), 0.1)
-        learn(net.as_net(), frozen(net), rollout, PPOConfig(), 0.0, np.random.default_rng(seed))
+        learn(
+            net.as_net(), frozen(net), rollout, PPOConfig().at(0), 0.0, np.random.default_rng(seed)
+        )
         orders.append(net.seen)
     assert orders[0] == orders[1] != orders[2]
     assert orders[0][0] != orders[0][1]
 
 
 def losses_of(net: TableNet, rollout: Rollout, config: PPOConfig) -> Losses:
-    return learn(net.as_net(), frozen(net), rollout, config, 0.1, np.random.default_rng(0))
+    return learn(net.as_net(), frozen(net), rollout, config.at(0), 0.1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("minibatch_size", [1, 4, 100])
@@ -313,7 +316,7 @@ def test_decisions_that_are_not_known_get_no_gradient() -> None:
     rollout = rollout_near(net, rng, 0.3, np.array([1, 4]))
     before: list[Tensor] = [each.detach().clone() for each in net.parameters()]
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-    learn(net.as_net(), optimizer, rollout, PPOConfig(), 0.1, rng)
+    learn(net.as_net(), optimizer, rollout, PPOConfig().at(0), 0.1, rng)
     others = [0, 2, 3, 5]
     for parameter, old in zip(net.parameters(), before, strict=True):
         assert torch.equal(parameter.detach()[others], old[others])
@@ -333,10 +336,10 @@ def test_the_bound_itself_is_not_clipped(at: float) -> None:
     """Where the step of the value is the bound to the last bit, both terms are the same."""
     config = PPOConfig(norm_adv=False, clip_vloss=True, clip_coef=0.2)
     new, old = one_decision(at, 1)
-    loss, figures = ppo_loss(new, old, config, 0.1)
+    loss, figures = ppo_loss(new, old, config.at(0), 0.1)
     by_logprob, by_value = torch.autograd.grad(3 * loss, (new.logprobs, new.values))
     assert float(by_logprob) == -3.0
-    assert float(by_value) == pytest.approx(3 * config.vf_coef * (at - 5))
+    assert float(by_value) == pytest.approx(3 * config.at(0).vf_coef * (at - 5))
     assert figures[4] == 0
 
 
@@ -344,7 +347,7 @@ def test_a_log_probability_of_nan_makes_the_loss_nan() -> None:
     new, old = one_decision(0.0, 3)
     with torch.no_grad():
         new.logprobs[1] = torch.nan
-    loss, figures = ppo_loss(new, old, PPOConfig(), 0.1)
+    loss, figures = ppo_loss(new, old, PPOConfig().at(0), 0.1)
     assert loss.isnan()
     assert figures[0].isnan()
     (gradient,) = torch.autograd.grad(loss, new.logprobs)
@@ -370,7 +373,7 @@ def test_microbatches_add_to_the_gradient_of_the_minibatch(
         config = PPOConfig(microbatch_size=size, norm_adv=norm_adv)
         net.zero_grad()
         net.seen.clear()
-        minibatches = _Minibatches(net.as_net(), None, rollout, config, 0.1, return_scale)
+        minibatches = _Minibatches(net.as_net(), None, rollout, config.at(0), 0.1, return_scale)
         loss, figures = minibatches.add_gradient(rng.permutation(count), rng)
         assert max(map(len, net.seen)) <= (size or count)
         assert sorted(chain(*net.seen)) == list(range(count))
@@ -385,13 +388,13 @@ def test_the_ratio_is_one_before_the_first_step_with_dropout() -> None:
     with VecEnv(snake, 16) as vec:
         net = RogueNet(vec.obs_space(), vec.action_space(), size)
         generator = torch.Generator().manual_seed(1)
-        collector = Collector(vec, net, generator, vec.reset(seed=1), PPOConfig())
+        collector = Collector(vec, net, generator, vec.reset(seed=1), PPOConfig().at(0))
         rollout = collector.collect(8, lambda obs: None)
     net.train()
     rng = np.random.default_rng(0)
     config = PPOConfig(norm_adv=False, clip_vloss=False)
     for old, is_zero in ((copy.deepcopy(net), True), (None, False)):
-        minibatches = _Minibatches(net, old, rollout, config, 0.0, None)
+        minibatches = _Minibatches(net, old, rollout, config.at(0), 0.0, None)
         _, (_, _, _, kl, _) = minibatches.add_gradient(rollout.b_inds, rng)
         assert (abs(float(kl)) < 1e-7) is is_zero
 
@@ -417,6 +420,10 @@ def test_a_network_of_ones_own_with_dropout_acts_without_and_learns_with_it() ->
 
 def test_the_step_size_rises_then_falls() -> None:
     config = PPOConfig(learning_rate=0.5, total_steps=1000, warmup_steps=200)
+
+    def step_size(config: PPOConfig, step: int, num_decisions: int) -> float:
+        return config.at(step, num_decisions).learning_rate
+
     sizes = [step_size(config, step, 100) for step in range(0, 1000, 100)]
     np.testing.assert_allclose(sizes, 0.5 * np.array([0.5, 1, 1, *np.arange(7, 0, -1) / 8]))
     level = replace(config, anneal_learning_rate=False)

@@ -97,6 +97,18 @@ def test_a_changed_game_is_found(here: Path) -> None:
     assert "snake.replay: same" in result.output
 
 
+def test_a_game_that_hangs_now_is_stopped(here: Path) -> None:
+    recorded(here / "x.replay")
+    hanging = GAME.replace(
+        "        x += go", "        while x > 2:\n            pass\n        x += go"
+    )
+    (here / "dots.py").write_text(hanging)
+    result = run("verify", "x.replay", "--step-timeout", "0.5")
+    assert result.exit_code == 1
+    assert "x.replay: diverged" in result.output
+    assert "0.5 s" in result.output
+
+
 def test_what_cannot_be_played(here: Path) -> None:
     recorded(here / "x.replay")
     (here / "dots.py").unlink()
@@ -178,6 +190,7 @@ def test_debug_stops_in_the_game(here: Path, ask: str) -> None:
     assert "decision 4 of 5" in done.stdout
     assert "dots.py" in done.stdout
     assert re.search(r"\('x is', \d+, <Go\.", done.stdout)
+    assert done.stdout.endswith("the game played as recorded\n")
 
 
 def test_a_terminal_pauses_steps_and_leaves(here: Path) -> None:

@@ -1,6 +1,7 @@
 """`entity-env train`: what it shows, writes and says, going on, and Ctrl-C."""
 
 import io
+import json
 import os
 import re
 import shlex
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from entity_env.agents.ppo import Losses, TrainProgress
-from entity_env.agents.ppo.runs import read_run
+from entity_env.agents.ppo.tracking.runs import read_run
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
@@ -156,7 +157,7 @@ def test_overwrites_no_trained_agent(trained: tuple[Path, Result]) -> None:
 def test_a_checkpoint_of_another_game_is_not_gone_on_with(trained: tuple[Path, Result]) -> None:
     result = run("train", "cherry_pick", "--out", str(trained[0]), "--resume")
     assert result.exit_code == 2
-    assert "cannot resume" in result.stderr
+    assert "is a run of snake, not of cherry_pick" in result.stderr
 
 
 def test_control_c_saves_and_says_how_to_go_on(
@@ -392,3 +393,71 @@ def test_what_cannot_be_kept_is_told(words: list[str], told: str, tmp_path: Path
     done = run("train", *words, "--out", str(tmp_path / "run"))
     assert done.exit_code
     assert told in done.output
+
+
+GROWN = """
+from dataclasses import dataclass
+from enum import Enum
+from entity_env import Game, Obs
+
+@dataclass
+class Unit:
+    x: int
+{feature}
+
+class Move(Enum):
+    LEFT = 0
+    RIGHT = 1
+{choice}
+
+def play(agent, *, seed: int) -> None:
+    for step in range(4):
+        if agent.act(Obs(step).entities([Unit(*range(step, step + {width}))]), Move) is None:
+            return
+    agent.game_over(Obs(4))
+
+game = Game(play, entities=(Unit,), actions=(Move,))
+"""
+
+
+@pytest.mark.timeout(300)  # may have to compile kernels
+def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
+    """Which also adapts it to a game that has changed; it can be resumed as any other."""
+    old, new = tmp_path / "old.py", tmp_path / "new.py"
+    old.write_text(GROWN.format(feature="", choice="", width=1))
+    new.write_text(GROWN.format(feature="    hp: int", choice="    HEAL = 2", width=2))
+    first, second = tmp_path / "first", tmp_path / "second"
+    words = ("--steps", "64", "--num-envs=4", "--num-threads=1", "--num-workers=0")
+    assert run("train", str(old), "--out", str(first), *SMALL, *words).exit_code == 0
+
+    def begin(*more: str) -> Result:
+        return run("train", str(new), "--out", str(second), *words, *more)
+
+    for more, told in (
+        (("--init-from", str(first)), "is of another game: .*'hp'.*'HEAL'.*--adapt"),
+        (("--adapt",), "--adapt is of --init-from"),
+        (
+            ("--init-from", str(first), "--adapt", "--resume"),
+            "--init-from begins a new run, --resume",
+        ),
+        (("--init-from", str(first), "--adapt", "--d-model=16"), "its d_model is 8, asked for 16"),
+        (("--init-from", str(tmp_path / "none"), "--adapt"), "no checkpoint at"),
+    ):
+        refused = begin(*more)
+        assert refused.exit_code == 2
+        assert re.search(told, refused.stderr)
+        assert refused.stderr.count("\n") == 1
+        assert not second.exists()
+
+    result = begin("--init-from", str(first), "--adapt", "--norm-returns", "--dropout=0.1")
+    assert result.exit_code == 0
+    assert f"from {first}: feature Unit.hp is new: without effect at first\n" in result.stdout
+    assert f"from {first}: choice HEAL of Move is new: starts as likely as" in result.stdout
+    assert step_in(second) == 64
+    assert settings_in(second)["net"]["d_model"] == 8
+    resumed = begin("--steps", "128", "--resume")
+    assert resumed.exit_code == 0
+    assert step_in(second) == 128
+    about = json.loads((second / "run.json").read_text())["init_from"]
+    assert about["path"] == str(first)
+    assert len(about["changes"]) == 2

@@ -53,8 +53,9 @@ def test_it_has_settings_of_its_own() -> None:
     net = preset_of(azul).settings["net"]
     assert isinstance(net, RogueNetConfig)
     assert net.n_layer == 0
-    for game in (azul_by_id, azul.with_settings(num_players=4), snake):
-        assert preset_of(game).name == "entities"
+    for game in (azul_by_id, azul.with_settings(num_players=4)):
+        assert preset_of(game).name == "versus"
+    assert preset_of(snake).name == "entities"
 
 
 def test_what_is_learnt_plays(tmp_path: Path) -> None:

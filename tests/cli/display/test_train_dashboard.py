@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -127,3 +128,19 @@ def test_a_slow_start_is_explained() -> None:
     with display:
         now = 4.0
     assert "functions are compiled: half a minute" in shown_on(console)
+
+
+def test_a_rating_is_shown_with_its_change_over_the_last_tenth() -> None:
+    for is_terminal in (False, True):
+        console = Console(file=io.StringIO(), width=120, force_terminal=is_terminal)
+        with TrainDisplay("training", console, clock=itertools.count(step=10).__next__) as display:
+            for step, rating in ((1000, 100.0), (1800, 377.0), (2000, 412.4)):
+                metrics = {"rating": rating, "wins_self": 0.55, "wins_random": 0.934}
+                display(replace(EARLY, step=step, metrics=metrics))
+        text = shown_on(console)
+        assert "rating 412 (+35)" in text
+        assert "rating 100 (+0)" in text or is_terminal
+        assert ("wins against self 55%, random 93%" in text) == is_terminal
+    console = plain()
+    TrainDisplay("training", console)(EARLY)
+    assert "rating" not in shown_on(console)

@@ -1,36 +1,52 @@
-"""Options: what they tell of a move is what comes of it, by the rules and by `GreedyAgent`."""
+"""Options: their features are what comes of a move by the rules; none is a rule of an agent."""
 
+import copy
 from collections.abc import Iterator
 
-import pytest
 from hypothesis import given, settings
 
-from entity_env.games.azul import ACTIONS, Action, GameState, apply_action, legal_actions
+from entity_env.games.azul import ACTIONS, Action, GameState, Player, apply_action, legal_actions
 from entity_env.games.azul.engine.rules import CENTRE, COLOUR_CELLS, COLUMNS, FLOOR, ROWS, column_of
 from entity_env.games.azul.entities import (
+    Five,
     Option,
     fullest_row,
+    lines_of,
     options_of,
     seats_of,
     standing_of,
     table_of,
 )
-from entity_env.games.azul.players.heuristics import (
-    greedy_worth,
-    move_values,
-    pending_points,
-    pending_wall,
-)
+from entity_env.games.azul.players.heuristics import pending_points, pending_wall
 from tests.games.azul.recorded_games import board, position, states
 
 
-def best(state: GameState, *, but: int = FLOOR) -> float:
-    """The most that a move is worth to whose turn it is, in points, a line left out."""
-    actions = [
-        action for action in legal_actions(state) if action.destination in (FLOOR, *range(5))
-    ]
-    actions = [action for action in actions if action.destination != but or but == FLOOR]
-    return max(move_values(state, actions, greedy_worth)) / 100
+def completing(state: GameState, line: int) -> set[int]:
+    """The colours that the current player could take to complete a line."""
+    before = state.players[state.current_player].line_counts[line]
+    return {
+        action.colour
+        for action in legal_actions(state)
+        if action.destination == line and on_offer(state, action) >= line + 1 - before
+    }
+
+
+def least_dropped(state: GameState, *, but: int = FLOOR) -> int:
+    """The fewest tiles of a move that its line has no room for, a line left out."""
+    counts = state.players[state.current_player].line_counts
+    return min(
+        on_offer(state, action)
+        - (0 if line == FLOOR else min(on_offer(state, action), line + 1 - counts[line]))
+        for action in legal_actions(state)
+        for line in [action.destination]
+        if line != but or but == FLOOR
+    )
+
+
+def on_offer(state: GameState, action: Action) -> int:
+    """How many tiles a move takes."""
+    tiles = state.centre if action.source == CENTRE else state.factories[action.source]
+    return tiles[action.colour]
 
 
 def taken(state: GameState, action: Action) -> GameState | None:
@@ -52,30 +68,52 @@ def sampled(state: GameState) -> Iterator[tuple[Option, Action]]:
 
 @settings(max_examples=40, deadline=None)
 @given(state=states())
-def test_values_are_those_of_the_greedy_agent(state: GameState) -> None:
-    options, actions = options_of(state), legal_actions(state)
-    values = move_values(state, actions, greedy_worth)
-    assert [option.value for option in options] == [value / 100 for value in values]
+def test_points_are_those_of_the_tiling(state: GameState) -> None:
+    """A round that ended now would bring more by the points of a line, if that were full."""
     player = state.players[state.current_player]
-    for option, (_, colour, row) in zip(options, actions, strict=True):
-        worth = 0 if row == FLOOR else greedy_worth(player, row, colour)
-        assert option.worth == worth / 100
+    before = pending_points(player)
+    for option, (_, colour, row) in sampled(state):
+        if row == FLOOR:
+            assert (option.points, option.line_points) == (0, 0)
+            continue
+        full = copy.deepcopy(player)
+        full.line_counts[row], full.line_colours[row] = row + 1, colour
+        assert option.line_points == pending_points(full) - before
+        assert option.points == (option.line_points if option.completes else 0)
 
 
 @settings(max_examples=25, deadline=None)
 @given(state=states())
-def test_what_is_to_come_is_what_greedy_agents_would_find(state: GameState) -> None:
+def test_what_is_left_is_what_both_could_take_then(state: GameState) -> None:
     for option, action in sampled(state):
         after = taken(state, action)
-        assert option.ends_round == (after is None)
+        assert option.ends_round == (after is None) == (option.groups == 0)
         if after is None:
-            assert (option.again, option.reply) == (0, 0)
+            assert option.my_lines == option.next_lines == option.centre == (0, 0, 0, 0, 0)
+            assert (option.my_drop, option.next_drop) == (0, 0)
             continue
-        assert option.reply == best(after)
+        assert option.groups == len({action[:2] for action in legal_actions(after)})
+        assert list(option.centre) == list(after.centre)
+        assert option.next_lines == tuple(len(completing(after, line)) for line in range(5))
+        assert option.next_drop == least_dropped(after)
         # The same player once more, on the board from before.
         after.players[state.current_player] = state.players[state.current_player]
         after.current_player = state.current_player
-        assert option.again == best(after, but=action.destination)
+        row = action.destination
+        lines = [0 if line == row else len(completing(after, line)) for line in range(5)]
+        assert list(option.my_lines) == lines
+        assert option.my_drop == least_dropped(after, but=row)
+
+
+@settings(max_examples=25, deadline=None)
+@given(state=states())
+def test_the_next_players_lines_of_the_colour_are_counted(state: GameState) -> None:
+    rival = state.players[(state.current_player + 1) % state.num_players]
+    for option, action in sampled(state):
+        rows = [i for i in range(5) if rival.line_colours[i] == action.colour]
+        rows = [i for i in rows if 0 < rival.line_counts[i] < i + 1]
+        assert option.next_held == sum(rival.line_counts[i] for i in rows)
+        assert option.next_held + option.next_room == sum(i + 1 for i in rows)
 
 
 @settings(max_examples=25, deadline=None)
@@ -125,12 +163,27 @@ def test_the_table_tells_who_is_ahead(state: GameState) -> None:
         assert table.lead == mine - max(standing_of(other) for other in others)
         assert table.my_row == seats[0].fullest_row
         assert table.their_row == max(seat.fullest_row for seat in seats[1:])
+        rival = state.players[(player + 1) % state.num_players]
+        assert (table.floor, table.next_floor) == (seats[0].floor, seats[1].floor)
+        lines = lines_of(state, player)
+        assert [*table.my_room, *table.next_room] == [line.room for line in lines[:10]]
+        check_begun(state.players[player], table.my_points)
+        check_begun(rival, table.next_points)
         assert table.tiles == sum(map(sum, state.factories)) + sum(state.centre)
         for seat in seats:
             told = state.players[(player + seat.seat) % state.num_players]
             assert seat.pending == pending_points(told)
             assert seat.score + seat.pending - seat.floor_cost == standing_of(told)
             assert seat.fullest_row == fullest_row(told)
+
+
+def check_begun(player: Player, points: Five) -> None:
+    before = pending_points(player)
+    for row, count in enumerate(player.line_counts):
+        full = copy.deepcopy(player)
+        full.line_counts[row] = row + 1
+        is_begun = 0 < count <= row
+        assert points[row] == (pending_points(full) - before if is_begun else 0)
 
 
 def test_full_lines_count_as_if_they_were_on_the_wall() -> None:
@@ -152,10 +205,12 @@ def test_an_option_of_a_position_made_by_hand() -> None:
     assert (option.elsewhere, option.exact, option.enough, option.rest) == (5, 1, 2, 3)
     assert (option.row_tiles, option.fills_row, option.ends_round) == (2, False, False)
     assert option.line == (0, 0, 0, 1, 0)
-    assert option.value == pytest.approx(option.worth * 1 / 8, abs=0.01)
+    assert (option.points, option.line_points) == (0, 2)
+    assert (option.groups, option.centre) == (6, (0, 0, 0, 1, 2))
+    assert (option.next_held, option.next_room) == (1, 1)
     full = of(state, 2, 0, 3)
     assert (full.completes, full.left, full.exact, full.enough) == (True, 0, 0, 0)
-    assert full.value == full.worth > full.points > 0
+    assert full.points == full.line_points == 2
 
 
 def test_the_last_tiles_end_the_round() -> None:
@@ -163,14 +218,15 @@ def test_the_last_tiles_end_the_round() -> None:
     for option in options_of(state):
         assert option.ends_round
         assert option.takes_marker
-        assert (option.rest, option.elsewhere, option.again, option.reply) == (0, 0, 0, 0)
+        assert (option.rest, option.elsewhere, option.groups, option.next_drop) == (0, 0, 0, 0)
 
 
-def test_what_the_next_player_wants_is_told() -> None:
+def test_what_the_next_player_must_take_is_counted() -> None:
     """Who takes the white tiles leaves him nothing but the floor."""
     full = [(row, colour) for row in range(5) for colour in range(4) if row != 4]
     rival = board(wall=full, lines=[(4, 0), (4, 1), (4, 2), (4, 3), (3, 1)])
     rival.line_colours[0] = -1
     state = position([board(), rival], factories=[(2, 0, 0, 0, 0), (0, 0, 0, 0, 2)], marker=0)
     leaves_white, leaves_blue = of(state, 0, 0, 1), of(state, 1, 4, 1)
-    assert leaves_blue.reply < 0 < leaves_white.reply
+    assert (leaves_blue.next_drop, leaves_white.next_drop) == (2, 1)
+    assert (leaves_blue.next_lines, leaves_white.next_lines) == ((0, 0, 0, 0, 0), (1, 1, 1, 1, 0))

@@ -40,7 +40,7 @@ from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import PICK, observe
 from entity_env.games.azul.kernels.packed_state import pack_state
 from entity_env.games.azul.players.agents import AgentInput
-from entity_env.games.azul.players.heuristics import potential
+from entity_env.games.azul.players.heuristics import greedy_worth, move_values, potential
 from entity_env.games.azul.self_play import OTHERS
 from tests.games.azul.recorded_games import SEEDS, board, position, states
 
@@ -48,7 +48,6 @@ from tests.games.azul.recorded_games import SEEDS, board, position, states
 pytestmark = pytest.mark.timeout(240)
 
 FEATURES = azul.obs_space().entities
-VALUE = FEATURES["Option"].features.index("value")
 
 
 class Witness(PolicyAgent):
@@ -67,22 +66,21 @@ def shown_by_the_game(state: GameState) -> Observation:
     return witness.seen
 
 
-def picks_of(obs: VecObs, rng: np.random.Generator, greedy: float = 0.5) -> NDArray[np.int64]:
+def picks_of(
+    tables: AzulTables, rng: np.random.Generator, greedy: float = 0.5
+) -> NDArray[np.int64]:
     """A place among the options of every table: now and then that of the greatest value."""
-    options = obs.features["Option"]
-    rows = np.flatnonzero(options.lengths)
-    return np.array(
-        [
-            options[row][:, VALUE].argmax()
-            if rng.random() < greedy
-            else rng.integers(len(options[row]))
-            for row in rows
-        ]
-    )
+    picks = []
+    for i in range(tables.num_envs):
+        state = tables.state(i)
+        actions = legal_actions(state)
+        values = move_values(state, actions, greedy_worth) if rng.random() < greedy else None
+        picks.append(rng.integers(len(actions)) if values is None else int(np.argmax(values)))
+    return np.array(picks)
 
 
-def acted(tables: AzulTables, obs: VecObs, rng: np.random.Generator, **how: float) -> VecObs:
-    return tables.act({"SelectOption": picks_of(obs, rng, **how)})
+def acted(tables: AzulTables, rng: np.random.Generator, **how: float) -> VecObs:
+    return tables.act({"SelectOption": picks_of(tables, rng, **how)})
 
 
 def row_of(tables: AzulTables, env_id: int) -> int:
@@ -102,7 +100,7 @@ def test_it_shows_what_the_game_shows(seed: int, greedy: float) -> None:
             for name in FEATURES:
                 rows = np.asarray(seen.features[name], np.float32)
                 assert_array_equal(obs.features[name][row], rows, name)
-        obs = acted(tables, obs, rng, greedy=greedy)
+        obs = acted(tables, rng, greedy=greedy)
 
 
 @settings(max_examples=5, deadline=None)
@@ -125,7 +123,7 @@ def test_who_is_asked_is_whose_turn_it_is(seed: int) -> None:
             assert (count > 0) == (row in rows)
         for i, row in enumerate(rows):
             assert lengths[-1, row] == len(legal_actions(tables.state(i)))
-        obs = acted(tables, obs, rng)
+        obs = acted(tables, rng)
 
 
 @pytest.mark.parametrize("other", ["self", "greedy", "rush"])
@@ -135,7 +133,7 @@ def test_it_plays_by_the_rules(other: str) -> None:
     plain = {"greedy": GreedyAgent, "rush": RushAgent}
     obs, num_ends = tables.reset(), 0
     for _ in range(120):
-        picks = picks_of(obs, rng)
+        picks = picks_of(tables, rng)
         before = [tables.state(i) for i in range(3)]
         obs = tables.act({"SelectOption": picks})
         for i, state in enumerate(before):
@@ -174,11 +172,13 @@ def test_what_a_move_is_worth_is_what_it_adds_to_the_potential(state: GameState)
     """To the floor, and to an empty line that is not full then; others change what lines bring."""
     player = state.current_player
     before = standing(state, player) if not state.is_over else 0
-    for option in options_of(state)[::3]:
+    options = options_of(state)
+    values = move_values(state, legal_actions(state), greedy_worth) if options else []
+    for option, value in list(zip(options, values, strict=True))[::3]:
         if option.ends_round or not (option.to_floor or (option.is_fresh and option.left)):
             continue
         after = apply_action(state, ACTIONS[option.action_id])
-        assert standing(after, player) - before == round(100 * option.value)
+        assert standing(after, player) - before == value
         for other in range(state.num_players):
             if other != player:
                 assert standing(after, other) == standing(state, other)
@@ -240,7 +240,7 @@ def test_rewards_add_up_to_the_lead_and_the_win(scale: float, win: float) -> Non
             if np.isnan(first[row]):
                 state = tables.state(i)
                 first[row] = standing(state, row % 2) - standing(state, 1 - row % 2)
-        picks = picks_of(obs, rng)
+        picks = picks_of(tables, rng)
         before = [tables.state(i) for i in range(6)]
         obs = tables.act({"SelectOption": picks})
         assert not obs.truncated.any()
@@ -276,7 +276,7 @@ def test_episodes_are_told_with_who_won() -> None:
     lengths = np.zeros(80, np.int64)
     for _ in range(110):
         lengths += obs.is_ready
-        obs = acted(tables, obs, rng, greedy=0.0)
+        obs = acted(tables, rng, greedy=0.0)
         for name, metric in obs.metrics.items():
             kind, _, other = name.partition("_")
             assert kind in ("wins", "score")
@@ -298,7 +298,7 @@ def test_greedy_picks_hold_their_own_against_the_greedy_agent() -> None:
     tables, rng = AzulTables(60, seed=4, others={"greedy": 1}), np.random.default_rng(4)
     obs, shares = tables.reset(), []
     for _ in range(60):
-        obs = acted(tables, obs, rng, greedy=1.0)
+        obs = acted(tables, rng, greedy=1.0)
         if "wins_greedy" in obs.metrics:
             metric = obs.metrics["wins_greedy"]
             shares += [metric.mean] * metric.count
@@ -311,7 +311,7 @@ def test_seats_begin_in_turn() -> None:
     obs = tables.reset()
     begun: list[list[int]] = [[tables.state(i).starting_player] for i in range(4)]
     while min(map(len, begun)) < 3:
-        obs = acted(tables, obs, rng, greedy=1.0)
+        obs = acted(tables, rng, greedy=1.0)
         for i in {episode.env_id for episode in obs.episodes}:
             begun[i].append(tables.state(i).starting_player)
     for i, players in enumerate(begun):
@@ -372,7 +372,7 @@ def test_it_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
-    """A few updates: it gets better at once, since the value of options is there to be read."""
+    """A few updates: it gets better at once."""
     pytest.importorskip("torch")
     from entity_env.agents import load_agent
     from entity_env.agents.ppo import PPOConfig, train

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
-from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     FORBIDDEN,
@@ -215,16 +213,15 @@ class NumpyAgent(TrainedAgent):
         self._reader = SingleObservationReader(obs_space, action_space)
 
     @classmethod
-    def load(
+    def of(
         cls,
-        path: str | Path,
+        weights: Weights,
         *,
         greedy: bool = False,
         temperature: float = 1.0,
         seed: int | None = None,
         adapt: bool = False,
-    ) -> NumpyAgent:
-        weights = read_network(path)
+    ) -> Self:
         return cls(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
     def choose(self, observation: Observation) -> Choice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -14,19 +14,21 @@ from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
-from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
     at_temperature,
     sample_actions,
 )
+from entity_env.agents.rogue_net.torch_net.mlp import policy_of
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import VecActions
+from entity_env.errors import CheckpointError, SchemaError
 
 
 class NeuralAgent(TrainedAgent):
@@ -69,16 +71,19 @@ class NeuralAgent(TrainedAgent):
             self._generator.manual_seed(seed)
 
     @classmethod
-    def load(
+    def of(
         cls,
-        path: str | Path,
+        weights: Weights,
         *,
         greedy: bool = False,
         temperature: float = 1.0,
         seed: int | None = None,
         adapt: bool = False,
-    ) -> NeuralAgent:
-        net = load_checkpoint(path).net
+    ) -> Self:
+        try:
+            net = policy_of(weights)
+        except SchemaError as error:
+            raise CheckpointError(str(error)) from error
         return cls(net, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
     @torch.inference_mode()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from torch import Tensor
 
@@ -22,13 +24,23 @@ from entity_env.agents.rogue_net.checkpoints.reader import (
     read_network,
 )
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
-from entity_env.agents.rogue_net.config import OwnNetConfig
+from entity_env.agents.rogue_net.config import NetConfig, OwnNetConfig
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import is_enn_checkpoint
-from entity_env.agents.rogue_net.torch_net.mlp import policy_of
+from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
+from entity_env.agents.rogue_net.torch_net.mlp import make_policy, policy_of
 from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.agents.rogue_net.torch_net.tensors import as_tensors
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor, as_tensors
+from entity_env.agents.rogue_net.transfer import (
+    require_same_net,
+    require_transferable,
+    transfer,
+)
 from entity_env.agents.rogue_net.weights import Weights
+from entity_env.core.space_json import differences
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,87 @@ def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoin
         net = _net(read_model(found, header, files[MODEL]), found)
     optimizer = _tensors(files[OPTIMIZER], found / OPTIMIZER) if OPTIMIZER in files else {}
     return Checkpoint(net, header.training, optimizer, found)
+
+
+def initialized_from(
+    path: str | Path,
+    *,
+    adapt: bool = False,
+    net: NetConfig | None = None,
+    policy: Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy] | None = None,
+) -> Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]:
+    """A function that makes networks with the weights of a trained one: fine-tuning.
+
+    An argument of `train`, for a new run: `train(vec, config, policy=initialized_from("runs/old"))`
+    starts with its network, but with no optimizer and all counters at 0. The file is read at once.
+
+    Args:
+        path: as of `read_network`.
+        adapt: the game may differ. New features, entity types, actions and choices begin without
+            effect or untrained, those that are gone are left out, and all others are taken by name
+            in any order: see the head of `transfer.py`. What differs is logged, and is in
+            `Policy.origin`, which `run.json` repeats. By default every difference is an error.
+        net: kind and size that the network must have; None = any. Only `dropout` and `value_scale`
+            of the new network are those of `net`.
+        policy: makes the network of a checkpoint of a class of your own, for equal spaces only.
+
+    Returns:
+        A function of an observation and an action space; the network is on the CPU. It raises
+        `CheckpointError` for spaces or sizes that do not fit, and names every difference.
+
+    Raises:
+        CheckpointError: as `read_network`, or another kind or size than `net`.
+        MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
+    """
+    if policy is not None:
+        return _OwnStart(find_network(Path(path)), policy)
+    weights = read_network(path)
+    if net is not None:
+        require_same_net(weights.config, net, str(path))
+
+    def make(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> Policy:
+        spaces = obs_space, action_space
+        changes = require_transferable(weights, spaces, adapt=adapt, where=str(path))
+        try:
+            made: Policy = make_policy(obs_space, action_space, net or weights.config)
+            found = transfer(weights, made.weights())
+        except (SchemaError, CheckpointError) as error:
+            raise CheckpointError(f"{path} cannot be adapted: {error}") from error
+        made.load_state_dict(as_tensors(found.tensors))
+        for name, module in made.named_modules():
+            if isinstance(module, InputNorm) and f"{name}." in found.is_new:
+                module.go_on(as_tensor(found.is_new[f"{name}."], module.mean.device))
+        for sentence in changes:
+            _LOGGER.info("started from %s: %s", path, sentence)
+        made.origin = {"init_from": {"path": str(path), "changes": changes}}
+        return made
+
+    return make
+
+
+class _OwnStart:
+    """`initialized_from` for a network of another class."""
+
+    def __init__(
+        self,
+        found: Path,
+        policy: Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy],
+    ) -> None:
+        self.header, files = read_checkpoint(found, MODEL)
+        self.content, self.found, self.policy = files[MODEL], found, policy
+
+    def __call__(
+        self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
+    ) -> Policy:
+        theirs = self.header.obs_space, self.header.action_space
+        if differing := differences(theirs, (obs_space, action_space)):
+            raise CheckpointError(
+                f"{self.found} is of another game: {'; '.join(differing)}. A network of a class of "
+                "your own cannot be adapted"
+            )
+        made = _filled(self.policy(obs_space, action_space), self.content, self.found)
+        made.origin = {"init_from": {"path": str(self.found), "changes": []}}
+        return made
 
 
 def _filled(policy: Policy, content: bytes, found: Path) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
@@ -35,18 +36,24 @@ class InputNorm(nn.Module):
     The statistics change only in `update`, never in `forward`.
 
     Buffers: `count` (a scalar), `mean` and `squares_sum` (`(num_features,)`, the sum of squared
-    distances from the mean), all float32.
+    distances from the mean), all float32. After `go_on`, `is_new` (`(num_features,)` bool, in no
+    checkpoint) are features with a count of their own: their `squares_sum` is that of `count` rows
+    with their deviation.
     """
 
     count: Tensor
     mean: Tensor
     squares_sum: Tensor
+    is_new: Tensor | None
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
         self.register_buffer("count", torch.tensor(0.0))
         self.register_buffer("mean", torch.zeros(num_features))
         self.register_buffer("squares_sum", torch.zeros(num_features))
+        self.register_buffer("is_new", None, persistent=False)
+        self._new_count = 0
+        """Number of rows that were counted for new features."""
         self._state: list[tuple[int, int]] = []
         """Identity and version of each buffer when the scale was last computed."""
         self._known: tuple[Tensor, Tensor] | None = None
@@ -71,18 +78,60 @@ class InputNorm(nn.Module):
         """
         if not count:
             return
-        old_count = self.count.double()
+        common = old_count = self.count.double()
+        before = self.squares_sum.double()
+        if self.is_new is not None:
+            old_count = old_count.where(~self.is_new, self._new_count)
+            before = before * _freedom(old_count) / _freedom(common)
         total = old_count + count
         delta = mean - self.mean.double()
         self.mean.add_(delta * (count / total))
-        self.squares_sum.add_(squares_sum + delta.square() * (old_count * count / total))
-        self.count.copy_(total)
+        after = before + squares_sum + delta.square() * (old_count * count / total)
+        if self.is_new is not None:
+            self._new_count += count
+            after = after * _freedom(common + count) / _freedom(total)
+        self.squares_sum.copy_(after)
+        self.count.copy_(common + count)
+
+    def go_on(self, is_new: Tensor) -> None:
+        """Counts on from the present statistics; features in `is_new` are counted from now."""
+        self.is_new = is_new.to(self.mean.device)
+        self._new_count = 0
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether anything was counted, and for every feature."""
+        is_waiting = self.is_new is not None and not self._new_count and bool(self.is_new.any())
+        return bool(self.count > 0) and not is_waiting
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Forgets all that was counted."""
-        for buffer in self.buffers():
-            buffer.zero_()
+        """Forgets all that was counted, after `go_on` all of new features."""
+        if self.is_new is None:
+            for buffer in self._statistics:
+                buffer.zero_()
+        else:
+            for buffer in (self.mean, self.squares_sum):
+                buffer.masked_fill_(self.is_new, 0.0)
+        self._new_count = 0
+
+    def take(self) -> InputNorm:
+        """A copy; here all statistics begin again, those of `go_on` as well."""
+        taken = copy.deepcopy(self)
+        self.is_new = None
+        self.reset()
+        return taken
+
+    @torch.no_grad()
+    def put(self, taken: InputNorm) -> None:
+        """Replaces all statistics by those of another one."""
+        for mine, theirs in zip(self._statistics, taken._statistics, strict=True):
+            mine.copy_(theirs)
+        self.is_new, self._new_count = taken.is_new, taken._new_count
+
+    @property
+    def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.count, self.mean, self.squares_sum
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalizes `(num_entities, num_features)`; only clips until two rows were counted."""
@@ -98,10 +147,9 @@ class InputNorm(nn.Module):
 
     def _scale(self) -> tuple[Tensor, Tensor] | None:
         """Mean and standard deviation, cached until the statistics change."""
-        buffers = (self.count, self.mean, self.squares_sum)
-        if any(each.is_inference() for each in buffers):  # they have no version
+        if any(each.is_inference() for each in self._statistics):  # they have no version
             return self._compute_scale()
-        state = [(id(each), each._version) for each in buffers]
+        state = [(id(each), each._version) for each in self._statistics]
         if state != self._state:
             self._known = self._compute_scale()
             self._state = state
@@ -113,6 +161,11 @@ class InputNorm(nn.Module):
             return None
         deviation = torch.sqrt(self.squares_sum / (self.count - 1))
         return self.mean.clone(), deviation.masked_fill(deviation == 0, 1.0)
+
+
+def _freedom(count: Tensor) -> Tensor:
+    """Degrees of freedom of a variance of that many rows; of fewer than two it is zero anyway."""
+    return (count - 1).clamp(min=1)
 
 
 class FeaturelessEmbedding(nn.Module):
@@ -200,9 +253,10 @@ class EntityEmbedding(nn.Module):
 
     @property
     def has_statistics(self) -> bool:
-        """Whether any batch was counted."""
+        """Whether any batch was counted, and since `InputNorm.go_on` for new features, too."""
         norms = [module for module in self.modules() if isinstance(module, InputNorm)]
-        return any(bool(norm.count > 0) for norm in norms)
+        is_new = [norm for norm in norms if norm.is_new is not None and not norm.has_statistics]
+        return not is_new and any(norm.has_statistics for norm in norms)
 
 
 class EmbeddingWeights(NamedTuple):

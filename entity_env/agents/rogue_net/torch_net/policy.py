@@ -90,6 +90,8 @@ class Policy(nn.Module, ABC):
         super().__init__()
         self.obs_space = obs_space
         self.action_space = dict(action_space)
+        self.origin: Mapping[str, object] = {}
+        """What the network started from, as JSON: see `initialized_from`; empty = from nothing."""
 
     @abstractmethod
     def distributions(

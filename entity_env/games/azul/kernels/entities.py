@@ -20,23 +20,20 @@ from entity_env.games.azul.kernels.engine import (
     seat,
 )
 from entity_env.games.azul.kernels.heuristics import (
-    GREEDY,
     Worths,
-    move_value,
     pending_points_call,
     pending_wall_call,
-    write_worths,
 )
 from entity_env.games.azul.kernels.packed_state import (
     BAG,
     CURRENT,
     FIELD,
+    FITS,
     FLOOR_LENGTH,
     HOLDER,
     LID,
     LINES,
     NUM_PLAYERS,
-    NUM_WORDS,
     ROUND,
     SCORE,
     SOURCES,
@@ -44,14 +41,14 @@ from entity_env.games.azul.kernels.packed_state import (
     WALL,
     PackedState,
 )
-from entity_env.games.azul.players.heuristics import POINT
 
 Rows = NDArray[np.float32]
 
 _SOURCE, _COLOUR, _COUNT, _DESTINATION, _TO_FLOOR, _PLACED, _OVERFLOW = 0, 1, 6, 7, 8, 9, 10
 _TAKES_MARKER, _COMPLETES, _POINTS, _COST, _LINE, _LEFT, _IS_FRESH = 11, 12, 13, 14, 15, 20, 21
-_ROW_TILES, _COLUMN_TILES, _COLOUR_TILES, _FILLS_ROW, _WORTH, _VALUE = 22, 23, 24, 25, 26, 27
-_ENDS_ROUND, _REST, _ELSEWHERE, _EXACT, _ENOUGH, _AGAIN, _REPLY = 28, 29, 30, 31, 32, 33, 34
+_ROW_TILES, _COLUMN_TILES, _COLOUR_TILES, _FILLS_ROW, _LINE_POINTS = 22, 23, 24, 25, 26
+_ENDS_ROUND, _REST, _ELSEWHERE, _EXACT, _ENOUGH, _GROUPS, _CENTRE = 27, 28, 29, 30, 31, 32, 33
+_MY_LINES, _NEXT_LINES, _MY_DROP, _NEXT_DROP, _NEXT_HELD, _NEXT_ROOM = 38, 43, 48, 49, 50, 51
 """Columns of the features, the first one of colours and of lines."""
 
 _COSTS: Final = np.array(rules.FLOOR_COSTS)
@@ -65,91 +62,94 @@ class Scratch(NamedTuple):
     """Working memory.
 
     Args:
-        words: `(48,)`, the position after a move.
-        mine, theirs: `(30,)`, values of lines for the player, and for the next one.
-        again: `(6,)`, the value of the best move that is left, by destination.
+        sources: `(10,)`, after a group was taken.
+        most, least: `(5,)`, the largest and the smallest group of each colour then, or 0.
+        points: `(30,)`, what full lines would bring to the player.
     """
 
-    words: PackedState
-    mine: Worths
-    theirs: Worths
-    again: NDArray[np.int64]
+    sources: PackedState
+    most: NDArray[np.int64]
+    least: NDArray[np.int64]
+    points: Worths
 
 
 def new_scratch() -> Scratch:
     """Working memory for `write_options`."""
-    return Scratch(
-        np.zeros(NUM_WORDS, np.int64),
-        np.zeros(30, np.int64),
-        np.zeros(30, np.int64),
-        np.zeros(6, np.int64),
-    )
+    return Scratch(*(np.zeros(size, np.int64) for size in (10, 5, 5, 30)))
 
 
 @compiled()
-def _best_by_destination(words: PackedState, worths: Worths, best: NDArray[np.int64]) -> None:
-    """The value of the best move of the current player, by destination."""
-    for i in range(6):
-        best[i] = _NOTHING
-    fits = fits_of(words)
-    for source in range(10):
-        moves = fits & colour_fields(words[SOURCES + source])
-        while moves:
-            choice = bits_of((moves & -moves) - 1)
-            moves &= moves - 1
-            destination = choice % 6
-            best[destination] = max(best[destination], move_value(words, source, choice, worths))
+def _write_points(words: PackedState, me: int, points: Worths) -> None:
+    """What each line would bring, full of a colour that fits, if the round ended now."""
+    before = pending_points_call(words, me, 5, 0)
+    fits = words[me + FITS]
+    for colour in range(5):
+        for row in range(5):
+            at = 6 * colour + row
+            points[at] = 0
+            if fits >> at & 1:
+                points[at] = pending_points_call(words, me, row, colour) - before
 
 
 @compiled()
-def _most(best: NDArray[np.int64], but: int) -> int:
-    """The highest of six values, one place left out."""
-    most = _NOTHING
-    for i in range(6):
-        if i != but:
-            most = max(most, best[i])
-    return most
-
-
-@compiled()
-def _look_ahead(words: PackedState, source: int, colour: int, scratch: Scratch) -> tuple[bool, int]:
-    """After a group is taken: whether nothing is left, and the value of the next player's move.
-
-    Writes the values of the player's own next moves to `scratch.again`.
-    """
-    after = scratch.words
-    me = words[CURRENT]
-    for i in range(NUM_WORDS):
-        after[i] = words[i]
+def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) -> int:
+    """Writes what lies there after a group was taken; returns how many groups there are."""
+    after, most, least = scratch.sources, scratch.most, scratch.least
     tiles = words[SOURCES + source]
     rest = tiles - (tiles & FIELD << 6 * colour)
-    if source == CENTRE:
-        after[SOURCES + CENTRE] = rest
-        if words[HOLDER] == NOBODY:
-            after[HOLDER] = me
-    else:
-        after[SOURCES + source] = 0
-        after[SOURCES + CENTRE] += rest
-    left = 0
     for i in range(10):
-        left |= int(after[SOURCES + i])
-    if left == 0:
-        for i in range(6):
-            scratch.again[i] = 0
-        return True, 0
-    pass_turn(after)
-    _best_by_destination(after, scratch.theirs, scratch.again)
-    reply = _most(scratch.again, 6)
-    after[CURRENT] = me
-    _best_by_destination(after, scratch.mine, scratch.again)
-    return False, reply
+        after[i] = words[SOURCES + i]
+    after[source] = 0
+    after[CENTRE] += rest
+    if source == CENTRE:
+        after[CENTRE] = rest
+    groups = 0
+    for i in range(5):
+        most[i] = least[i] = 0
+        for at in range(10):
+            count = after[at] >> 6 * i & FIELD
+            if count:
+                groups += 1
+                most[i] = max(most[i], count)
+                least[i] = count if least[i] == 0 else min(least[i], count)
+    return groups
+
+
+@compiled()
+def _write_completed(
+    words: PackedState, me: int, most: NDArray[np.int64], first: int, out: Rows
+) -> None:
+    """For each line of a player, of how many colours a group is large enough to complete it."""
+    fits, lines = words[me + FITS], words[me + LINES]
+    for row in range(5):
+        room = row + 1 - (lines >> 6 * row & 7)
+        count = 0
+        for colour in range(5):
+            count += fits >> 6 * colour + row & 1 and most[colour] >= room
+        out[first + row] = count
+
+
+@compiled()
+def _least_drop(words: PackedState, me: int, least: NDArray[np.int64], but: int) -> int:
+    """The fewest tiles of a group for which no line of a player has room, one line left out."""
+    fits, lines = words[me + FITS], words[me + LINES]
+    fewest = -1
+    for colour in range(5):
+        room = 0
+        for row in range(5):
+            if row != but and fits >> 6 * colour + row & 1:
+                room = max(room, row + 1 - (lines >> 6 * row & 7))
+        if least[colour]:
+            drop = max(0, least[colour] - room)
+            fewest = drop if fewest < 0 else min(fewest, drop)
+    return max(0, fewest)
 
 
 @compiled()
 def _write_option(
     words: PackedState, source: int, choice: int, scratch: Scratch, out: Rows
 ) -> None:
-    """All features but those of `_look_ahead` and `_write_others`."""
+    """All features but those of `_write_others`, `_write_left` and the number of groups."""
     colour = choice // 6
     row = choice - 6 * colour
     me = seat(words[CURRENT])
@@ -162,7 +162,7 @@ def _write_option(
     completes = row != FLOOR and placed == room
     length = words[me + FLOOR_LENGTH]
     after = min(FLOOR_SLOTS, length + marker + count - placed)
-    for i in range(_REPLY + 1):
+    for i in range(_NEXT_ROOM + 1):
         out[i] = 0
     out[_SOURCE] = source
     out[_COLOUR + colour] = 1
@@ -176,21 +176,19 @@ def _write_option(
     out[_COST] = _COSTS[after] - _COSTS[length]
     out[_LEFT] = room - placed
     out[_REST] = num_tiles(tiles) - count
-    out[_VALUE] = move_value(words, source, choice, scratch.mine) / POINT
     if row == FLOOR:
         return
     wall = pending_wall_call(words, me)
     column = colour + row - 5 * (colour + row >= 5)
     if completes:
-        out[_POINTS] = pending_points_call(words, me, row, colour)
-        out[_POINTS] -= pending_points_call(words, me, 5, 0)
+        out[_POINTS] = scratch.points[choice]
     out[_LINE + row] = 1
     out[_IS_FRESH] = held == 0
     out[_ROW_TILES] = bits_of(wall & _ROWS[row])
     out[_COLUMN_TILES] = bits_of(wall & _COLUMNS[column])
     out[_COLOUR_TILES] = bits_of(wall & _COLOURS[colour])
     out[_FILLS_ROW] = completes and out[_ROW_TILES] == 4
-    out[_WORTH] = scratch.mine[choice] / POINT
+    out[_LINE_POINTS] = scratch.points[choice]
 
 
 @compiled()
@@ -210,33 +208,54 @@ def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> No
 
 
 @compiled()
+def _write_left(
+    words: PackedState, me: int, rival: int, choice: int, scratch: Scratch, out: Rows
+) -> None:
+    """Features of what is left once the group is taken, and of the next player's lines."""
+    colour = choice // 6
+    row = choice - 6 * colour
+    _write_completed(words, me, scratch.most, _MY_LINES, out)
+    if row != FLOOR:
+        out[_MY_LINES + row] = 0
+    _write_completed(words, rival, scratch.most, _NEXT_LINES, out)
+    out[_MY_DROP] = _least_drop(words, me, scratch.least, row)
+    out[_NEXT_DROP] = _least_drop(words, rival, scratch.least, FLOOR)
+    for i in range(5):
+        out[_CENTRE + i] = scratch.sources[CENTRE] >> 6 * i & FIELD
+        line = words[rival + LINES] >> 6 * i & FIELD
+        held = line & 7
+        if 0 < held <= i and line >> 3 == colour:
+            out[_NEXT_HELD] += held
+            out[_NEXT_ROOM] += i + 1 - held
+
+
+@compiled()
 def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
     """Writes the legal moves in the order of their ids; returns their number."""
-    me = words[CURRENT]
+    player = words[CURRENT]
     pass_turn(words)
-    write_worths(words, GREEDY, scratch.theirs)
-    words[CURRENT] = me
-    write_worths(words, GREEDY, scratch.mine)
+    me, rival = seat(player), seat(words[CURRENT])
+    words[CURRENT] = player
+    _write_points(words, me, scratch.points)
     fits = fits_of(words)
     at = 0
     for source in range(10):
         moves = fits & colour_fields(words[SOURCES + source])
-        last, is_last, reply = -1, False, 0
+        last, groups = -1, 0
         while moves:
             choice = bits_of((moves & -moves) - 1)
             moves &= moves - 1
             colour = choice // 6
             if colour != last:
                 last = colour
-                is_last, reply = _look_ahead(words, source, colour, scratch)
+                groups = _take_group(words, source, colour, scratch)
             one = out[at]
             at += 1
             _write_option(words, source, choice, scratch, one)
             _write_others(words, source, choice, one)
-            row = choice - 6 * colour
-            one[_ENDS_ROUND] = is_last
-            one[_AGAIN] = _most(scratch.again, 6 if row == FLOOR else row) / POINT
-            one[_REPLY] = reply / POINT
+            _write_left(words, me, rival, choice, scratch, one)
+            one[_GROUPS] = groups
+            one[_ENDS_ROUND] = groups == 0
     return at
 
 
@@ -270,6 +289,19 @@ def _fullest_row(words: PackedState, player: int) -> int:
 
 
 @compiled()
+def _write_lines(words: PackedState, me: int, first: int, out: Rows) -> None:
+    """The room of each line of a player, and what begun ones would bring."""
+    before = pending_points_call(words, me, 5, 0)
+    for row in range(5):
+        line = words[me + LINES] >> 6 * row & FIELD
+        held = line & 7
+        out[first + row] = row + 1 - held
+        out[first + 5 + row] = 0
+        if 0 < held <= row:
+            out[first + 5 + row] = pending_points_call(words, me, row, line >> 3) - before
+
+
+@compiled()
 def _write_table(words: PackedState, player: int, out: Rows) -> None:
     num_players = words[NUM_PLAYERS]
     out[0] = words[ROUND]
@@ -291,6 +323,11 @@ def _write_table(words: PackedState, player: int, out: Rows) -> None:
     out[15] = _standing(words, player) - best
     out[16] = _fullest_row(words, player)
     out[17] = row
+    me, rival = seat(player), seat((player + 1) % num_players)
+    out[18] = words[me + FLOOR_LENGTH]
+    out[19] = words[rival + FLOOR_LENGTH]
+    _write_lines(words, me, 20, out)
+    _write_lines(words, rival, 30, out)
 
 
 @compiled()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from entity_env.agents import load_agent
-from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, read_network
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint, read_network
 from entity_env.cli.commands.capture_goal import _read_keys
 from entity_env.core.files import parse_json, read_file
 from entity_env.core.spaces import Entity, ObsSpace, SelectEntityActionSpace
@@ -125,7 +125,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 FILES: dict[str, Callable[[Path], object]] = {
     "checkpoint/config.json": lambda path: load_agent(path.parent),
     "checkpoint/model.safetensors": lambda path: read_network(path.parent),
-    "checkpoint/optimizer.safetensors": lambda path: load_agent(path.parent, backend="torch"),
+    "checkpoint/optimizer.safetensors": lambda path: load_checkpoint(path.parent),
     "net.agent": load_agent,
     "run/config.ron": lambda path: load_agent(path.parent),
     "net.roguenet": load_agent,

@@ -120,11 +120,21 @@ def test_positions_made_by_hand(number: int) -> None:
 def test_the_places_of_features_are_those_of_the_schema() -> None:
     """Compiled code knows them as numbers."""
     module, features = compiled("entities"), list(ENTITIES["Option"].features)
-    for name in ("source", "count", "placed", "completes", "left", "value", "again", "reply"):
+    for name in (
+        "source",
+        "count",
+        "placed",
+        "completes",
+        "left",
+        "line_points",
+        "groups",
+        "next_drop",
+    ):
         assert getattr(module, f"_{name.upper()}") == features.index(name)
     assert features[module._COLOUR] == "colour.is_BLUE"
     assert features[module._LINE] == "line.0"
-    assert len(features) == module._REPLY + 1
+    assert features[module._NEXT_LINES] == "next_lines.0"
+    assert len(features) == module._NEXT_ROOM + 1
 
 
 def test_options_are_in_the_order_of_their_ids() -> None:

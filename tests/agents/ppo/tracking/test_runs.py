@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from entity_env.agents.ppo import Losses, PPOConfig, TrainProgress, runs, train
-from entity_env.agents.ppo.runs import (
+from entity_env.agents.ppo import Losses, PPOConfig, TrainProgress, train
+from entity_env.agents.ppo.tracking import runs
+from entity_env.agents.ppo.tracking.runs import (
     CURVES_FILE,
     REWARD,
     RUN_FILE,
@@ -63,7 +64,7 @@ def progress(step: int, reward: float = 1.0, entropy: float = 0.5) -> TrainProgr
 def write(out: Path, points: list[tuple[int, float]], begin: int = 0) -> None:
     with curve_writer(out, begin) as write_curves:
         for step, reward in points:
-            write_curves(progress(step, reward), {})
+            write_curves(progress(step, reward), {}, {})
 
 
 def rewards(out: Path) -> list[tuple[int, float]]:
@@ -82,12 +83,17 @@ def test_curves_are_read_back(tmp_path: Path, points: list[tuple[float, float, f
         for i, (reward, entropy, mean) in enumerate(points):
             metric = Metric()
             metric.push(mean)
-            write_curves(progress(i + 1, reward, entropy), {"a/b": metric})
+            write_curves(progress(i + 1, reward, entropy), {"a/b": metric}, {"recorded": reward})
     run = read_run(tmp_path)
     assert run.num_broken == 0
     assert run.clock.steps.tolist() == list(range(1, len(points) + 1))
     assert run.clock.values.tolist() == [round((i + 1) / 8, 3) for i in range(len(points))]
-    for name, column in ((REWARD, 0), ("losses/entropy", 1), ("metrics/a/b.max", 2)):
+    for name, column in (
+        (REWARD, 0),
+        ("recorded", 0),
+        ("losses/entropy", 1),
+        ("metrics/a/b.max", 2),
+    ):
         told = [(i + 1, each[column]) for i, each in enumerate(points)]
         finite = [(step, value) for step, value in told if math.isfinite(value)]
         found = run.curves.get(name)
@@ -211,18 +217,8 @@ def test_curves_on_a_full_disk_name_their_file(
         pytest.raises(OSError, match="No space left") as caught,
         curve_writer(tmp_path) as write_curves,
     ):
-        write_curves(progress(1), {})
+        write_curves(progress(1), {}, {})
     assert caught.value.filename == str(tmp_path / CURVES_FILE)
-
-
-@pytest.mark.usefixtures("has_events")
-def test_events_on_a_full_disk_name_their_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runs, "open", lambda *_: _full_disk(), raising=False)
-    with pytest.raises(OSError, match="No space left") as caught, curve_writer(tmp_path):
-        pass
-    assert Path(caught.value.filename).parent == tmp_path / "tensorboard"
 
 
 # ------------------------------------------------------------------ figures

@@ -8,18 +8,21 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.logging import TrainProgress, WriteCurves
+from entity_env.agents.ppo.config import SCHEDULED, Schedule
+from entity_env.agents.ppo.tracking.progress import TrainProgress, WriteCurves
+from entity_env.agents.ppo.tracking.recorders import Recorder, Recording, TensorBoardRecorder
+from entity_env.agents.ppo.tracking.settings_file import RUN_FORMAT
 from entity_env.agents.ratings import Z95
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.core.files import parse_json, read_file
@@ -30,8 +33,9 @@ RUN_FILE: Final = "run.json"
 CURVES_FILE: Final = "curves.jsonl"
 REWARD: Final = "episode/mean_reward"
 """Name of the curve that runs are compared by."""
+EVALUATED: Final = "evaluation/mean_reward"
+"""Name of the curve of evaluations."""
 
-_FORMAT: Final = "entity_env.run"
 _BEGIN: Final = b'{"step":'
 """What every line of a curve file begins with: other files of that name are not ours."""
 _MAX_RUN_BYTES: Final = 1 << 20
@@ -51,105 +55,140 @@ Setting: TypeAlias = str | float | bool | None
 # ------------------------------------------------------------------ writing
 
 
-def write_run(out: Path, config: PPOConfig, step: int, about: Mapping[str, object]) -> None:
-    """Writes `run.json`: settings, versions and date; a resumed run keeps the date of its begin.
+class RunSettings(Protocol):
+    """Settings of a run, such as a `PPOConfig`."""
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+
+    def to_json(self) -> dict[str, object]:
+        """The settings as JSON."""
+
+
+def write_run(
+    out: Path | None, config: RunSettings, step: int, about: Mapping[str, object]
+) -> TrainingRun:
+    """Writes `run.json`: settings, versions and date; returns what it says.
+
+    A resumed run keeps its id, and the date of its begin. Without a folder nothing is written.
 
     Raises:
         UsageError: the folder cannot be written to, or has another file of that name.
     """
-    path = out / RUN_FILE
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    before = _own_file(path)
+    before = {} if out is None else read_about(out)
     resumed = before.get("resumed")
     data = {
-        "format": _FORMAT,
+        "format": RUN_FORMAT,
+        **({"init_from": before["init_from"]} if step and "init_from" in before else {}),
         **about,
+        "id": (before.get("id") if step else None) or uuid.uuid4().hex[:16],
         "seed": config.seed,
         "began": before.get("began") if step else now,
         "resumed": [*(resumed if isinstance(resumed, list) else ()), [now, step]] if step else [],
         "versions": {"python": platform.python_version(), **dict(_versions())},
         "config": config.to_json(),
     }
+    if out is None:
+        return TrainingRun(Path(), data)
+    path = out / RUN_FILE
     new = path.with_suffix(".json.new")
     try:
         new.write_text(json.dumps(data, indent=2, default=str) + "\n", "utf-8")
         os.replace(new, path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error}") from error
+    return TrainingRun(out, data)
 
 
 @contextmanager
-def curve_writer(out: Path | None, step: int = 0) -> Iterator[WriteCurves]:
+def curve_writer(
+    out: Path | None,
+    step: int = 0,
+    recorders: Sequence[Recorder] = (),
+    run: TrainingRun | None = None,
+) -> Iterator[WriteCurves]:
     """A function that writes a point of every finite curve to `curves.jsonl` in a run's folder.
 
-    Where tensorboard is installed, its files get the same points. Lines of `curves.jsonl` after
-    `step`, where training begins, are removed: those of updates that no checkpoint has.
+    Where tensorboard is installed, its files get the same points, and so do `recorders`. Lines of
+    `curves.jsonl` after `step`, where training begins, are removed: those of updates that no
+    checkpoint has.
 
     Raises:
-        UsageError: the folder cannot be written to, or has another file of that name.
+        OSError: a line of `curves.jsonl` cannot be written.
+        UsageError: the folder cannot be written to, or has another file of that name; a recorder
+            cannot start.
     """
-    if out is None:
-        yield lambda progress, metrics: None
-        return
-    path = out / CURVES_FILE
+    recorders = [*recorders]
     with ExitStack() as stack:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            _cut_curves(path, step)
-            file = open(path, "ab")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise UsageError(f"cannot write curves to {path}: {error}") from error
-        stack.callback(_close, file)
-        write_events = stack.enter_context(_event_writer(out / "tensorboard"))
+        file = None
+        if out is not None:
+            file = stack.enter_context(_curves_file(out / CURVES_FILE, step))
+            has_own = any(isinstance(each, TensorBoardRecorder) for each in recorders)
+            if not has_own and _has_tensorboard():
+                recorders.append(TensorBoardRecorder())
+        recording = Recording(recorders, run or TrainingRun(out or Path()))
+        stack.callback(recording.close)
 
-        def write(progress: TrainProgress, metrics: Mapping[str, Metric]) -> None:
+        def write(
+            progress: TrainProgress, metrics: Mapping[str, Metric], recorded: Mapping[str, float]
+        ) -> None:
             points = {
                 name: float(value)
-                for name, value in _curve_points(progress, metrics).items()
+                for name, value in {**recorded, **_curve_points(progress, metrics)}.items()
                 if math.isfinite(value)
             }
-            line = {"step": progress.step, "elapsed_s": round(progress.elapsed_s, 3), **points}
-            with _naming(path):
+            if file is not None:
+                seconds = round(progress.elapsed_s, 3)
+                line = {"step": progress.step, "elapsed_s": seconds, **points}
                 file.write(json.dumps(line).encode() + b"\n")
-                file.flush()
-            write_events(progress.step, points)
+            recording.write(progress.step, points)
 
         yield write
+
+
+class _Lines:
+    """A file that is written line by line; errors name it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = open(path, "ab")  # noqa: SIM115 - closed below
+
+    def write(self, line: bytes) -> None:
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+
+    def close(self) -> None:
+        with suppress(OSError):  # what could not be written was reported before
+            self._file.close()
 
 
 @contextmanager
-def _event_writer(folder: Path) -> Iterator[Any]:
-    """A function that writes points to TensorBoard files, if tensorboard is installed."""
+def _curves_file(path: Path, step: int) -> Iterator[_Lines]:
     try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
-    except ImportError:
-        yield lambda step, points: None
-        return
-    path = folder / f"events.out.tfevents.{time.time_ns() / 1e9:.6f}.{os.getpid()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(path, "xb")  # noqa: SIM115 - closed below
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut_curves(path, step)
+        lines = _Lines(path)
     except OSError as error:
-        raise UsageError(f"cannot write curves to {folder}: {error}") from error
-
-    def append(event: Any) -> None:  # noqa: ANN401 - without type hints
-        with _naming(path):
-            # In this thread, where torch's SummaryWriter would raise in one of its own.
-            records.write(event.SerializeToString())
-            file.flush()
-
-    def write(step: int, points: Mapping[str, float]) -> None:
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in points.items()]
-        append(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
-
+        raise UsageError(f"cannot write curves to {path}: {error}") from error
     try:
-        records = RecordWriter(file)
-        append(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        yield write
+        yield lines
     finally:
-        _close(file)
+        lines.close()
+
+
+def _has_tensorboard() -> bool:
+    try:
+        import tensorboard.compat.proto.event_pb2
+        import tensorboard.summary.writer.record_writer  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dict[str, float]:
@@ -196,14 +235,19 @@ def _step_of(line: bytes) -> int:
     return int(found[1]) if found else 0
 
 
-def _own_file(path: Path) -> Mapping[str, Any]:
-    """The content of our file; empty if there is none."""
+def read_about(out: Path) -> Mapping[str, Any]:
+    """The content of `run.json` in the folder of a run; empty if there is none.
+
+    Raises:
+        UsageError: it is not ours.
+    """
+    path = out / RUN_FILE
     if not path.exists():
         return {}
     data: object = None
     with suppress(OSError, ValueError):
         data = parse_json(read_file(path, _MAX_RUN_BYTES))
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+    if not isinstance(data, dict) or data.get("format") != RUN_FORMAT:
         raise UsageError(f"{path} is no file of entity_env: move it away, or choose another folder")
     return data
 
@@ -212,21 +256,6 @@ def _versions() -> Iterator[tuple[str, str]]:
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
             yield package, version(package)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Gives errors of writing the name of the file."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
-        raise
-
-
-def _close(file: IO[bytes]) -> None:
-    with suppress(OSError):  # what could not be written was reported before
-        file.close()
 
 
 # ------------------------------------------------------------------ reading
@@ -288,6 +317,16 @@ class TrainingRun:
     curves: Mapping[str, Curve] = field(default_factory=dict)
     clock: Curve = _NO_CURVE
     num_broken: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the folder; of the game, if there is none."""
+        return self.path.name or self.game or "run"
+
+    @property
+    def id(self) -> str:
+        """Identifies the run, also after it was resumed; "" if it is not known."""
+        return str(self.about.get("id", ""))
 
     @property
     def game(self) -> str:
@@ -358,8 +397,10 @@ def read_run(path: Path) -> TrainingRun:
         text = read_file(path / CURVES_FILE, _MAX_CURVE_BYTES) if has_curves else b""
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read the run in {path}: {error}") from error
-    if not isinstance(about, dict) or (is_run and about.get("format") != _FORMAT):
-        raise CheckpointError(f'{path / RUN_FILE} lacks "format": "{_FORMAT}": it is not of a run')
+    if not isinstance(about, dict) or (is_run and about.get("format") != RUN_FORMAT):
+        raise CheckpointError(
+            f'{path / RUN_FILE} lacks "format": "{RUN_FORMAT}": it is not of a run'
+        )
     points: dict[str, tuple[list[int], list[float]]] = {}
     num_broken = 0
     for line in text[: text.rfind(b"\n") + 1].splitlines():  # without one that is being written
@@ -427,10 +468,19 @@ def _finite(value: object) -> float | None:
 
 def _flat(data: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Setting]]:
     for name, value in data.items():
-        if isinstance(value, dict) and not prefix:
+        if name in SCHEDULED and isinstance(value, list | dict):
+            yield f"{prefix}{name}", _schedule_text(value)
+        elif isinstance(value, dict) and not prefix:
             yield from _flat(value, f"{name}.")
         else:
             yield f"{prefix}{name}", _setting(value)
+
+
+def _schedule_text(value: object) -> str:
+    try:
+        return str(Schedule.from_json(value))
+    except UsageError:
+        return str(value)
 
 
 def _setting(value: object) -> Setting:

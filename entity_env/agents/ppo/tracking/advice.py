@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.logging import TrainProgress
+from entity_env.agents.ppo.config import PPOConfig, values_of
+from entity_env.agents.ppo.tracking.progress import TrainProgress
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
@@ -61,7 +61,8 @@ def unusual_settings(
     """
     found = []
     for name, (least, most) in _USUAL.items():
-        value = getattr(config, name)
+        # A schedule may end below what is usual, as one that goes down to 0.
+        value = max(values_of(getattr(config, name)), default=None)
         if value is not None and not least <= value <= most and math.isfinite(value):
             found.append(f"{name}={value:g}: usual are {least:g} to {most:g}")
     if config.warmup_steps >= config.total_steps:
@@ -76,8 +77,9 @@ def unusual_settings(
             f"usual are {_LEAST_ROLLOUT} or more"
         )
     if is_flat(obs_space, action_space):
-        num_minibatches = max(1, round(rollout / config.minibatch_size))
-        gradient_steps = num_minibatches * config.update_epochs
+        first = config.at(0)
+        num_minibatches = max(1, round(rollout / first.minibatch_size))
+        gradient_steps = num_minibatches * first.update_epochs
         if gradient_steps < _LEAST_GRADIENT_STEPS:
             found.append(
                 f"{gradient_steps} gradient steps a rollout (minibatch_size="
@@ -133,7 +135,7 @@ def hints_for(
             "train for longer",
         )
     scored = [each for each in points if math.isfinite(each.mean_reward)]
-    if len(scored) < 2:
+    if len(scored) < 2 or "rating" in last.metrics:  # opponents become better as the policy does
         return ()
     first = scored[0]
     best = max(scored, key=lambda each: each.mean_reward)
@@ -181,8 +183,8 @@ def _causes(first: TrainProgress, last: TrainProgress, config: PPOConfig) -> lis
     if start.entropy > 0 and end.entropy < _COLLAPSED * start.entropy:
         found.append(
             f"the policy no longer explores (entropy {start.entropy:.3g}, then {end.entropy:.3g}): "
-            f"try a larger ent_coef ({config.ent_coef:g}) or a smaller learning_rate "
-            f"({config.learning_rate:g})"
+            f"try a larger ent_coef ({config.ent_coef}) or a smaller learning_rate "
+            f"({config.learning_rate})"
         )
     elif start.entropy > 0 and end.entropy > _UNCHANGED * start.entropy:
         found.append(
@@ -200,7 +202,7 @@ def _causes(first: TrainProgress, last: TrainProgress, config: PPOConfig) -> lis
             f"values do not tell returns (explained variance {end.explained_variance:.2f}): the "
             "observation may lack what the reward depends on; try norm_returns=True, a value "
             "network apart (separate_value=True), or another gamma "
-            f"({config.gamma:g})"
+            f"({config.gamma})"
         )
     if end.approx_kl > _LARGE_KL:
         found.append(
@@ -211,5 +213,5 @@ def _causes(first: TrainProgress, last: TrainProgress, config: PPOConfig) -> lis
 
 def _smaller_updates(config: PPOConfig) -> str:
     now = config.target_kl
-    limit = "target_kl=0.02" if now is None else f"a smaller target_kl ({now:g})"
-    return f"try {limit}, or a smaller learning_rate ({config.learning_rate:g})"
+    limit = "target_kl=0.02" if now is None else f"a smaller target_kl ({now})"
+    return f"try {limit}, or a smaller learning_rate ({config.learning_rate})"

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
-from entity_env.agents.ppo.advice import RunHistory, hints_for, unusual_settings
-from entity_env.agents.ppo.logging import Losses
 from entity_env.agents.ppo.presets import PRESETS, preset_for
+from entity_env.agents.ppo.tracking.advice import RunHistory, hints_for, unusual_settings
+from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import Entity, ObsSpace
 from entity_env.errors import UsageError
-from entity_env.games import snake, treasure_hunt
+from entity_env.games import snake, tic_tac_toe, treasure_hunt
 from entity_env.games.classic import CartPole
 from entity_env.interop.gymnasium import GymnasiumVecEnv
 from entity_env.vec import BatchVecEnv, VecEnv
@@ -197,3 +197,22 @@ class TestHints:
             hints = train(vec, config).hints
         assert hints[0] == "the mean reward did not rise: -200 at first, -200 at the end"
         assert "the last episodes all earned -200" in hints[1]
+
+
+def test_games_for_several_agents_have_a_preset_of_their_own() -> None:
+    spaces = tic_tac_toe.obs_space(), tic_tac_toe.action_space()
+    assert preset_for(*spaces).name == "entities"
+    assert preset_for(*spaces, num_agents=2).name == "versus"
+    with VecEnv(tic_tac_toe, 2) as vec:
+        config = PPOConfig.for_env(vec)
+    assert config.update_epochs == PRESETS["versus"].settings["update_epochs"]
+
+
+def test_rewards_against_opponents_that_become_better_are_no_reason_for_hints() -> None:
+    points = [
+        TrainProgress(step, 9, step, mean_reward=-0.5 * step, std_reward=0.1, num_episodes=99)
+        for step in range(1, 5)
+    ]
+    assert hints_for(points, points[-1], PPOConfig())
+    rated = replace(points[-1], metrics={"rating": 100.0})
+    assert hints_for(points, rated, PPOConfig()) == ()

@@ -77,7 +77,8 @@ class TrainProgress:
     window: int = 0
 
 
-WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric]], None]
+WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric], Mapping[str, float]], None]
+"""Takes the figures of an update, metrics of the games, and what callbacks recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class TrainResult:
         checkpoint: the folder of the last checkpoint; None without `out`.
         hints: what to look at if the reward did not rise, a sentence each, from the figures of the
             run; empty if it did, or if the run was too short to tell. See docs/not_learning.md.
+        stop_reason: of a callback that ended the run early; None if none did.
     """
 
     net: Policy
@@ -98,6 +100,7 @@ class TrainResult:
     is_interrupted: bool = False
     checkpoint: Path | None = None
     hints: tuple[str, ...] = ()
+    stop_reason: str | None = None
 
 
 class EpisodeMeter:

@@ -1,0 +1,66 @@
+"""What evaluations during training cost.
+
+`evaluation_overhead_pct`: by how many per cent the evaluations that `entity-env train` makes by
+default lengthen a run, in processor time; the larger one of two games, of which each has a figure
+of its own. Runs with and without are taken in turns; median.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Final
+
+from benchmarks.common import interleaved, report, rounds_and_json
+from entity_env.agents.ppo import PPOConfig, train
+from entity_env.cli.commands.train import preset_of
+from entity_env.cli.evaluation import EvaluationPlan
+from entity_env.cli.load_game import load_game, make_vec_env
+
+_STEPS: Final = {"cartpole": 100_000, "snake": 200_000}
+
+
+def evaluation_overhead(rounds: int = 5) -> Mapping[str, float]:
+    """The figures of this benchmark, by name."""
+    figures = {}
+    for game, steps in _STEPS.items():
+        _train(game, steps // 10, is_evaluated=True)  # compiles
+        found = interleaved(
+            {
+                "plain": partial(_train, game, steps, is_evaluated=False),
+                "evaluated": partial(_train, game, steps, is_evaluated=True),
+            },
+            rounds,
+        )
+        overhead = 100 * (found["evaluated"] / found["plain"] - 1)
+        figures[f"evaluation_overhead_pct_{game}"] = overhead
+    return {"evaluation_overhead_pct": max(figures.values()), **figures}
+
+
+def _train(name: str, steps: int, *, is_evaluated: bool) -> float:
+    """Seconds of processor time."""
+    game = load_game(name)
+    preset = preset_of(game)
+    config = PPOConfig(**{**preset.settings_for(preset.num_envs, steps), "num_threads": 1})
+    plan = EvaluationPlan(eval_interval=None if is_evaluated else 0)
+    callbacks = plan.callbacks(game, step_timeout_s=30, on_error="raise", num_workers=0)
+    with (
+        make_vec_env(game, preset.num_envs) as vec,
+        TemporaryDirectory() as out,
+    ):
+        begin = process_time()
+        train(vec, config, out=out, callbacks=callbacks)
+        return process_time() - begin
+
+
+def main() -> None:
+    """Prints the figures."""
+    rounds, as_json = rounds_and_json(__doc__ or "")
+    packages = ("entity-env", "numpy", "torch", "numba")
+    report("Evaluations during training", evaluation_overhead(rounds), packages, as_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,310 @@
+"""`against`: a game in which one agent learns, and bots play all other seats."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from entity_env.agents.game_agents import game_agents
+from entity_env.agents.load import load_agent
+from entity_env.agents.scripted_agent import Bot, BotSource, ScriptedAgent, is_bot_file, load_bot
+from entity_env.authoring.agent import Agent, Answered, Pending
+from entity_env.authoring.game import Game, no_game_over
+from entity_env.authoring.local_run import AgentRun
+from entity_env.authoring.obs import Obs
+from entity_env.core.validation import is_number, must_be_number
+from entity_env.errors import GameExit, ProtocolError, SchemaError, UsageError
+
+T = TypeVar("T")
+MakeAgent: TypeAlias = Callable[[int], Agent]
+
+METRIC: Final = "against"
+"""Prefix of the metrics: `against/Greedy` is 1, 0.5 or 0."""
+_MAX_IGNORED: Final = 100
+_NUM_SEED_BITS: Final = 63
+
+
+def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Game:
+    """The game for one learner, in which bots play all other seats.
+
+    It has the same schema, settings and number of agents, and a name of its own. In every episode
+    its seed draws the seat of the learner, all seats equally often, and for every other seat one of
+    the bots, which is made anew. Only the learner's agent is asked: in a `VecEnv` the rows of the
+    other seats never become ready. An episode is one call of `play`.
+
+    The learner's episode ends when those of all others have ended, with the metric `against/NAME`
+    for every bot that it met: 1 if its final score is ahead of the bot's, 0.5 if they are equal, 0
+    if it is behind; the mean, if the bot has several seats.
+
+    Args:
+        game: for at least two agents.
+        bots: subclasses of `ScriptedAgent`, other classes and functions that `ScriptedAgent`
+            describes, `"FILE.py:CLASS"`, or names of agents such as `"random"`, of the game's own
+            agents, and of checkpoints, which are loaded anew for every episode.
+
+    Raises:
+        UsageError: a game for one agent, no bots, or something that is no bot.
+
+    Example:
+        >>> from entity_env.agents import ScriptedAgent, against
+        >>> from entity_env.games import tic_tac_toe
+        >>> class FirstFree(ScriptedAgent):
+        ...     def choose(self, obs, *actions):
+        ...         return obs.allowed(actions[0])[0]
+        >>> game = against(tic_tac_toe, FirstFree)
+        >>> from entity_env.vec import VecEnv
+        >>> with VecEnv(game, num_envs=4) as vec:
+        ...     vec.reset(seed=1).is_ready.tolist()
+        [False, True, False, True, False, True, True, False]
+    """
+    if game.num_agents < 2:
+        raise UsageError(f"{game.name} is for 1 agent: it has no seats for bots")
+    sources = [bots] if isinstance(bots, str) or not isinstance(bots, Sequence) else list(bots)
+    if not sources:
+        raise UsageError(f"{game.name}: against needs at least one bot, got none")
+    play = _PlayAgainst(game, _named([_entrant(game, source) for source in sources]))
+    found = copy.copy(game)
+    found.play = play
+    # A replay of it must not be taken for one of the game itself.
+    found.name = re.sub(r"\W+", "_", "_".join([game.name, METRIC, *play.bots]))
+    return found
+
+
+def has_bots(game: Game) -> bool:
+    """Whether bots play all seats but one, which alone is asked: a game of `against`."""
+    return isinstance(game.play, _PlayAgainst)
+
+
+def _entrant(game: Game, source: str | BotSource) -> tuple[str, MakeAgent]:
+    """Name of a bot, and what makes it with a seed."""
+    if source == "human":
+        raise UsageError("against has no human players: use entity-env play --agent human")
+    if isinstance(source, str) and not is_bot_file(source):
+        make = partial(_load, game, source)
+        make(0)  # an unknown name fails here
+        return source.strip("/").rpartition("/")[2], make
+    bot = load_bot(source) if isinstance(source, str) else Bot(source)
+    bot(0)
+    return bot.name, bot
+
+
+def _load(game: Game, name: str, seed: int) -> Agent:
+    own = game_agents(game)
+    agent = own.load(name, seed)
+    return own.adapted(load_agent(name, seed=seed)) if agent is None else agent
+
+
+def _named(entrants: Sequence[tuple[str, MakeAgent]]) -> dict[str, MakeAgent]:
+    """The entrants by different names: `Bot`, `Bot#2`."""
+    found: dict[str, MakeAgent] = {}
+    for name, make in entrants:
+        count = sum(each.partition("#")[0] == name for each in found)
+        found[f"{name}#{count + 1}" if count else name] = make
+    return found
+
+
+class _PlayAgainst:
+    """`play` of a game with bots."""
+
+    def __init__(self, game: Game, bots: dict[str, MakeAgent]) -> None:
+        self._game = game
+        self.bots = bots
+        """What makes each bot, by name."""
+        functools.update_wrapper(self, game.play, updated=())
+
+    def __call__(self, agents: Sequence[Agent], *, seed: int, **settings: object) -> None:
+        rng = random.Random(f"{METRIC} {seed}")  # other draws than those of Random(seed) in a game
+        order = rng.sample(range(len(agents)), len(agents))
+        names = rng.choices(list(self.bots), k=len(agents))
+        seeds = [rng.getrandbits(_NUM_SEED_BITS) for _ in agents]
+        for learner in order:  # the next one, if the episode went by without the learner
+            match = _Match(self._game, agents[learner])
+            for i, name in enumerate(names):
+                bot = None if i == learner else self.bots[name](seeds[i])
+                if bot is not None:
+                    bot.join(AgentRun(self._game.schema, i))
+                if isinstance(bot, ScriptedAgent):
+                    bot.begin_episode()
+                match.seats.append(_Seat(match, i, name, bot))
+            try:
+                self._game.play(match.seats, seed=seed, **settings)
+            except GameExit:
+                if not match.is_left:
+                    raise
+            if match.returned(match.seats[learner]):
+                return
+
+
+class _Match:
+    """One episode: its seats, and whether it goes on.
+
+    Args:
+        game: that is played.
+        learner: the agent that learns.
+    """
+
+    def __init__(self, game: Game, learner: Agent) -> None:
+        self.game = game
+        self.learner = learner
+        self.seats: list[_Seat] = []
+        self.final: tuple[Obs, bool] | None = None
+        """Final observation of the learner, and whether it was truncated."""
+        self.is_stopped = False
+        """The learner's `act` returned None."""
+        self.is_over = False
+        """The learner's episode was ended; a game that goes on to the next one is left."""
+        self.is_left = False
+        """The game was unwound, since it ends episodes and asks nothing."""
+        self._num_ignored = 0
+        self._num_refused = 0
+        """How often `act` returned None after the end."""
+
+    def asks(self, seat: _Seat) -> bool:
+        """Whether a seat may be asked; as `goes_on`."""
+        goes_on = self.goes_on(seat)
+        self._num_refused += not goes_on
+        return goes_on
+
+    def goes_on(self, seat: _Seat) -> bool:
+        """Whether this episode goes on; else a seat was over, and a new episode began."""
+        if seat.is_over and self.final is not None:
+            self.end()
+        if self.is_over:
+            self._num_ignored += 1
+            if self._num_ignored > _MAX_IGNORED:
+                # A loop over episodes that ask nothing would never end.
+                self.is_left = not self._num_refused
+                if self.is_left or self._num_ignored > 2 * _MAX_IGNORED:
+                    raise GameExit
+                raise ProtocolError(
+                    f"{self.game.name}: play continues after act returned None: it must return then"
+                )
+        return not self.is_over
+
+    def ended(self, seat: _Seat) -> None:
+        """Ends the learner's episode after the last one."""
+        seat.is_over = True
+        if all(each.is_over for each in self.seats) and self.final is not None:
+            self.end()
+
+    def end(self) -> None:
+        """Ends the learner's episode, with the result against every bot."""
+        if self.final is None or self.is_over:
+            return
+        obs, truncated = self.final
+        results: dict[str, list[float]] = {}
+        for seat in self.seats:
+            if seat.bot is not None and seat.has_played:
+                result = 0.5 if obs.score == seat.score else float(obs.score > seat.score)
+                results.setdefault(seat.name, []).append(result)
+        for name, each in results.items():
+            obs.metric(f"{METRIC}/{name}", sum(each) / len(each))
+        self.is_over = True
+        self.learner.game_over(obs, truncated=truncated)
+
+    def returned(self, learner: _Seat) -> bool:
+        """Ends the episode when `play` has returned; whether the learner had a part in it.
+
+        Raises:
+            ProtocolError: a bot's episode was not ended.
+        """
+        if self.is_stopped or self.is_over:
+            return True
+        if not learner.has_played:
+            return False
+        left = [each.agent_id for each in self.seats if each.has_played and not each.is_over]
+        if left:
+            raise no_game_over(self.game.name, left)
+        self.end()
+        return True
+
+
+class _Seat(Agent):
+    """The agent that a game asks: passes it on to the learner, or to a bot."""
+
+    __slots__ = ("_match", "agent_id", "bot", "has_played", "is_over", "name", "score")
+
+    def __init__(self, match: _Match, agent_id: int, name: str, bot: Agent | None) -> None:
+        self._match = match
+        self.agent_id = agent_id
+        self.name = name
+        self.bot = bot
+        """None = the learner."""
+        self.score = 0.0
+        self.has_played = False
+        self.is_over = False
+
+    @property
+    def seed(self) -> int:
+        return self._match.learner.seed
+
+    def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+        if not self._begins(obs):
+            return None
+        if self._match.is_stopped or self.bot is None:
+            return self.passed_on(self._match.learner.act(obs, *actions))
+        return self._answered(self.bot, obs, actions)
+
+    def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+        if not self._begins(obs):
+            return Answered(None)
+        if self._match.is_stopped or self.bot is None:
+            return _LearnerAnswer(self, self._match.learner.act_async(obs, *actions))
+        return Answered(self._answered(self.bot, obs, actions))
+
+    def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
+        match = self._match
+        if match.is_stopped:
+            if self.bot is None:
+                match.learner.game_over(obs, truncated=truncated)
+            return
+        if not match.goes_on(self):
+            return
+        final = Obs(self.score) if obs is None else obs
+        self._observe(final)
+        if self.bot is None:
+            match.final = final.frozen(), truncated
+        match.ended(self)
+
+    def passed_on(self, answer: T) -> T:
+        """An answer of the learner; None stops the game."""
+        self._match.is_stopped |= answer is None
+        return answer
+
+    def _begins(self, obs: Obs) -> bool:
+        if self._match.is_stopped:
+            return True
+        if not self._match.asks(self):
+            return False
+        self.is_over = False
+        self._observe(obs)
+        return True
+
+    def _observe(self, obs: Obs) -> None:
+        score = getattr(obs, "score", None)
+        if not is_number(score):
+            raise SchemaError(must_be_number("score", score))
+        self.score = obs.score
+        self.has_played = True
+
+    def _answered(self, bot: Agent, obs: Obs, actions: tuple[Any, ...]) -> object:
+        if isinstance(bot, ScriptedAgent):
+            return bot.answer(obs, *actions)
+        return bot.act(obs, *actions)
+
+
+@dataclass
+class _LearnerAnswer:
+    """Result of the learner's `act_async`."""
+
+    seat: _Seat
+    pending: Pending[object]
+
+    def get(self) -> object:
+        return self.seat.passed_on(self.pending.get())

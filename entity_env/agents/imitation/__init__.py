@@ -1,0 +1,23 @@
+"""Imitation learning: recorded decisions as a `Dataset`, and behavioural cloning of them.
+
+Importing this package does not import torch. Decisions of replays come from `replay.dataset_of`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entity_env.agents.imitation.dataset import Dataset as Dataset
+from entity_env.agents.imitation.recorder import DatasetRecorder as DatasetRecorder
+from entity_env.lazy_imports import late_names
+
+if TYPE_CHECKING:
+    from entity_env.agents.imitation.cloning import (
+        CloneConfig as CloneConfig,
+        CloneResult as CloneResult,
+        clone as clone,
+    )
+
+_LATE = dict.fromkeys(("CloneConfig", "CloneResult", "clone"), "cloning")
+
+__getattr__ = late_names(__name__, _LATE)

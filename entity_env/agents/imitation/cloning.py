@@ -1,0 +1,499 @@
+"""Behavioural cloning: a network that chooses what recorded agents chose."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from entity_env.agents.imitation.dataset import Dataset
+from entity_env.agents.ppo.checkpoint import run_folder
+from entity_env.agents.ppo.learner import MakePolicy, new_policy, torch_device, torch_threads
+from entity_env.agents.ppo.presets import preset_for
+from entity_env.agents.ppo.rollout_buffer import Rollout
+from entity_env.agents.ppo.signals import HeldInterrupt
+from entity_env.agents.ppo.tracking.progress import Losses, TrainProgress, TrainResult
+from entity_env.agents.ppo.tracking.runs import curve_writer, write_run
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.rogue_net.config import (
+    CNNConfig,
+    MLPConfig,
+    NetConfig,
+    RogueNetConfig,
+)
+from entity_env.agents.rogue_net.torch_net.checkpoint import not_finite, save_checkpoint
+from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
+from entity_env.core.validation import checked_count, checked_seed
+from entity_env.errors import TrainingDivergedError, UsageError
+
+_AT_ONCE: Final = 2048
+"""Decisions that are evaluated at once."""
+_LEAST_STEPS: Final = 500
+"""Of the optimizer without a better network: few decisions make short epochs."""
+_LEAST_DEVIATION: Final = 0.1
+"""Of returns, in units of the largest."""
+_SAVE_INTERVAL_S: Final = 30.0
+_NAN: Final = float("nan")
+
+
+@dataclass(frozen=True)
+class CloneConfig:
+    """Every setting of behavioural cloning.
+
+    Raises:
+        UsageError: a setting that cannot work.
+    """
+
+    epochs: int = 100
+    """Most epochs over the decisions that are learnt from."""
+    patience: int = 10
+    """Epochs without a better network after which learning ends, if they have 500 minibatches."""
+    held_out: float = 0.1
+    """Share of the episodes, 0 to below 1, that are not learnt from: the network that gives their
+    decisions the highest probability is kept. 0 = none; then the last network is kept."""
+    minibatch_size: int = 64
+    """Decisions in one step of the optimizer, about."""
+    learning_rate: float = 0.001
+    """Step size of Adam."""
+    weight_decay: float = 0.0
+    """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
+    max_grad_norm: float = 2.0
+    """Longest gradient that is followed as it is."""
+    vf_coef: float = 0.5
+    """Weight of the value's loss, in units of the returns' deviation; 0 = no value is learnt."""
+    gamma: float = 0.99
+    """Discount of the reward, a decision, for the value."""
+    net: NetConfig | None = None
+    """Kind and size of the network; None = the one that PPO has for such spaces."""
+    seed: int = 1
+    """Makes the network, the held-out episodes and the minibatches repeat themselves."""
+    device: str = "cpu"
+    """Where torch computes."""
+    num_threads: int | None = 1
+    """Threads that torch computes with; None = as torch is set."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience", "minibatch_size"):
+            checked_count(name, getattr(self, name))
+        if self.num_threads is not None:
+            checked_count("num_threads", self.num_threads)
+        checked_seed(self.seed, bits=63)
+        for name, limit, is_open in (
+            ("held_out", 1.0, True),
+            ("gamma", 1.0, False),
+            ("learning_rate", math.inf, True),
+            ("weight_decay", math.inf, True),
+            ("max_grad_norm", math.inf, False),
+            ("vf_coef", math.inf, True),
+        ):
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not (0 <= value < limit or (value == limit and not is_open)):
+                most = "" if limit == math.inf else f" {'below' if is_open else 'to'} {limit:g}"
+                raise UsageError(f"{name} must be a number, 0 or more{most}, got {value!r}")
+        if not (self.learning_rate and self.max_grad_norm):
+            raise UsageError("learning_rate and max_grad_norm must be above 0")
+        if not isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig | None):
+            raise UsageError(f"net must be a RogueNetConfig, MLPConfig or CNNConfig: {self.net!r}")
+
+    def to_json(self) -> dict[str, object]:
+        """The settings as JSON."""
+        return asdict(self)
+
+    def net_for(self, spaces: Spaces) -> NetConfig:
+        """Kind and size of the network for these spaces."""
+        preset = preset_for(*spaces).settings
+        size: NetConfig = self.net or preset.get("net", RogueNetConfig())
+        if isinstance(size, RogueNetConfig) and preset.get("norm_returns"):
+            return replace(size, value_scale=True)
+        return size
+
+
+class HeldOut(NamedTuple):
+    """Figures of a network on held-out decisions, NaN without any.
+
+    Args:
+        nll: mean negative log-likelihood of a decision, nats; of real numbers it is of their
+            density in units of half the range of the action space, which can be below 0.
+        accuracy: share of decisions that are the most probable ones: of actors that choose labels
+            or entities, all choose what was chosen. NaN if there are only real numbers.
+        explained_variance: 1 - Var(return - value) / Var(return).
+    """
+
+    nll: float = _NAN
+    accuracy: float = _NAN
+    explained_variance: float = _NAN
+
+
+@dataclass(frozen=True, slots=True)
+class CloneResult(TrainResult):
+    """Result of behavioural cloning; `net` is the best network.
+
+    Args:
+        held_out: its figures.
+        epoch: the epoch that it is from.
+        num_decisions, num_episodes: learnt from.
+        num_held_out: decisions that were held out.
+    """
+
+    held_out: HeldOut = field(default_factory=HeldOut)
+    epoch: int = 0
+    num_decisions: int = 0
+    num_episodes: int = 0
+    num_held_out: int = 0
+
+
+def clone(
+    dataset: Dataset,
+    config: CloneConfig | None = None,
+    *,
+    policy: Policy | MakePolicy | None = None,
+    out: str | Path | None = None,
+    on_update: Callable[[TrainProgress], None] | None = None,
+    about: Mapping[str, object] | None = None,
+) -> CloneResult:
+    """Fits a network to decisions: behavioural cloning (Pomerleau 1991), by maximum likelihood.
+
+    The loss of a decision is the negative logarithm of its probability among those that its masks
+    allow. The value is fitted to the discounted returns, so that PPO can go on from the network; of
+    an episode that was cut, decisions near the cut count little, see `Dataset.known_share`. Some
+    episodes are held out; when they get no more probable, learning ends, and the best network is
+    kept. Real numbers are learnt as samples of a Gaussian, from which bounds cut nothing off.
+
+    Statistics that normalize features are those of the decisions learnt from. The same settings and
+    decisions give the same network on a CPU. Ctrl-C, SIGTERM and SIGHUP end learning after the
+    present minibatch, and keep the best network so far.
+
+    Args:
+        dataset: the decisions.
+        config: None = `CloneConfig()`.
+        policy: the network to fit, or a function that makes one from an observation and an action
+            space; None = the one of `config.net`.
+        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, as of `train`; its agent can be
+            loaded with `load_agent`.
+        on_update: called after every epoch; `metrics` has the figures of `HeldOut`, by names such
+            as "held_out/nll". `losses.policy_loss` is the mean nll of the epoch.
+        about: what else `run.json` says.
+
+    Raises:
+        UsageError: no decisions, one episode alone of which none can be held out, a network for
+            other spaces, or a folder where another run trains or other files are.
+        StoppedBySignal: as of `train`.
+        TrainingDivergedError: a loss or the network is no longer finite.
+    """
+    config = config or CloneConfig()
+    folder = None if out is None else Path(out)
+    with torch_threads(config.num_threads):
+        run = _Cloning(dataset, config, policy, folder)  # refuses before anything is written
+        return _fit(run, on_update, about or {})
+
+
+def _fit(
+    run: _Cloning,
+    on_update: Callable[[TrainProgress], None] | None,
+    about: Mapping[str, object],
+) -> CloneResult:
+    with run_folder(run.out), HeldInterrupt() as interrupt:
+        if run.out is not None:
+            write_run(run.out, run.config, 0, {**run.about(), **about})
+        with curve_writer(run.out) as write_curves, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(run.config.seed)  # of dropout
+            try:
+                while not run.is_over:
+                    run.learn_epoch(interrupt.check)
+                    write_curves(run.progress, {}, run.progress.metrics)
+                    if on_update is not None:
+                        on_update(run.progress)
+            except KeyboardInterrupt:
+                run.is_interrupted = True
+            except BaseException:
+                run.save()
+                raise
+            result = run.finish()
+    interrupt.deliver(result, None)
+    return result
+
+
+class _Cloning:
+    """State of one call of `clone`."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        config: CloneConfig,
+        policy: Policy | MakePolicy | None,
+        out: Path | None,
+    ) -> None:
+        if not len(dataset):
+            raise UsageError("there are no decisions to clone: the dataset is empty")
+        self.config = config
+        self.rng = np.random.default_rng(config.seed)
+        self._data = _Decisions(dataset, config)
+        self.train, self.held_out = _split(dataset, config.held_out, self.rng)
+        self._num_minibatches = max(1, round(len(self.train) / config.minibatch_size))
+        self.num_episodes = len(np.unique(dataset.episode[self.train]))
+        device = torch_device(config.device)
+        size = config.net_for(dataset.spaces)
+        self.net = new_policy(dataset.spaces, size, config.seed, policy).to(device).eval()
+        self.optimizer = torch.optim.AdamW(
+            self.net.parameters(), config.learning_rate, weight_decay=config.weight_decay, eps=1e-5
+        )
+        self._data.normalize(self.net, self.train)
+        self.out = out
+        self.is_interrupted = False
+        self.epoch = self.best_epoch = 0
+        self.figures = HeldOut()
+        """Of the best network."""
+        self._best: dict[str, Tensor] | None = None
+        self._is_saved = False
+        self._started = self._saved_at = time.monotonic()
+        self.progress = TrainProgress(0, config.epochs * len(self.train))
+
+    @property
+    def is_over(self) -> bool:
+        config, since = self.config, self.epoch - self.best_epoch
+        is_idle = since >= config.patience and since * self._num_minibatches >= _LEAST_STEPS
+        return self.epoch >= config.epochs or (is_idle and len(self.held_out) > 0)
+
+    def about(self) -> dict[str, object]:
+        """What `run.json` says."""
+        return {
+            "algorithm": "behavioural cloning",
+            "entities": list(self.net.obs_space.entities),
+            "actions": list(self.net.action_space),
+            "num_decisions": len(self.train),
+            "num_episodes": self.num_episodes,
+            "num_held_out": len(self.held_out),
+        }
+
+    def learn_epoch(self, check: Callable[[], None]) -> None:
+        """Learns from every decision once, and keeps the network if it is the best."""
+        sums, num_seen = np.zeros(3), 0
+        self.net.train()
+        try:
+            for rows in np.array_split(self.rng.permutation(self.train), self._num_minibatches):
+                check()
+                sums += np.array(self._step(rows)) * len(rows)
+                num_seen += len(rows)
+        finally:
+            self.net.eval()
+        self.epoch += 1
+        figures = self._data.figures(self.net, self.held_out)
+        self._keep(figures)
+        policy_loss, value_loss, entropy = (sums / num_seen).tolist()
+        self._count(Losses(policy_loss, value_loss, entropy), figures)
+
+    def _step(self, rows: NDArray[np.int64]) -> tuple[float, float, float]:
+        """One step of the optimizer; returns nll, loss of the value, entropy."""
+        new = self._data.evaluate(self.net, rows)
+        nll = -new.logprobs.mean()
+        value_loss = self._data.value_loss(new.values, rows)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = nll + self.config.vf_coef * value_loss
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), self.config.max_grad_norm)
+        if not math.isfinite(float(norm) + float(loss.detach())):
+            raise TrainingDivergedError(
+                f"cloning diverged in epoch {self.epoch + 1}: the loss is {float(loss.detach())}, "
+                f"its gradient {float(norm)}; {self._kept()}. Try a smaller learning_rate "
+                f"({self.config.learning_rate:g}), or features and rewards of smaller size"
+            )
+        self.optimizer.step()
+        return float(nll.detach()), float(value_loss.detach()), float(new.entropy.detach().mean())
+
+    def _kept(self) -> str:
+        if self._best is None or self.out is None:
+            return "nothing was saved"
+        return f"{self.out / SUBFOLDER} has the network of epoch {self.best_epoch}"
+
+    def _keep(self, figures: HeldOut) -> None:
+        """Keeps the network if it is the best so far."""
+        if bad := not_finite(self.net.state_dict()):
+            raise TrainingDivergedError(
+                f"{bad[0]} of the network is not finite in epoch {self.epoch}; {self._kept()}"
+            )
+        is_better = not figures.nll >= self.figures.nll  # also if either is NaN
+        if len(self.held_out) and not is_better:
+            return
+        self.figures, self.best_epoch = figures, self.epoch
+        self._best, self._is_saved = copy.deepcopy(self.net.state_dict()), False
+        if time.monotonic() - self._saved_at >= _SAVE_INTERVAL_S:
+            self.save()
+
+    def _count(self, losses: Losses, figures: HeldOut) -> None:
+        elapsed_s = time.monotonic() - self._started
+        step = self.epoch * len(self.train)
+        metrics = {f"held_out/{name}": value for name, value in figures._asdict().items()}
+        self.progress = replace(
+            self.progress,
+            step=step,
+            update=self.epoch,
+            steps_per_s=step / max(elapsed_s, 1e-9),
+            losses=losses,
+            learning_rate=self.config.learning_rate,
+            elapsed_s=elapsed_s,
+            eta_s=elapsed_s * (self.progress.total / step - 1),
+            metrics=metrics,
+        )
+
+    def save(self) -> None:
+        """Writes a checkpoint of the best network, if there is a better one than the last."""
+        if self._is_saved or self._best is None or self.out is None:
+            return
+        training = {"clone": self.config.to_json(), "epoch": self.best_epoch, **self.about()}
+        present = copy.deepcopy(self.net.state_dict())
+        self.net.load_state_dict(self._best)
+        save_checkpoint(self.out / SUBFOLDER, self.net, training=training)
+        self.net.load_state_dict(present)
+        self._is_saved, self._saved_at = True, time.monotonic()
+
+    def finish(self) -> CloneResult:
+        """Takes and saves the best network."""
+        if self._best is None:  # interrupted in the first epoch
+            self._keep(self._data.figures(self.net, self.held_out))
+        self.save()
+        if self._best is not None:
+            self.net.load_state_dict(self._best)
+        return CloneResult(
+            self.net,
+            self.progress,
+            self.is_interrupted,
+            None if self.out is None else self.out / SUBFOLDER,
+            held_out=self.figures,
+            epoch=self.best_epoch,
+            num_decisions=len(self.train),
+            num_episodes=self.num_episodes,
+            num_held_out=len(self.held_out),
+        )
+
+
+class _Decisions:
+    """The decisions of a dataset as a network evaluates them."""
+
+    def __init__(self, dataset: Dataset, config: CloneConfig) -> None:
+        self._dataset = dataset
+        self._returns = dataset.returns(config.gamma)
+        self._shares = dataset.known_share(config.gamma)
+        self._has_value = config.vf_coef > 0
+        self._std = 1.0
+        samples = {
+            name: RaggedArray(_samples(dataset.action_space[name], actions), actions.lengths)
+            for name, actions in dataset.actions.items()
+        }
+        none = np.zeros(len(dataset), dtype=np.float32)  # what PPO needs besides
+        rows = np.arange(len(dataset))
+        self._rollout = Rollout(dataset.obs, samples, rows, none, none, none, self._returns)
+
+    def normalize(self, net: Policy, rows: NDArray[np.int64]) -> None:
+        """Counts observations into the statistics of the network, and returns."""
+        for part in _parts(rows):
+            net.update_statistics(self._rollout.minibatch(part).obs)
+        returns = self._returns[rows].astype(np.float64)
+        mean, variance = _moments(returns, self._shares[rows])
+        # Where all returns are about equal, their errors must not become large ones.
+        self._std = max(math.sqrt(variance), _LEAST_DEVIATION * float(np.abs(returns).max())) or 1.0
+        if self._has_value:
+            net.scale_values(mean, self._std)
+
+    def evaluate(self, net: Policy, rows: NDArray[np.int64]) -> Evaluation:
+        """Log-probabilities and values of decisions, with gradients."""
+        minibatch = self._rollout.minibatch(rows)
+        return net.evaluate(minibatch.obs, minibatch.samples)
+
+    def value_loss(self, values: Tensor, rows: NDArray[np.int64]) -> Tensor:
+        """Half the mean squared error of values, in units of the variance of returns."""
+        returns, shares = (
+            torch.from_numpy(each[rows]).to(values.device) for each in (self._returns, self._shares)
+        )
+        error = ((values - returns) / self._std).square() * shares
+        return 0.5 * error.sum() / shares.sum().clamp_min(1.0)
+
+    @torch.no_grad()
+    def figures(self, net: Policy, rows: NDArray[np.int64]) -> HeldOut:
+        """Figures of a network on some decisions."""
+        if not len(rows):
+            return HeldOut()
+        logprobs, values, is_right = [], [], []
+        for part in _parts(rows):
+            new = self.evaluate(net, part)
+            logprobs.append(new.logprobs.cpu().numpy().astype(np.float64))
+            values.append(new.values.cpu().numpy().astype(np.float64))
+            is_right.append(self._is_right(net, part))
+        labelled = [
+            space
+            for space in self._dataset.action_space.values()
+            if not isinstance(space, ContinuousActionSpace)
+        ]
+        returns, shares = self._returns[rows].astype(np.float64), self._shares[rows]
+        left = _moments(returns - np.concatenate(values), shares)[1]
+        variance = _moments(returns, shares)[1]
+        return HeldOut(
+            -float(np.concatenate(logprobs).mean()),
+            float(np.concatenate(is_right).mean()) if labelled else _NAN,
+            1 - left / variance if self._has_value and variance > 0 else _NAN,
+        )
+
+    def _is_right(self, net: Policy, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """`(num_rows,) bool`: all labels and entities are those that the network prefers."""
+        minibatch = self._rollout.minibatch(rows)
+        best = net.act(minibatch.obs, greedy=True).actions
+        is_right = np.ones(len(rows), dtype=np.bool_)
+        for name, space in self._dataset.action_space.items():
+            if not isinstance(space, ContinuousActionSpace):
+                actors = minibatch.obs.action_masks[name].actors
+                is_right[actors.row_index[minibatch.samples[name] != best[name]]] = False
+        return is_right
+
+
+def _split(
+    dataset: Dataset, share: float, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to learn from, and rows of held-out episodes."""
+    rows = np.arange(len(dataset))
+    if not share:
+        return rows, rows[:0]
+    episodes = np.unique(dataset.episode)
+    if len(episodes) < 2:
+        raise UsageError(
+            "there is one episode alone, of which none can be held out: record more, or set "
+            "held_out to 0"
+        )
+    count = min(max(1, round(share * len(episodes))), len(episodes) - 1)
+    is_held_out = np.isin(dataset.episode, rng.permutation(episodes)[:count])
+    return rows[~is_held_out], rows[is_held_out]
+
+
+def _samples(space: ActionSpace, actions: RaggedArray[Any]) -> NDArray[Any]:
+    """Actions as samples of their distribution, see `GaussianDistribution`."""
+    if not isinstance(space, ContinuousActionSpace):
+        return actions.values
+    low, high = (np.asarray(bound, dtype=np.float64) for bound in (space.low, space.high))
+    half = 0.5 * high - 0.5 * low  # not half the difference, which can overflow
+    middle = 0.5 * high + 0.5 * low
+    return ((actions.values - middle) / half).astype(np.float32)
+
+
+def _moments(values: NDArray[np.float64], weights: NDArray[np.float32]) -> tuple[float, float]:
+    """Weighted mean and variance; 0 without any weight."""
+    total = float(weights.sum(dtype=np.float64))
+    if not total > 0:
+        return 0.0, 0.0
+    mean = float((values * weights).sum() / total)
+    return mean, float((np.square(values - mean) * weights).sum() / total)
+
+
+def _parts(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    for first in range(0, len(rows), _AT_ONCE):
+        yield rows[first : first + _AT_ONCE]

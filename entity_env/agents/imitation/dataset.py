@@ -1,0 +1,441 @@
+"""`Dataset`: decisions of recorded episodes, to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.ragged import RaggedArray, chosen_rows
+from entity_env.core.space_json import Spaces, differences
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+    entity_widths,
+)
+from entity_env.core.vec_actions import checked_vec_actions
+from entity_env.core.vec_obs import (
+    EntityBatch,
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
+    VecSelectEntityActionMask,
+    concat_entities,
+)
+from entity_env.errors import SchemaError, UsageError
+
+Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
+
+_FLAT: Final = {
+    "episode": np.int64,
+    "agent_id": np.int64,
+    "step": np.int64,
+    "reward": np.float32,
+    "terminated": np.bool_,
+    "truncated": np.bool_,
+}
+_TOLERANCE: Final = 1e-5
+"""Of sums of float32 rewards, relative to 1 and to the largest."""
+
+
+class ColumnKind(NamedTuple):
+    """A ragged column: dtype, numbers per row (None = one, without an axis of its own), need."""
+
+    dtype: type[np.generic]
+    width: int | None
+    is_optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Decisions of agents, one per row, in arrays that the caller owns.
+
+    A decision is all that one agent does on one observation. Rows may be in any order: `episode`,
+    `agent_id` and `step` say what follows what.
+
+    Args:
+        obs_space, action_space: of the game.
+        obs: what the agents saw.
+        actions: per action one value per actor, in the order of `obs.action_masks[name].actors`:
+            int64 index of a label or position in the list of actees, or `(num_actors, num_labels)`
+            float32 in the units of the action space.
+        reward: `(num_decisions,)` float32, earned until the agent's next decision, or the end.
+        terminated: `(num_decisions,)` bool, the episode ended after this decision by its rules.
+        truncated: `(num_decisions,)` bool, it was cut there, or the recording ended.
+        episode: `(num_decisions,)` int64, the same for all agents of an episode.
+        agent_id: `(num_decisions,)` int64.
+        step: `(num_decisions,)` int64, number of the agent's decisions before in this episode.
+    """
+
+    obs_space: ObsSpace
+    action_space: Mapping[ActionName, ActionSpace]
+    obs: EntityBatch
+    actions: Mapping[ActionName, RaggedArray[Any]]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    episode: NDArray[np.int64]
+    agent_id: NDArray[np.int64]
+    step: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @property
+    def num_episodes(self) -> int:
+        """Number of episodes that decisions are of."""
+        return len(np.unique(self.episode))
+
+    @property
+    def spaces(self) -> Spaces:
+        """The observation space, and the action space."""
+        return self.obs_space, self.action_space
+
+    def returns(self, gamma: float = 1.0) -> NDArray[np.float32]:
+        """`(num_decisions,)` float32: rewards from each decision on, up to the end of its episode.
+
+        Args:
+            gamma: discount per decision of the agent, 0 to 1.
+
+        Raises:
+            UsageError: another discount.
+        """
+        _require_discount(gamma)
+        order, starts = self._trajectories()
+        is_last = np.append(starts[1:], True)[: len(starts)]
+        rewards = self.reward[order].astype(np.float64).tolist()
+        found, later = [0.0] * len(order), 0.0
+        for i, last in zip(range(len(order) - 1, -1, -1), is_last[::-1].tolist(), strict=True):
+            later = rewards[i] if last else rewards[i] + gamma * later
+            found[i] = later
+        returns = np.empty(len(order), dtype=np.float32)
+        returns[order] = found
+        return returns
+
+    def known_share(self, gamma: float) -> NDArray[np.float32]:
+        """`(num_decisions,)` float32: how much of each return is known, 0 to 1.
+
+        1 where the agent's episode ends by its rules; otherwise `1 - gamma**n`, the share of the
+        discounted weights that its `n` decisions up to the cut have of endlessly many.
+
+        Raises:
+            UsageError: a discount that is not from 0 to 1.
+        """
+        _require_discount(gamma)
+        order, starts = self._trajectories()
+        known = np.ones(len(order), dtype=np.float32)
+        if len(order):
+            firsts = np.flatnonzero(starts)
+            ends = np.append(firsts[1:], len(order))
+            lengths = ends - firsts
+            num_left = np.repeat(ends, lengths) - np.arange(len(order))
+            is_whole = np.repeat(np.logical_or.reduceat(self.terminated[order], firsts), lengths)
+            known[order] = np.where(is_whole, 1.0, 1.0 - gamma**num_left)
+        return known
+
+    def filter(
+        self,
+        rows: NDArray[np.bool_] | None = None,
+        *,
+        winners: bool = False,
+        min_reward: float | None = None,
+    ) -> Dataset:
+        """The decisions of agents that did well.
+
+        Args:
+            rows: `(num_decisions,) bool`, only these, such as `dataset.agent_id == 0`; None = all.
+            winners: only of agents with the largest reward of their episode, all of those that tie.
+                They are compared with all agents of this dataset, whatever `rows` says.
+            min_reward: only of agents that earned at least that in their episode.
+
+        Raises:
+            UsageError: `winners` where every episode is of one agent, or no decisions are left.
+        """
+        keep = np.ones(len(self), dtype=np.bool_)
+        if rows is not None:
+            keep[np.setdiff1d(np.arange(len(self)), chosen_rows(rows, len(self), "decisions"))] = 0
+        if len(self) and (winners or min_reward is not None):
+            of_row, totals = self._totals()
+            slack = _TOLERANCE * max(1.0, float(np.abs(totals).max()))
+            if min_reward is not None:
+                keep &= totals[of_row] >= min_reward - slack
+            if winners:
+                keep &= totals[of_row] >= self._best(of_row, totals)[of_row] - slack
+            if not keep.any():
+                raise UsageError(
+                    f"none of {len(self)} decisions are left: their agents earned {totals.min():g} "
+                    f"to {totals.max():g} in an episode"
+                )
+        return self.select(keep)
+
+    def _totals(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """`(num_decisions,)` index of each decision's trajectory, and the reward of each."""
+        order, starts = self._trajectories()
+        of_row = np.empty(len(order), dtype=np.int64)
+        of_row[order] = np.cumsum(starts) - 1
+        rewards = self.reward[order].astype(np.float64)
+        return of_row, np.add.reduceat(rewards, np.flatnonzero(starts))
+
+    def _best(self, of_row: NDArray[np.int64], totals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Per trajectory the largest reward of its episode."""
+        episodes = np.empty(len(totals), dtype=np.int64)
+        episodes[of_row] = self.episode
+        firsts = np.flatnonzero(np.append(True, episodes[1:] != episodes[:-1]))
+        if len(firsts) == len(totals):
+            raise UsageError(
+                "every episode has one agent, which always wins: choose by its reward instead"
+            )
+        counts = np.diff(np.append(firsts, len(totals)))
+        return np.repeat(np.maximum.reduceat(totals, firsts), counts)
+
+    def _trajectories(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Rows sorted by episode, agent and step; and which of these begin another agent's."""
+        order = np.lexsort((self.step, self.agent_id, self.episode))
+        keys = self.episode[order], self.agent_id[order]
+        starts = np.ones(len(order), dtype=np.bool_)
+        starts[1:] = (keys[0][1:] != keys[0][:-1]) | (keys[1][1:] != keys[1][:-1])
+        return order, starts
+
+    def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> Dataset:
+        """Copies of some decisions, in the given order; see `VecObs.select`.
+
+        Raises:
+            UsageError: a row that does not exist, or a mask of another length.
+        """
+        index = chosen_rows(rows, len(self), "decisions")
+        return replace(
+            self,
+            obs=self.obs.map_arrays(itemgetter(index)),
+            actions={name: values[index] for name, values in self.actions.items()},
+            **{name: getattr(self, name)[index] for name in _FLAT},
+        )
+
+    @staticmethod
+    def concat(datasets: Sequence[Dataset]) -> Dataset:
+        """The decisions of several datasets, with other numbers of episodes so that all differ.
+
+        Raises:
+            SchemaError: there are none, or their spaces differ.
+        """
+        if not datasets:
+            raise SchemaError("cannot tell the spaces of no datasets: pass at least one")
+        first = datasets[0]
+        for i, other in enumerate(datasets):
+            names = {"expected_name": "dataset 0", "got_name": f"dataset {i}"}
+            if found := differences(first.spaces, other.spaces, **names):
+                raise SchemaError(f"datasets are of different spaces: {'; '.join(found)}")
+        before, episodes = 0, []
+        for each in datasets:
+            numbers, index = np.unique(each.episode, return_inverse=True)
+            episodes.append(before + index.reshape(-1))
+            before += len(numbers)
+        flat: dict[str, Any] = {
+            name: np.concatenate([getattr(each, name) for each in datasets]) for name in _FLAT
+        }
+        return replace(
+            first,
+            obs=concat_entities([each.obs for each in datasets]),
+            actions={
+                name: RaggedArray.concat([each.actions[name] for each in datasets])
+                for name in first.action_space
+            },
+            **{**flat, "episode": np.concatenate(episodes)},
+        )
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | Path) -> None:
+        """Writes a file: `NAME.npz`, or `NAME.parquet`, one row per decision.
+
+        Both hold the columns that `columns` returns, and as JSON the format, its version and the
+        spaces. In an npz, a ragged column `x` is two arrays, `x.values` and `x.lengths`; in a
+        parquet file, a list in every row. A dataset of that name is replaced, whole or not at all.
+
+        Raises:
+            UsageError: another ending, another file of that name, or a folder that cannot be
+                written to.
+            MissingExtraError: parquet needs pyarrow: `pip install 'entity-env[parquet]'`.
+        """
+        from entity_env.agents.imitation.dataset_file import write_dataset
+
+        write_dataset(Path(path), self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Dataset:
+        """Reads a file that `save` wrote.
+
+        Raises:
+            UsageError: it cannot be read, is no dataset or a damaged one, or too large.
+            MissingExtraError: parquet needs pyarrow.
+        """
+        from entity_env.agents.imitation.dataset_file import read_dataset
+
+        return read_dataset(Path(path))
+
+    def columns(self) -> dict[str, Column]:
+        """All arrays by name.
+
+        `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`; ragged are
+        `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`, `actees/ACTION`, `mask/ACTION` and
+        `chosen/ACTION`, with `visible` and `mask` only where something is hidden or forbidden.
+        """
+        found: dict[str, Column] = {name: getattr(self, name) for name in _FLAT}
+        found |= {f"features/{name}": each for name, each in self.obs.features.items()}
+        found |= {f"visible/{name}": each for name, each in self.obs.visible.items()}
+        for name, mask in self.obs.action_masks.items():
+            for part in ("actors", "actees", "mask"):
+                values = getattr(mask, part, None)
+                if values is not None:
+                    found[f"{part}/{name}"] = values
+            found[f"chosen/{name}"] = self.actions[name]
+        return found
+
+    @classmethod
+    def from_columns(cls, spaces: Spaces, columns: Mapping[str, Column]) -> Dataset:
+        """The dataset with these columns, after a check of all of them.
+
+        Raises:
+            SchemaError: a column that is missing or does not fit the spaces and the others.
+        """
+        flat: Any = {name: _flat(columns, name) for name in _FLAT}
+        num_rows = len(flat["reward"])
+        if any(len(values) != num_rows for values in flat.values()):
+            raise SchemaError("columns differ in their number of decisions")
+        if (flat["terminated"] & flat["truncated"]).any():
+            raise SchemaError("a decision is the last one by the rules and by a cut")
+        if min(flat[name].min(initial=0) for name in ("episode", "agent_id", "step")) < 0:
+            raise SchemaError("episode, agent_id and step are 0 or more")
+        ragged = {
+            name: _ragged(columns, name, kind, num_rows)
+            for name, kind in ragged_columns(spaces).items()
+            if name in columns or not kind.is_optional
+        }
+        features = {name: ragged[f"features/{name}"] for name in entity_widths(*spaces)}
+        visible = {
+            name: ragged[f"visible/{name}"] for name in features if f"visible/{name}" in ragged
+        }
+        for name, flags in visible.items():
+            _require_lengths(f"visible/{name}", flags, features[name].lengths)
+        if GLOBAL_ENTITY in features:
+            ones = np.ones(num_rows, dtype=np.int64)
+            _require_lengths(f"features/{GLOBAL_ENTITY}", features[GLOBAL_ENTITY], ones)
+        counts = sum((each.lengths for each in features.values()), np.zeros(num_rows, np.int64))
+        masks = {name: _mask(name, space, ragged, counts) for name, space in spaces[1].items()}
+        actions = {name: ragged[f"chosen/{name}"] for name in spaces[1]}
+        checked_vec_actions(actions, masks, spaces[1], "decision {}".format)
+        return cls(*spaces, EntityBatch(features, visible, masks), actions, **flat)
+
+
+def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
+    """The ragged columns that a dataset of these spaces may have."""
+    found: dict[str, ColumnKind] = {}
+    for name, width in entity_widths(*spaces).items():
+        found[f"features/{name}"] = ColumnKind(np.float32, width)
+        found[f"visible/{name}"] = ColumnKind(np.bool_, None, True)
+    for name, space in spaces[1].items():
+        found[f"actors/{name}"] = ColumnKind(np.int64, None)
+        if isinstance(space, ContinuousActionSpace):
+            found[f"chosen/{name}"] = ColumnKind(np.float32, len(space))
+            continue
+        found[f"chosen/{name}"] = ColumnKind(np.int64, None)
+        if isinstance(space, SelectEntityActionSpace):
+            found[f"actees/{name}"] = ColumnKind(np.int64, None)
+            found[f"mask/{name}"] = ColumnKind(np.bool_, None, True)
+        else:
+            found[f"mask/{name}"] = ColumnKind(np.bool_, len(space), True)
+    return found
+
+
+def flat_columns() -> Iterator[tuple[str, type[np.generic]]]:
+    """Name and dtype of the columns that are not ragged."""
+    return iter(_FLAT.items())
+
+
+def _require_discount(gamma: float) -> None:
+    if not 0 <= gamma <= 1:
+        raise UsageError(f"gamma, the discount, must be a number from 0 to 1, got {gamma!r}")
+
+
+def _flat(columns: Mapping[str, Column], name: str) -> NDArray[Any]:
+    values = columns.get(name)
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != _FLAT[name]:
+        raise SchemaError(f"column {name!r} needs one {np.dtype(_FLAT[name])} per decision")
+    if name == "reward" and not np.isfinite(values).all():
+        raise SchemaError("column 'reward' has a number that is not finite")
+    return values
+
+
+def _ragged(
+    columns: Mapping[str, Column], name: str, kind: ColumnKind, num_rows: int
+) -> RaggedArray[Any]:
+    found = columns.get(name)
+    shape = () if kind.width is None else (kind.width,)
+    if (
+        not isinstance(found, RaggedArray)
+        or found.values.dtype != kind.dtype
+        or found.values.shape[1:] != shape
+    ):
+        rows = f"rows of {kind.width} " if shape else ""
+        raise SchemaError(f"column {name!r} needs lists of {rows}{np.dtype(kind.dtype)}")
+    if len(found) != num_rows:
+        raise SchemaError(f"column {name!r} is of {len(found)} decisions, others of {num_rows}")
+    if kind.dtype is np.float32 and not np.isfinite(found.values).all():
+        raise SchemaError(f"column {name!r} has a number that is not finite")
+    return found
+
+
+def _require_lengths(name: str, values: RaggedArray[Any], lengths: NDArray[np.int64]) -> None:
+    wrong = np.flatnonzero(values.lengths != lengths)
+    if len(wrong):
+        row = int(wrong[0])
+        raise SchemaError(
+            f"column {name!r} has {values.lengths[row]} values in decision {row}, expected "
+            f"{lengths[row]}"
+        )
+
+
+def _mask(
+    name: ActionName,
+    space: ActionSpace,
+    ragged: Mapping[str, RaggedArray[Any]],
+    counts: NDArray[np.int64],
+) -> VecActionMask:
+    """The actors and legal choices of an action; `counts` are the entities of each decision."""
+    actors, mask = ragged[f"actors/{name}"], ragged.get(f"mask/{name}")
+    _require_entities(f"actors/{name}", actors, counts)
+    if isinstance(space, GlobalCategoricalActionSpace) and not np.array_equal(
+        actors.values, counts[actors.row_index] - 1
+    ):
+        raise SchemaError(f"column 'actors/{name}' has another actor than the last entity")
+    if isinstance(space, ContinuousActionSpace):
+        return VecContinuousActionMask(actors)
+    if not isinstance(space, SelectEntityActionSpace):
+        if mask is not None:
+            _require_lengths(f"mask/{name}", mask, actors.lengths)
+        return VecCategoricalActionMask(actors, mask)
+    actees = ragged[f"actees/{name}"]
+    _require_entities(f"actees/{name}", actees, counts)
+    if mask is not None:
+        _require_lengths(f"mask/{name}", mask, actors.lengths * actees.lengths)
+    return VecSelectEntityActionMask(actors, actees, mask)
+
+
+def _require_entities(name: str, values: RaggedArray[np.int64], counts: NDArray[np.int64]) -> None:
+    limits = counts[values.row_index]
+    wrong = np.flatnonzero((values.values < 0) | (values.values >= limits))
+    if len(wrong):
+        row = int(values.row_index[wrong[0]])
+        raise SchemaError(
+            f"column {name!r} names entity {values.values[wrong[0]]} in decision {row}, which has "
+            f"{counts[row]}"
+        )

@@ -1,0 +1,329 @@
+"""Files of a `Dataset`: npz, and parquet by pyarrow."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from entity_env.agents.imitation.dataset import (
+    Column,
+    ColumnKind,
+    Dataset,
+    flat_columns,
+    ragged_columns,
+)
+from entity_env.core.files import parse_json, read_file, write_file
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.space_json import Spaces, spaces_from_json, spaces_to_json
+from entity_env.errors import EntityEnvError, MissingExtraError, SchemaError, UsageError, shown
+
+NPZ: Final = ".npz"
+PARQUET: Final = ".parquet"
+_FORMAT: Final = "entity_env.dataset"
+_VERSION: Final = 1
+_HEADER: Final = "header"
+_KEY: Final = b"entity_env.dataset"
+"""Of the header in the metadata of a parquet file."""
+_MAX_FILE_BYTES: Final = 1 << 32
+_MAX_BYTES: Final = 1 << 34
+"""Of all arrays together, which a file can hold a thousand times as short."""
+_MAX_HEADER_BYTES: Final = 1 << 24
+_MAX_ARRAYS: Final = 1 << 16
+_DIALECT: Final = (1, 0), (2, 0)
+"""Versions of the npy format that numpy writes for arrays of numbers."""
+
+
+def is_dataset_file(path: Path) -> bool:
+    """Whether a path has the ending of a dataset."""
+    return path.suffix in (NPZ, PARQUET)
+
+
+def write_dataset(path: Path, dataset: Dataset) -> None:
+    """See `Dataset.save`."""
+    _require_ending(path)
+    if path.exists():  # nothing but a dataset is replaced
+        try:
+            _header_of(path)
+        except UsageError as error:
+            raise UsageError(f"{path} exists and is no dataset: choose another name") from error
+    try:
+        write_file(path, (_npz_bytes if path.suffix == NPZ else _parquet_bytes)(dataset))
+    except (OSError, ValueError) as error:  # ValueError: a name that is no text in UTF-8
+        raise UsageError(f"cannot write {path}: {error}") from error
+
+
+def read_dataset(path: Path) -> Dataset:
+    """See `Dataset.load`."""
+    _require_ending(path)
+    with _naming(path):
+        spaces, columns = (_read_npz if path.suffix == NPZ else _read_rows)(path)
+        return Dataset.from_columns(spaces, columns)
+
+
+def _header_of(path: Path) -> Spaces:
+    """The spaces of a dataset."""
+    with _naming(path):
+        if path.suffix == PARQUET:
+            with _opened(path) as file:
+                return _rows_header(file)
+        with _Archive(path) as archive:
+            return archive.spaces()
+
+
+def _require_ending(path: Path) -> None:
+    if not is_dataset_file(path):
+        raise UsageError(f"a dataset must be called NAME{NPZ} or NAME{PARQUET}, got {path}")
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Raises one `UsageError` for whatever is wrong with a file."""
+    try:
+        yield
+    except (MissingExtraError, UsageError, MemoryError):
+        raise
+    except OSError as error:
+        if type(error).__module__ == "pyarrow.lib":
+            raise UsageError(f"{path} is no dataset: {_first_line(error)}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except EntityEnvError as error:
+        raise UsageError(f"{path} is a damaged dataset: {error}") from error
+    except Exception as error:  # of zipfile, numpy and pyarrow: too many to name
+        what = f"{type(error).__name__}: {_first_line(error)}"
+        raise UsageError(f"{path} is no dataset: {what}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+# ------------------------------------------------------------------ the header
+
+
+def _header(dataset: Dataset) -> str:
+    spaces = spaces_to_json(*dataset.spaces)
+    return json.dumps({"format": _FORMAT, "version": _VERSION, "spaces": spaces})
+
+
+def _spaces(header: bytes) -> Spaces:
+    data = parse_json(header)
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise SchemaError(f"its header has no format {_FORMAT!r}")
+    version = data.get("version")
+    if type(version) is not int or version < 1:
+        raise SchemaError(f"its version must be an integer, got {shown(version)}")
+    if version > _VERSION:
+        raise SchemaError(
+            f"it is of version {version}, this package reads up to {_VERSION}: install a later one"
+        )
+    return spaces_from_json(data.get("spaces"))
+
+
+# ------------------------------------------------------------------ npz
+
+
+def _npz_bytes(dataset: Dataset) -> bytes:
+    arrays: dict[str, NDArray[Any]] = {_HEADER: np.array(_header(dataset))}
+    for name, column in dataset.columns().items():
+        if isinstance(column, RaggedArray):
+            arrays[f"{name}.values"] = column.values
+            arrays[f"{name}.lengths"] = column.lengths
+        else:
+            arrays[name] = column
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            # As `np.savez_compressed`, which takes the names of arrays as names of arguments.
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
+    return content.getvalue()
+
+
+def _read_npz(path: Path) -> tuple[Spaces, dict[str, Column]]:
+    with _Archive(path) as archive:
+        spaces = archive.spaces()
+        columns: dict[str, Column] = {
+            name: archive.array(name, dtype) for name, dtype in flat_columns()
+        }
+        for name, kind in ragged_columns(spaces).items():
+            if kind.is_optional and f"{name}.values" not in archive:
+                continue
+            values = archive.array(f"{name}.values", kind.dtype)
+            columns[name] = RaggedArray(values, archive.array(f"{name}.lengths", np.int64))
+    return spaces, columns
+
+
+class _Archive:
+    """The arrays of an npz file; of each no more is read than its size says."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = zipfile.ZipFile(io.BytesIO(read_file(path, _MAX_FILE_BYTES)))
+        members = self._file.infolist()
+        size = sum(member.file_size for member in members)
+        if size > _MAX_BYTES or len(members) > _MAX_ARRAYS:
+            raise SchemaError(f"{len(members)} arrays of {size} bytes are too many")
+        self._sizes = {member.filename: member.file_size for member in members}
+
+    def __enter__(self) -> _Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __contains__(self, name: str) -> bool:
+        return f"{name}.npy" in self._sizes
+
+    def spaces(self) -> Spaces:
+        if self._sizes.get(f"{_HEADER}.npy", 0) > _MAX_HEADER_BYTES:
+            raise SchemaError("its header is too large")
+        header, shape, dtype = self._read(_HEADER)
+        if dtype.kind != "U" or shape:
+            raise SchemaError("its header is no text")
+        return _spaces(str(np.frombuffer(header, dtype)[0] if dtype.itemsize else "").encode())
+
+    def array(self, name: str, expected: type[np.generic]) -> NDArray[Any]:
+        """An array of that dtype; its shape is not checked here."""
+        content, shape, dtype = self._read(name)
+        if dtype != np.dtype(expected):
+            raise SchemaError(f"array {name!r} needs {np.dtype(expected)}, got {dtype}")
+        if dtype == np.bool_:  # of bytes that may be neither 0 nor 1
+            return np.not_equal(np.frombuffer(content, np.uint8), 0).reshape(shape)
+        return np.frombuffer(content, dtype).reshape(shape).copy()
+
+    def _read(self, name: str) -> tuple[bytes, tuple[int, ...], np.dtype[Any]]:
+        """Content, shape and dtype of an array."""
+        if name not in self:
+            raise SchemaError(f"it has no array {name!r}")
+        with self._file.open(f"{name}.npy") as member:
+            version = npy.read_magic(member)
+            if version not in _DIALECT:
+                raise SchemaError(f"array {name!r} is of version {version}")
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, is_fortran, dtype = read(member)
+            content = member.read()
+        is_plain = not is_fortran and not dtype.hasobject and all(size >= 0 for size in shape)
+        if not is_plain or prod(shape) * dtype.itemsize != len(content):
+            raise SchemaError(f"array {name!r} has {len(content)} bytes for {shape} {dtype}")
+        return content, shape, dtype
+
+
+# ------------------------------------------------------------------ parquet
+
+
+def _arrow(module: str = "pyarrow") -> Any:  # noqa: ANN401 - it has no types, and may be missing
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pyarrow", "parquet", "a parquet file") from error
+
+
+def _parquet_bytes(dataset: Dataset) -> bytes:
+    arrow = _arrow()
+    kinds = ragged_columns(dataset.spaces)
+    columns = {
+        name: arrow.array(column)
+        if isinstance(column, np.ndarray)
+        else _lists(column, kinds[name], arrow)
+        for name, column in dataset.columns().items()
+    }
+    table = arrow.table(columns).replace_schema_metadata({_KEY: _header(dataset).encode()})
+    content = io.BytesIO()
+    _arrow("pyarrow.parquet").write_table(table, content)
+    return content.getvalue()
+
+
+def _lists(column: RaggedArray[Any], kind: ColumnKind, arrow: Any) -> Any:  # noqa: ANN401 - pyarrow's
+    values = arrow.array(column.values.reshape(-1))
+    if kind.width is not None:
+        inner = np.arange(len(column.values) + 1, dtype=np.int64) * kind.width
+        values = arrow.LargeListArray.from_arrays(inner, values)
+    return arrow.LargeListArray.from_arrays(column.offsets, values)
+
+
+def _opened(path: Path) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
+    content = _arrow().BufferReader(read_file(path, _MAX_FILE_BYTES))
+    return _arrow("pyarrow.parquet").ParquetFile(content)
+
+
+def _rows_header(file: Any) -> Spaces:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
+    header = (file.schema_arrow.metadata or {}).get(_KEY)
+    if header is None or len(header) > _MAX_HEADER_BYTES:
+        raise SchemaError("it has no metadata of a dataset")
+    return _spaces(header)
+
+
+def _read_rows(path: Path) -> tuple[Spaces, dict[str, Column]]:
+    arrow = _arrow()
+    with _opened(path) as file:
+        spaces = _rows_header(file)
+        _require_size(file.metadata)
+        present = set(file.schema_arrow.names)
+        kinds = {
+            name: kind
+            for name, kind in ragged_columns(spaces).items()
+            if name in present or not kind.is_optional
+        }
+        flat = dict(flat_columns())
+        missing = [name for name in (*flat, *kinds) if name not in present]
+        if missing:
+            raise SchemaError(f"it has no column {missing[0]!r}")
+        table = file.read(columns=[*flat, *kinds])
+    columns: dict[str, Column] = {}
+    for name, dtype in flat.items():
+        values = _whole(table, name, _type_of(dtype, arrow))
+        columns[name] = values.to_numpy(zero_copy_only=False).copy()
+    for name, kind in kinds.items():
+        columns[name] = _ragged(_whole(table, name, _list_of(kind, arrow)), name, kind)
+    return spaces, columns
+
+
+def _require_size(metadata: Any) -> None:  # noqa: ANN401 - pyarrow's
+    """Refuses what would take too much memory: runs of one value take almost none in the file."""
+    total = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            total += max(column.total_uncompressed_size, 8 * column.num_values)
+    if total > _MAX_BYTES or metadata.num_columns > _MAX_ARRAYS:
+        raise SchemaError(f"{metadata.num_columns} columns of {total} bytes are too many")
+
+
+def _whole(table: Any, name: str, kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
+    """A column in one piece, without nulls."""
+    column = table.column(name).cast(kind).combine_chunks()
+    if column.null_count:
+        raise SchemaError(f"column {name!r} has {column.null_count} empty values")
+    return column
+
+
+def _ragged(lists: Any, name: str, kind: ColumnKind) -> RaggedArray[Any]:  # noqa: ANN401 - pyarrow's
+    lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
+    values = lists.flatten()
+    shape: tuple[int, ...] = (len(values),)
+    if kind.width is not None:
+        widths = values.value_lengths().to_numpy(zero_copy_only=False)
+        if values.null_count or (widths != kind.width).any():
+            raise SchemaError(f"column {name!r} needs rows of {kind.width}")
+        shape, values = (len(values), kind.width), values.flatten()
+    if values.null_count:
+        raise SchemaError(f"column {name!r} has {values.null_count} empty values")
+    return RaggedArray(values.to_numpy(zero_copy_only=False).reshape(shape).copy(), lengths)
+
+
+def _type_of(dtype: type[np.generic], arrow: Any) -> Any:  # noqa: ANN401 - pyarrow's
+    return arrow.from_numpy_dtype(np.dtype(dtype))
+
+
+def _list_of(kind: ColumnKind, arrow: Any) -> Any:  # noqa: ANN401 - pyarrow's
+    each = _type_of(kind.dtype, arrow)
+    return arrow.large_list(each if kind.width is None else arrow.large_list(each))

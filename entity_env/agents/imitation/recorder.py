@@ -1,0 +1,171 @@
+"""`DatasetRecorder`: watches games, and keeps every decision for a `Dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from entity_env.agents.imitation.dataset import Dataset
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Turn, Watch
+from entity_env.batching.observation_batcher import ObservationBatcher
+from entity_env.core.action_request import questions
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.space_json import Spaces, differences
+from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
+from entity_env.core.vec_obs import EntityBatch, concat_entities
+from entity_env.errors import ProtocolError, UsageError
+
+_AT_ONCE: Final = 512
+"""Observations that wait to be put into arrays."""
+
+
+class DatasetRecorder:
+    """Watches `Game.run`, and keeps every decision of every agent.
+
+    People and bots are imitated without files: `game.run(agent, episodes=100, watch=recorder)`,
+    then `recorder.dataset()`. Several runs, of one game with any settings, add to each other.
+
+    Args:
+        watch: another watcher, called after each turn.
+    """
+
+    def __init__(self, watch: Watch | None = None) -> None:
+        self._watch = watch
+        self._spaces: Spaces | None = None
+        self._batcher: ObservationBatcher | None = None
+        self._batches: list[EntityBatch] = []
+        self._chosen: dict[str, list[Any]] = {}
+        """Per action the values of every actor, decision after decision."""
+        self._rows: dict[str, list[Any]] = {
+            name: []
+            for name in ("episode", "agent_id", "step", "reward", "terminated", "truncated")
+        }
+        self._open: dict[int, int] = {}
+        """Per agent that plays the number of its last decision."""
+        self._first = 0
+        """Number of the first episode of this run."""
+        self._num_ended: dict[int, int] = {}
+        """Per agent the episodes of this run that have ended."""
+
+    @property
+    def num_decisions(self) -> int:
+        """How many there are so far."""
+        return len(self._rows["reward"])
+
+    def begin_run(
+        self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
+    ) -> None:
+        """See `RunWatcher`.
+
+        Raises:
+            UsageError: another game was recorded before, with other spaces.
+        """
+        self._begin((game.obs_space(), game.action_space()), game.name)
+
+    def end_run(self, error: BaseException | None) -> None:
+        """See `RunWatcher`; an episode that was left counts as truncated."""
+        for row in self._open.values():
+            self._rows["truncated"][row] = True
+        self._open.clear()
+        self._num_ended.clear()
+        self._first = max(self._rows["episode"], default=-1) + 1
+
+    def add_episode(self, spaces: Spaces, turns: Iterable[Turn], name: str) -> None:
+        """Adds the turns of an episode, as of `Replay.turns`; `name` says whose, in errors.
+
+        Raises:
+            UsageError: another game was recorded before, with other spaces.
+        """
+        self._begin(spaces, name)
+        for turn in turns:
+            self._add(turn)
+        self.end_run(None)
+
+    def _begin(self, spaces: Spaces, name: str) -> None:
+        if self._spaces is None:
+            self._spaces = spaces
+            self._batcher = ObservationBatcher(*spaces, "decision {}".format)
+            self._chosen = {action: [] for action in spaces[1]}
+        names = {"expected_name": "what was recorded before", "got_name": name}
+        if found := differences(self._spaces, spaces, **names):
+            raise UsageError(f"{name} is of other spaces: {'; '.join(found)}")
+
+    def __call__(self, turn: Turn) -> None:
+        """Keeps a decision, or ends an episode."""
+        self._add(turn)
+        if self._watch is not None:
+            self._watch(turn)
+
+    def _add(self, turn: Turn) -> None:
+        if self._spaces is None or self._batcher is None:
+            raise ProtocolError("a DatasetRecorder watches Game.run: game.run(agent, watch=...)")
+        rows, observation, agent_id = self._rows, turn.observation, turn.agent_id
+        before = self._open.get(agent_id)
+        if before is not None:
+            rows["reward"][before] += float(observation.reward)
+        number_of = self._num_ended.get(agent_id, 0)
+        if turn.episode is not None:
+            if before is not None:
+                del self._open[agent_id]
+                rows["terminated"][before] = turn.episode.terminated
+                rows["truncated"][before] = turn.episode.truncated
+            self._num_ended[agent_id] = number_of + 1
+            return
+        asked = [each for each in questions(observation, *self._spaces) if len(each.actors)]
+        if not asked:  # nobody decides
+            return
+        chosen = {each.name: each.chosen(turn.actions.get(each.name)) for each in asked}
+        self._batcher.add(observation)
+        for name, values in chosen.items():
+            self._chosen[name] += values
+        self._open[agent_id] = len(rows["reward"])
+        values_of = (self._first + number_of, agent_id, turn.step, 0.0, False, False)
+        for column, value in zip(rows.values(), values_of, strict=True):
+            column.append(value)
+        if self._batcher.num_rows >= _AT_ONCE:
+            self._flush(self._batcher)
+
+    def _flush(self, batcher: ObservationBatcher) -> None:
+        """Puts the observations that wait into arrays."""
+        if not batcher.num_rows:
+            return
+        none = np.zeros(batcher.num_rows, dtype=np.int64)
+        flags = none.astype(np.bool_)
+        obs = batcher.finish(none.astype(np.float32), flags, flags, none, none)
+        self._batches.append(obs.map_arrays(RaggedArray.copy))
+        batcher.clear()
+
+    def dataset(self) -> Dataset:
+        """The decisions so far; an episode that still runs counts as truncated.
+
+        Raises:
+            UsageError: there are none.
+        """
+        if self._spaces is None or self._batcher is None or not self.num_decisions:
+            raise UsageError("no decisions were recorded")
+        self._flush(self._batcher)
+        obs = concat_entities(self._batches)
+        rows = self._rows
+        truncated = np.array(rows["truncated"], dtype=np.bool_)
+        truncated[list(self._open.values())] = True
+        return Dataset(
+            *self._spaces,
+            obs,
+            {name: self._actions(name, space, obs) for name, space in self._spaces[1].items()},
+            np.array(rows["reward"], dtype=np.float32),
+            np.array(rows["terminated"], dtype=np.bool_),
+            truncated & ~np.array(rows["terminated"], dtype=np.bool_),
+            *(np.array(rows[name], dtype=np.int64) for name in ("episode", "agent_id", "step")),
+        )
+
+    def _actions(self, name: str, space: ActionSpace, obs: EntityBatch) -> RaggedArray[Any]:
+        values, lengths = self._chosen[name], obs.action_masks[name].actors.lengths.copy()
+        if isinstance(space, ContinuousActionSpace):
+            numbers = np.array(values, dtype=np.float32).reshape(len(values), len(space))
+            return RaggedArray(numbers, lengths)
+        return RaggedArray(np.array(values, dtype=np.int64), lengths)

@@ -1,0 +1,466 @@
+"""`SelfPlayVecEnv`: environments of a game for several agents, with opponents in some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.policy_agent import BatchPolicy
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.schema import Schema
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
+from entity_env.core.validation import checked_count
+from entity_env.core.vec_actions import checked_vec_actions
+from entity_env.core.vec_env_base import Autoreset, row_name
+from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
+from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError, shown
+
+Decide: TypeAlias = Callable[[VecObs], VecActions]
+"""One value for every actor of a batch, see `BatchPolicy.decide_batch`. The batch is valid during
+the call."""
+
+LEARNER: Final = -1
+"""Owner of a row that the learner plays."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Opponent:
+    """What plays the seats that are not the learner's.
+
+    Args:
+        name: for messages.
+        decide: chooses the actions of a batch.
+        kind: opponents of one kind are counted together in the metric `wins_KIND`.
+    """
+
+    name: str
+    decide: Decide
+    kind: str
+
+    @classmethod
+    def of_agent(cls, name: str, agent: Agent, schema: Schema, kind: str = "") -> Opponent:
+        """An agent that decides for batches, such as a `RandomAgent` or one of `load_agent`.
+
+        Raises:
+            UsageError: an agent that does not, such as a person.
+        """
+        if not isinstance(agent, BatchPolicy):
+            raise UsageError(
+                f"an opponent must decide for batches (decide_batch), as random and trained agents "
+                f"do: {name} is {shown(agent)}"
+            )
+        policy: BatchPolicy = agent
+        return cls(name, lambda obs: policy.decide_batch(obs, schema), kind or name)
+
+
+class SeatResult(NamedTuple):
+    """Result of a game of the learner against an opponent.
+
+    Args:
+        opponent: that played all other seats.
+        score: 1 for a win, 0.5 for a draw, 0 for a loss, by the rewards of the episode; against
+            several seats the mean of the comparisons.
+        rewards: of the episode by seat; the learner's is that of `seat`.
+        seat: of the learner.
+    """
+
+    opponent: Opponent
+    score: float
+    rewards: tuple[float, ...]
+    seat: int
+
+
+class MultiAgentVec(VecEnvironment, Protocol):
+    """Environments with a row for each of several agents, such as a `VecEnv` of such a game.
+
+    Row `env_id * num_agents + agent_id` belongs to an agent of an environment.
+    """
+
+    num_envs: int
+    num_agents: int
+    autoreset: Autoreset
+
+
+class SelfPlayVecEnv:
+    """Environments in which a learner plays against opponents, itself, or both.
+
+    In a share of the environments the learner has one seat, and one opponent all others; in the
+    rest it has all seats. From game to game the learner's seat moves on by one, and the opponent is
+    drawn anew; it stays to the end of the game, see `set_opponents`. A game has ended when the
+    episodes of all its agents have, and none has begun the next one: where agents begin new
+    episodes while others still play, seats stay until all end together.
+
+    A row that an opponent plays shows nothing: no entities, no actors, a reward of 0, no end.
+    `episodes` and `final` are those of the learner's rows; `episodes` without those of
+    environments in which it has all seats, so that means are against the opponents alone, unless
+    there are none. `metrics` has `wins_KIND`, the share of games won, and those of the games, which
+    are of all seats. Arrays are valid until the next call that returns a batch.
+
+    Args:
+        vec: environments for two agents or more, with autoreset "same_step"; closed with this.
+        opponents: see `set_opponents`; without any the learner has all seats.
+        share: of the environments that have an opponent, one at least; above 0, up to 1.
+        max_opponents: most that play at the same time, each with a forward pass of its own.
+        seed: of the draws of opponents.
+
+    Raises:
+        UsageError: environments of one agent or with another autoreset, or a number that cannot be.
+
+    Example:
+        >>> from entity_env.agents import RandomAgent, random_actions
+        >>> from entity_env.games import tic_tac_toe
+        >>> from entity_env.vec import VecEnv
+        >>> random = Opponent.of_agent("random", RandomAgent(seed=1), tic_tac_toe.schema)
+        >>> vec = SelfPlayVecEnv(VecEnv(tic_tac_toe, 4), [random])
+        >>> obs = vec.reset()
+        >>> int(obs.is_ready.sum()) < 4  # where the opponent begins, the learner waits
+        True
+        >>> vec.close()
+    """
+
+    def __init__(
+        self,
+        vec: MultiAgentVec,
+        opponents: Sequence[Opponent] = (),
+        *,
+        share: float = 1.0,
+        max_opponents: int = 8,
+        seed: int = 0,
+    ) -> None:
+        if vec.num_agents < 2:
+            raise UsageError("opponents need a game for several agents: this one is for one")
+        if vec.autoreset != "same_step":
+            raise UsageError(f'opponents need autoreset="same_step", got {vec.autoreset!r}')
+        if not 0 < share <= 1:
+            raise UsageError(f"the share with opponents must be above 0, up to 1, got {share!r}")
+        self.vec = vec
+        self.num_envs = vec.num_envs
+        self.num_agents = vec.num_agents
+        self.autoreset: Autoreset = vec.autoreset
+        self.max_opponents = checked_count("max_opponents", max_opponents)
+        self._rng = np.random.default_rng(seed)
+        steps = np.floor(np.arange(self.num_envs + 1) * max(share, 1 / self.num_envs) + 1e-9)
+        self._versus: Final = np.flatnonzero(np.diff(steps))
+        """Environments with an opponent."""
+        self._num_games = np.arange(len(self._versus))
+        """Of each of these, shifted so that seats are spread from the beginning."""
+        self._seat_of = np.full(self.num_envs, LEARNER)
+        """The learner's; -1 = all."""
+        self._opponent_of = np.full(self.num_envs, LEARNER)
+        """Key in `_playing`."""
+        self._was_replaced = np.zeros(self.num_envs, np.bool_)
+        self._active: dict[int, float] = {}
+        """Weights of opponents for new games, by key."""
+        self._playing: dict[int, Opponent] = {}
+        """Active opponents, and those of games that go on, by ascending keys."""
+        self._num_keys = 0
+        self._tried: WeakSet[Opponent] = WeakSet()
+        """Opponents that have decided before."""
+        self._owner = np.full(vec.num_rows, LEARNER)
+        """`(num_rows,)` key of the opponent that plays a row, or -1."""
+        self._inner: VecObs | None = None
+        self._obs: VecObs | None = None
+        self._is_idle = np.zeros(vec.num_rows, np.bool_)
+        """The episode of the row has ended, and the next one has not begun."""
+        self._rewards = np.zeros(vec.num_rows)
+        """In the present game."""
+        self._results: list[SeatResult] = []
+        self.set_opponents(opponents)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of every batch: all seats of all environments."""
+        return self.vec.num_rows
+
+    @property
+    def opponents(self) -> list[Opponent]:
+        """Those that play now, or in the next games."""
+        return list(self._playing.values())
+
+    def obs_space(self) -> ObsSpace:
+        """Observation space."""
+        return self.vec.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        """Action space."""
+        return self.vec.action_space()
+
+    def set_opponents(
+        self, opponents: Sequence[Opponent], weights: Sequence[float] | None = None
+    ) -> None:
+        """Sets the opponents of the games that begin from now on.
+
+        Running games keep theirs. If more than `max_opponents` would play at the same time, games
+        of some that are no longer given go on with new ones, and have no result.
+
+        Args:
+            opponents: an object that was given before is the same opponent; none = the learner
+                has all seats.
+            weights: of the draws, above 0; None = equal ones.
+
+        Raises:
+            UsageError: more than `max_opponents`, or weights that do not fit.
+        """
+        chances = [1.0] * len(opponents) if weights is None else [float(each) for each in weights]
+        if len(chances) != len(opponents) or not all(0 < each < np.inf for each in chances):
+            raise UsageError(f"weights must be {len(opponents)} numbers above 0, got {weights!r}")
+        if len(opponents) > self.max_opponents:
+            raise UsageError(
+                f"at most {self.max_opponents} opponents play at the same time (max_opponents), "
+                f"got {len(opponents)}"
+            )
+        keys = {id(each): key for key, each in self._playing.items()}
+        self._active = {}
+        for opponent, chance in zip(opponents, chances, strict=True):
+            key = keys.setdefault(id(opponent), self._num_keys)
+            self._num_keys = max(self._num_keys, key + 1)
+            self._playing[key] = opponent
+            self._active[key] = self._active.get(key, 0.0) + chance
+        self._replace_surplus()
+        self._forget_unused()
+
+    def take_results(self) -> list[SeatResult]:
+        """Games against opponents that ended since the last call; 10,000 at most, the newest."""
+        results, self._results = self._results, []
+        return results
+
+    def reset(self, seed: int | None = None) -> VecObs:
+        """Begins a new game in every environment; those that run have no result."""
+        self._inner = None
+        inner = self.vec.reset(seed)
+        self._begin_games(np.arange(self.num_envs))
+        self._is_idle[:] = False
+        self._inner = inner
+        return self._show(inner)
+
+    def act(self, actions: VecActions) -> VecObs:
+        """Gives every actor of the last batch its action, and returns the next batch."""
+        self.send(actions)
+        return self.recv()
+
+    def send(self, actions: VecActions) -> None:
+        """First half of `act`: opponents decide here; the last batch stays valid.
+
+        Raises:
+            ProtocolError: before `reset`, or after another `send`.
+            SchemaError: actions that do not fit, or those of an opponent, which is named; nothing
+                has happened then.
+        """
+        obs, inner = self._obs, self._inner
+        if obs is None or inner is None:
+            self.vec.send(actions)  # says which call is missing
+            raise ProtocolError("call reset before send")
+        values = checked_vec_actions(actions, obs.action_masks, self.action_space(), self._name_row)
+        parts: dict[int, Mapping[ActionName, NDArray[Any]]] = {LEARNER: values}
+        waiting = np.flatnonzero((self._owner != LEARNER) & inner.is_ready)
+        self._try_new(inner, waiting)
+        owners = self._owner[waiting]
+        for key in np.unique(owners).tolist():
+            rows = waiting[owners == key]
+            parts[key] = self._decided(self._playing[key], inner, rows)
+        self.vec.send(values if len(parts) == 1 else self._joined(inner, parts))
+        self._inner = None  # actions are sent once
+
+    def recv(self) -> VecObs:
+        """Second half of `act`: waits for the next batch."""
+        inner = self.vec.recv()
+        self._rewards += inner.reward
+        self._is_idle |= inner.done
+        is_over = self._is_idle.reshape(self.num_envs, self.num_agents).all(axis=1)
+        is_theirs = self._owner != LEARNER
+        final, episodes = inner.final, inner.episodes
+        if is_theirs.any():
+            final = _without(final, is_theirs, self.num_agents)
+            if len(episodes):
+                has_opponent = self._opponent_of != LEARNER
+                episodes = [
+                    one
+                    for one in episodes
+                    if has_opponent[one.env_id]
+                    and not is_theirs[one.env_id * self.num_agents + one.agent_id]
+                ]
+        shown = replace(
+            inner,
+            reward=np.where(is_theirs, np.float32(0), inner.reward),
+            terminated=inner.terminated & ~is_theirs,
+            truncated=inner.truncated & ~is_theirs,
+            final=final,
+            metrics=dict(inner.metrics),
+            episodes=episodes,
+        )
+        ended = np.flatnonzero(is_over)
+        if len(ended):
+            self._count(ended, shown.metrics)
+            self._begin_games(ended)
+            self._is_idle[np.repeat(is_over, self.num_agents)] = False
+        self._is_idle &= ~inner.is_ready
+        self._inner = inner
+        return self._show(shown)
+
+    def close(self) -> None:
+        """Closes the environments; may be called twice."""
+        self.vec.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ games and seats
+
+    def _begin_games(self, env_ids: NDArray[np.int64]) -> None:
+        """Gives the seats of new games to the learner and to opponents."""
+        places = np.flatnonzero(np.isin(self._versus, env_ids))
+        envs = self._versus[places]
+        if self._active:
+            self._seat_of[envs] = self._num_games[places] % self.num_agents
+            self._num_games[places] += 1
+            self._opponent_of[envs] = self._draw(len(envs))
+        else:
+            self._seat_of[envs] = self._opponent_of[envs] = LEARNER
+        self._was_replaced[env_ids] = False
+        rows = self._rewards.reshape(self.num_envs, self.num_agents)
+        rows[env_ids] = 0
+        self._assign(envs)
+        self._forget_unused()
+
+    def _draw(self, count: int) -> NDArray[np.int64]:
+        keys, weights = list(self._active), np.array(list(self._active.values()))
+        return self._rng.choice(keys, size=count, p=weights / weights.sum())
+
+    def _assign(self, envs: NDArray[np.int64]) -> None:
+        """Sets the owners of all rows of some environments."""
+        owner = self._owner.reshape(self.num_envs, self.num_agents)
+        owner[envs] = self._opponent_of[envs, None]
+        owner[envs, self._seat_of[envs]] = LEARNER
+
+    def _replace_surplus(self) -> None:
+        """Gives games of opponents that are too many to active ones."""
+        old, counts = np.unique(self._opponent_of, return_counts=True)
+        retired = [
+            (count, key)
+            for key, count in zip(old.tolist(), counts.tolist(), strict=True)
+            if key != LEARNER and key not in self._active
+        ]
+        surplus = len(self._active) + len(retired) - self.max_opponents
+        if self._active and surplus > 0:
+            gone = [key for _, key in sorted(retired)[:surplus]]
+            envs = np.flatnonzero(np.isin(self._opponent_of, gone))
+            self._opponent_of[envs] = self._draw(len(envs))
+            self._was_replaced[envs] = True
+            self._assign(envs)
+
+    def _forget_unused(self) -> None:
+        used = {*self._active, *np.unique(self._opponent_of).tolist()}
+        self._playing = {key: each for key, each in self._playing.items() if key in used}
+
+    def _count(self, ended: NDArray[np.int64], metrics: dict[str, Metric]) -> None:
+        """Notes the results of games that have ended."""
+        envs = ended[(self._opponent_of[ended] != LEARNER) & ~self._was_replaced[ended]]
+        rewards = self._rewards.reshape(self.num_envs, self.num_agents)[envs]
+        seats = self._seat_of[envs]
+        mine = rewards[np.arange(len(envs)), seats][:, None]
+        compared = (mine > rewards) + 0.5 * (mine == rewards)
+        scores = (compared.sum(axis=1) - 0.5) / (self.num_agents - 1)  # less that with itself
+        parts = (self._opponent_of[envs], scores, rewards, seats)
+        for key, score, each, seat in zip(*(part.tolist() for part in parts), strict=True):
+            opponent = self._playing[key]
+            self._results.append(SeatResult(opponent, score, tuple(each), seat))
+            metrics.setdefault(f"wins_{opponent.kind}", Metric()).push(score)
+        del self._results[:-_MAX_RESULTS]
+
+    # ------------------------------------------------------------------ batches
+
+    def _show(self, obs: VecObs) -> VecObs:
+        """The batch without what opponents observe."""
+        is_mine = self._owner == LEARNER
+        if not is_mine.all():
+
+            def mine(each: RaggedArray[Any]) -> RaggedArray[Any]:
+                kept = each.values[np.repeat(is_mine, each.lengths)]
+                return RaggedArray.unchecked(kept, each.lengths * is_mine)
+
+            batch = obs.map_arrays(mine)
+            obs = replace(
+                obs,
+                features=dict(batch.features),
+                visible=dict(batch.visible),
+                action_masks=dict(batch.action_masks),
+            )
+        self._obs = obs
+        return obs
+
+    def _try_new(self, inner: VecObs, waiting: NDArray[np.int64]) -> None:
+        """Lets new opponents decide once, so that a wrong one is found before it plays."""
+        for opponent in self._playing.values():
+            if opponent not in self._tried and len(waiting):
+                self._decided(opponent, inner, waiting[:1])
+                self._tried.add(opponent)
+
+    def _decided(
+        self, opponent: Opponent, inner: VecObs, rows: NDArray[np.int64]
+    ) -> Mapping[ActionName, NDArray[Any]]:
+        """The checked actions of some rows."""
+        batch = inner.map_arrays(itemgetter(rows))
+        obs = VecObs(
+            dict(batch.features),
+            dict(batch.visible),
+            dict(batch.action_masks),
+            inner.reward[rows],
+            inner.terminated[rows],
+            inner.truncated[rows],
+            inner.env_id[rows],
+            inner.agent_id[rows],
+        )
+        try:
+            answer = opponent.decide(obs)
+            return checked_vec_actions(
+                answer,
+                obs.action_masks,
+                self.action_space(),
+                lambda row: self._name_row(int(rows[row])),
+            )
+        except (CheckpointError, SchemaError) as error:
+            raise type(error)(f"the opponent {opponent.name} cannot play: {error}") from error
+
+    def _joined(
+        self, inner: VecObs, parts: Mapping[int, Mapping[ActionName, NDArray[Any]]]
+    ) -> dict[ActionName, NDArray[Any]]:
+        """The actions of all rows; those of each part are in the order of rows."""
+        joined: dict[ActionName, NDArray[Any]] = {}
+        for name, space in self.action_space().items():
+            owner = self._owner[inner.action_masks[name].actors.row_index]
+            if isinstance(space, ContinuousActionSpace):
+                values: NDArray[Any] = np.empty((len(owner), len(space)), np.float32)
+            else:
+                values = np.empty(len(owner), np.int64)
+            for key, part in parts.items():
+                chosen = owner == key
+                if chosen.any():
+                    values[chosen] = part[name]
+            joined[name] = values
+        return joined
+
+    def _name_row(self, row: int) -> str:
+        return row_name(row, self.num_agents)
+
+
+_MAX_RESULTS: Final = 10_000
+
+
+def _without(final: VecObs | None, is_theirs: NDArray[np.bool_], num_agents: int) -> VecObs | None:
+    """Last observations but those of the opponents; None if none is left."""
+    if final is None:
+        return None
+    is_mine = ~is_theirs[final.env_id * num_agents + final.agent_id]
+    if is_mine.all():
+        return final
+    return final.select(is_mine) if is_mine.any() else None

@@ -1,0 +1,88 @@
+"""Files of settings: TOML, or the `run.json` of an earlier run; and settings typed as text."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from entity_env.core.files import parse_json, read_file
+from entity_env.errors import UsageError, shown
+
+RUN_FORMAT: Final = "entity_env.run"
+"""What `run.json` says that it is."""
+MAX_BYTES: Final = 1 << 20
+_TABLES: Final = ("run", "game")
+_WORD: Final = re.compile(r"[A-Za-z_][\w:./-]*")
+
+
+class SettingsFile(NamedTuple):
+    """What a file of settings says.
+
+    Args:
+        trainer: fields of `PPOConfig`; "net" is a mapping.
+        run: options of the command by their names with underscores, and "game".
+        game: settings of the game.
+    """
+
+    trainer: Mapping[str, object]
+    run: Mapping[str, object]
+    game: Mapping[str, object]
+
+
+def read_settings(path: Path) -> SettingsFile:
+    """Reads a file of settings.
+
+    Raises:
+        UsageError: it cannot be read, or is neither TOML nor a `run.json`; names the file.
+    """
+    try:
+        text = read_file(path, MAX_BYTES)
+        data = parse_json(text) if path.suffix == ".json" else tomllib.loads(text.decode())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # of TOML, JSON and UTF-8 alike
+        raise UsageError(f"cannot read {path}: {error}") from error
+    if path.suffix != ".json" and isinstance(data, dict):
+        tables = {name: data.pop(name, {}) for name in _TABLES}
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                where = 'in the table [run]: game = "snake"' if name == "game" else "a table, [run]"
+                raise UsageError(f"{path}: {name} must be {where}, got {shown(table)}")
+        return SettingsFile(data, tables["run"], tables["game"])
+    if not isinstance(data, dict) or data.get("format") != RUN_FORMAT:
+        raise UsageError(f"{path} is neither TOML, NAME.toml, nor the run.json of a run")
+    return run_settings(data)
+
+
+def run_settings(data: Mapping[str, Any]) -> SettingsFile:
+    """The settings in the content of a `run.json`; those of the game are among the options."""
+    config, options = data.get("config"), data.get("options")
+    net = config.get("net") if isinstance(config, dict) else None
+    if isinstance(config, dict) and isinstance(net, dict):
+        kind = "cnn" if "layers" in net else "mlp" if "hidden" in net else "rogue_net"
+        config = {**config, "net": {"kind": kind, **net}}
+    run = {name: data[name] for name in ("game", "num_envs") if data.get(name) is not None}
+    run |= options if isinstance(options, dict) else {}
+    return SettingsFile(config if isinstance(config, dict) else {}, run, {})
+
+
+def parse_setting_text(text: str) -> dict[str, object]:
+    """The setting of `NAME=VALUE`: a value of TOML, or a word; dotted names are nested.
+
+    Raises:
+        UsageError: another form.
+    """
+    name, is_given, value = (part.strip() for part in text.partition("="))
+    if not is_given or not re.fullmatch(r"\w+(\.\w+)*", name) or "\n" in value:
+        raise UsageError(f"a setting needs NAME=VALUE, got {shown(text)}")
+    try:
+        return tomllib.loads(f"{name} = {value}")
+    except tomllib.TOMLDecodeError as error:
+        if not _WORD.fullmatch(value):
+            raise UsageError(
+                f"{name} needs a number, a word or a list, as TOML writes them, got {shown(value)}"
+            ) from error
+        return tomllib.loads(f'{name} = "{value}"')

@@ -1,0 +1,559 @@
+"""Weights of a trained network for a game that has changed: what is known moves by name.
+
+Behaviour stays the same in what both games have: an observation of the old game, shown in the new
+one, gets the same values and the same probabilities of the choices that were there.
+
+- A new feature has weights of zero; a RogueNet counts its statistics from the start. A feature that
+  is gone counts as its mean (for an MLP or CNN: as zero).
+- A new entity type has the mean embedding of the old types, whatever its features: an embedding
+  that was never learnt can upset all that attends to it.
+- A new action and a new number of a continuous action begin untrained.
+- A new choice of an action begins with the mean logit of the others, so it is drawn as often as
+  they are in their geometric mean. A choice that is gone leaves its share to the others.
+- Other bounds of a continuous action leave the real numbers that are drawn as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.config import (
+    CNNConfig,
+    NetConfig,
+    RogueNetConfig,
+)
+from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
+from entity_env.agents.rogue_net.weights import (
+    RELPOS,
+    VALUE_NET,
+    Picture,
+    Tensors,
+    Weights,
+    projections,
+    value_head,
+)
+from entity_env.core.space_json import Spaces, differences
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+    entity_widths,
+)
+from entity_env.errors import CheckpointError
+
+Float: TypeAlias = NDArray[np.float32]
+Column: TypeAlias = tuple[EntityName, str]
+"""A feature that a network reads: of an entity type, or of `GLOBAL_ENTITY`."""
+
+_LINEAR: Final = ("weight", "bias")
+_NO_EFFECT: Final = "without effect at first"
+_STATISTICS: Final = ("count", "mean", "squares_sum")
+_EMBEDDING: Final = "embedding.embeddings."
+_EPSILON: Final = 1e-5
+"""Of a layer norm, as torch's."""
+_LEAST_DEVIATION: Final = 1e-6
+"""Relative to the mean: below, a float32 was the same all the time."""
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """Parameters for the new spaces.
+
+    Args:
+        tensors: as `expected_tensors` of the new network lists them.
+        is_new: per `InputNorm`, by the prefix of its tensors, the features whose statistics are
+            counted from the start: `(num_features,)` bool.
+    """
+
+    tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
+    is_new: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+
+def space_changes(old: Spaces, new: Spaces) -> list[str]:
+    """What is new and what is gone, one sentence each; empty for equal spaces."""
+    (old_obs, old_actions), (new_obs, new_actions) = old, new
+    shared = _Names(old_obs.global_features, new_obs.global_features)
+    entities = _Names([*old_obs.entities], [*new_obs.entities])
+    actions = _Names([*old_actions], [*new_actions])
+    return [
+        *shared.sentences("global feature {}", "the global features", _NO_EFFECT),
+        *entities.sentences("entity {}", "the entities", "seen as the mean of the others at first"),
+        *chain.from_iterable(
+            _Names(old_obs.entities[name].features, new_obs.entities[name].features).sentences(
+                f"feature {name}.{{}}", f"the features of {name}", _NO_EFFECT
+            )
+            for name in entities.kept
+        ),
+        *actions.sentences("action {}", "the actions", "starts from nothing"),
+        *chain.from_iterable(
+            _action_changes(name, old_actions[name], new_actions[name]) for name in actions.kept
+        ),
+        *_global_entity_changes(old_actions, new_actions),
+    ]
+
+
+class _Names:
+    """Names in the old game and in the new one."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        before, after = set(old), set(new)
+        self.old, self.new = old, new
+        self.kept = [name for name in new if name in before]
+        self.added = [name for name in new if name not in before]
+        self.gone = [name for name in old if name not in after]
+
+    @property
+    def source(self) -> list[int]:
+        """Per new name its index among the old ones, -1 of an added one."""
+        place = {name: i for i, name in enumerate(self.old)}
+        return [place.get(name, -1) for name in self.new]
+
+    def sentences(self, one: str, all_of_them: str, of_new: str) -> Iterator[str]:
+        yield from (f"{one.format(name)} is new: {of_new}" for name in self.added)
+        yield from (f"{one.format(name)} is gone: left out" for name in self.gone)
+        if self.kept != [name for name in self.old if name in set(self.new)]:
+            yield f"{all_of_them} are in another order: taken by name"
+
+
+def _action_changes(name: ActionName, old: ActionSpace, new: ActionSpace) -> Iterator[str]:
+    if not _is_same_kind(old, new):
+        yield f"action {name} is of another kind: starts from nothing"
+        return
+    continuous = isinstance(new, ContinuousActionSpace)
+    one = "number" if continuous else "choice"
+    labels = _Names(_labels(old), _labels(new))
+    yield from labels.sentences(
+        f"{one} {{}} of {name}",
+        f"the {one}s of {name}",
+        "starts from nothing" if continuous else "starts as likely as the others are on average",
+    )
+    if isinstance(old, ContinuousActionSpace) and isinstance(new, ContinuousActionSpace):
+        yield from (
+            f"{name}.{label} is from {new.low[i]:g} to {new.high[i]:g}, was from {old.low[at]:g} "
+            f"to {old.high[at]:g}: the same numbers are drawn, within the new bounds"
+            for i, (label, at) in enumerate(zip(labels.new, labels.source, strict=True))
+            if at >= 0 and (new.low[i], new.high[i]) != (old.low[at], old.high[at])
+        )
+
+
+def _global_entity_changes(
+    old: Mapping[ActionName, ActionSpace], new: Mapping[ActionName, ActionSpace]
+) -> Iterator[str]:
+    before, after = (
+        any(isinstance(each, GlobalCategoricalActionSpace) for each in spaces.values())
+        for spaces in (old, new)
+    )
+    if before != after:
+        yield (
+            f"{'one' if after else 'no'} action is for the whole observation, which entities "
+            f"{'now' if after else 'no longer'} see as one more entity: what is known changes, too"
+        )
+
+
+def _is_same_kind(old: ActionSpace, new: ActionSpace) -> bool:
+    return type(old) is type(new)
+
+
+def _labels(space: ActionSpace) -> Sequence[str]:
+    if isinstance(space, SelectEntityActionSpace):
+        return ()
+    return space.labels if isinstance(space, ContinuousActionSpace) else space.index_to_label
+
+
+def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: str) -> list[str]:
+    """Checks that a network can start one for other spaces; returns what begins without effect.
+
+    That is `space_changes`, features that never changed, and values that were left out by an
+    export.
+
+    Args:
+        old: the network.
+        spaces: of the new network.
+        adapt: the spaces may differ.
+        where: name of the network, for errors.
+
+    Raises:
+        CheckpointError: the spaces differ without `adapt`; they have nothing in common, or a
+            picture of another size. The message names every difference.
+    """
+    theirs = (old.obs_space, old.action_space)
+    found = differences(theirs, spaces)
+    if not found:
+        return _untrained(old, spaces)
+    if not adapt:
+        raise CheckpointError(
+            f"{where} is of another game: {'; '.join(found)}. adapt=True (--adapt) keeps what both "
+            "have, and starts the rest from nothing"
+        )
+    obs_space, action_space = spaces
+    common = old.obs_space.entities.keys() & obs_space.entities.keys()
+    if not common and not old.action_space.keys() & action_space.keys():
+        raise CheckpointError(
+            f"{where} has no entity and no action in common with the game, so there is nothing to "
+            f"start from: {'; '.join(found)}"
+        )
+    for name in sorted(common):
+        before, after = old.obs_space.entities[name].shape, obs_space.entities[name].shape
+        if before != after:
+            raise CheckpointError(
+                f"{where} cannot be adapted: the picture {name} is {_size(after)}, was "
+                f"{_size(before)}, and pixels of another size mean something else; train anew"
+            )
+    return [*space_changes(theirs, spaces), *_untrained(old, spaces)]
+
+
+def _untrained(old: Weights, spaces: Spaces) -> list[str]:
+    found = [] if old.has_value else ["the values were never trained, or left out by an export"]
+    if isinstance(old.config, RogueNetConfig):
+        entities = spaces[0].entities
+        for name, columns in _columns(old).items():
+            if name not in entities or not columns:
+                continue
+            varied = _varied(
+                {part: old.tensors[f"{_EMBEDDING}{name}.0.{part}"] for part in _STATISTICS}
+            )
+            found += [
+                f"feature {name}.{feature} has never changed: {_NO_EFFECT}"
+                for (_, feature), flag in zip(columns, varied, strict=False)
+                if not flag and feature in entities[name].features
+            ]
+    return found
+
+
+def _size(shape: tuple[int, int, int] | None) -> str:
+    return "no picture" if shape is None else " x ".join(map(str, shape))
+
+
+def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
+    """Checks that a network has the kind and size that is wanted.
+
+    `dropout` and `value_scale` may differ, on which no behaviour depends.
+
+    Raises:
+        CheckpointError: it has not; names both.
+    """
+    if isinstance(old, RogueNetConfig) and isinstance(wanted, RogueNetConfig):
+        wanted = replace(wanted, dropout=old.dropout, value_scale=old.value_scale)
+    if old == wanted:
+        return
+    found = f"it is a {_kind(old)}, asked for a {_kind(wanted)}"
+    if type(old) is type(wanted):
+        found = "; ".join(
+            f"its {each.name} is {getattr(old, each.name)}, asked for {getattr(wanted, each.name)}"
+            for each in fields(old)
+            if getattr(old, each.name) != getattr(wanted, each.name)
+        )
+    raise CheckpointError(
+        f"{where} has a network of another size: {found}. Leave out those options, or train anew"
+    )
+
+
+def _kind(config: NetConfig) -> str:
+    return type(config).__name__.removesuffix("Config")
+
+
+def transfer(old: Weights, fresh: Weights) -> Transferred:
+    """Parameters for the spaces of `fresh` which behave like `old`, see the head of the module.
+
+    Args:
+        old: the trained network.
+        fresh: an untrained one of the same kind and size, whose parameters stay where there is
+            nothing to take.
+    """
+    if isinstance(fresh.config, RogueNetConfig):
+        return _rogue_net(old, fresh)
+    return _flat(old, fresh)
+
+
+# ------------------------------------------------------------------ RogueNet
+
+
+def _rogue_net(old: Weights, fresh: Weights) -> Transferred:
+    config = fresh.rogue_net_config()
+    found = Transferred()
+    columns = _columns(fresh)
+    _embeddings(old, fresh, columns, found)
+    if config.relpos_encoding is not None:
+        _relpos(old, fresh, [*columns], found)
+    if config.separate_value:
+        apart = _rogue_net(old.value_net(), fresh.value_net())
+        found.tensors.update({VALUE_NET + name: each for name, each in apart.tensors.items()})
+        found.is_new.update({VALUE_NET + name: each for name, each in apart.is_new.items()})
+    for name in fresh.action_space:
+        found.tensors.update(_head(name, old, fresh))
+    if not config.separate_value:
+        found.tensors.update(_value_head(old, fresh, "auxiliary_heads.value"))
+    return _completed(found, old, fresh)
+
+
+def _completed(found: Transferred, old: Weights, fresh: Weights) -> Transferred:
+    """With the tensors that depend on no space, as they are."""
+    for name, tensor in fresh.tensors.items():
+        if name not in found.tensors:
+            found.tensors[name] = np.array(old.tensors[name], tensor.dtype)
+    return found
+
+
+def _columns(weights: Weights) -> dict[EntityName, list[Column]]:
+    """Per entity type what the columns of its embedding are."""
+    config = weights.rogue_net_config()
+    inputs = Inputs(weights.obs_space, weights.action_space, config.translation)
+    shared = [(GLOBAL_ENTITY, name) for name in weights.obs_space.global_features]
+    columns: dict[EntityName, list[Column]] = {}
+    for name, width in inputs.widths.items():
+        own = () if name == GLOBAL_ENTITY else weights.obs_space.entities[name].features
+        columns[name] = [*((name, each) for each in own), *shared]
+        columns[name] += [(name, DISTANCE_FEATURE)] * (width - len(columns[name]))
+    return columns
+
+
+def _embeddings(
+    old: Weights, fresh: Weights, columns: Mapping[EntityName, list[Column]], found: Transferred
+) -> None:
+    theirs = _columns(old)
+    trained = {
+        name: {
+            part: old.tensors[f"{_EMBEDDING}{name}.{part}"] for part in _embedding_parts(columns)
+        }
+        for name, columns in theirs.items()
+    }
+    places = {name: _at_means(each) for name, each in trained.items()}
+    others = [each for name, each in places.items() if name != GLOBAL_ENTITY]
+    mean: Float = np.mean(others or [*places.values()], axis=0, dtype=np.float32)
+    for name, own in columns.items():
+        prefix = f"{_EMBEDDING}{name}."
+        if not own:
+            found.tensors[f"{prefix}embedding"] = places.get(name, mean)
+            continue
+        start = {part: fresh.tensors[prefix + part] for part in _embedding_parts(own)}
+        if theirs.get(name):
+            tensors, is_new = _with_columns(trained[name], start, theirs[name], own)
+        else:
+            tensors = _with_features(places.get(name, mean), start)
+            is_new = np.ones(len(own), np.bool_)
+        found.tensors.update({prefix + part: each for part, each in tensors.items()})
+        found.is_new[f"{prefix}0."] = is_new
+
+
+def _embedding_parts(columns: Sequence[Column]) -> list[str]:
+    if not columns:
+        return ["embedding"]
+    linear = [f"{at}.{part}" for at in (1, 3) for part in _LINEAR]
+    return [*(f"0.{part}" for part in _STATISTICS), *linear]
+
+
+def _with_columns(
+    before: Tensors, start: Tensors, old: Sequence[Column], new: Sequence[Column]
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+    """An embedding with other columns; and which of them have statistics from the start.
+
+    Those are new ones, and those that had one value: no weight of them was ever learnt, and a
+    deviation of nearly zero would blow them up as soon as they vary.
+    """
+    place = {column: i for i, column in enumerate(old)}
+    source = np.array([place.get(column, -1) for column in new])
+    count = before["0.count"]
+    varied = _varied({part: before[f"0.{part}"] for part in _STATISTICS})
+    is_new = (source < 0) | ~varied[source]
+    tensors = dict(start) | {part: before[part] for part in ("0.count", "1.bias")}
+    tensors |= {f"3.{part}": before[f"3.{part}"] for part in _LINEAR}
+    for part in ("0.mean", "0.squares_sum"):
+        tensors[part] = np.where(source < 0, 0, before[part][source]).astype(np.float32)
+    tensors["1.weight"] = np.where(is_new, 0, before["1.weight"][:, source]).astype(np.float32)
+    return tensors, is_new | (count < 2)
+
+
+def _varied(statistics: Tensors) -> NDArray[np.bool_]:
+    """`(num_features,)`: not known to have had one value only."""
+    count, mean, squares_sum = (statistics[part] for part in _STATISTICS)
+    deviation = np.sqrt(squares_sum / np.maximum(count - 1, 1))
+    varied: NDArray[np.bool_] = (deviation > _LEAST_DEVIATION * np.abs(mean)) | (count < 2)
+    return varied
+
+
+def _at_means(before: Tensors) -> Float:
+    """`(1, d_model)` embedding of an entity whose features are all at their means."""
+    if "embedding" in before:
+        return np.array(before["embedding"])
+    return (_normed(before["1.bias"]) * before["3.weight"] + before["3.bias"])[None]
+
+
+def _with_features(embedding: Float, start: Tensors) -> dict[str, NDArray[Any]]:
+    """An embedding with features that have no effect yet."""
+    tensors = dict(start)
+    tensors["1.weight"] = np.zeros_like(start["1.weight"])
+    tensors["3.bias"] = embedding[0] - _normed(start["1.bias"]) * start["3.weight"]
+    return tensors
+
+
+def _normed(bias: Float) -> Float:
+    """Of a linear layer whose input is zero: what the layer norm behind the ReLU makes of it."""
+    hidden = np.maximum(bias, 0)
+    normed: Float = (hidden - hidden.mean()) / np.sqrt(hidden.var() + np.float32(_EPSILON))
+    return normed
+
+
+def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transferred) -> None:
+    """Tables by type, those of a new one as the mean; all else depends on no type."""
+    relpos = fresh.rogue_net_config().relpos_encoding
+    if relpos is None:
+        return
+    before = [*_columns(old)]
+    source = _Names(before, names).source
+    if relpos.per_entity_projections and before[0] != names[0]:
+        raise CheckpointError(
+            f"the first entity type is {names[0]}, was {before[0]}: per_entity_projections of "
+            "relative positions are for entities of the first type, keep it the first"
+        )
+
+    def rows(name: str, num_each: int) -> None:
+        table = fresh.tensors[RELPOS + name].copy()
+        blocks = table.reshape(len(names), num_each, -1)
+        theirs = old.tensors[RELPOS + name].reshape(len(before), num_each, -1)
+        for i, at in enumerate(source):
+            blocks[i] = theirs[at] if at >= 0 else theirs.mean(axis=0)
+        found.tensors[RELPOS + name] = table
+
+    rows("distance_values.weight", 1)
+    if relpos.per_entity_values:
+        rows("values.weight", relpos.num_buckets)
+    if relpos.has_projection:
+        found.is_new[f"{RELPOS}relpos_norm."] = np.zeros(3, np.bool_)
+    if relpos.per_entity_projections:
+        # All projections are added up, so that the sum has to stay.
+        theirs, mine = ({*projections(relpos, tuple(each))} for each in (before, names))
+        for prefix in mine:
+            for part in _LINEAR:
+                name = f"{RELPOS}{prefix}{part}"
+                kept = old.tensors[name] if prefix in theirs else 0 * fresh.tensors[name]
+                found.tensors[name] = np.array(kept)
+        for prefix in theirs - mine:
+            first = f"{prefix.split('.', 1)[0]}.{names[0]}."
+            for part in _LINEAR:
+                found.tensors[f"{RELPOS}{first}{part}"] += old.tensors[f"{RELPOS}{prefix}{part}"]
+
+
+# ------------------------------------------------------------------ heads
+
+
+def _value_head(old: Weights, fresh: Weights, name: str) -> dict[str, NDArray[Any]]:
+    """Value head and its scale, with the scale that the new network has."""
+    tensors, scale = old.tensors, f"{name}_scale."
+    mine = [f"{name}.{part}" for part in _LINEAR]
+    has_old, has_new = (f"{scale}mean" in each.tensors for each in (old, fresh))
+    if has_old and not has_new:
+        return dict(zip(mine, value_head(tensors), strict=True))
+    if has_new and not has_old:
+        mine += [f"{scale}mean", f"{scale}std"]
+        tensors = {**fresh.tensors, **tensors}  # 0 and 1, which change nothing
+    return {each: np.array(tensors[each]) for each in mine}
+
+
+def _head(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[Any]]:
+    space, theirs = fresh.action_space[name], old.action_space.get(name)
+    prefix = f"action_heads.{name}."
+    is_select = isinstance(space, SelectEntityActionSpace)
+    layers = ("query_proj", "key_proj") if is_select else ("proj",)
+    parts = [f"{layer}.{part}" for layer in layers for part in _LINEAR]
+    if isinstance(space, ContinuousActionSpace):
+        parts.append("log_std")
+    mine = {part: fresh.tensors[prefix + part] for part in parts}
+    labels = _Names(() if theirs is None else _labels(theirs), _labels(space))
+    if theirs is not None and _is_same_kind(theirs, space) and (is_select or labels.kept):
+        before = {part: old.tensors[prefix + part] for part in parts}
+        if is_select:
+            mine = before
+        elif isinstance(space, ContinuousActionSpace) and isinstance(theirs, ContinuousActionSpace):
+            mine = _numbers(before, mine, labels, theirs, space)
+        else:
+            mine = {part: _choices(before[part], labels) for part in parts}
+    return {prefix + part: np.array(each) for part, each in mine.items()}
+
+
+def _choices(before: Float, labels: _Names) -> Float:
+    """Rows of the choices; a new one is the mean of those that stay, and so are its logits."""
+    source = np.array(labels.source)
+    rows: Float = before[source]
+    rows[source < 0] = rows[source >= 0].mean(axis=0)
+    return rows
+
+
+def _numbers(
+    before: Tensors,
+    start: Tensors,
+    labels: _Names,
+    old: ContinuousActionSpace,
+    new: ContinuousActionSpace,
+) -> dict[str, NDArray[Any]]:
+    """Rows of real numbers, which lie in units of half the range from its middle."""
+    tensors = {part: np.array(each) for part, each in start.items()}
+    for i, at in enumerate(labels.source):
+        if at < 0:
+            continue
+        (middle, half), (theirs, their_half) = _range(new, i), _range(old, at)
+        is_same = (middle, half) == (theirs, their_half)
+        scale, shift = (1.0, 0.0) if is_same else (their_half / half, (theirs - middle) / half)
+        tensors["proj.weight"][i] = before["proj.weight"][at] * scale
+        tensors["proj.bias"][i] = before["proj.bias"][at] * scale + shift
+        tensors["log_std"][i] = before["log_std"][at] + np.log(scale)
+    return tensors
+
+
+def _range(space: ContinuousActionSpace, at: int) -> tuple[float, float]:
+    low, high = float(space.low[at]), float(space.high[at])
+    return (low + high) / 2, (high - low) / 2
+
+
+# ------------------------------------------------------------------ MLP and CNN
+
+
+def _flat(old: Weights, fresh: Weights) -> Transferred:
+    found = Transferred()
+    columns, theirs = _flat_columns(fresh), _flat_columns(old)
+    heads: dict[str, NDArray[Any]] = {}
+    for name in fresh.action_space:
+        heads |= _head(name, old, fresh)
+    found.tensors.update(heads | _value_head(old, fresh, "value_head"))
+    readers = ["policy_net.0.weight", "value_net.0.weight"]
+    num_before = 0
+    if isinstance(fresh.config, CNNConfig):
+        picture = Picture.of(fresh.obs_space, fresh.action_space, fresh.config)
+        num_before = picture.num_convolved
+        found.is_new["picture_norm."] = np.zeros(picture.shape[2], np.bool_)
+        readers = ["hidden.0.weight"]
+        if not picture.config.hidden:
+            if columns != theirs:
+                raise CheckpointError(
+                    "a CNN without hidden layers cannot be adapted to other features: train anew"
+                )
+            readers = []
+    place = {column: num_before + i for i, column in enumerate(theirs)}
+    source = [*range(num_before), *(place.get(column, -1) for column in columns)]
+    for name in readers:
+        taken = np.where(np.array(source) < 0, 0, old.tensors[name][:, source])
+        found.tensors[name] = taken.astype(np.float32)
+    return _completed(found, old, fresh)
+
+
+def _flat_columns(weights: Weights) -> list[Column]:
+    """Features of the vector that an MLP reads, or a CNN besides its picture."""
+    left_out = None
+    if isinstance(weights.config, CNNConfig):
+        left_out = Picture.of(weights.obs_space, weights.action_space, weights.config).name
+    columns: list[Column] = []
+    for name in entity_widths(weights.obs_space, weights.action_space):
+        if name == GLOBAL_ENTITY:
+            columns += [(name, each) for each in weights.obs_space.global_features]
+        elif name != left_out:
+            columns += [(name, each) for each in weights.obs_space.entities[name].features]
+    return columns

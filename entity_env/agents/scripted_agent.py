@@ -1,0 +1,387 @@
+"""ScriptedAgent: base class of bots, which answer with the game's own objects; bots by file."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.authoring.action_type import (
+    ActionKey,
+    ActionType,
+    Categorical,
+    Continuous,
+    GlobalCategorical,
+    SelectEntity,
+)
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.load_module import load_module_once, nearest
+from entity_env.authoring.obs import Obs, answer_to, num_actors
+from entity_env.core.action_request import require_in_bounds
+from entity_env.core.observation import Action, Observation
+from entity_env.core.spaces import ActionName
+from entity_env.errors import AnswerError, EntityEnvError, ProtocolError, SchemaError, UsageError
+
+BotSource: TypeAlias = "type | Callable[..., object]"
+"""A class with a method `choose` or `act`, or a function `bot(obs, *actions)`."""
+
+_METHODS: Final = ("choose", "act")
+_MAX_SHOWN: Final = 12
+
+
+class ScriptedAgent(PolicyAgent):
+    """Base class of bots: `choose` gets the game's own objects, and answers with them.
+
+    Answers are checked, and become actions for watchers and replays. Subclasses need not call
+    `super().__init__()`.
+
+    Example:
+        >>> from entity_env.agents import RandomAgent, ScriptedAgent
+        >>> from entity_env.games import tic_tac_toe
+        >>> class FirstFree(ScriptedAgent):
+        ...     def choose(self, obs, *actions):
+        ...         return obs.allowed(actions[0])[0]
+        >>> mine, theirs = tic_tac_toe.run(FirstFree(), RandomAgent(seed=2))
+    """
+
+    def __new__(cls, *args: object, **options: object) -> ScriptedAgent:
+        agent = super().__new__(cls)
+        PolicyAgent.__init__(agent)
+        return agent
+
+    def __init__(self) -> None:
+        """Does nothing."""
+
+    @abstractmethod
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        """Answers an observation.
+
+        Args:
+            obs: what the game passed to `act`, with its objects, also those that it hides from
+                policies. `obs.of_class(Food)`, `obs.actors_of(action)` and `obs.allowed(action)`
+                list them; `score` and `global_features` are attributes. Do not change any.
+            actions: what the game asks for, as in its call of `act`.
+
+        Returns:
+            For an Enum a member of it; for `Categorical` a list with one member per actor; for
+            `SelectEntity` a list with one of the observed entities per actor, None for an actor
+            without a target; for `Continuous` `(num_actors, num_labels)` numbers. For several
+            actions a tuple of them.
+        """
+
+    def begin_episode(self) -> None:
+        """Called before the first `choose` of every episode; does nothing by default."""
+
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
+        raise ProtocolError(f"{self.label} sees the objects of a game: call act, not decide")
+
+    def answer(self, obs: Obs, *actions: ActionKey) -> object:
+        """What `act` returns, without statistics, limits and watchers; after `join`.
+
+        Raises:
+            AnswerError: an answer to something else than was asked.
+        """
+        kinds = self._run.kinds(actions)
+        chosen = zip(kinds, self._chosen(obs, actions, kinds), strict=True)
+        answers = [answer_to(kind, obs, iter(values)) for kind, values in chosen]
+        return answers[0] if len(answers) == 1 else tuple(answers)
+
+    @property
+    def label(self) -> str:
+        """File and name, for messages."""
+        return label_of(type(self))
+
+    def _decided(
+        self, observation: Observation, obs: Obs, actions: tuple[ActionKey, ...]
+    ) -> Mapping[ActionName, Action]:
+        if not self._run.num_steps:
+            self.begin_episode()
+        kinds = self._run.kinds(actions)
+        chosen = zip(kinds, self._chosen(obs, actions, kinds), strict=True)
+        values = {kind.name: each for kind, each in chosen}
+        return {each.name: each.action(values[each.name]) for each in self.questions(observation)}
+
+    def _chosen(
+        self, obs: Obs, actions: tuple[ActionKey, ...], kinds: Sequence[ActionType[Any]]
+    ) -> list[list[Any]]:
+        """One value for every actor that is asked, action by action."""
+        answer = self.choose(obs, *actions)
+        answers = [answer] if len(kinds) == 1 else answer
+        if not isinstance(answers, list | tuple) or len(answers) != len(kinds):
+            names = ", ".join(kind.name for kind in kinds)
+            raise AnswerError(
+                f"{self.label} answered {_text(answer)}, expected a tuple of {len(kinds)} "
+                f"answers, to {names}"
+            )
+        chosen = []
+        for kind, each in zip(kinds, answers, strict=True):
+            try:
+                chosen.append(_values(kind, obs, each))
+            except SchemaError as error:
+                raise AnswerError(
+                    f"{self.label} answered {_text(each)} to the action {kind.name!r}: {error}"
+                ) from None
+        return chosen
+
+
+# ------------------------------------------------------------------ answers as values
+
+
+def _values(kind: ActionType[Any], obs: Obs, answer: object) -> list[Any]:
+    """The values of an answer, as in `VecActions`: the inverse of `answer_to`."""
+    if isinstance(kind, GlobalCategorical):
+        return [_index(kind, answer, obs.allowed(kind), "")]
+    count = num_actors(kind, obs)
+    if isinstance(kind, Continuous):
+        return _numbers(kind, count, answer)
+    if not isinstance(answer, list | tuple) or len(answer) != count:
+        what = "entity" if isinstance(kind, SelectEntity) else "choice"
+        raise SchemaError(f"expected a list of {count}, one {what} per actor")
+    rows = enumerate(zip(answer, obs.allowed(kind), strict=True))
+    if isinstance(kind, Categorical):
+        return [_index(kind, each, allowed, f"actor {i}: ") for i, (each, allowed) in rows]
+    if not isinstance(kind, SelectEntity):
+        raise SchemaError(f"{type(kind).__name__} is an action that bots cannot answer")
+    actees = obs.of_class(kind.actee)
+    found = [_position(kind, each, allowed, actees, i) for i, (each, allowed) in rows]
+    return [position for position in found if position is not None]
+
+
+def _index(
+    kind: GlobalCategorical[Any] | Categorical[Any], answer: object, allowed: list[Any], actor: str
+) -> int:
+    cls, given = type(kind.choices[0]), type(answer)
+    if given is not cls:
+        if given.__name__ == cls.__name__:
+            two = f"{given.__module__}.{given.__name__}, the game's is {cls.__module__}"
+            raise SchemaError(f"{actor}it is of another class of that name, {two}.{cls.__name__}")
+        raise SchemaError(f"{actor}expected a {cls.__name__}, one of {_list(allowed)}")
+    if answer not in allowed:
+        raise SchemaError(f"{actor}its mask forbids {_text(answer)}, allowed are {_list(allowed)}")
+    return kind.choices.index(answer)
+
+
+def _position(
+    kind: SelectEntity[Any], answer: object, allowed: list[Any], actees: list[Any], actor: int
+) -> int | None:
+    """Position of a selected entity among all; None for an actor without a target."""
+    if answer is None and not allowed:
+        return None
+    cls = kind.actee.__name__
+    for i, actee in enumerate(actees):
+        if _is_same(actee, answer):
+            if any(_is_same(each, answer) for each in allowed):
+                return i
+            break
+    else:
+        if not actees:
+            raise SchemaError(f"actor {actor}: the observation has no {cls}: expected None")
+        raise SchemaError(
+            f"actor {actor}: {_text(answer)} is none of the {len(actees)} {cls} of the "
+            f"observation; expected one of the objects in obs.of_class({cls}): {_list(allowed)}"
+        )
+    expected = f"allowed are {_list(allowed)}" if allowed else "it has no target: expected None"
+    raise SchemaError(f"actor {actor}: its mask forbids {_text(answer)}, {expected}")
+
+
+def _is_same(actee: object, answer: object) -> bool:
+    """Whether they are one object, or the same row of an array."""
+    if isinstance(actee, np.ndarray) and isinstance(answer, np.ndarray):
+        return np.may_share_memory(actee, answer)
+    return actee is answer
+
+
+def _numbers(kind: Continuous, count: int, answer: object) -> list[Any]:
+    width = len(kind.space)
+    try:
+        array = np.asarray(answer, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.zeros(0)
+    if array.size == width and count == 1:  # of the only actor
+        array = array.reshape(1, width)
+    if array.shape != (count, width) and not (array.size == 0 and not count):
+        labels = ", ".join(kind.space.labels)
+        raise SchemaError(f"expected ({count}, {width}) numbers, per actor {labels}")
+    require_in_bounds(kind.name, kind.space, array)
+    return array.astype(np.float32).tolist() if count else []
+
+
+def _text(answer: object) -> str:
+    if isinstance(answer, list | tuple):
+        return f"[{_list(answer)}]"
+    text = str(answer) if hasattr(answer, "name") else repr(answer)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _list(choices: Sequence[object]) -> str:
+    more = f" and {len(choices) - _MAX_SHOWN} more" if len(choices) > _MAX_SHOWN else ""
+    return ", ".join(map(_text, choices[:_MAX_SHOWN])) + more
+
+
+# ------------------------------------------------------------------ bots of all kinds
+
+
+class _Wrapped(ScriptedAgent):
+    """A function, or an object with a method `choose` or `act`, as a bot."""
+
+    def __init__(self, source: BotSource, choose: Callable[..., object], begin: object) -> None:
+        self._source = source
+        self._choose = choose
+        self._begin = begin
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        return self._choose(obs, *actions)
+
+    def begin_episode(self) -> None:
+        if callable(self._begin):
+            self._begin()
+
+    @property
+    def label(self) -> str:
+        return label_of(self._source)
+
+
+@dataclass(frozen=True)
+class Bot:
+    """A bot that is made anew for every game; call it with a seed.
+
+    Args:
+        source: a class or function.
+        label: name for messages; "" = its file and name.
+
+    Raises:
+        UsageError: something that is no bot.
+    """
+
+    source: BotSource
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not is_bot(self.source):
+            raise UsageError(
+                f"{self.label or label_of(self.source)} is no bot: expected a subclass of "
+                "entity_env.agents.ScriptedAgent with choose(self, obs, *actions), another class "
+                "with this method, or a function (obs, *actions)"
+            )
+
+    @property
+    def name(self) -> str:
+        """Name of the class or function."""
+        return self.source.__name__
+
+    def __call__(self, seed: int) -> Agent:
+        """The bot, made with `seed=seed` if its constructor takes that.
+
+        Raises:
+            UsageError: the constructor raised.
+        """
+        source = self.source
+        if not isinstance(source, type):
+            return _Wrapped(source, source, None)
+        try:
+            made = source(seed=seed) if _takes_seed(source) else source()
+        except EntityEnvError:
+            raise
+        except Exception as error:
+            line = _line_in(error, source)
+            raise UsageError(
+                f"{label_of(source)}{line}: its constructor, called with "
+                f"{'seed=...' if _takes_seed(source) else 'nothing'}, raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if isinstance(made, Agent):
+            return made
+        choose = next(getattr(made, name) for name in _METHODS if hasattr(made, name))
+        return _Wrapped(source, choose, getattr(made, "begin_episode", None))
+
+
+def is_bot(value: object) -> bool:
+    """Whether `Bot` takes a class or function."""
+    if isinstance(value, type):
+        return not inspect.isabstract(value) and any(hasattr(value, name) for name in _METHODS)
+    return inspect.isroutine(value)
+
+
+def is_bot_file(name: str) -> bool:
+    """Whether an agent's name is `FILE.py` or `FILE.py:CLASS`."""
+    return name.endswith(".py") or ".py:" in name
+
+
+def bot_path(name: str) -> Path:
+    """The file of such a name."""
+    file, has_class, _ = name.rpartition(".py:")
+    return Path(f"{file}.py" if has_class else name)
+
+
+def load_bot(name: str) -> Bot:
+    """The bot `FILE.py:CLASS`; without a class the only one of the file.
+
+    A file that was imported before is not executed again.
+
+    Raises:
+        UsageError: no such file or class, or something that is no bot. Other errors of the file
+            are raised as they are.
+    """
+    path, (_, has_class, wanted) = bot_path(name), name.rpartition(".py:")
+    try:
+        path.is_file()
+    except OSError as error:  # a name that is too long, a folder without permission
+        raise UsageError(f"no bot {name!r}: {error.strerror}") from error
+    try:
+        module = load_module_once(path)
+    except SyntaxError as error:
+        if error.filename != str(path.resolve()):
+            raise
+        raise UsageError(f"{path}, line {error.lineno}: {error.msg}") from error
+    own = _bots_in(module)
+    found = getattr(module, wanted, None) if has_class else None
+    if found is not None:
+        return Bot(found, name)
+    there = f"it has {', '.join(own)}" if own else "it has none"
+    if has_class:
+        raise UsageError(f"{path} has no bot {wanted!r}{nearest(wanted, own) or f'; {there}'}")
+    if len(own) != 1:
+        choices = ", ".join(f"{path}:{each}" for each in own) or "class Bot(ScriptedAgent): ..."
+        raise UsageError(f"{path} has {len(own)} bots, expected one; name it: {choices}")
+    return Bot(next(iter(own.values())))
+
+
+def label_of(source: object) -> str:
+    """File and name of a class or function, for messages: `bot.py:Greedy`."""
+    name = getattr(source, "__name__", None) or type(source).__name__
+    try:
+        file = inspect.getsourcefile(source)  # type: ignore[arg-type]  # TypeError for others
+    except (TypeError, OSError):
+        file = None
+    return name if file is None else f"{Path(file).name}:{name}"
+
+
+def _bots_in(module: ModuleType) -> dict[str, Any]:
+    """The bots that a file defines; classes only, since any function could be one."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__ and is_bot(value)
+    }
+
+
+@cache
+def _takes_seed(source: type) -> bool:
+    return "seed" in inspect.signature(source).parameters
+
+
+def _line_in(error: Exception, source: type) -> str:
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == source.__module__:
+            line = f", line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return line

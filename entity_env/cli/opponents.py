@@ -1,0 +1,159 @@
+"""`train --opponent`: what plays the other seats in a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from entity_env.agents import against, load_agent
+from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS
+from entity_env.agents.ppo.tracking.runs import read_run
+from entity_env.agents.scripted_agent import is_bot_file
+from entity_env.authoring.game import Game
+from entity_env.cli.load_game import has_self_play, load_player
+from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.vec import VecEnv
+
+if TYPE_CHECKING:
+    from entity_env.agents.ppo.self_play.pool import OpponentPool
+
+NO_OPPONENT: Final = "none"
+_SELF: Final = "self"
+_HALF: Final = 0.5
+
+
+class Seats(NamedTuple):
+    """What plays the seats of a game in training.
+
+    Args:
+        game: with the bots in it, if there are bots.
+        shares: of the environments, by opponent.
+        pooled: those of them that are opponents of an `OpponentPool`.
+    """
+
+    game: Game
+    shares: Mapping[str, float]
+    pooled: Mapping[str, float]
+
+
+def take_opponents(game: Game, options: dict[str, object], resumed: Path | None) -> Seats:
+    """The opponents of `--opponent`, which is taken out of the options.
+
+    Raises:
+        UsageError: as `opponent_shares` and `against_bots`.
+    """
+    given = options.pop("opponents", ())
+    names = given if isinstance(given, tuple) else ()
+    shares = opponent_shares(game, names, resumed)
+    game, pooled = against_bots(game, shares)
+    return Seats(game, shares, pooled)
+
+
+def told(shares: Mapping[str, float]) -> list[str]:
+    """A line about the opponents, if there are any."""
+    if not shares:
+        return []
+    parts = [f"{name} in {share:.0%} of the environments" for name, share in shares.items()]
+    return [f"opponents: {', '.join(parts)}"]
+
+
+def opponent_shares(
+    game: Game, options: Sequence[str], resumed: Path | None = None
+) -> dict[str, float]:
+    """Shares of the environments by opponent, from `NAME` or `NAME=SHARE`; empty = none.
+
+    Args:
+        game: that is trained on.
+        options: as typed; nothing = those of the run that is resumed, or the defaults.
+        resumed: folder of that run.
+
+    Raises:
+        UsageError: opponents of a game that takes none, or shares that cannot be.
+    """
+    is_for_several = game.num_agents > 1 and not has_self_play(game)
+    if options and not is_for_several:
+        why = "has opponents of its own" if game.num_agents > 1 else "is for one agent"
+        raise UsageError(f"{game.name} {why}: leave out --opponent")
+    if not options:
+        if resumed is not None:
+            return _shares_of_run(resumed)
+        return dict(DEFAULT_OPPONENTS) if is_for_several else {}
+    pairs = [_parsed(option) for option in options]
+    names = [name for name, _ in pairs]
+    if names == [NO_OPPONENT]:
+        return {}
+    if NO_OPPONENT in names or len(set(names)) < len(names):
+        raise UsageError(f"--opponent: each name once, and none alone, got {', '.join(options)}")
+    shares = {name: _HALF / len(pairs) if share is None else share for name, share in pairs}
+    if sum(shares.values()) > 1 + 1e-9:
+        raise UsageError(
+            f"--opponent: the shares of the environments must be 1 at most together, got "
+            f"{', '.join(f'{name}={share:g}' for name, share in shares.items())}"
+        )
+    return shares
+
+
+def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping[str, float]]:
+    """The game to train on, and the opponents that are left: bots of files play within the game.
+
+    Raises:
+        UsageError: bots together with others, or a bot that cannot be loaded.
+    """
+    bots = [name for name in shares if is_bot_file(name)]
+    if not bots:
+        return game, shares
+    if len(bots) < len(shares):
+        others = ", ".join(name for name in shares if name not in bots)
+        raise UsageError(
+            f"--opponent {bots[0]}: bots of files play all seats but one, and cannot be mixed with "
+            f"{others} in one run"
+        )
+    return against(game, bots), {}
+
+
+def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -> OpponentPool:
+    """The pool of a run, which is also a callback of `train`.
+
+    Raises:
+        UsageError: an opponent that there is not, or that cannot play in batches.
+        CheckpointError: one that cannot be read.
+    """
+    from entity_env.agents.ppo.self_play.pool import OpponentPool
+
+    agents = {
+        name: load_player(game, name, seed + i, lambda each, own: load_agent(each, seed=own))
+        for i, name in enumerate(shares)
+        if name != _SELF
+    }
+    return OpponentPool(vec, game.schema, shares, agents=agents, seed=seed)
+
+
+def _parsed(option: str) -> tuple[str, float | None]:
+    name, separator, text = option.rpartition("=")
+    if not separator:
+        name, text = option, ""
+    if not separator:
+        return name, None
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not name or not 0 < share <= 1:
+        raise UsageError(
+            f"--opponent needs NAME or NAME=SHARE, a share of the environments above 0 and up to "
+            f"1, got {shown(option)}"
+        )
+    return name, share
+
+
+def _shares_of_run(out: Path) -> dict[str, float]:
+    """The opponents of an earlier run, which may have had none."""
+    try:
+        found = read_run(out).about.get("opponents")
+    except (CheckpointError, UsageError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    is_right = all(isinstance(each, int | float) and 0 < each <= 1 for each in found.values())
+    return {str(name): float(share) for name, share in found.items()} if is_right else {}

@@ -1,0 +1,388 @@
+"""A training run as the command line plans it: ranks, environments, replays, settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rich.console import Console
+
+from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult
+from entity_env.agents.ppo.config import RESTARTS
+from entity_env.agents.ppo.tracking.recorders import RECORDERS
+from entity_env.agents.rogue_net import RogueNetConfig, read_network
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, read_header
+from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
+from entity_env.agents.rogue_net.weights import Weights
+from entity_env.authoring.game import Game
+from entity_env.authoring.load_module import load_module_once
+from entity_env.cli.display.train_dashboard import TrainDisplay
+from entity_env.cli.evaluation import EvaluationPlan
+from entity_env.cli.load_game import game_errors, has_self_play, is_batch, make_training_env
+from entity_env.cli.opponents import make_pool
+from entity_env.cli.options import default_workers
+from entity_env.core.vec_obs import VecEnvironment
+from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
+from entity_env.games.azul import AzulTables
+from entity_env.replay.writer import settings_to_json
+from entity_env.vec import VecEnv
+from entity_env.vec.options import OnError
+from entity_env.vec.training_replays import KINDS, TrainingReplays
+
+if TYPE_CHECKING:
+    from entity_env.agents.ppo.learner import MakePolicy
+    from entity_env.cluster.learners import RunControl
+
+KEPT: Final = (*KINDS, "failed")
+"""Replays that a run can keep."""
+
+
+def load_callback(name: str) -> type[Callback]:
+    """The class `FILE.py:CLASS`, which is made without arguments."""
+    file, has_class, wanted = name.rpartition(".py:")
+    if not has_class:
+        raise UsageError(f"--callback needs FILE.py:CLASS, got {shown(name)}")
+    path = Path(f"{file}.py")
+    try:
+        module = load_module_once(path)
+    except SyntaxError as error:
+        raise UsageError(f"{path}, line {error.lineno}: {error.msg}") from error
+    found = getattr(module, wanted, None)
+    if not (isinstance(found, type) and issubclass(found, Callback)):
+        raise UsageError(f"{path} has no class {wanted!r} that derives from Callback")
+    return found
+
+
+class Launched(NamedTuple):
+    """Place among the processes that torchrun or Ray Train started, from its variables."""
+
+    rank: int = 0
+    size: int = 1
+    local_size: int = 1
+    restarts: int = 0
+
+    @classmethod
+    def found(cls) -> Launched:
+        """The place of this process; of the only one, if it was started by itself."""
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return cls()
+        defaults = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", RESTARTS: "0"}
+        texts = {name: os.environ.get(name, default) for name, default in defaults.items()}
+        given = ", ".join(f"{name}={text}" for name, text in texts.items())
+        if not all(text.isdecimal() for text in texts.values()):
+            raise UsageError(f"the variables of a launcher must be integers, got {given}")
+        values = cls(*map(int, texts.values()))
+        if values.rank >= values.size:
+            raise UsageError(f"RANK must be below WORLD_SIZE, got {given}")
+        return values
+
+    def has_checkpoint(self, out: Path) -> bool:
+        """Whether the ranks were started again, and have something to go on from."""
+        return self.restarts > 0 and (out / SUBFOLDER).exists()
+
+    def share(self, num_envs: int) -> int:
+        """The number of environments of this rank."""
+        if num_envs < self.size:
+            raise UsageError(
+                f"--num-envs must be at least the number of ranks, {self.size}, got {num_envs}"
+            )
+        return num_envs // self.size + (self.rank < num_envs % self.size)
+
+
+class ReplayOptions(NamedTuple):
+    """What --keep, --failures and --replays say."""
+
+    keep: tuple[str, ...] | None
+    failures: Path | None
+    moments: int
+
+
+class RayOptions(NamedTuple):
+    """What --ray and its options say."""
+
+    address: str | None
+    num_learners: int | None
+    max_failures: int | None
+
+    def require_address(self) -> None:
+        """Refuses options of Ray without it."""
+        if self.address is None and (self.num_learners or self.max_failures):
+            raise UsageError(
+                "--num-learners and --max-failures are of --ray: name a cluster, or auto"
+            )
+
+
+class KeptReplays(NamedTuple):
+    """Which replays to keep: kinds of `TrainingReplays`, folder of failures, evaluations."""
+
+    kinds: tuple[str, ...]
+    failures: Path | None
+    moments: int
+
+    @classmethod
+    def of(cls, game: Game, out: Path, options: ReplayOptions) -> KeptReplays:
+        """What the options ask for; all that can be kept by default."""
+        keep, failures, moments = options
+        if is_batch(game) or has_self_play(game):
+            if keep or failures is not None:
+                raise UsageError(
+                    f"{game.name} is trained in a batch environment, which keeps no actions: "
+                    "leave out --keep and --failures"
+                )
+            return cls((), None, moments)
+        names = KEPT if keep is None else keep
+        try:
+            settings_to_json(game)
+        except ReplayError:
+            if keep or failures is not None or moments:
+                raise
+            return cls((), None, 0)
+        if failures is None and "failed" in names:
+            failures = out / "failures"
+        return cls(tuple(name for name in names if name in KINDS), failures, moments)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a new run starts from: a trained network, or nothing."""
+
+    path: Path | None = None
+    adapt: bool = False
+
+    @classmethod
+    def of(cls, options: dict[str, object], resume: bool) -> Origin:
+        """What the command's options ask for, which are taken out."""
+        path, adapt = options.pop("init_from", None), bool(options.pop("adapt", False))
+        if not isinstance(path, Path):
+            if adapt:
+                raise UsageError("--adapt is of --init-from: name the run to start from")
+            return cls()
+        if resume:
+            raise UsageError(
+                "--init-from begins a new run, --resume goes on with the one in --out: leave out "
+                "one of them"
+            )
+        return cls(path, adapt)
+
+    @cached_property
+    def _weights(self) -> Weights:
+        """The trained network, read once."""
+        return read_network(self.path or "")
+
+    def changes(self, game: Game) -> list[str]:
+        """What is new or gone in the game, one sentence each.
+
+        Raises:
+            CheckpointError: there is no network, or none that fits the game.
+        """
+        if self.path is None:
+            return []
+        spaces = game.obs_space(), game.action_space()
+        found = require_transferable(self._weights, spaces, adapt=self.adapt, where=str(self.path))
+        return [f"from {self.path}: {sentence}" for sentence in found]
+
+    def start(self, game: Game, start: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings with the network of the other run.
+
+        Raises:
+            CheckpointError: as `changes`.
+        """
+        if self.path is None:
+            return start
+        self.changes(game)  # before anything else
+        return {**start, "net": self._weights.config}
+
+    def checked(self, config: PPOConfig) -> PPOConfig:
+        """The same settings.
+
+        Raises:
+            CheckpointError: they ask for another network than that of the other run.
+        """
+        if self.path is not None:
+            require_same_net(self._weights.config, config.net, str(self.path))
+        return config
+
+    def make_policy(self, config: PPOConfig) -> MakePolicy | None:
+        """What makes the network; None = the one of the settings, untrained."""
+        if self.path is None:
+            return None
+        # Here, inside the display: importing torch takes seconds.
+        from entity_env.agents.rogue_net import initialized_from
+
+        net = config.net
+        if isinstance(net, RogueNetConfig):
+            net = replace(net, value_scale=config.norm_returns)
+        return initialized_from(self.path, adapt=self.adapt, net=net)
+
+    def resolved(self) -> Origin:
+        """The same for other working folders."""
+        return self if self.path is None else replace(self, path=self.path.resolve())
+
+
+class PlannedRun(NamedTuple):
+    """What the command line asks for."""
+
+    game: Game
+    num_envs: int
+    num_workers: int | None
+    step_timeout_s: float | None
+    on_error: OnError
+    config: PPOConfig
+    out: Path
+    resume: bool
+    about: Mapping[str, object]
+    kept: KeptReplays
+    recorders: tuple[str, ...] = ()
+    own_callbacks: tuple[type[Callback], ...] = ()
+    opponents: Mapping[str, float] = {}
+    """Shares of the environments, see `OpponentPool`."""
+    origin: Origin = Origin()
+    evaluation: EvaluationPlan = EvaluationPlan()
+
+    def train(
+        self,
+        vec: VecEnv | AzulTables,
+        on_update: Callable[[TrainProgress], None],
+        launched: Launched,
+        *,
+        resume: bool,
+    ) -> TrainResult:
+        """Trains on environments."""
+        from entity_env.agents.ppo import train as train_ppo
+
+        callbacks = self.callbacks(launched, vec)
+        envs: VecEnvironment = vec
+        if self.opponents and isinstance(vec, VecEnv):
+            pool = make_pool(self.game, vec, self.opponents, self.config.seed)
+            envs = pool.vec
+            callbacks.append(pool)
+        return train_ppo(
+            envs,
+            self.config,
+            policy=None if resume else self.origin.make_policy(self.config),
+            out=self.out,
+            resume=resume,
+            on_update=on_update,
+            about=self.about,
+            callbacks=callbacks,
+            recorders=[RECORDERS[name]() for name in self.recorders],
+        )
+
+    def make_env(self, launched: Launched) -> AbstractContextManager[VecEnv | AzulTables]:
+        """The environments of a rank."""
+        num_envs, num_workers = launched.share(self.num_envs), self.num_workers
+        if num_workers is None:
+            # A batch environment steps faster than a worker can send its arrays.
+            is_fast = is_batch(self.game) or has_self_play(self.game)
+            num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
+        return make_training_env(
+            self.game,
+            num_envs,
+            num_workers,
+            self.step_timeout_s,
+            self.on_error,
+            self.kept.failures,
+        )
+
+    def callbacks(self, launched: Launched, vec: VecEnv | AzulTables) -> list[Callback]:
+        """What sees the run of a rank."""
+        found = [each() for each in self.own_callbacks]
+        kinds, moments = self.kept.kinds, self.kept.moments
+        if not launched.rank and (kinds or moments):
+            of = vec if isinstance(vec, VecEnv) and kinds else None
+            folder, seed = self.out / "replays", self.config.seed
+            found.append(
+                TrainingReplays(self.game, folder, of, keep=kinds, moments=moments, seed=seed)
+            )
+        return found + self.evaluation.callbacks(
+            self.game,
+            step_timeout_s=self.step_timeout_s,
+            on_error=self.on_error,
+            num_workers=vec.num_workers if isinstance(vec, VecEnv) else 0,
+        )
+
+
+def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:
+    """Trains; returns the result and the exit code of the program."""
+    title, config = f"training {run.game.name}", run.config
+    with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
+        # Here, inside the display: importing torch takes seconds.
+        from entity_env.agents.ppo import train as train_ppo  # noqa: F401 - says what is missing
+        from entity_env.agents.ppo.peers import launched_group
+        from entity_env.agents.ppo.signals import StoppedBySignal
+
+        group = launched_group(launched.size, config)
+        with game_errors(run.game), group, run.make_env(launched) as vec:
+            if isinstance(vec, VecEnv):
+                display.statistics = vec.statistics
+            try:
+                return run.train(vec, display, launched, resume=run.resume), 0
+            except StoppedBySignal as stop:
+                return stop.result, 128 + stop.signum
+
+
+def train_on_ray(run: PlannedRun, ray: RayOptions) -> tuple[TrainResult, int]:
+    """Trains in several processes of a Ray cluster; returns the same."""
+    num_learners = ray.num_learners or 1
+    Launched(size=num_learners).share(run.num_envs)  # refuses too few, before anything starts
+    with TrainDisplay(f"training {run.game.name}", Console()) as display:
+        from entity_env.agents.ppo.signals import StoppedBySignal
+        from entity_env.cluster.learners import run_learners
+
+        run = run._replace(
+            out=run.out.resolve(), num_workers=run.num_workers or 0, origin=run.origin.resolved()
+        )
+        with game_errors(run.game):
+            try:
+                result = run_learners(
+                    partial(_learn, run, num_learners),
+                    address=ray.address or "auto",
+                    num_learners=num_learners,
+                    out=run.out,
+                    max_failures=ray.max_failures or 0,
+                    on_update=display,
+                    use_gpu=run.config.device.startswith("cuda"),
+                    timeout_s=run.config.peer_timeout_s,
+                )
+            except StoppedBySignal as stop:
+                return stop.result, 128 + stop.signum
+    return result, 0
+
+
+def _learn(run: PlannedRun, num_learners: int, control: RunControl) -> TrainResult:
+    """Trains as one of the processes on a Ray cluster."""
+
+    def on_update(progress: TrainProgress) -> None:
+        control.report(progress)
+        if control.stop_requested():
+            raise KeyboardInterrupt
+
+    launched = Launched(control.rank, num_learners, restarts=control.restarts)
+    resume = run.resume or launched.has_checkpoint(run.out)
+    with run.make_env(launched) as vec:
+        return run.train(vec, on_update, launched, resume=resume)
+
+
+def settings_of_run(out: Path) -> dict[str, object]:
+    """The settings of the run whose checkpoint is in `out`."""
+    found = find_checkpoint(out)
+    config = read_header(found).training.get("config", {})
+    try:
+        run = PPOConfig.from_json(config if isinstance(config, dict) else {})
+    except UsageError as error:
+        raise CheckpointError(f"{found} cannot be resumed: {error}") from error
+    return {each.name: getattr(run, each.name) for each in fields(run)}
+
+
+def changed_config(start: Mapping[str, Any], given: Mapping[str, object]) -> PPOConfig:
+    """The settings `start` with the given ones in their place; fields of a RogueNet among them."""
+    changed = {name: value for name, value in given.items() if value is not None}
+    sizes = {
+        each.name: changed.pop(each.name) for each in fields(RogueNetConfig) if each.name in changed
+    }
+    return PPOConfig(**start).changed({**changed, "net": sizes} if sizes else changed)

@@ -1,0 +1,139 @@
+"""`dataset_of`: the decisions of replays, to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.imitation import Dataset, DatasetRecorder
+from entity_env.authoring.game import Game
+from entity_env.authoring.local_run import Turn
+from entity_env.core.space_json import Spaces
+from entity_env.errors import ReplayError, SchemaError, UsageError
+from entity_env.replay.divergence import schema_divergence
+from entity_env.replay.file import SUFFIX
+from entity_env.replay.replay import Replay
+
+
+def replay_files(paths: Iterable[str | Path]) -> list[Path]:
+    """The replays of these files and folders, and of folders in these, in order of their names.
+
+    Raises:
+        UsageError: a folder without any, or no such file.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        try:
+            inside = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+            is_there = bool(inside) and inside[0].exists()
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        if not is_there:
+            what = f"no replay in the folder {path}" if path.is_dir() else f"no file {path}"
+            raise UsageError(f"{what}: expected files NAME{SUFFIX}, or folders with such files")
+        found += inside
+    return found
+
+
+def dataset_of(
+    replays: Iterable[Replay | str | Path],
+    game: Game | Callable[[Replay], Game] | None = None,
+    *,
+    agents: Sequence[int | str] = (),
+    winners: bool = False,
+    min_reward: float | None = None,
+    on_replay: Callable[[Replay], None] | None = None,
+) -> Dataset:
+    """The decisions of agents in replays.
+
+    Replays that hold actions alone are played again, which takes the game.
+
+    Args:
+        replays: loaded ones, or paths of files and folders.
+        game: whose spaces all must have, and which plays those again that hold actions alone; a
+            function returns it for a replay that has to be played again. None = the one that the
+            replay names, if this package has it.
+        agents: only these, by index or by their name in the replay; empty = all.
+        winners, min_reward: as of `Dataset.filter`. An episode that has not ended counts with what
+            it earned so far.
+        on_replay: called after each.
+
+    Raises:
+        UsageError: replays of other spaces, none of these agents, or no decisions.
+        ReplayError: a replay that cannot be read, or not be played again.
+    """
+    recorder = DatasetRecorder()
+    choice = _Choice(agents)
+    for replay in _loaded(replays):
+        num_before = recorder.num_decisions
+        try:
+            recorder.add_episode(*_turns(replay, game), replay.name)
+        except SchemaError as error:
+            raise ReplayError(f"{replay.name}: {error}") from error
+        choice.add(replay, recorder.num_decisions - num_before)
+        if on_replay is not None:
+            on_replay(replay)
+    dataset = recorder.dataset()
+    return dataset.filter(choice.rows(dataset), winners=winners, min_reward=min_reward)
+
+
+def _loaded(replays: Iterable[Replay | str | Path]) -> Iterator[Replay]:
+    for each in replays:
+        if isinstance(each, Replay):
+            yield each
+        else:
+            yield from map(Replay.load, replay_files([each]))
+
+
+def _turns(
+    replay: Replay, game: Game | Callable[[Replay], Game] | None
+) -> tuple[Spaces, list[Turn]]:
+    """The spaces and the turns of a replay."""
+    if isinstance(game, Game):  # which also says of which entities there is exactly one
+        spaces = game.obs_space(), game.action_space()
+        if found := schema_divergence(replay.spaces, spaces):
+            raise UsageError(f"{replay.name} is of another game than {game.name}: {found}")
+        return spaces, replay.turns(game)
+    needs_game = game is not None and not replay.has_observations
+    return replay.spaces, replay.turns(game(replay) if game is not None and needs_game else None)
+
+
+class _Choice:
+    """Which decisions are of the wanted agents."""
+
+    def __init__(self, agents: Sequence[int | str]) -> None:
+        self._agents = agents
+        self._names: set[str] = set()
+        self._chosen: list[tuple[list[int], int]] = []
+        """Per replay the wanted agents, and the number of its decisions."""
+
+    def add(self, replay: Replay, num_decisions: int) -> None:
+        header = replay.header
+        names = [agent.get("name", "") for agent in header.agents]
+        self._names.update(names)
+        ids = [
+            i
+            for i in range(header.num_agents)
+            if i in self._agents or (i < len(names) and names[i] in self._agents)
+        ]
+        self._chosen.append((ids, num_decisions))
+
+    def rows(self, dataset: Dataset) -> NDArray[np.bool_] | None:
+        if not self._agents:
+            return None
+        counts = [count for _, count in self._chosen]
+        edges = np.cumsum([0, *counts])
+        rows = np.zeros(len(dataset), dtype=np.bool_)
+        for (ids, _), first, end in zip(self._chosen, edges[:-1], edges[1:], strict=True):
+            rows[first:end] = np.isin(dataset.agent_id[first:end], ids)
+        if not rows.any():
+            wanted = ", ".join(map(str, self._agents))
+            there = ", ".join(sorted(self._names - {""})) or "without names"
+            raise UsageError(
+                f"no decision is of agent {wanted}: the replays have the agents "
+                f"{np.unique(dataset.agent_id).tolist()[:20]}, called {there}"
+            )
+        return rows

@@ -1,0 +1,149 @@
+"""`dataset` and `clone`, as people use them."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from entity_env.agents.imitation import Dataset
+from entity_env.agents.ppo import MLPPolicy
+from entity_env.agents.rogue_net import load_checkpoint
+from entity_env.cli import main
+from tests.agents.imitation import decisions
+
+GAME = Path(decisions.__file__).read_text()
+
+
+def run(*args: str | Path | int) -> Result:
+    return CliRunner().invoke(main, list(map(str, args)))
+
+
+def refused(*args: str | Path | int) -> str:
+    result = run(*args)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def replays(here: Path) -> Path:
+    for seed in range(3):
+        out = here / "games" / f"{seed}.replay"
+        assert run("record", "rock_paper_scissors", "--seed", seed, "--out", out).exit_code == 0
+    return here / "games"
+
+
+def test_a_dataset_of_replays(here: Path, replays: Path) -> None:
+    result = run("dataset", "games", "--out", "all.npz")
+    assert result.exit_code == 0, result.output
+    assert re.fullmatch(
+        r"all\.npz: [\d,]+ decisions of 3 episodes, [\d,]+ bytes\n"
+        r"imitate them: entity-env clone GAME all\.npz\n",
+        result.output,
+    )
+    every = Dataset.load(here / "all.npz")
+    assert run("dataset", "all.npz", "games", "--out", "both.npz", "--agent", 0).exit_code == 0
+    both = Dataset.load(here / "both.npz")
+    assert (both.num_episodes, set(both.agent_id)) == (6, {0})
+    assert len(both) == 2 * (every.agent_id == 0).sum()
+
+
+def test_a_dataset_of_agents_that_play_now(here: Path) -> None:
+    args = ("--game", "snake", "--play", "random", "--episodes", 4, "--out", "now.npz")
+    assert run("dataset", *args, "--set", "board_size=5").exit_code == 0
+    dataset = Dataset.load(here / "now.npz")
+    assert dataset.num_episodes == 4
+    assert dataset.obs.features["Head"].values.max() == 4
+    # Those who only fill other places are not imitated.
+    others = ("--game", "rock_paper_scissors", "--play", "random", "--episodes", 2)
+    assert run("dataset", *others, "--out", "one.npz").exit_code == 0
+    assert set(Dataset.load(here / "one.npz").agent_id) == {0}
+    assert run("dataset", *others, "--play", "random", "--out", "two.npz").exit_code == 0
+    assert set(Dataset.load(here / "two.npz").agent_id) == {0, 1}
+
+
+def test_clone_and_what_it_says(here: Path, replays: Path) -> None:
+    result = run("clone", "rock_paper_scissors", "games", "--epochs", 2, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"^cloned [\d,]+ decisions in \d+ s, kept epoch [12] of 2, held-out nll \d\.\d+, "
+        r"accuracy [\d.]+% \(\d+ decisions\), saved in run$",
+        result.output,
+        re.MULTILINE,
+    )
+    commands = re.findall(r"^[a-z-]+: entity-env (.*)$", result.output, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["play", "eval", "train"]
+    assert run(*commands[1].split(), "--episodes", 3).exit_code == 0
+    about = json.loads((here / "run" / "run.json").read_text())
+    assert about["game"] == "rock_paper_scissors"
+    assert about["imitates"] == ["games"]
+    assert run("runs", "run").exit_code == 0
+    refusal = refused("clone", "rock_paper_scissors", "games", "--out", "run")
+    assert "holds a trained agent" in refusal
+
+
+def test_clone_of_a_trained_agent(here: Path) -> None:
+    teacher = Path(__file__).parents[3] / "examples" / "ship" / "snake.agent"
+    args = ("--play", teacher, "--episodes", 3, "--epochs", 1, "--vf-coef", 0, "--held-out", 0)
+    result = run("clone", "snake", *args)
+    assert result.exit_code == 0, result.output
+    assert "kept epoch 1 of 1, saved in runs/snake-clone" in result.output
+
+
+@pytest.mark.parametrize("game", ["cartpole", "pendulum"])
+def test_a_batch_game_gets_an_mlp(here: Path, game: str) -> None:
+    result = run("clone", game, "--play", "random", "--episodes", 2, "--epochs", 1, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert isinstance(load_checkpoint(here / "run").net, MLPPolicy)
+    assert run("play", game, "--agent", "run", "--no-render").exit_code == 0
+
+
+def test_mistakes_are_one_line(here: Path, replays: Path) -> None:
+    assert run("dataset", "games", "--out", "d.npz").exit_code == 0
+    for args, problem in (
+        (("clone", "snake", "games"), "is of another game than snake"),
+        (("clone", "snake", "d.npz"), "d.npz is of another game than snake"),
+        (("clone", "snake"), "name replays"),
+        (("clone", "snake", "none.replay"), "no file none.replay"),
+        (("clone", "snake", "--play", "human"), "record GAME --agent human"),
+        (("clone", "snake", "--play", "nobody"), "no agent 'nobody'"),
+        (("clone", "snake", "--play", "random", "--agent", "greedy"), "none of those that play"),
+        (("clone", "snake", "--play", "random", "--winners"), "always wins"),
+        (("clone", "snake", "--play", "random", "--min-reward", 99), "none of"),
+        (("clone", "rock_paper_scissors", "d.npz", "--agent", "x"), "no names of agents"),
+        (("clone", "rock_paper_scissors", "d.npz", "--agent", 7), "there are the agents [0, 1]"),
+        (("clone", "rock_paper_scissors", "games/0.replay"), "one episode alone"),
+        (("dataset", "games", "--out", "d.csv"), "NAME.npz"),
+        (("dataset", "--out", "e.npz"), "name replays"),
+        (("dataset", "--play", "random", "--out", "e.npz"), "--game GAME"),
+        (("dataset", "games", "--set", "rounds=1", "--out", "e.npz"), "--game GAME"),
+    ):
+        assert problem in refused(*args), args
+    assert not (here / "runs").exists()
+
+
+def test_replays_of_actions_alone_need_their_game(here: Path) -> None:
+    (here / "game.py").write_text(
+        GAME[GAME.index("@dataclass\nclass Dot") : GAME.index("class Follower")].replace(
+            "@dataclass",
+            "from dataclasses import dataclass\nfrom enum import Enum\nfrom random import Random\n"
+            "from entity_env import Game, Obs\nfrom entity_env.agents import Agent\n@dataclass",
+            1,
+        )
+    )
+    assert run("record", "game.py", "--no-see", "--out", "games/a.replay").exit_code == 0
+    assert run("dataset", "games", "--out", "a.npz").exit_code == 0  # the file is in this folder
+    (here / "game.py").rename(here / "moved.py")
+    assert "give it, --game" in refused("dataset", "games", "--out", "b.npz")
+    assert run("dataset", "games", "--game", "moved.py", "--out", "b.npz").exit_code == 0
+    first, second = (Dataset.load(here / f"{name}.npz") for name in "ab")
+    assert np.array_equal(first.reward, second.reward)

@@ -1,0 +1,140 @@
+"""`entity-env train`: evaluations, the best checkpoint, checkpoints along the run, `--stop-at`."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from entity_env.agents.ppo import TrainProgress
+from entity_env.agents.ppo.tracking.runs import EVALUATED, read_run
+from entity_env.cli import main
+from entity_env.cli.display.train_dashboard import TrainDisplay
+from entity_env.cli.evaluation import best_words
+
+SMALL = ("--num-envs=8", "--num-workers=0", "--num-threads=1", "--d-model=8", "--n-layer=1")
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, args)
+
+
+def train(game: str, out: Path, *args: str) -> Result:
+    return run("train", game, "--out", str(out), *SMALL, "--num-steps=16", "--steps=512", *args)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    out = tmp_path_factory.mktemp("runs") / "snake"
+    options = ("--set=board_size=4", "--eval-interval=128", "--keep-checkpoints=2")
+    return out, train("snake", out, *options)
+
+
+def test_a_run_is_evaluated_and_keeps_its_best_and_others(trained: tuple[Path, Result]) -> None:
+    out, result = trained
+    assert (result.exit_code, result.stderr) == (0, "")
+    curves = read_run(out).curves
+    assert curves[EVALUATED].steps.tolist() == [128, 256, 384, 512]
+    assert set(curves["evaluation/num_episodes"].values) == {20}
+    assert re.search(r"^step 512 of 512 .*  evaluation [\d.]+", result.stdout, re.M)
+    steps = [f"checkpoints/step-{step:09}" for step in (256, 512)]
+    for name in ("best", *steps):
+        played = run("eval", "snake", "--set=board_size=4", "--agent", str(out / name))
+        assert played.exit_code == 0
+
+
+def test_the_best_is_named_only_if_it_is_better_than_the_last(
+    trained: tuple[Path, Result], tmp_path: Path
+) -> None:
+    out, result = trained
+    values = read_run(out).curves[EVALUATED].values
+    words = best_words(out)
+    assert (words == "") == (values.max() == values[-1])
+    assert words in result.stdout
+    lines = (out / "curves.jsonl").read_text().splitlines()
+    (tmp_path / "best").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "best" / name).write_bytes((out / "best" / name).read_bytes())
+    (tmp_path / "curves.jsonl").write_text(
+        "\n".join((*lines, f'{{"step": 600, "{EVALUATED}": {values.max() - 1}}}', ""))
+    )
+    found = best_words(tmp_path)
+    best = re.escape(f"best: {tmp_path / 'best'}, evaluation reward {values.max():.3f} at step ")
+    last = re.escape(f", where the last one is {values.max() - 1:.3f}")
+    assert re.fullmatch(rf"{best}\d+{last}", found)
+
+
+def test_a_reward_ends_a_run_which_can_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ("--eval-interval=128", "--eval-opponent=random", "--eval-episodes=4")
+    result = train("tic_tac_toe", out, *options, "--stop-at=-2")
+    reason = r"stopped: the evaluation reward -?[\d.]+ has reached -2; resume: "
+    assert re.search(reason, result.stdout)
+    assert "evaluation/win_rate" in read_run(out).curves
+    assert read_run(out).step < 512
+    assert train("tic_tac_toe", out, "--resume", "--stop-at=99").exit_code == 0
+    assert read_run(out).step >= 512
+
+
+@pytest.mark.parametrize(
+    ("game", "options", "words"),
+    [
+        ("snake", ("--eval-interval=0", "--stop-at=3"), "--stop-at needs evaluations"),
+        ("snake", ("--eval-opponent=random",), "snake is for 1 agent: leave out --eval-opponent"),
+        ("tic_tac_toe", ("--eval-opponent=human",), "against has no human players"),
+        ("tic_tac_toe", ("--eval-opponent=nobody",), "no agent 'nobody'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    tmp_path: Path, game: str, options: tuple[str, ...], words: str
+) -> None:
+    result = train(game, tmp_path / "run", *options)
+    assert result.exit_code != 0
+    assert words in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bot_has_the_other_seats(tmp_path: Path) -> None:
+    bot = tmp_path / "bots.py"
+    bot.write_text(
+        "from entity_env.agents import ScriptedAgent\n"
+        "class First(ScriptedAgent):\n"
+        "    def choose(self, obs, *actions):\n"
+        "        return obs.allowed(actions[0])[0]\n"
+    )
+    out = tmp_path / "run"
+    result = train("tic_tac_toe", out, f"--eval-opponent={bot}:First")
+    assert (result.exit_code, result.stderr) == (0, "")
+    curves = read_run(out).curves
+    rates = curves["evaluation/win_rate"].values
+    assert rates.tolist() == curves["evaluation/against/First"].values.tolist()
+    assert rates.tolist() == [0.5 + mean / 2 for mean in curves[EVALUATED].values]
+
+
+def test_without_evaluation_there_is_no_curve(tmp_path: Path) -> None:
+    assert train("cartpole", tmp_path, "--eval-interval=0").exit_code == 0
+    assert EVALUATED not in read_run(tmp_path).curves
+    assert not (tmp_path / "best").exists()
+
+
+def test_the_display_remembers_the_last_and_the_best() -> None:
+    file = io.StringIO()
+    display = TrainDisplay(
+        "run", Console(file=file, width=200), clock=itertools.count(0, 9).__next__
+    )
+    for step, metrics in enumerate(({}, {EVALUATED: 2.0}, {}, {EVALUATED: 1.0}, {})):
+        display(TrainProgress(step + 1, 5, metrics=metrics))
+    found = [re.search("evaluation.*", line) for line in file.getvalue().splitlines()]
+    assert [each and each[0] for each in found] == [
+        None,
+        "evaluation 2.000",
+        "evaluation 2.000",
+        "evaluation 1.000 (best 2.000)",
+        "evaluation 1.000 (best 2.000)",
+    ]

@@ -1,0 +1,220 @@
+"""Settings of a run from options, --set-train, a file, and the folder of the run that goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from entity_env.agents.ppo.tracking.runs import read_about
+from entity_env.cli import main
+
+TOML = """
+total_steps = 64
+learning_rate = [[0, 0.003], [1, 0]]
+gamma = 0.5
+ent_coef = 0.3
+[net]
+kind = "rogue_net"
+d_model = 8
+n_layer = 1
+n_head = 1
+[game]
+board_size = 4
+[run]
+game = "snake"
+num-envs = 4
+num_workers = 0
+keep = "none"
+"""
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, ["train", *args])
+
+
+def refused(*args: str) -> str:
+    result = run(*args)
+    assert result.exit_code == 2, result.output
+    return result.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of settings, and a run of it."""
+    folder = tmp_path_factory.mktemp("settings")
+    (folder / "run.toml").write_text(TOML)
+    result = run(
+        *("--config", str(folder / "run.toml"), "--out", str(folder / "run"), "--ent-coef=0.1"),
+        *("--set-train", "gamma=0.75", "--set-train", "ent_coef=0.2", "--record=tensorboard"),
+    )
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def config_in(out: Path) -> dict[str, Any]:
+    config = read_about(out)["config"]
+    assert isinstance(config, dict)
+    return config
+
+
+def test_options_go_before_set_train_before_the_file(folder: Path) -> None:
+    config = config_in(folder / "run")
+    assert (config["ent_coef"], config["gamma"]) == (0.1, 0.75)
+    assert config["learning_rate"] == [[0.0, 0.003], [1.0, 0]]
+    assert (config["total_steps"], config["net"]["d_model"]) == (64, 8)
+    about = read_about(folder / "run")
+    assert (about["num_envs"], about["settings"]) == (4, {"board_size": 4})
+    assert about["options"] == {
+        "game": "snake",
+        "num_envs": "4",
+        "num_workers": "0",
+        "keep": "none",
+        "record": ["tensorboard"],
+        "set": ["board_size=4"],
+    }
+
+
+def test_a_run_goes_on_from_its_folder_alone(folder: Path) -> None:
+    out = folder / "run"
+    before = read_about(out)
+    result = run("--resume", "--out", str(out), "--steps=96", "--num-envs=2", "--gamma=0.9")
+    assert result.exit_code == 0, result.output
+    changes = "; total_steps 64 -> 96; gamma 0.75 -> 0.9; num_envs 4 -> 2\n"
+    assert f"resuming {out}{changes}" in result.stdout
+    after = read_about(out)
+    assert after["options"] == {**before["options"], "num_envs": "2"}
+    assert after["config"] == {**before["config"], "total_steps": 96, "gamma": 0.9}
+    assert (after["settings"], after["id"]) == (before["settings"], before["id"])
+    assert [step for _, step in after["resumed"]] == [64]
+
+
+def test_settings_of_an_earlier_run_make_a_new_one(folder: Path) -> None:
+    out = folder / "again"
+    result = run("--config", str(folder / "run" / "run.json"), "--out", str(out), "--steps=32")
+    assert result.exit_code == 0, result.output
+    before, after = read_about(folder / "run"), read_about(out)
+    assert after["config"] == {**before["config"], "total_steps": 32}
+    assert (after["options"], after["settings"]) == (before["options"], before["settings"])
+    assert after["id"] != before["id"]
+
+
+def test_a_run_of_another_game_does_not_go_on(folder: Path) -> None:
+    out = folder / "run"
+    told = refused("azul", "--resume", "--out", str(out))
+    assert told == f"entity-env: {out} is a run of snake, not of azul\n"
+    assert "needs the folder of the run" in refused("--resume")
+    assert "has no run.json that names the game" in refused("--resume", "--out", str(folder))
+    assert "holds a trained agent" in refused("snake", "--out", str(out))
+
+
+def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
+    """Its run.json has no options; the game's settings are given again."""
+    out = folder / "again"
+    about = {**read_about(out)}
+    for name in ("options", "game_name", "id"):
+        del about[name]
+    (out / "run.json").write_text(json.dumps(about))
+    result = run("--resume", "--out", str(out), "--steps=48", "--set=board_size=4")
+    assert result.exit_code == 0, result.output
+    assert read_about(out)["num_envs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gama = 1", "{file}: there is no setting 'gama'; did you mean gamma?"),
+        ("num_envs = 3", "{file}: num_envs belongs in the table [run]"),
+        ("d_model = 3", "{file}: d_model belongs in the table [net]"),
+        ("[run]\ngamma = 1", "{file}: in [run]: gamma belongs before the tables, as gamma"),
+        ("[run]\nsteps = 1", "{file}: in [run]: steps belongs before the tables, as total_steps"),
+        ("[run]\nnum_env = 1", "{file}: there is no option 'num_env' in [run]; did you mean num_e"),
+        ("[run]\nnum_envs = 1.5", "{file}: num_envs: '1.5' is not a valid integer range."),
+        ("[run]\nnum_envs = true", "{file}: num_envs: 'true' is not a valid integer range."),
+        ("[run]\nmax_time = 3", "{file}: in [run]: max_time belongs before the tables, as max_tr"),
+        ("[run]\nrelpos = 'x=1'", "{file}: in [run]: relpos belongs in the table [net], as relp"),
+        ("[run]\nresume = true", "{file}: there is no option 'resume' in [run]"),
+        ("[game]\nboard = 3", "snake has no setting 'board'"),
+        (
+            "[game]\nboard_size = [3]",
+            "{file}: in [game]: board_size must be a number or a text, got [3]",
+        ),
+        ("[net]\nhidden = [0]", "{file}: net: hidden needs the widths of 1 or more layers"),
+    ],
+)
+def test_mistakes_in_a_file_are_one_line_that_names_it(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    told = refused("snake", "--config", str(file), "--out", str(tmp_path / "run"))
+    assert words.format(file=file) in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--set-train=gama=1"], "--set-train gama=1: there is no setting 'gama'; did you mean"),
+        (["--set-train=gamma"], "a setting needs NAME=VALUE, got 'gamma'"),
+        (["--set-train=gamma=2"], "--set-train gamma=2: gamma must be between 0 and 1, got 2"),
+        (["--config=none.toml"], "cannot read none.toml: No such file or directory"),
+        (["--max-time=soon"], "'soon' is not a time such as 90, 30m, 2h or 1h30m."),
+        (["--max-time="], "'' is not a time such as"),
+        (["--record=diary"], "'diary' is not one of"),
+    ],
+)
+def test_mistakes_in_options_are_told(tmp_path: Path, args: list[str], words: str) -> None:
+    assert words in refused("snake", *args, "--out", str(tmp_path))
+
+
+def test_a_run_ends_after_its_time_and_says_how_to_go_on(folder: Path) -> None:
+    out = folder / "timed"
+    args = ("--config", str(folder / "run.toml"), "--out", str(out))
+    result = run(*args, "--steps=100000000", "--max-time=0.000001h")
+    assert result.exit_code == 0, result.output
+    resume = f"resume: entity-env train --resume --out {out}"
+    assert f"stopped: max_train_time_s=0.0036 is over; {resume}\n" in result.stdout
+    assert config_in(out)["max_train_time_s"] == 0.0036
+    assert "max_time" not in read_about(out)["options"]
+
+
+def test_a_callback_of_a_file_sees_the_run(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "patience.py"
+    file.write_text(
+        "from entity_env.agents.ppo import Callback\n"
+        "class Patience(Callback):\n"
+        "    def on_update(self, state):\n"
+        "        state.stop('enough')\n"
+    )
+    given = ("--config", str(folder / "run.toml"), "--out", str(tmp_path / "run"))
+    result = run(*given, "--steps=6400", "--callback", f"{file}:Patience")
+    assert "stopped: enough; resume: " in result.stdout, result.output
+    assert read_about(tmp_path / "run")["options"]["callback"] == [f"{file}:Patience"]
+    for name, words in (
+        (f"{file}:Nothing", "has no class 'Nothing' that derives from Callback"),
+        (str(file), "--callback needs FILE.py:CLASS"),
+        ("none.py:Patience", "no file none.py"),
+    ):
+        told = refused("snake", "--out", str(tmp_path / "other"), "--callback", name)
+        assert words in told
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("1.5d", 129600)],
+)
+def test_times_are_read(text: str, seconds: float) -> None:
+    from entity_env.cli.commands.train import _Duration
+
+    assert _Duration().convert(text, None, None) == seconds
+
+
+def test_the_layout_of_the_file_is_in_the_help() -> None:
+    help_text = run("--help").output
+    assert "[net]" in help_text
+    assert "--set-train" in help_text

@@ -1,0 +1,119 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from entity_env import UsageError
+from entity_env.agents import RandomAgent
+from entity_env.agents.imitation import DatasetRecorder
+from entity_env.errors import ReplayError
+from entity_env.games import multi_snake, rock_paper_scissors, snake, tic_tac_toe
+from entity_env.replay import Replay, ReplayWriter, dataset_of, record
+from entity_env.replay.dataset import replay_files
+from tests import ROOT
+from tests.agents.imitation.decisions import Follower, assert_same_dataset, dots, dots_dataset
+
+GOLDEN = ROOT / "tests" / "data" / "replays"
+
+
+@pytest.mark.parametrize("game", [snake, multi_snake, rock_paper_scissors, tic_tac_toe])
+def test_decisions_of_replays_are_those_of_the_run(game: object, tmp_path: Path) -> None:
+    assert isinstance(game, type(snake))
+    recorder = DatasetRecorder()
+    writer = ReplayWriter(tmp_path / "{episode}.replay", watch=recorder)
+    recorder.begin_run(game, (), None, 3)  # type: ignore[arg-type]  # it asks for the game alone
+    game.run(*map(RandomAgent, range(game.num_agents)), seed=4, episodes=3, watch=writer)
+    recorder.end_run(None)
+    expected = recorder.dataset()
+    assert_same_dataset(dataset_of([tmp_path]), expected)
+    assert_same_dataset(dataset_of(writer.replays, game), expected)
+
+
+def test_replays_of_actions_alone_are_played_again() -> None:
+    seen, blind = (record(dots, Follower(), seed=1, see=see) for see in (True, False))
+    assert_same_dataset(dataset_of([blind], dots), dataset_of([seen]))
+    assert_same_dataset(dataset_of([blind], lambda replay: dots), dataset_of([seen]))
+    elsewhere = Replay(replace(blind.header, source="elsewhere:dots"), blind.lines)
+    with pytest.raises(ReplayError, match="which is not imported"):
+        dataset_of([elsewhere])
+    assert_same_dataset(dataset_of([elsewhere], dots), dataset_of([seen]))
+
+
+def test_agents_are_chosen_by_number_name_and_reward() -> None:
+    writer = ReplayWriter(agents=["rock", "paper"])
+    rock_paper_scissors.run(RandomAgent(1), RandomAgent(2), seed=1, episodes=6, watch=writer)
+    every = dataset_of(writer.replays)
+    one = every.filter(every.agent_id == 1)
+    assert_same_dataset(dataset_of(writer.replays, agents=["paper"]), one)
+    assert_same_dataset(dataset_of(writer.replays, agents=[1]), one)
+    assert_same_dataset(dataset_of(writer.replays, agents=[1, "rock"]), every)
+    # Winners are found among all, then those of the wanted agents are kept.
+    won = every.filter(every.agent_id == 1, winners=True)
+    assert 0 < len(won) < len(one)
+    assert_same_dataset(dataset_of(writer.replays, agents=[1], winners=True), won)
+    with pytest.raises(UsageError, match=r"agent scissors: the replays have .* called paper, rock"):
+        dataset_of(writer.replays, agents=["scissors"])
+
+
+def test_an_episode_that_was_cut_off_is_truncated() -> None:
+    whole = record(dots, Follower(), seed=1)
+    cut = Replay(whole.header, whole.lines[:4])
+    dataset = dataset_of([cut])
+    assert dataset.truncated.tolist() == [False, False, False, True]
+    assert dataset.reward.tolist() == [1, 1, 1, 0]
+    failed = Replay(whole.header, whole.lines[:2], failure="ValueError: boom")
+    assert len(dataset_of([failed, cut])) == 6
+
+
+def test_replays_of_another_game_are_refused() -> None:
+    first, second = record(snake, RandomAgent(1)), record(dots, Follower())
+    with pytest.raises(UsageError, match=r"is of other spaces: .*'Dot'"):
+        dataset_of([first, second])
+    with pytest.raises(UsageError, match=r"is of another game than dots: .*'Head'"):
+        dataset_of([first], dots)
+
+
+def test_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no replay in the folder"):
+        replay_files([tmp_path])
+    with pytest.raises(UsageError, match=r"no file .*none"):
+        replay_files([tmp_path / "none.replay"])
+    for name in ("b", "a", "c/d"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        record(dots, Follower()).save(tmp_path / f"{name}.replay")
+    (tmp_path / "x.txt").write_text("")
+    found = [str(path.relative_to(tmp_path)) for path in replay_files([tmp_path])]
+    assert found == ["a.replay", "b.replay", "c/d.replay"]
+    counted: list[Replay] = []
+    assert len(dataset_of([tmp_path / "a.replay", tmp_path], on_replay=counted.append)) == 24
+    assert len(counted) == 4
+    (tmp_path / "a.replay").write_bytes(b"damaged")
+    with pytest.raises(ReplayError, match=r"a\.replay"):
+        dataset_of([tmp_path])
+
+
+def test_no_decisions() -> None:
+    whole = record(dots, Follower())
+    with pytest.raises(UsageError, match="no decisions"):
+        dataset_of([Replay(whole.header, [])])
+    with pytest.raises(UsageError, match="no decisions"):
+        dataset_of([])
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.replay"))[:30], ids=lambda path: path.stem)
+def test_golden_replays_have_decisions(path: Path) -> None:
+    replay = Replay.load(path)
+    if not replay.has_observations:
+        pytest.skip("of actions alone")
+    dataset = dataset_of([replay])
+    assert 0 < len(dataset) <= replay.num_decisions
+    for agent_id, reward in enumerate(replay.rewards):
+        rows = dataset.agent_id == agent_id
+        if rows.any() and reward is not None:
+            assert dataset.reward[rows].sum() == pytest.approx(reward, rel=1e-4, abs=1e-4)
+
+
+def test_a_dataset_of_a_recorder_is_the_same() -> None:
+    replays = [record(dots, Follower(), seed=1)]
+    one = dots_dataset(1, seed=1)
+    assert_same_dataset(dataset_of(replays, dots), one)
