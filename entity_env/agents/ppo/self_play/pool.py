@@ -131,6 +131,7 @@ class OpponentPool(Callback):
         size: most past selves.
         num_playing: most past selves that play at a time.
         snapshot_every: decisions between them; None = a 40th of the run.
+        random_openings: share of all games, see `SelfPlayVecEnv`.
         seed: of draws.
 
     Raises:
@@ -152,6 +153,7 @@ class OpponentPool(Callback):
         size: int = 20,
         num_playing: int = 2,
         snapshot_every: int | None = None,
+        random_openings: float = 0.0,
         seed: int = 0,
     ) -> None:
         total = sum(shares.values())
@@ -182,7 +184,13 @@ class OpponentPool(Callback):
         self._num_judged = self._num_equal = 0
         self._totals: set[float] = set()
         most = 2 * self._num_playing + len(self._others)
-        self.vec = SelfPlayVecEnv(vec, share=min(total, 1.0), max_opponents=most, seed=seed)
+        self.vec = SelfPlayVecEnv(
+            vec,
+            share=min(total, 1.0),
+            max_opponents=most,
+            random_openings=random_openings,
+            seed=seed,
+        )
         if SELF in shares:
             self._members = [_Member(Opponent("step 0", self._first, SELF), Rating(0.0, 0.0), 0)]
         self._set_opponents()

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.policy_agent import BatchPolicy
+from entity_env.agents.random import random_actions
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.schema import Schema
 from entity_env.core.ragged import RaggedArray
@@ -28,6 +29,8 @@ the call."""
 
 LEARNER: Final = -1
 """Owner of a row that the learner plays."""
+_OPENING: Final = -2
+"""Owner of all rows of a game whose first decision is drawn at random, until then."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -108,7 +111,10 @@ class SelfPlayVecEnv:
         opponents: see `set_opponents`; without any the learner has all seats.
         share: of the environments that have an opponent, one at least; above 0, up to 1.
         max_opponents: most that play at the same time, each with a forward pass of its own.
-        seed: of the draws of opponents.
+        random_openings: share of all games, with and without opponents, whose first decision is
+            drawn at random, whoever's it is; 0 to 1. A learner that is sure of its own first moves
+            would not see others. The decision is not the learner's: nothing of it is shown.
+        seed: of these draws, and those of opponents.
 
     Raises:
         UsageError: environments of one agent or with another autoreset, or a number that cannot be.
@@ -132,6 +138,7 @@ class SelfPlayVecEnv:
         *,
         share: float = 1.0,
         max_opponents: int = 8,
+        random_openings: float = 0.0,
         seed: int = 0,
     ) -> None:
         if vec.num_agents < 2:
@@ -140,12 +147,16 @@ class SelfPlayVecEnv:
             raise UsageError(f'opponents need autoreset="same_step", got {vec.autoreset!r}')
         if not 0 < share <= 1:
             raise UsageError(f"the share with opponents must be above 0, up to 1, got {share!r}")
+        if not 0 <= random_openings <= 1:
+            raise UsageError(f"random_openings must be a share, 0 to 1, got {random_openings!r}")
         self.vec = vec
+        self.random_openings = random_openings
         self.num_envs = vec.num_envs
         self.num_agents = vec.num_agents
         self.autoreset: Autoreset = vec.autoreset
         self.max_opponents = checked_count("max_opponents", max_opponents)
         self._rng = np.random.default_rng(seed)
+        self._opening_rng = np.random.default_rng([seed, 1])
         steps = np.floor(np.arange(self.num_envs + 1) * max(share, 1 / self.num_envs) + 1e-9)
         self._versus: Final = np.flatnonzero(np.diff(steps))
         """Environments with an opponent."""
@@ -172,6 +183,12 @@ class SelfPlayVecEnv:
         self._rewards = np.zeros(vec.num_rows)
         """In the present game."""
         self._results: list[SeatResult] = []
+        self._has_opened = np.empty(0, np.int64)
+        """Environments whose opening was sent last."""
+        space = self.action_space()
+        self._random: Final = Opponent(
+            "random", lambda obs: random_actions(obs, space, self._opening_rng), "random"
+        )
         self.set_opponents(opponents)
 
     @property
@@ -264,9 +281,11 @@ class SelfPlayVecEnv:
         owners = self._owner[waiting]
         for key in np.unique(owners).tolist():
             rows = waiting[owners == key]
-            parts[key] = self._decided(self._playing[key], inner, rows)
+            by = self._random if key == _OPENING else self._playing[key]
+            parts[key] = self._decided(by, inner, rows)
         self.vec.send(values if len(parts) == 1 else self._joined(inner, parts))
         self._inner = None  # actions are sent once
+        self._has_opened = np.unique(waiting[owners == _OPENING] // self.num_agents)
 
     def recv(self) -> VecObs:
         """Second half of `act`: waits for the next batch."""
@@ -295,6 +314,7 @@ class SelfPlayVecEnv:
             metrics=dict(inner.metrics),
             episodes=episodes,
         )
+        self._assign(self._has_opened)
         ended = np.flatnonzero(is_over)
         if len(ended):
             self._count(ended, shown.metrics)
@@ -329,7 +349,10 @@ class SelfPlayVecEnv:
         self._was_replaced[env_ids] = False
         rows = self._rewards.reshape(self.num_envs, self.num_agents)
         rows[env_ids] = 0
-        self._assign(envs)
+        self._assign(env_ids)
+        if self.random_openings:
+            opened = self._opening_rng.random(len(env_ids)) < self.random_openings
+            self._owner.reshape(self.num_envs, self.num_agents)[env_ids[opened]] = _OPENING
         self._forget_unused()
 
     def _draw(self, count: int) -> NDArray[np.int64]:
@@ -340,7 +363,7 @@ class SelfPlayVecEnv:
         """Sets the owners of all rows of some environments."""
         owner = self._owner.reshape(self.num_envs, self.num_agents)
         owner[envs] = self._opponent_of[envs, None]
-        owner[envs, self._seat_of[envs]] = LEARNER
+        owner[envs, self._seat_of[envs]] = LEARNER  # without an opponent all are
 
     def _replace_surplus(self) -> None:
         """Gives games of opponents that are too many to active ones."""
@@ -356,7 +379,8 @@ class SelfPlayVecEnv:
             envs = np.flatnonzero(np.isin(self._opponent_of, gone))
             self._opponent_of[envs] = self._draw(len(envs))
             self._was_replaced[envs] = True
-            self._assign(envs)
+            owner = self._owner.reshape(self.num_envs, self.num_agents)
+            self._assign(envs[(owner[envs] != _OPENING).all(axis=1)])
 
     def _forget_unused(self) -> None:
         used = {*self._active, *np.unique(self._opponent_of).tolist()}

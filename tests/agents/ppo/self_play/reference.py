@@ -78,9 +78,12 @@ def listed(obs: VecObs) -> dict[str, Any]:
 class PlainSelfPlay:
     """Plays as `SelfPlayVecEnv` does; batches are those of `listed`."""
 
-    def __init__(self, vec: VecEnv, opponents: Sequence[Opponent], share: float, seed: int) -> None:
-        self.vec, self.opponents = vec, opponents
-        self.rng = np.random.default_rng(seed)
+    def __init__(
+        self, vec: VecEnv, opponents: Sequence[Opponent], share: float, openings: float, seed: int
+    ) -> None:
+        self.vec, self.opponents, self.openings = vec, opponents, openings
+        self.rng, self.opening_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+        self.is_opening: dict[int, bool] = {}
         num_envs, self.agents = vec.num_envs, range(vec.num_agents)
         share = max(share, 1 / num_envs)
         bounds = [math.floor(env * share + 1e-9) for env in range(num_envs + 1)]
@@ -95,6 +98,7 @@ class PlainSelfPlay:
         self.inner = self.vec.reset(seed)
         for env in range(self.vec.num_envs):
             self._begin(env)
+        self._draw_openings(list(range(self.vec.num_envs)))
         found = listed(self.inner)
         self._hide(found)
         return found
@@ -104,9 +108,19 @@ class PlainSelfPlay:
         inner = self.inner
         taken = dict.fromkeys(actions, 0)
         joined: dict[str, list[Any]] = {name: [] for name in actions}
+        opening = [
+            row
+            for row in np.flatnonzero(inner.is_ready).tolist()
+            if self.is_opening[row // len(self.agents)]
+        ]
+        drawn = self._random_actions(opening)
         for row in range(len(inner)):
             env, agent = divmod(row, len(self.agents))
-            if self._is_mine(env, agent):
+            if self.is_opening[env]:
+                for name in actions:
+                    count = int(inner.action_masks[name].actors.lengths[row])
+                    joined[name] += [drawn[name].pop(0) for _ in range(count)]
+            elif self._is_mine(env, agent):
                 for name, values in actions.items():
                     count = int(inner.action_masks[name].actors.lengths[row])
                     joined[name] += list(values)[taken[name] : taken[name] + count]
@@ -134,17 +148,40 @@ class PlainSelfPlay:
                 found["terminated"][row] = found["truncated"][row] = False
         found["final"] = [one for one in found["final"] if self._is_mine(*one[:2])]
         found["episodes"] = [one for one in found["episodes"] if self._counts(one)]
-        for env in range(self.vec.num_envs):
-            if all(self.is_idle[env, agent] for agent in self.agents):
-                self._count(env, found["wins"])
-                self._begin(env)
+        for row in opening:
+            self.is_opening[row // len(self.agents)] = False
+        ended = [
+            env
+            for env in range(self.vec.num_envs)
+            if all(self.is_idle[env, agent] for agent in self.agents)
+        ]
+        for env in ended:
+            self._count(env, found["wins"])
+            self._begin(env)
+        self._draw_openings(ended)
         for row in np.flatnonzero(inner.is_ready).tolist():
             self.is_idle[divmod(row, len(self.agents))] = False
         self._hide(found)
         return found
 
     def _is_mine(self, env: int, agent: int) -> bool:
-        return self.seat.get(env, agent) == agent
+        return not self.is_opening[env] and self.seat.get(env, agent) == agent
+
+    def _draw_openings(self, envs: list[int]) -> None:
+        drawn = self.opening_rng.random(len(envs)) if self.openings else np.ones(len(envs))
+        for env, number in zip(envs, drawn.tolist(), strict=True):
+            self.is_opening[env] = number < self.openings
+
+    def _random_actions(self, rows: list[int]) -> dict[str, list[Any]]:
+        """Of those rows, one value after another."""
+        spaces = self.vec.action_space()
+        if not rows:
+            return {name: [] for name in spaces}
+        batch = replace(self.inner, final=None).select(rows)
+        return {
+            name: list(values)
+            for name, values in random_actions(batch, spaces, self.opening_rng).items()
+        }
 
     def _counts(self, one: Episode) -> bool:
         return one.env_id in self.seat and self._is_mine(one.env_id, one.agent_id)

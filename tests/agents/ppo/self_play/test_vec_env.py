@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from entity_env import Game
 from entity_env.agents import HumanAgent, RandomAgent, random_actions
 from entity_env.agents.ppo.self_play import Opponent, SelfPlayVecEnv
-from entity_env.core.vec_obs import VecActions, VecObs
+from entity_env.core.vec_obs import VecActions, VecCategoricalActionMask, VecObs
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.games import rock_paper_scissors, snake, tic_tac_toe
 from entity_env.vec import VecEnv
@@ -37,18 +37,19 @@ def played(vec: SelfPlayVecEnv, num_steps: int, seed: int = 0) -> list[VecObs]:
     num_envs=st.integers(1, 5),
     num_opponents=st.integers(1, 3),
     share=st.sampled_from([0.2, 0.5, 0.75, 1.0]),
+    openings=st.sampled_from([0.0, 0.5, 1.0]),
     seed=st.integers(0, 999),
 )
-@settings(max_examples=15)
+@settings(max_examples=20)
 def test_plays_as_the_plain_reference(
-    game: Game, num_envs: int, num_opponents: int, share: float, seed: int
+    game: Game, num_envs: int, num_opponents: int, share: float, openings: float, seed: int
 ) -> None:
     space = game.action_space()
     opponents = [hashing_opponent(f"o{i}", space) for i in range(num_opponents)]
     rng, num_steps = np.random.default_rng(seed), 12
     with VecEnv(game, num_envs) as inner, VecEnv(game, num_envs) as plain_inner:
-        plain = PlainSelfPlay(plain_inner, opponents, share, seed)
-        vec = SelfPlayVecEnv(inner, opponents, share=share, seed=seed)
+        plain = PlainSelfPlay(plain_inner, opponents, share, openings, seed)
+        vec = SelfPlayVecEnv(inner, opponents, share=share, random_openings=openings, seed=seed)
         obs, expected = vec.reset(seed), plain.reset(seed)
         assert listed(obs) == expected
         for _ in range(num_steps):
@@ -125,11 +126,35 @@ def test_games_keep_their_opponent_to_the_end() -> None:
         assert {result.opponent.name for result in vec.take_results()} == {"a", "b"}
 
 
+@pytest.mark.parametrize("names", [(), ("a",)])
+def test_openings_are_random_and_not_the_learners(names: tuple[str, ...]) -> None:
+    """The learner, which always takes the first free square, sees every first move of others."""
+    space = tic_tac_toe.action_space()
+    opponents = [hashing_opponent(name, space) for name in names]
+    seen: Counter[int] = Counter()
+    with SelfPlayVecEnv(VecEnv(tic_tac_toe, 16), opponents, random_openings=1.0) as vec:
+        obs = vec.reset(0)
+        for _ in range(60):
+            mask = obs.action_masks["Square"]
+            assert isinstance(mask, VecCategoricalActionMask)
+            assert mask.mask is not None
+            assert not (mask.mask.values.all(axis=1)).any(), "an empty board is an opening"
+            theirs = obs.features["Theirs"]
+            first = np.flatnonzero((theirs.lengths == 1) & (obs.features["Mine"].lengths == 0))
+            seen.update(int(x + 3 * y) for row in first for x, y in theirs[row])
+            obs = vec.act({"Square": mask.mask.values.argmax(axis=1)})
+    assert len(seen) == 9
+    with VecEnv(tic_tac_toe, 4) as inner, pytest.raises(UsageError, match="must be a share"):
+        SelfPlayVecEnv(inner, random_openings=1.5)
+
+
 def test_too_many_opponents_are_replaced_and_their_games_have_no_result() -> None:
     space = tic_tac_toe.action_space()
     opponents = [hashing_opponent(f"o{i}", space) for i in range(6)]
     rng = np.random.default_rng(0)
-    with SelfPlayVecEnv(VecEnv(tic_tac_toe, 8), opponents[:2], max_opponents=3) as vec:
+    with SelfPlayVecEnv(
+        VecEnv(tic_tac_toe, 8), opponents[:2], max_opponents=3, random_openings=0.5
+    ) as vec:
         obs = vec.reset(0)
         for _ in range(20):
             obs = vec.act(random_actions(obs, space, rng))
