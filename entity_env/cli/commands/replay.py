@@ -17,6 +17,7 @@ from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.keyboard import Keyboard
 from entity_env.authoring.game import Game
+from entity_env.authoring.load_module import file_below
 from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
 from entity_env.cli.load_game import (
@@ -79,6 +80,8 @@ def game_of(replay: Replay, given: str | None) -> Game:
     is_below = path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts
     if is_below and Path(path).is_file():
         return load_game(source)
+    if (file := file_below(package)) is not None:
+        return load_game(f"{file}:{rest}")
     where = f" in {source}" if source else ""
     raise ReplayError(
         f"{replay.name} is of the game {name!r}{where}, which is not here: give it, --game FILE.py"
