@@ -38,6 +38,7 @@ from entity_env.errors import (
     CheckpointError,
     EntityEnvError,
     MissingExtraError,
+    ReplayError,
     UsageError,
     WorkerError,
 )
@@ -331,7 +332,7 @@ def game_errors(game: Game) -> Iterator[None]:
     """
     try:
         yield
-    except (UsageError, CheckpointError, MissingExtraError, AnswerError):
+    except (UsageError, CheckpointError, MissingExtraError, AnswerError, ReplayError):
         raise
     except WorkerError as error:
         cause = error.__cause__

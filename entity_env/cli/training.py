@@ -325,7 +325,7 @@ def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:
         group = launched_group(launched.size, config)
         with game_errors(run.game), group, run.make_env(launched) as vec:
             if isinstance(vec, VecEnv):
-                display.statistics = vec.statistics
+                display.statistics = lambda: vec.statistics().describe(caller="learning")
             try:
                 return run.train(vec, display, launched, resume=run.resume), 0
             except StoppedBySignal as stop:

@@ -33,9 +33,11 @@ from entity_env.cli.load_game import (
 from entity_env.cli.options import (
     SEED,
     FiniteRange,
+    WholeRange,
     agent_options,
     game_argument,
     look_option,
+    require_writable,
     set_option,
     step_timeout_option,
 )
@@ -123,6 +125,7 @@ def record(
     chosen = load_game(game, settings)
     chosen = game_agents(chosen).seated(chosen, len(agents))
     out = Path(f"{chosen.name.replace(':', '_')}{SUFFIX}") if out is None else out
+    require_writable(out.parent)
     names = player_names(chosen, agents)
     seed = secrets.randbelow(2**31) if seed is None else seed
     with _view_for_humans(chosen, names, look) as view:
@@ -162,11 +165,11 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--from", "first", type=click.IntRange(min=0), default=0, help="Begin here.")
+@click.option("--from", "first", type=WholeRange(min=0), default=0, help="Begin here.")
 @click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
 @click.option(
     "--take-over",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     metavar="N",
     help="Play the first N decisions again, and let the agents of --agent go on.",
 )
@@ -399,7 +402,7 @@ def verify(
     type=click.Path(path_type=Path, dir_okay=False),
     help="File to write; its ending is the format: .html .svg .png .gif .webp .mp4",
 )
-@click.option("--at", type=click.IntRange(min=0), help="Draw this picture alone: .png or .svg.")
+@click.option("--at", type=WholeRange(min=0), help="Draw this picture alone: .png or .svg.")
 @click.option(
     "--agent",
     metavar="AGENT",
