@@ -401,6 +401,7 @@ class AgentLoader:
     greedy: bool = False
     temperature: float = 1.0
     adapt: bool = False
+    names: Mapping[str, str] | None = None
 
     def __call__(self, name: str, seed: int) -> Agent:
         try:

@@ -137,9 +137,28 @@ def agent_options(command: _Command) -> _Command:
         help="Trained agents also play a game that has more entities and features than the one "
         "they were trained on; they ignore the additions.",
     )
+    @click.option(
+        "--rename",
+        multiple=True,
+        metavar="THEIRS=OURS",
+        help="What the game calls an entity, feature, action or choice that trained agents know by "
+        "another name. May be repeated.",
+    )
     @wraps(command)
-    def with_loader(*, greedy: bool, temperature: float, adapt: bool, **options: object) -> object:
-        return command(load=AgentLoader(greedy, temperature, adapt), **options)
+    def with_loader(
+        *,
+        greedy: bool,
+        temperature: float,
+        adapt: bool,
+        rename: Sequence[str],
+        **options: object,
+    ) -> object:
+        pairs = [pair.partition("=") for pair in rename]
+        for pair, (theirs, _, ours) in zip(rename, pairs, strict=True):
+            if not (theirs and ours):
+                raise UsageError(f"--rename needs THEIRS=OURS, got {pair!r}")
+        names = {theirs: ours for theirs, _, ours in pairs} or None
+        return command(load=AgentLoader(greedy, temperature, adapt, names), **options)
 
     return with_loader
 
