@@ -3,10 +3,17 @@
 Training them is in `ppo`, their network in `rogue_net`; the interface `Agent` is in `authoring`.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from entity_env.agents.against import against as against
 from entity_env.agents.channels.channel import Transport as Transport
 from entity_env.agents.channels.train_agent import TrainAgent as TrainAgent
-from entity_env.agents.channels.train_agent_env import TrainAgentEnv as TrainAgentEnv
+from entity_env.agents.channels.train_agent_env import (
+    TrainAgentEnv as TrainAgentEnv,
+    TrainEnvBuilder as TrainEnvBuilder,
+)
 from entity_env.agents.game_agents import GameAgents as GameAgents
 from entity_env.agents.human.human_agent import HumanAgent as HumanAgent
 from entity_env.agents.load import load_agent as load_agent
@@ -18,3 +25,9 @@ from entity_env.agents.random import (
 )
 from entity_env.agents.scripted_agent import ScriptedAgent as ScriptedAgent
 from entity_env.authoring.agent import Agent as Agent, Pending as Pending
+from entity_env.lazy_imports import late_names
+
+if TYPE_CHECKING:
+    from entity_env.agents.rogue_net.numpy_net.agent import RogueNetAgent as RogueNetAgent
+
+__getattr__ = late_names(__name__, {"RogueNetAgent": "rogue_net.numpy_net.agent"})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.random import RandomAgent
+from entity_env.agents.rogue_net.adapt import renamed
 from entity_env.agents.rogue_net.checkpoints.agent_file import (
     SUFFIX as AGENT_SUFFIX,
     agent_from_bytes,
@@ -64,6 +66,7 @@ def load_agent(
     seed: int | None = None,
     backend: Backend = "auto",
     adapt: bool = False,
+    names: Mapping[str, str] | None = None,
 ) -> Agent:
     """Loads an agent for `Game.run`.
 
@@ -85,9 +88,13 @@ def load_agent(
         adapt: a trained agent also plays a game with more features (in any order) or more entity
             types than it was trained on; it ignores them, and can neither act for nor select such
             entities. By default every difference is an error.
+        names: what the game calls entity types, features, actions and choices that a trained agent
+            knows by other names, such as `{"SnakeHead": "Head"}`; `games.MULTI_SNAKE_NAMES` is for
+            agents of entity-gym's MultiSnake.
 
     Raises:
-        UsageError: there is no such agent, folder or backend, or the temperature is not above 0.
+        UsageError: there is no such agent, folder or backend, the temperature is not above 0, or
+            `names` has one that the network lacks.
         CheckpointError: what is given holds no network, or one that cannot be read. A network
             of another game raises at the first observation; the error names every difference, with
             `adapt` those that cannot be ignored: a missing feature or type, or another action.
@@ -107,6 +114,8 @@ def load_agent(
     if backend == "torch":
         kind = _torch_agent(str(source) if is_path else "the agent")
     weights = _read(source)
+    if names:
+        weights = renamed(weights, names)
     return kind.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
 

@@ -23,7 +23,7 @@ from entity_env.authoring.action_type import (
     SelectEntity,
 )
 from entity_env.authoring.agent import Agent
-from entity_env.authoring.load_module import load_module_once, nearest
+from entity_env.authoring.load_module import load_module, nearest
 from entity_env.authoring.obs import Obs, answer_to, num_actors
 from entity_env.core.action_request import require_in_bounds
 from entity_env.core.observation import Action, Observation
@@ -336,7 +336,7 @@ def load_bot(name: str) -> Bot:
     except OSError as error:  # a name that is too long, a folder without permission
         raise UsageError(f"no bot {name!r}: {error.strerror}") from error
     try:
-        module = load_module_once(path)
+        module = load_module(path)
     except SyntaxError as error:
         if error.filename != str(path.resolve()):
             raise

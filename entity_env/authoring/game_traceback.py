@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import traceback
 from pathlib import Path
@@ -81,6 +82,14 @@ def line_of_error(error: BaseException) -> str:
     return line
 
 
+def file_of_error(error: BaseException) -> str | None:
+    """The file of a user's outermost line in a traceback, or of a syntax error; None without."""
+    if isinstance(error, SyntaxError):
+        return error.filename
+    frames = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+    return next((file for file in frames if not _is_ours(file)), None)
+
+
 def line_of_frame(frame: FrameType | None) -> str:
     """The same of a stack, from its innermost frame outwards."""
     for outer, number in traceback.walk_stack(frame) if frame is not None else ():
@@ -143,4 +152,7 @@ def _line(frame: FrameType, number: int) -> str:
 
 
 def _is_ours(file: str) -> bool:
+    """Whether a file is of this package, or of Python's own imports."""
+    if file.startswith("<frozen importlib") or file == importlib.__file__:
+        return True
     return file.startswith(_PACKAGE) and not file.startswith(_GAMES)

@@ -1,69 +1,86 @@
-"""`load_module`: the module of a Python file that a user named."""
+"""`load_module`, `import_named`: modules that a user named, by file, folder or dotted name."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 from collections.abc import Iterable
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from entity_env.errors import UsageError
 
-
-class NamedFileLoader(SourceFileLoader):
-    """Marks modules that were loaded from a file that a user named."""
+_INIT: Final = "__init__.py"
 
 
-def load_module(path: Path) -> ModuleType:
-    """Executes a file and returns its module; it can import modules beside it.
+def load_module(path: Path, *, first: bool = False) -> ModuleType:
+    """The module of a file, or of a folder with an `__init__.py`.
+
+    A file of a package is imported as a module of it, `mygame/game.py` as `mygame.game`. It can
+    import modules of its package, modules beside it and those of the current folder. A file that
+    was imported before keeps its module and its classes. Where another module has its name already,
+    it gets another one, and what it defines is sent to other processes by value.
+
+    Args:
+        path: of the file, or folder.
+        first: its folder is searched first, as that of a script; else last, so that workers find
+            what was loaded before by its name.
 
     Raises:
-        UsageError: no such file. Errors of the file itself are raised as they are.
+        UsageError: no such file, or a folder without `__init__.py`. Errors of the file itself are
+            raised as they are.
     """
-    if not path.is_file():
-        files = [str(path.parent / file.name) for file in path.parent.glob("*.py")]
-        raise UsageError(f"no file {path}{nearest(str(path), files)}")
-    name = path.stem
-    if not isinstance(getattr(sys.modules.get(name), "__loader__", None), NamedFileLoader | None):
-        name = f"{name}_game"  # it would hide a module that is loaded already
-    return _executed(name, path)
-
-
-def load_module_once(path: Path) -> ModuleType:
-    """As `load_module`, but a file that was imported before keeps its module and its classes."""
-    file = str(path.resolve())
+    file = _file_of(path)
     for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) == file:
+        if getattr(module, "__file__", None) == str(file):
             return module
-    if path.is_file() and str(path.resolve().parent) not in sys.path:
-        # The last one: workers must find what is loaded already by its name.
-        sys.path.append(str(path.resolve().parent))
-    if path.stem not in sys.modules or not path.is_file():
-        return load_module(path)
-    count = sum(name.rstrip("_") == path.stem for name in sys.modules)
-    module = _executed(path.stem + "_" * count, path)
+    name, root = _place_of(file)
+    _search(root, first=first)
+    _search(file.parent)
+    _search(Path.cwd())
+    top, _, inner = name.partition(".")
+    if _finds(top, root):
+        return importlib.import_module(name)
+    if inner:
+        package = load_module(root / top)
+        return importlib.import_module(f"{package.__name__}.{inner}")
+    name = f"{top}_game"
+    while name in sys.modules:
+        name += "_"
+    module = execute_file(name, file)
     import cloudpickle  # takes 10 ms
 
     cloudpickle.register_pickle_by_value(module)  # no process can import it by this name
     return module
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean snake?" for a name that is close to a known one, else ""."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+def import_named(name: str) -> ModuleType:
+    """The module of a dotted name, also one of the current folder.
+
+    Raises:
+        UsageError: there is no module of this name. Errors of its own code are raised as they are.
+    """
+    here = Path.cwd()
+    top = name.partition(".")[0]
+    _search(here, first=(here / top).is_dir() or (here / f"{top}.py").is_file())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        where = f"there is no module {error.name!r} in {here}, nor in an installed package"
+        raise UsageError(where) from error
 
 
-def _executed(name: str, path: Path) -> ModuleType:
-    file = path.resolve()
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))  # as Python does for a script
-    spec = spec_from_file_location(name, file, loader=NamedFileLoader(name, str(file)))
+def execute_file(name: str, file: Path) -> ModuleType:
+    """Executes a file as the module of a name, in place of a loaded one."""
+    folders = [str(file.parent)] if file.name == _INIT else None
+    spec = spec_from_file_location(name, file, submodule_search_locations=folders)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is not a Python file")
+        raise UsageError(f"{file} is not a Python file")
     before = sys.modules.get(name)
     module = sys.modules[name] = module_from_spec(spec)
     try:
@@ -75,3 +92,88 @@ def _executed(name: str, path: Path) -> ModuleType:
             sys.modules[name] = before
         raise
     return module
+
+
+def file_below(name: str) -> Path | None:
+    """The file at or below the current folder that `load_module` imports by a dotted name."""
+    parts = name.split(".")
+    if not all(map(str.isidentifier, parts)):
+        return None
+    for first in range(len(parts)):
+        path = Path(*parts[first:])
+        for file in (path.with_name(f"{path.name}.py"), path / _INIT):
+            if file.is_file() and _place_of(file.resolve())[0] == name:
+                return file
+    return None
+
+
+def where_tried(error: ImportError, path: Path) -> str:
+    """From where a file tried an import that failed, and how to mend it; begins with "; "."""
+    file = _file_of(path)
+    name, root = _place_of(file)
+    if "no known parent package" in str(error):
+        return (
+            f"; {file.parent} is no package: give it an {_INIT}, or import what lies beside the "
+            "file without the dot"
+        )
+    if "beyond top-level package" in str(error):
+        package = root / name.partition(".")[0]
+        return f"; the package ends at {package}: {root} has no {_INIT}"
+    places = dict.fromkeys(map(str, (root, file.parent, Path.cwd())))
+    text = f"; looked in {', '.join(places)} and in the installed packages"
+    missing = (error.name or "").partition(".")[0]
+    for folder in file.parents:
+        if missing and folder.name == missing and str(folder.parent) not in places:
+            return f"{text}: start the command in {folder.parent}, or give {folder} an {_INIT}"
+    return text
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean snake?" for a name that is close to a known one, else ""."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _file_of(path: Path) -> Path:
+    """The whole path of a file, or of the `__init__.py` of a folder."""
+    if path.is_dir():
+        if (path / _INIT).is_file():
+            return path.resolve() / _INIT
+        files = sorted(path.glob("*.py"))
+        choose = f", such as {files[0]}" if files else ""
+        raise UsageError(
+            f"{path} is a folder without {_INIT}, no package: name a file in it{choose}"
+        )
+    if not path.is_file():
+        there = [str(path.parent / file.name) for file in path.parent.glob("*.py")]
+        raise UsageError(f"no file {path}{nearest(str(path), there)}")
+    return path.resolve()
+
+
+def _place_of(file: Path) -> tuple[str, Path]:
+    """The dotted name of a file's module, and the folder where its package, or it, is found."""
+    parts = [] if file.name == _INIT else [file.stem.replace(".", "_")]
+    folder = file.parent
+    while (folder / _INIT).is_file() and folder.name.isidentifier():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if not parts:  # an __init__.py in a folder that no import can name
+        return file.parent.name, folder
+    return ".".join(parts), folder
+
+
+def _search(folder: Path, *, first: bool = False) -> None:
+    """Makes a folder one that modules are imported from."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0 if first else len(sys.path), str(folder))
+    importlib.invalidate_caches()  # a file may be new
+
+
+def _finds(top: str, root: Path) -> bool:
+    """Whether an import of a name finds the file or package of a folder, and no other one."""
+    try:
+        spec = find_spec(top)
+    except ValueError:  # __main__, and modules that were made by hand
+        return False
+    places = (root / f"{top}.py", root / top / _INIT)
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() in places

@@ -20,7 +20,7 @@ from entity_env.cli.load_game import (
     load_player,
     make_vec_env,
 )
-from entity_env.cli.options import COUNT, FiniteFloat
+from entity_env.cli.options import COUNT, FiniteFloat, WholeRange
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.vec import VecEnv
 from entity_env.vec.evaluation import BEST, Evaluator, best_reward
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from entity_env.agents.ppo.callbacks import Callback
 
 _EPISODES: Final = 20
-_STEPS: Final = click.IntRange(min=0, max=10**15)
+_STEPS: Final = WholeRange(min=0, max=10**15)
 
 
 class EvaluationPlan(NamedTuple):
@@ -138,7 +138,7 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--keep-checkpoints",
-        type=click.IntRange(1, 10**6),
+        type=WholeRange(1, 10**6),
         metavar="N",
         help="Keep N checkpoints along the run in OUT/checkpoints, to be played as agents of "
         "different strength.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +19,16 @@ from typing import Final, TypeAlias
 from entity_env.agents import Agent, ScriptedAgent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.agents.scripted_agent import bot_path, is_bot_file
 from entity_env.authoring.game import Game, ends_program
-from entity_env.authoring.game_traceback import line_of_error, mistake_of
-from entity_env.authoring.load_module import load_module, nearest as nearest
+from entity_env.authoring.game_traceback import file_of_error, line_of_error, mistake_of
+from entity_env.authoring.load_module import (
+    import_named,
+    load_module,
+    nearest as nearest,
+    where_tried,
+)
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.core.episode import Episode
@@ -32,6 +38,7 @@ from entity_env.errors import (
     CheckpointError,
     EntityEnvError,
     MissingExtraError,
+    ReplayError,
     UsageError,
     WorkerError,
 )
@@ -46,6 +53,7 @@ Load: TypeAlias = Callable[[str, int], Agent]
 
 NAMED: Mapping[str, Game] = {**GAMES, **{name: each.game for name, each in BATCH_GAMES.items()}}
 """Every game that needs no file, by name."""
+_MAX_NAMED: Final = 8
 
 
 class GameFailed(Exception):
@@ -60,77 +68,120 @@ class GameFailed(Exception):
 
 
 def load_game(name: str, settings: Sequence[str] = ()) -> Game:
-    """The game of a name or file, with settings such as `board_size=6`.
+    """The game of a name, file, package or module, with settings such as `board_size=6`.
 
-    Or an environment: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` where a module registers it,
+    A module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder. Or an
+    environment: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` where a module registers it,
     `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`.
     """
     package, _, env_id = name.partition(":")
     if env_id and package in ("gymnasium", "pettingzoo"):
         return _environment(package, env_id, _parse_settings(settings))
     try:
-        game = _game_of_file(name) if _is_file(name) else _game_of_name(name)
+        game = NAMED[name] if name in NAMED else _found_game(name)
     except OSError as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
     return game.with_settings(**_parse_settings(settings))
 
 
-def _is_file(name: str) -> bool:
-    return name.endswith(".py") or ".py:" in name or "/" in name or "\\" in name
-
-
-def _game_of_name(name: str) -> Game:
-    if name in NAMED:
-        return NAMED[name]
+def _found_game(name: str) -> Game:
+    """The game of a file, a folder or a module."""
+    whole, _, inner = name.rpartition(":")
+    is_split = whole.endswith(".py") or (bool(whole) and Path(whole).is_dir())
+    path, wanted = (whole, inner) if is_split else (name, "")
+    if path.endswith(".py") or "/" in path or "\\" in path:
+        return _game_in(_load_file(Path(path)), path, wanted)
+    if Path(path).is_dir() and (not wanted or Path(path, "__init__.py").is_file()):
+        return _game_in(_load_file(Path(path)), path, wanted)
+    module, _, wanted = name.partition(":")
+    if (wanted or "." in module) and all(map(str.isidentifier, module.split("."))):
+        return _game_in(_load_named(module, name), module, wanted)
     if Path(f"{name}.py").is_file():
         raise UsageError(f"no game {name!r}; did you mean the file {name}.py?")
-    games = f"; there are {', '.join(NAMED)}, or a file of yours: path/to/file.py"
-    raise UsageError(f"no game {name!r}{nearest(name, NAMED) or games}")
+    raise _no_game(name)
 
 
-def _game_of_file(name: str) -> Game:
-    path, separator, wanted = name.rpartition(":")
-    if not separator or not path.endswith(".py"):
-        path, wanted = name, ""
-    games = _games_in(_load_module(Path(path)))
+def _no_game(name: str, reason: str = "") -> UsageError:
+    there = f"; there are {', '.join(NAMED)}, or a game of yours: path/to/file.py, package.module"
+    shown = reason if "." in name else reason + there
+    return UsageError(f"no game {name!r}{nearest(name, NAMED) or shown}")
+
+
+def _game_in(module: ModuleType, where: str, wanted: str) -> Game:
+    """The game of a module, which errors call `where`, by name or the only one."""
+    games = _games_in(module)
     if not games:
-        raise UsageError(f"{path} holds no game: make one at its top level, game = Game(play, ...)")
+        folders: Iterable[str] = getattr(module, "__path__", ())
+        is_path = "/" in where or Path(where).is_dir()
+        inside = [
+            f"{where.rstrip('/')}/{name}{'' if is_package else '.py'}"
+            if is_path
+            else f"{where}.{name}"
+            for _, name, is_package in iter_modules(folders)
+        ]
+        make = "make one at its top level, game = Game(play, ...)"
+        if inside:
+            make = f"import it there, or name its file or module: {', '.join(inside[:_MAX_NAMED])}"
+        raise UsageError(f"{where} holds no game: {make}")
     if wanted:
         if wanted not in games:
             hint = nearest(wanted, games) or f"; it has {', '.join(games)}"
-            raise UsageError(f"{path} holds no game {wanted!r}{hint}")
+            raise UsageError(f"{where} holds no game {wanted!r}{hint}")
         return games[wanted]
     different = {id(game): name for name, game in games.items()}
     if len(different) > 1:
-        choices = ", ".join(f"{path}:{name}" for name in different.values())
-        raise UsageError(f"{path} holds {len(different)} games, choose one: {choices}")
+        choices = ", ".join(f"{where}:{name}" for name in different.values())
+        raise UsageError(f"{where} holds {len(different)} games, choose one: {choices}")
     return next(iter(games.values()))
 
 
 def _games_in(module: ModuleType) -> Mapping[str, Game]:
-    """The games of a file; imported ones only if the file defines none."""
+    """The games of a file or package; imported ones only if it defines none."""
     games = {name: value for name, value in vars(module).items() if isinstance(value, Game)}
-    own = {name: g for name, g in games.items() if g.play.__module__ == module.__name__}
+    inside = f"{module.__name__}."
+    own = {name: g for name, g in games.items() if f"{g.play.__module__}.".startswith(inside)}
     return own or games
 
 
-def _load_module(path: Path) -> ModuleType:
+def _load_file(path: Path) -> ModuleType:
+    if path.is_dir() and not (path / "__init__.py").is_file():
+        with suppress(CheckpointError):
+            read_header(find_checkpoint(path))
+            raise UsageError(
+                f"{path} holds a trained agent, no game: name the game, then --agent {path}"
+            )
     try:
-        return load_module(path)
+        return load_module(path, first=True)
     except BaseException as error:
-        raise _load_error(path, str(path.resolve()), error) from error
+        raise load_error(path, error) from error
 
 
-def _load_error(path: Path, file: str, error: BaseException) -> BaseException:
-    """The error to raise for a file that raised `error` when it was loaded."""
+def _load_named(module: str, name: str) -> ModuleType:
+    try:
+        return import_named(module)
+    except BaseException as error:
+        own = file_of_error(error)
+        if own is None and isinstance(error, UsageError):
+            raise _no_game(name, f": {error}") from error
+        raise load_error(Path(own or module), error) from error
+
+
+def load_error(path: Path, error: BaseException) -> BaseException:
+    """The error to raise for a file, or package, that raised `error` when it was loaded."""
+    file = str((path / "__init__.py" if path.is_dir() else path).resolve())
     match error:
-        case SyntaxError(filename=filename) if filename == file:
-            return UsageError(f"{path}, line {error.lineno}: {error.msg}")
+        case SyntaxError(filename=str(filename)) if Path(filename).is_file():
+            return UsageError(
+                f"{path if filename == file else filename}, line {error.lineno}: {error.msg}"
+            )
         case UsageError() | OSError() if _first_frame(error, file) is None:
             return error
         case EntityEnvError():
             trace = _first_frame(error, file)
             return UsageError(f"{path}, line {trace.tb_lineno if trace else None}: {error}")
+        case ImportError():
+            where = f" ({line_of_error(error)}){where_tried(error, path)}"
+            return UsageError(f"{path}: {error}{where}")
         case Exception():
             return GameFailed(trace_from(error, file) or f"{path}: {error!r}\n")
         case SystemExit():
@@ -281,7 +332,7 @@ def game_errors(game: Game) -> Iterator[None]:
     """
     try:
         yield
-    except (UsageError, CheckpointError, MissingExtraError, AnswerError):
+    except (UsageError, CheckpointError, MissingExtraError, AnswerError, ReplayError):
         raise
     except WorkerError as error:
         cause = error.__cause__
@@ -350,6 +401,7 @@ class AgentLoader:
     greedy: bool = False
     temperature: float = 1.0
     adapt: bool = False
+    names: Mapping[str, str] | None = None
 
     def __call__(self, name: str, seed: int) -> Agent:
         try:
@@ -358,7 +410,7 @@ class AgentLoader:
             if not is_bot_file(name):
                 raise
             path = bot_path(name)
-            raise _load_error(path, str(path.resolve()), error) from error
+            raise load_error(path, error) from error
 
 
 def game_against(game: Game, names: Sequence[str]) -> Game:

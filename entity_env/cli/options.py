@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import tempfile
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, SupportsFloat, SupportsIndex, TypeAlias, get_args
@@ -12,6 +15,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, TypeAlias, get_args
 import click
 
 from entity_env.cli.load_game import AgentLoader
+from entity_env.errors import UsageError
 from entity_env.vec.options import OnError
 
 _Command: TypeAlias = Callable[..., Any]
@@ -38,11 +42,42 @@ class FiniteRange(FiniteFloat, click.FloatRange):
     name = "float"
 
 
-SEED: Final = click.IntRange(min=0, max=2**63 - 1)
+class WholeRange(click.IntRange):
+    """A whole number within bounds, also one such as 1e6."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d\d?", value.strip()):
+            number = Decimal(value)
+            value = int(number) if number == int(number) else value
+        try:
+            whole = int(value)  # type: ignore[call-overload]  # click gives a text, or a default
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number, such as 1000 or 1e6.", param, ctx)
+        return super().convert(whole, param, ctx)
+
+
+def require_writable(folder: Path, option: str = "--out") -> None:
+    """Makes a folder, and checks that files can be written to it.
+
+    Raises:
+        UsageError: they cannot; it names the option that chooses the folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot write to {folder}: {reason}; choose another {option}") from error
+
+
+SEED: Final = WholeRange(min=0, max=2**63 - 1)
 """Seeds that torch, numpy and the generators of games all accept."""
-COUNT: Final = click.IntRange(min=1, max=10**9)
-ENVS: Final = click.IntRange(min=1, max=10**6)
-WORKERS: Final = click.IntRange(min=0, max=1024)
+COUNT: Final = WholeRange(min=1, max=10**9)
+ENVS: Final = WholeRange(min=1, max=10**6)
+WORKERS: Final = WholeRange(min=0, max=1024)
 
 game_argument = click.argument("game", metavar="GAME")
 _NAMED_SETTINGS: Final = {
@@ -102,9 +137,28 @@ def agent_options(command: _Command) -> _Command:
         help="Trained agents also play a game that has more entities and features than the one "
         "they were trained on; they ignore the additions.",
     )
+    @click.option(
+        "--rename",
+        multiple=True,
+        metavar="THEIRS=OURS",
+        help="What the game calls an entity, feature, action or choice that trained agents know by "
+        "another name. May be repeated.",
+    )
     @wraps(command)
-    def with_loader(*, greedy: bool, temperature: float, adapt: bool, **options: object) -> object:
-        return command(load=AgentLoader(greedy, temperature, adapt), **options)
+    def with_loader(
+        *,
+        greedy: bool,
+        temperature: float,
+        adapt: bool,
+        rename: Sequence[str],
+        **options: object,
+    ) -> object:
+        pairs = [pair.partition("=") for pair in rename]
+        for pair, (theirs, _, ours) in zip(rename, pairs, strict=True):
+            if not (theirs and ours):
+                raise UsageError(f"--rename needs THEIRS=OURS, got {pair!r}")
+        names = {theirs: ours for theirs, _, ours in pairs} or None
+        return command(load=AgentLoader(greedy, temperature, adapt, names), **options)
 
     return with_loader
 

@@ -20,10 +20,16 @@ from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_check
 from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.game import Game
-from entity_env.authoring.load_module import load_module_once
+from entity_env.authoring.load_module import load_module
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
-from entity_env.cli.load_game import game_errors, has_self_play, is_batch, make_training_env
+from entity_env.cli.load_game import (
+    game_errors,
+    has_self_play,
+    is_batch,
+    load_error,
+    make_training_env,
+)
 from entity_env.cli.opponents import make_pool
 from entity_env.cli.options import default_workers
 from entity_env.core.vec_obs import VecEnvironment
@@ -49,9 +55,9 @@ def load_callback(name: str) -> type[Callback]:
         raise UsageError(f"--callback needs FILE.py:CLASS, got {shown(name)}")
     path = Path(f"{file}.py")
     try:
-        module = load_module_once(path)
-    except SyntaxError as error:
-        raise UsageError(f"{path}, line {error.lineno}: {error.msg}") from error
+        module = load_module(path)
+    except BaseException as error:
+        raise load_error(path, error) from error
     found = getattr(module, wanted, None)
     if not (isinstance(found, type) and issubclass(found, Callback)):
         raise UsageError(f"{path} has no class {wanted!r} that derives from Callback")
@@ -319,7 +325,7 @@ def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:
         group = launched_group(launched.size, config)
         with game_errors(run.game), group, run.make_env(launched) as vec:
             if isinstance(vec, VecEnv):
-                display.statistics = vec.statistics
+                display.statistics = lambda: vec.statistics().describe(caller="learning")
             try:
                 return run.train(vec, display, launched, resume=run.resume), 0
             except StoppedBySignal as stop:

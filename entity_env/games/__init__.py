@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from entity_env.games.cherry_pick import cherry_pick as cherry_pick
-from entity_env.games.multi_snake import multi_snake as multi_snake
+from entity_env.games.multi_snake import (
+    MULTI_SNAKE_NAMES as MULTI_SNAKE_NAMES,
+    multi_snake as multi_snake,
+)
 from entity_env.games.rock_paper_scissors import rock_paper_scissors as rock_paper_scissors
 from entity_env.games.snake import snake as snake
 from entity_env.games.tic_tac_toe import tic_tac_toe as tic_tac_toe

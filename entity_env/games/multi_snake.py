@@ -234,4 +234,13 @@ class _Board:
                 return cell
 
 
+MULTI_SNAKE_NAMES: Final = {
+    "SnakeHead": "Head",
+    "SnakeBody": "Segment",
+    "move": "Move",
+    **{label.lower(): label for label in Move.__members__},
+}
+"""By the names of entity-gym's MultiSnake those of this game: `load_agent(path, names=...)` plays
+it with an agent that enn-trainer trained on the other."""
+
 multi_snake = Game(play, entities=(Head, Segment, Food), actions=(MOVE,), global_features=Clock)

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType
+from pathlib import Path
 from typing import Final
 
 from entity_env.authoring.game import Game
+from entity_env.authoring.load_module import execute_file
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.replay import Replay
@@ -48,9 +48,11 @@ def verify_in_new_process(
 
     try:
         # By its name where it can be imported: classes made by `make_dataclass` cannot be pickled.
-        sent = _place_and_file(game) or game
+        place = _place_and_file(game)
         contents = [replay.to_bytes() for replay in replays]
-        job = cloudpickle.dumps((sent, game.settings, contents, step_timeout_s))
+        # Apart: the settings may be of classes of the module, which is loaded first.
+        rest = cloudpickle.dumps((None if place else game, game.settings, contents))
+        job = pickle.dumps((place, rest, step_timeout_s))
     except Exception as error:
         raise ReplayError(
             f"{game.name} cannot be sent to another process: {type(error).__name__}: {error}"
@@ -82,12 +84,16 @@ def verify_in_new_process(
 
 
 def _place_and_file(game: Game) -> tuple[str, str, str | None] | None:
-    """Module and name of a game, and the file of a module that stands alone; None for a script.
+    """Module and name of a game, and the file of a module that stands alone; None for a script, and
+    for a module that no process can import.
 
-    Such a module is loaded from its file: its name may be another one's in the new process.
+    A module that stands alone is loaded from its file: its name may be another one's there.
     """
+    import cloudpickle
+
     place = place_of(game)
-    if place is None or place[0] == "__main__":
+    top = "__main__" if place is None else place[0].partition(".")[0]
+    if place is None or top in {"__main__", *cloudpickle.list_registry_pickle_by_value()}:
         return None
     module = sys.modules[place[0]]
     is_alone = "." not in place[0] and not hasattr(module, "__path__")
@@ -100,11 +106,15 @@ _MARK: Final = b"\0entity-env\0"
 
 def main() -> None:
     """The new process: reads the job from standard input, and writes what it found."""
-    game, settings, contents, step_timeout_s = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
-    if isinstance(game, tuple):
-        name, attribute, file = game
-        game = getattr(import_module(name) if file is None else _loaded(name, file), attribute)
-        game.settings = settings  # also those that a replay cannot keep
+    place, rest, step_timeout_s = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    module = None
+    if place is not None:
+        name, attribute, file = place
+        module = import_module(name) if file is None else execute_file(name, Path(file))
+    game, settings, contents = pickle.loads(rest)  # noqa: S301 - of our own process
+    if module is not None:
+        game = getattr(module, attribute)
+    game.settings = settings  # also those that a replay cannot keep
     found: list[Divergence | None] | str = []
     try:
         found = [
@@ -116,13 +126,3 @@ def main() -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(_MARK + pickle.dumps(found))
     sys.stdout.buffer.flush()
-
-
-def _loaded(name: str, file: str) -> ModuleType:
-    """The module of this name, from its file."""
-    spec = spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        return import_module(name)
-    module = sys.modules[name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -79,11 +79,19 @@ class VecStatistics:
         return sum(worker.num_restarts for worker in self.workers)
 
     def __str__(self) -> str:
+        return self.describe()
+
+    def describe(self, caller: str = "caller") -> str:
+        """Counts, and where the time goes, in one line.
+
+        Args:
+            caller: word for what the caller does.
+        """
         total = max(self.transport_s + self.waiting_s + self.caller_s, 1e-9)
         parts = {
             "waiting for games": self.waiting_s,
             "transport": self.transport_s,
-            "caller": self.caller_s,
+            caller: self.caller_s,
         }
         shares = ", ".join(f"{name} {100 * part / total:.0f} %" for name, part in parts.items())
         restarts = f", {self.num_restarts} restarts" if self.num_restarts else ""

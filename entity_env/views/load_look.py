@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import file_of_error
+from entity_env.authoring.load_module import import_named, load_module, where_tried
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.views.look import Board, Look, line_of
@@ -58,12 +58,12 @@ def named_look(name: str) -> Look:
         return _look_in(_load(path), wanted if has_file else "", str(path))
     module, _, wanted = name.partition(":")
     try:
-        found = import_module(module)
+        found = import_named(module)
     except EntityEnvError as error:
-        raise UsageError(f"look {name}: {error}") from error
+        expected = "" if file_of_error(error) else "expected FILE.py, FILE.py:name or module:name: "
+        raise UsageError(f"look {name}: {expected}{error}") from error
     except Exception as error:
-        expected = "expected FILE.py, FILE.py:name or module:name"
-        raise UsageError(f"look {name}: {expected}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"look {name}: {type(error).__name__}: {error}") from error
     return _look_in(found, wanted, name)
 
 
@@ -93,29 +93,14 @@ def _beside(game: Game) -> ModuleType | None:
 
 
 def _load(path: Path) -> ModuleType:
-    """The module of a file; modules beside it can be imported by it."""
     if not path.is_file():
         raise UsageError(f"look {path}: there is no such file")
-    file = path.resolve()
-    loaded = sys.modules.get(path.stem)
-    if loaded is not None and getattr(loaded, "__file__", None) == str(file):
-        return loaded
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))  # as for a game's file
-    name = path.stem if loaded is None else f"{path.stem}_look"
-    spec = spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"look {path}: expected a Python file")
-    module = sys.modules[name] = module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if not isinstance(error, Exception):
-            raise
-        words = f"{type(error).__name__}: {error}"
-        raise UsageError(f"look {path}{line_of(error, str(file))}: {words}") from error
-    return module
+        return load_module(path)
+    except Exception as error:
+        where = where_tried(error, path) if isinstance(error, ImportError) else ""
+        words = f"{type(error).__name__}: {error}{where}"
+        raise UsageError(f"look {path}{line_of(error, str(path.resolve()))}: {words}") from error
 
 
 def _look_in(module: ModuleType, wanted: str, where: str) -> Look:

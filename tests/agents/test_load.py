@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from entity_env import CheckpointError, MissingExtraError, UsageError
-from entity_env.agents import RandomAgent
+from entity_env.agents import RandomAgent, RogueNetAgent, TrainAgentEnv, TrainEnvBuilder
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.load import Backend, load_agent
 from entity_env.agents.rogue_net import (
@@ -22,12 +22,14 @@ from entity_env.agents.rogue_net import (
     read_network,
     save_checkpoint,
 )
+from entity_env.agents.rogue_net.adapt import renamed
 from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.core.observation import CategoricalActionMask, Observation
-from entity_env.games import cherry_pick, snake
+from entity_env.games import MULTI_SNAKE_NAMES, cherry_pick, multi_snake, snake
+from entity_env.games.snake import Food, Head, Move, Segment, play
 from tests.agents.rogue_net.fixtures import DATA, FIXTURES
 
 BACKENDS: dict[Backend, type[TrainedAgent]] = {
@@ -264,3 +266,48 @@ def test_without_torch_one_line_names_the_extra(
     with pytest.raises(MissingExtraError, match=r"pip install 'entity-env\[train\]'"):
         load_agent(trained, backend="torch")
     assert isinstance(load_agent(trained), NumpyAgent)
+
+
+def test_an_agent_of_entity_gym_plays_our_multi_snake_by_a_mapping_of_names() -> None:
+    """enn-trainer trained it on entity-gym's MultiSnake, with these settings."""
+    game = multi_snake.with_settings(num_snakes=1, max_snake_length=5, board_size=6)
+    for path in (DATA / "trained_multisnake", DATA / "trained_multisnake.roguenet"):
+        agent = load_agent(path, names=MULTI_SNAKE_NAMES, seed=1)
+        assert np.mean([each.reward for each in game.run(agent, episodes=20)]) > 0.7
+    with pytest.raises(CheckpointError, match="trained for another game"):
+        game.run(load_agent(path))
+
+
+def test_names_are_those_of_the_network() -> None:
+    path = DATA / "trained_multisnake"
+    with pytest.raises(UsageError, match="nothing called 'SnakeHed'; it has Food, SnakeBody"):
+        load_agent(path, names={"SnakeHed": "Head"})
+    with pytest.raises(UsageError, match="names: two of SnakeHead, SnakeBody, Food would have"):
+        load_agent(path, names={"SnakeHead": "Food"})
+
+
+@pytest.mark.parametrize("name", ["made_relpos_grid", "options_translate", "trained_cherrypick"])
+def test_renamed_twice_it_is_the_same_network(name: str) -> None:
+    """Also where options of the network are of features and entity types."""
+    weights = read_network(DATA / name)
+    spaces = weights.obs_space, weights.action_space
+    entities = {each: f"{each}_new" for each in [*spaces[0].entities, *spaces[1]]}
+    features = {f: f"{f}_new" for each in spaces[0].entities.values() for f in each.features}
+    names = entities | features
+    other = renamed(weights, names)
+    assert set(other.obs_space.entities) == {entities[each] for each in spaces[0].entities}
+    other.require_fit(name, name)
+    back = renamed(other, {new: old for old, new in names.items()})
+    assert (back.obs_space, back.action_space, back.config) == (*spaces, weights.config)
+    assert back.tensors == weights.tensors
+    assert all(back.tensors[key] is value for key, value in weights.tensors.items())
+
+
+def test_the_names_of_entity_gym_rs() -> None:
+    agent = RogueNetAgent.load(DATA / "trained_multisnake")
+    assert isinstance(agent, type(load_agent(DATA / "trained_multisnake")))
+    game = TrainEnvBuilder().entity(Head, Segment).entity(Food).action(Move).build(play)
+    assert (game.obs_space(), game.action_space()) == (snake.obs_space(), snake.action_space())
+    env = TrainAgentEnv(game)
+    assert len(env.reset(seed=1).features["Head"]) == 1
+    env.close()

@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
 
+from entity_env.cli import main
 from entity_env.cli.commands.info import list_games
 from entity_env.cli.load_game import NAMED, AgentLoader, load_game, nearest
-from entity_env.cli.options import agent_options, default_workers, game_argument, set_option
+from entity_env.cli.options import (
+    WholeRange,
+    agent_options,
+    default_workers,
+    game_argument,
+    set_option,
+)
 
 
 @click.command()
@@ -57,6 +66,61 @@ def test_a_temperature_is_above_zero(temperature: str) -> None:
     result = CliRunner().invoke(command, ["snake", "--temperature", temperature])
     assert result.exit_code == 2
     assert "--temperature" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1e6", 10**6), ("2.5E3", 2500), ("1_000", 1000), ("12", 12), ("1e+2", 100), (" 7 ", 7)],
+)
+def test_whole_numbers_may_be_written_with_an_exponent(text: str, number: int) -> None:
+    assert WholeRange(min=1).convert(text, None, None) == number
+
+
+@pytest.mark.parametrize("text", ["1.5", "1.23e1", "1e-3", "ten", "", "1e", "1e999", "nan", "0x10"])
+def test_other_numbers_are_refused_with_an_example(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"is not a whole number, such as 1000 or 1e6"):
+        WholeRange(min=1).convert(text, None, None)
+
+
+@given(st.integers(0, 10**15))
+def test_a_whole_number_is_read_as_it_is_written(number: int) -> None:
+    for text in (str(number), f"{number:_}", f"{Decimal(number):e}"):
+        assert WholeRange(min=0).convert(text, None, None) == number
+
+
+def test_every_count_of_every_command_takes_an_exponent() -> None:
+    """The type of a count is `WholeRange` everywhere: `--steps 1e6` is not the only one."""
+    others = {
+        f"{name} {option.opts[0]}"
+        for name, each in main.commands.items()
+        for option in each.params
+        if isinstance(option.type, click.types.IntParamType)
+        and not isinstance(option.type, WholeRange)
+    }
+    assert others == {"replay --debug"}  # -1 is the last decision
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "snake", "--steps", "1e3", "--out", "{}/run"],
+        ["record", "snake", "--out", "{}/a.replay"],
+        ["clone", "snake", "--play", "random", "--out", "{}/run"],
+        ["dataset", "--game", "snake", "--play", "random", "--out", "{}/a.npz"],
+        ["sweep", "snake", "--vary", "gamma=0.9:0.99", "--out", "{}/run"],
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_one_line_before_anything_starts(
+    tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in ("/proc/none", tmp_path / "file"):
+        result = CliRunner().invoke(main, [part.format(folder) for part in command])
+        assert result.exit_code == 2, result.output
+        assert result.stdout == ""
+        assert re.fullmatch(
+            rf"entity-env: cannot (write to|train in) {folder}.*: .*\n", result.stderr
+        )
 
 
 @given(cores=st.integers(1, 64), num_envs=st.integers(1, 100))

@@ -59,6 +59,7 @@ def test_in_words() -> None:
     shares = "waiting for games 60 %, transport 10 %, caller 30 %"
     assert str(told) == f"64,000 env steps, 1,200 episodes: {shares}, 2 restarts"
     assert (told.games_s, told.packing_s) == (5.0, 0.2)
+    assert "learning 30 %" in told.describe(caller="learning")
     assert str(VecStatistics(0, 0, 0, 0, 0, 0, [])).startswith("0 env steps, 0 episodes")
 
 

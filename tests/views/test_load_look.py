@@ -77,7 +77,7 @@ def test_the_name_that_is_given_comes_first(pong: Game, tmp_path: Path) -> None:
     ("text", "name", "message"),
     [
         (None, "styled.py", "styled.py: there is no such file"),
-        (None, "no_such_module:look", "expected FILE.py, FILE.py:name or module:name: ModuleNotF"),
+        (None, "no_such_module:look", "expected FILE.py, FILE.py:name or module:name: there is no"),
         ("def draw(:", "styled.py", "styled.py, line 1: SyntaxError"),
         ("\nx = 1 / 0", "styled.py", "styled.py, line 2: ZeroDivisionError"),
         ("look = 3", "styled.py", r"expected a Look, look = Look\(\.\.\.\): got int"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs, answer_to, obs_problem
 from entity_env.authoring.to_observation import to_observation
@@ -20,6 +22,40 @@ from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_seed
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
+
+
+class TrainEnvBuilder:
+    """A `Game` declared step by step, as in entity-gym-rs; the same as `Game(play, entities=...)`.
+
+    Example:
+        >>> from entity_env.agents import TrainEnvBuilder
+        >>> from entity_env.games.snake import Food, Head, Move, Segment, play
+        >>> builder = TrainEnvBuilder().entity(Head).entity(Segment).entity(Food).action(Move)
+        >>> builder.build(play)
+        Game(snake)
+    """
+
+    def __init__(self) -> None:
+        self._entities: list[type] = []
+        self._actions: list[ActionKey] = []
+
+    def entity(self, *classes: type) -> Self:
+        """Adds dataclasses of entities; returns the builder."""
+        self._entities += classes
+        return self
+
+    def action(self, *keys: ActionKey) -> Self:
+        """Adds Enums, `Categorical`, `SelectEntity` or `Continuous`; returns the builder."""
+        self._actions += keys
+        return self
+
+    def build(self, play: Callable[..., None], *, num_agents: int = 1) -> Game:
+        """The game, which `VecEnv`, `train` and `TrainAgentEnv` take.
+
+        Raises:
+            SchemaError: as `Game`.
+        """
+        return Game(play, entities=self._entities, actions=self._actions, num_agents=num_agents)
 
 
 class TrainAgentEnv(Environment):

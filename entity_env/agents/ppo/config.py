@@ -395,7 +395,7 @@ class PPOConfig:
         """
         try:
             _require_known(settings)
-            values = {name: _none(name, value) for name, value in settings.items()}
+            values = {name: _whole(name, _none(name, value)) for name, value in settings.items()}
             if "net" in values and not isinstance(values["net"], tuple(_NETS.values())):
                 values["net"] = _changed_net(self.net, values["net"])
             return replace(self, **values)  # type: ignore[arg-type]  # checked by the class
@@ -460,6 +460,13 @@ def values_of(setting: float | Schedule | None) -> list[float]:
 def _none(name: str, value: object) -> object:
     """None for the word of it, which TOML lacks; the device is a text of any kind."""
     return None if value == "none" and name != "device" else value
+
+
+def _whole(name: str, value: object) -> object:
+    """An integer for 1e6, which TOML reads as a float, where the setting is one."""
+    if not isinstance(value, float) or type(getattr(PPOConfig, name, None)) is not int:
+        return value
+    return int(value) if value.is_integer() else value
 
 
 def _require_known(settings: Mapping[str, object]) -> None:

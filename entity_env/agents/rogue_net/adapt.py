@@ -1,4 +1,4 @@
-"""FeatureAdaptor: drops features and entities that an agent was not trained on.
+"""FeatureAdaptor and `renamed`: agents for games that show more, or call it by other names.
 
 As in entity-gym-rs, features and entity types that are unknown to the agent are left out of the
 observations. Entities of an unknown type can neither act nor be selected.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Batch, ObsBatch
+from entity_env.agents.rogue_net.config import NetConfig, RogueNetConfig
+from entity_env.agents.rogue_net.weights import Weights, expected_tensors
 from entity_env.core.observation import (
     ActionMask,
     EntityID,
@@ -27,13 +29,17 @@ from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
+    ActionSpace,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
     Entity,
     EntityName,
+    GlobalCategoricalActionSpace,
     ObsSpace,
     entity_widths,
 )
 from entity_env.core.vec_obs import VecActionMask, VecSelectEntityActionMask
-from entity_env.errors import CheckpointError, SchemaError
+from entity_env.errors import CheckpointError, SchemaError, UsageError
 
 Columns: TypeAlias = NDArray[np.int64]
 _Value = TypeVar("_Value")
@@ -52,6 +58,81 @@ def unadaptable(agent: Spaces, game: Spaces) -> list[str]:
     )
     asked = [*_known([*agent_actions], game_actions), *game_actions]
     return differences(agent, (known, {name: game_actions[name] for name in asked}))
+
+
+def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
+    """The same network with other names.
+
+    Args:
+        weights: the network.
+        names: by the network's name of an entity type, feature, action or choice the new one.
+
+    Raises:
+        UsageError: the network has no such name, or two things would have the same name.
+    """
+    used: set[str] = set()
+
+    def to(name: str) -> str:
+        used.add(name)
+        return names.get(name, name)
+
+    def all_to(old: Sequence[str]) -> tuple[str, ...]:
+        new = tuple(map(to, old))
+        if len({*new}) < len({*old}):
+            raise UsageError(f"names: two of {', '.join(old)} would have the same name")
+        return new
+
+    def entity(old: Entity) -> Entity:
+        return replace(old, features=all_to(old.features))
+
+    def action(old: ActionSpace) -> ActionSpace:
+        match old:
+            case CategoricalActionSpace() | GlobalCategoricalActionSpace():
+                return replace(old, index_to_label=all_to(old.index_to_label))
+            case ContinuousActionSpace():
+                return replace(old, labels=all_to(old.labels))
+        return old
+
+    old_obs, old_actions = weights.obs_space, weights.action_space
+    entities = zip(all_to([*old_obs.entities]), map(entity, old_obs.entities.values()), strict=True)
+    obs_space = ObsSpace(all_to(old_obs.global_features), dict(entities))
+    actions = zip(all_to([*old_actions]), map(action, old_actions.values()), strict=True)
+    action_space, config = dict(actions), _renamed_config(weights.config, names)
+    if unknown := sorted(names.keys() - used):
+        known = ", ".join(sorted(used))
+        raise UsageError(f"names: the network has nothing called {unknown[0]!r}; it has {known}")
+    before = expected_tensors(old_obs, old_actions, weights.config)
+    after = expected_tensors(obs_space, action_space, config)
+    tensors = {
+        new: weights.tensors[old] for old, new in zip(before, after, strict=True)
+    }  # both in the order of the spaces
+    return Weights(obs_space, action_space, config, tensors)
+
+
+def _renamed_config(config: NetConfig, names: Mapping[str, str]) -> NetConfig:
+    """A configuration whose relative positions and translation are of the new names."""
+    if not isinstance(config, RogueNetConfig):
+        return config
+    parts: dict[str, Any] = {}
+    for part in ("relpos_encoding", "translation"):
+        old = getattr(config, part)
+        named = {} if old is None else {key: getattr(old, key, None) for key in _NAMING}
+        new = {
+            key: names.get(value, value)
+            if isinstance(value, str)
+            else tuple(names.get(each, each) for each in value)
+            for key, value in named.items()
+            if value is not None
+        }
+        parts[part] = old if old is None else replace(old, **new)
+    return replace(config, **parts)
+
+
+_NAMING: Final = (
+    *("position_features", "rotation_vec_features", "rotation_angle_feature"),
+    *("exclude_entities", "reference_entity"),
+)
+"""Fields of `RelposEncodingConfig` and `TranslationConfig` that are names."""
 
 
 class FeatureAdaptor:

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from entity_env.cli.display.console import plain_table
+from entity_env.cli.options import WholeRange
 from entity_env.core.files import read_file
 from entity_env.errors import UsageError
 from entity_env.games.pixel.look import GREENS, LIGHT_GREENS, draw_pixels
@@ -38,11 +39,13 @@ _MAX_KEY_BYTES: Final = 16 << 20
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--quirks", metavar="NAME", help="xochip, superchip or chip8.  [default: xochip]")
-@click.option("--frames", type=click.IntRange(min=1), help="Frames per step.  [default: 24]")
+@click.option("--frames", type=WholeRange(min=1), help="Frames per step.  [default: 24]")
 @click.option(
-    "--instructions", type=click.IntRange(min=1), help="Instructions per frame.  [default: 30]"
+    "--instructions", type=WholeRange(min=1), help="Instructions per frame.  [default: 30]"
 )
-@click.option("--seed", type=int, help="Seed of the machine's random numbers.  [default: 1]")
+@click.option(
+    "--seed", type=WholeRange(), help="Seed of the machine's random numbers.  [default: 1]"
+)
 @click.option(
     "--tau",
     default="0.05",

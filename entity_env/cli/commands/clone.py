@@ -37,6 +37,7 @@ from entity_env.cli.options import (
     FiniteFloat,
     FiniteRange,
     game_argument,
+    require_writable,
     set_option,
     step_timeout_option,
 )
@@ -207,6 +208,7 @@ def dataset(source: _Source, out: Path, game: str | None, settings: Sequence[str
     if settings and game is None:
         raise UsageError("--set is for a game: name it, --game GAME")
     chosen = None if game is None else load_game(game, settings)
+    require_writable(out.parent)
     found = source.decisions(chosen)
     found.save(out)
     click.echo(f"{out}: {_described(found)}, {out.stat().st_size:,} bytes")
@@ -262,6 +264,7 @@ def clone(
     out = Path("runs", f"{chosen.name}-clone") if out is None else out
     require_text(out)
     require_unused(out)
+    require_writable(out)
     preset = preset_of(chosen).settings
     options["gamma"] = preset.get("gamma", 0.99) if options["gamma"] is None else options["gamma"]
     found = source.decisions(chosen)

@@ -17,6 +17,7 @@ from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.keyboard import Keyboard
 from entity_env.authoring.game import Game
+from entity_env.authoring.load_module import file_below
 from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
 from entity_env.cli.load_game import (
@@ -32,9 +33,11 @@ from entity_env.cli.load_game import (
 from entity_env.cli.options import (
     SEED,
     FiniteRange,
+    WholeRange,
     agent_options,
     game_argument,
     look_option,
+    require_writable,
     set_option,
     step_timeout_option,
 )
@@ -79,6 +82,8 @@ def game_of(replay: Replay, given: str | None) -> Game:
     is_below = path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts
     if is_below and Path(path).is_file():
         return load_game(source)
+    if (file := file_below(package)) is not None:
+        return load_game(f"{file}:{rest}")
     where = f" in {source}" if source else ""
     raise ReplayError(
         f"{replay.name} is of the game {name!r}{where}, which is not here: give it, --game FILE.py"
@@ -120,6 +125,7 @@ def record(
     chosen = load_game(game, settings)
     chosen = game_agents(chosen).seated(chosen, len(agents))
     out = Path(f"{chosen.name.replace(':', '_')}{SUFFIX}") if out is None else out
+    require_writable(out.parent)
     names = player_names(chosen, agents)
     seed = secrets.randbelow(2**31) if seed is None else seed
     with _view_for_humans(chosen, names, look) as view:
@@ -159,11 +165,11 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--from", "first", type=click.IntRange(min=0), default=0, help="Begin here.")
+@click.option("--from", "first", type=WholeRange(min=0), default=0, help="Begin here.")
 @click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
 @click.option(
     "--take-over",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     metavar="N",
     help="Play the first N decisions again, and let the agents of --agent go on.",
 )
@@ -396,7 +402,7 @@ def verify(
     type=click.Path(path_type=Path, dir_okay=False),
     help="File to write; its ending is the format: .html .svg .png .gif .webp .mp4",
 )
-@click.option("--at", type=click.IntRange(min=0), help="Draw this picture alone: .png or .svg.")
+@click.option("--at", type=WholeRange(min=0), help="Draw this picture alone: .png or .svg.")
 @click.option(
     "--agent",
     metavar="AGENT",

@@ -24,7 +24,16 @@ from entity_env.authoring.game import Game
 from entity_env.cli.commands.train import preset_of
 from entity_env.cli.display.console import plain_table
 from entity_env.cli.load_game import load_game, make_training_env
-from entity_env.cli.options import COUNT, ENVS, SEED, game_argument, ray_option, set_option
+from entity_env.cli.options import (
+    COUNT,
+    ENVS,
+    SEED,
+    WholeRange,
+    game_argument,
+    ray_option,
+    require_writable,
+    set_option,
+)
 
 if TYPE_CHECKING:
     from entity_env.cluster.sweep import Sweep, SweepTrial
@@ -52,7 +61,7 @@ _FAILED: Final = 1
 @click.option("--trials", "num_trials", type=COUNT, default=16, help="Number of training runs.")
 @click.option(
     "--steps",
-    type=click.IntRange(min=1, max=10**15),
+    type=WholeRange(min=1, max=10**15),
     help="Decisions of each.  [default: as train]",
 )
 @click.option("--num-envs", type=ENVS, help="Environments of each run.  [default: as train]")
@@ -99,6 +108,7 @@ def sweep(
     chosen = load_game(game, settings)
     out = Path("runs", f"sweep-{chosen.name}") if out is None else out
     planned = _plan(chosen, varied, num_trials, steps, num_envs, preset, seed, population, out)
+    require_writable(out)
     from entity_env.cluster.sweep import run_sweep
 
     title = f"sweep of {chosen.name}"

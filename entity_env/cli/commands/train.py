@@ -39,10 +39,12 @@ from entity_env.cli.options import (
     SEED,
     WORKERS,
     FiniteFloat,
+    WholeRange,
     failures_option,
     game_argument,
     on_error_option,
     ray_option,
+    require_writable,
     set_option,
     step_timeout_option,
 )
@@ -132,7 +134,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new re
         return sum(float(part) * unit for part, unit in zip(match.groups("0"), units, strict=True))
 
 
-_INTEGER: Final = click.IntRange(max=2**31 - 1)
+_INTEGER: Final = WholeRange(max=2**31 - 1)
 _PPO_OPTIONS: Final = {
     "seed": "Seed of the run.",
     "learning_rate": "Learning rate of Adam at the start; annealed to 0.",
@@ -240,7 +242,7 @@ def _packed(
 )
 @click.option(
     "--steps",
-    type=click.IntRange(min=1, max=10**15),
+    type=WholeRange(min=1, max=10**15),
     help=f"Number of decisions to train on.  [default: {_DEFAULTS.total_steps:,}]",
 )
 @click.option(
@@ -290,7 +292,7 @@ def _packed(
     "is installed]",
 )
 @click.option("--device", help="Device of torch.  [default: cpu]")
-@click.option("--num-threads", type=click.IntRange(1, 1024), help="Number of threads of torch.")
+@click.option("--num-threads", type=WholeRange(1, 1024), help="Number of threads of torch.")
 @click.option(
     "--preset",
     type=click.Choice(list(PRESETS)),
@@ -299,12 +301,12 @@ def _packed(
 @ray_option
 @click.option(
     "--num-learners",
-    type=click.IntRange(1, 10**5),
+    type=WholeRange(1, 10**5),
     help="With --ray: processes that learn together, each with a share of the environments.",
 )
 @click.option(
     "--max-failures",
-    type=click.IntRange(0, 10**6),
+    type=WholeRange(0, 10**6),
     help="With --ray: how often they start again from the last checkpoint when one died.",
 )
 @click.option(
@@ -328,7 +330,7 @@ def _packed(
 @click.option(
     "--replays",
     "moments",
-    type=click.IntRange(0, 10**6),
+    type=WholeRange(0, 10**6),
     default=0,
     help="Number of moments of the run at which an evaluation episode is played, always from the "
     "same start, and kept in OUT/replays.  [default: 0]",
@@ -392,6 +394,7 @@ def train(
     else:
         require_unused(out)
         words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
+    require_writable(out)
     _announce(launched, words, [*told(shares), *origin.changes(chosen)])
     about = {"options": given.stored, "opponents": shares, **about_game(chosen)}
     about |= {"game": game, "num_envs": num_envs}

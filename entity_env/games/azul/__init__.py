@@ -4,12 +4,18 @@
 `play_many` play the same games compiled. `AzulEnv` is stepped by action ids, on either.
 """
 
+from typing import TypeAlias
+
 from entity_env.games.azul.batch import AzulBatch as AzulBatch
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE as ACTION_SPACE_SIZE,
     ACTIONS as ACTIONS,
     Action as Action,
     ActionEncoder as ActionEncoder,
+    ActionId as ActionId,
+    Color as Color,
+    DraftDestination as DraftDestination,
+    DraftSource as DraftSource,
     EpisodeDone as EpisodeDone,
     IllegalAction as IllegalAction,
     InvalidActionId as InvalidActionId,
@@ -61,7 +67,11 @@ from entity_env.games.azul.players.match import (
 )
 from entity_env.games.azul.players.playouts import Playouts as Playouts, play_many as play_many
 from entity_env.games.azul.self_play import AzulTables as AzulTables
-from entity_env.games.azul.single_game import Backend as Backend, FastGame as FastGame
+from entity_env.games.azul.single_game import (
+    Backend as Backend,
+    FastGame as FastGame,
+    Observation as Observation,
+)
 from entity_env.games.azul.transitions import (
     Transition as Transition,
     TransitionLog as TransitionLog,
@@ -74,3 +84,6 @@ from entity_env.games.azul.viewer import (
     legal_moves as legal_moves,
     read_move as read_move,
 )
+
+Agent: TypeAlias = AzulAgent
+"""The same; the `Agent` of games is that of `entity_env.agents`."""

@@ -46,6 +46,8 @@ from entity_env.games.azul.kernels.packed_state import (
 
 Observations: TypeAlias = NDArray[np.float32]
 """`(4, OBS_SIZE)`, 0 everywhere before it is filled; `(0, OBS_SIZE)`: nothing is filled."""
+Observation: TypeAlias = NDArray[np.float32]
+"""`(OBS_SIZE,)`, a row of it: what one player sees."""
 Mask: TypeAlias = NDArray[np.bool_]
 """`(300,)`, False everywhere before it is filled."""
 Rewards: TypeAlias = NDArray[np.float32]

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, cast, get_args
+from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +129,11 @@ class ClassicEnv(BatchEnv):
         self._dtype: np.dtype[Any] | None = None
         self._step: Step = _no_step
         self._steps: dict[str, tuple[np.dtype[Any], Step]] = {}
+
+    @classmethod
+    def with_defaults(cls, num_envs: int) -> Self:
+        """The batch with its default settings; the same as the class called with `num_envs`."""
+        return cls(num_envs)  # type: ignore[call-arg]  # the classes of games have defaults
 
     @classmethod
     def initial_states(cls, draws: NDArray[np.float32]) -> State:

@@ -34,6 +34,7 @@ from entity_env.core.validation import is_number, must_be_number
 from entity_env.core.vec_env_base import row_name
 from entity_env.core.vec_obs import merge_metrics
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
+from entity_env.vec.in_process.game_output import GameOutput
 from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 
@@ -75,6 +76,7 @@ class LocalBatch(ABC):
         """By environment, the reason why it was last restarted."""
         self.current: MutableSequence[int] | memoryview = [0]
         """Its first element is the index of the environment that is being stepped."""
+        self._output = GameOutput(options.num_envs, says_so=envs.start == 0)
         self._on_error = options.on_error
         self._writer = writer
         self._final_writer = final_writer
@@ -147,6 +149,10 @@ class LocalBatch(ABC):
 
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
         """Begins a new episode in some environments; all others keep their observations."""
+        with self._output(self.current):
+            return self._reset(env_ids, memory)
+
+    def _reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
         chosen = set(env_ids)
         if not self._is_whole:
             self._settle()
@@ -171,6 +177,10 @@ class LocalBatch(ABC):
 
     def act(self, values: Mapping[ActionName, list[Any]], memory: StepMemory) -> BatchStep:
         """Steps all environments by one action per actor of the last batch."""
+        with self._output(self.current):
+            return self._act(values, memory)
+
+    def _act(self, values: Mapping[ActionName, list[Any]], memory: StepMemory) -> BatchStep:
         begin = perf_counter()
         self._set_actions(values)
         self._begin()
@@ -314,9 +324,10 @@ class LocalBatch(ABC):
     def _close_all(self, closes: Iterable[Callable[[], None]]) -> None:
         """Closes all environments, also after an error, and raises the first error."""
         errors: list[Exception] = []
-        for close in closes:
+        for env_id, close in enumerate(closes):
             try:
-                close()
+                with self._output([env_id]):
+                    close()
             except Exception as error:
                 errors.append(error)
         if errors:

@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import tempfile
 import weakref
 from multiprocessing.connection import wait
@@ -103,6 +104,7 @@ class WorkerHandle:
             os.getpid(),
             self._stacks,
             SAFE_PATH in os.environ,
+            sys.path.copy(),
         )
         self.process = started(context, setup)
         self.event.watch(self.process.sentinel)

@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
@@ -48,6 +49,7 @@ _GRACE_S: Final = 1.0
 
 def run_worker(setup: Setup) -> None:
     """Steps environments until the parent closes it or is gone."""
+    sys.path[:] = setup.path
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _ignore_signal)

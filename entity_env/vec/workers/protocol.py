@@ -98,7 +98,7 @@ class Setup:
     Blocks of shared memory, and messages in blocks, go through `connection`. The lifeline becomes
     readable when the parent and all its forks are gone. SIGUSR1 writes the stack of a hanging game
     to `stacks`. `keeps_safe_path`: the parent has `SAFE_PATH`, which is otherwise set only while
-    workers start.
+    workers start. `path` is the parent's `sys.path`.
     """
 
     index: int
@@ -111,6 +111,7 @@ class Setup:
     parent: int
     stacks: SentDescriptor
     keeps_safe_path: bool
+    path: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import multiprocessing.process
 import os
 import signal
 import sys
+import sysconfig
 import types
 from collections.abc import Iterator
 from multiprocessing.context import BaseContext
@@ -46,7 +47,7 @@ def started(context: BaseContext, setup: Setup) -> BaseProcess:
     )
     try:
         _require_files()
-        with _without_main(), _safe_path(), _child_signal():
+        with _without_main(), _safe_path(), _python_first(), _child_signal():
             process.start()
     except OSError as error:
         raise machine_error(f"start worker {setup.index}", error) from error
@@ -95,6 +96,20 @@ def _safe_path() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(SAFE_PATH, None)
+
+
+@contextlib.contextmanager
+def _python_first() -> Iterator[None]:
+    """Moves Python's own modules to the front of `sys.path` while a process starts, which gets it.
+
+    A game may be called random.py. A worker has the parent's path back before it loads the game.
+    """
+    path, own = sys.path.copy(), sysconfig.get_path("stdlib")
+    sys.path.sort(key=lambda folder: not folder.startswith(own) or "site-packages" in folder)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
 
 
 @contextlib.contextmanager

@@ -165,7 +165,7 @@ def test_a_schedule_with_an_unusual_value_is_told() -> None:
 # ------------------------------------------------------------------ files and texts
 
 TOML = """
-total_steps = 1000
+total_steps = 1e3
 target_kl = "none"
 learning_rate = [[0, 0.003], [0.1, 0.001], [1, 0]]
 gamma = { points = [[0, 0.9], [1, 0.99]], kind = "cosine" }

@@ -325,3 +325,8 @@ def _encode(fused: FusedNet, one: _SingleObservation) -> Float | None:
         return None
     wanted = present[0] if len(present) == 1 else np.concatenate(present)
     return fused.encode(one.own, one.shared, one.visible, wanted)
+
+
+RogueNetAgent: TypeAlias = NumpyAgent
+"""The same by the name that entity-gym-rs has: `RogueNetAgent.load(path)` reads every checkpoint of
+enn-trainer and of this package."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
 
 from entity_env.core.validation import is_index
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError
@@ -33,6 +34,50 @@ class InvalidActionId(StepError, SchemaError):
 
 class IllegalAction(StepError, SchemaError):
     """The action exists, but is not legal in this state."""
+
+
+ActionId: TypeAlias = int
+"""The number of an action, 0 to 299."""
+
+
+class Color(IntEnum):
+    """The colours by name, equal to the numbers in an `Action`."""
+
+    BLUE, YELLOW, RED, BLACK, WHITE = range(NUM_COLOURS)
+
+    @classmethod
+    def from_index(cls, index: int) -> Color:
+        """The colour of a number from 0 to 4; SchemaError for another one."""
+        if not is_index(index, NUM_COLOURS):
+            raise SchemaError(f"Azul: a colour is an integer from 0 to 4, got {index!r}")
+        return cls(index)
+
+
+class DraftSource(IntEnum):
+    """The sources by name, equal to the numbers in an `Action`."""
+
+    FACTORY_0, FACTORY_1, FACTORY_2, FACTORY_3, FACTORY_4 = range(5)
+    FACTORY_5, FACTORY_6, FACTORY_7, FACTORY_8, Center = range(5, NUM_SOURCES)
+
+    @classmethod
+    def Factory(cls, index: int) -> DraftSource:
+        """A factory, 0 to 8; SchemaError for another number."""
+        if not is_index(index, CENTRE):
+            raise SchemaError(f"Azul: a factory is an integer from 0 to 8, got {index!r}")
+        return cls(index)
+
+
+class DraftDestination(IntEnum):
+    """The destinations by name, equal to the numbers in an `Action`."""
+
+    LINE_0, LINE_1, LINE_2, LINE_3, LINE_4, Floor = range(NUM_DESTINATIONS)
+
+    @classmethod
+    def PatternLine(cls, row: int) -> DraftDestination:
+        """A pattern line, 0 to 4; SchemaError for another number."""
+        if not is_index(row, FLOOR):
+            raise SchemaError(f"Azul: a pattern line is an integer from 0 to 4, got {row!r}")
+        return cls(row)
 
 
 ACTION_SPACE_SIZE: Final = NUM_SOURCES * NUM_COLOURS * NUM_DESTINATIONS

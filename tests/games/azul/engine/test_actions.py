@@ -12,7 +12,14 @@ from entity_env.games.azul import (
     ACTIONS,
     Action,
     ActionEncoder,
+    Agent,
+    AzulAgent,
+    AzulEnv,
+    Color,
+    DraftDestination,
+    DraftSource,
     InvalidActionId,
+    Observation,
 )
 from tests.games.azul.recorded_games import tables
 
@@ -101,3 +108,31 @@ def test_a_plain_tuple_is_an_action() -> None:
 def test_an_action_reads_as_a_player_says_it() -> None:
     assert str(Action(9, 0, 5)) == "blue from the centre to the floor"
     assert str(Action(3, 4, 0)) == "white from factory 3 to line 0"
+
+
+@given(st.integers(0, 299))
+def test_sources_destinations_and_colours_have_names(action_id: int) -> None:
+    action = ActionEncoder.decode(action_id)
+    source = DraftSource.Center if action.source == 9 else DraftSource.Factory(action.source)
+    place = action.destination
+    destination = DraftDestination.Floor if place == 5 else DraftDestination.PatternLine(place)
+    named = Action(source, Color.from_index(action.colour), destination)
+    assert named == action
+    assert str(named) == str(action)
+    assert ActionEncoder.encode(named) == action_id
+
+
+def test_other_names_of_the_same() -> None:
+    assert Agent is AzulAgent
+    observation: Observation = AzulEnv(seed=1).reset().observations[0]
+    assert observation.dtype == np.float32
+
+
+def test_names_of_what_there_is_not() -> None:
+    for make, number in (
+        (DraftSource.Factory, 9),
+        (DraftDestination.PatternLine, 5),
+        (Color.from_index, -1),
+    ):
+        with pytest.raises(SchemaError, match=f"an integer from 0 to ., got {number}"):
+            make(number)

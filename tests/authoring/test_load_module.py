@@ -1,0 +1,208 @@
+"""Modules by file, folder and name: packages, names that are taken, where imports were tried."""
+
+from __future__ import annotations
+
+import string
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cloudpickle
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from entity_env import UsageError
+from entity_env.authoring.load_module import file_below, import_named, load_module, where_tried
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder, `home`, whose modules and paths are forgotten afterwards."""
+    path, modules = sys.path.copy(), sys.modules.copy()
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    yield home
+    sys.path[:] = path
+    for name in sys.modules.keys() - modules:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]
+    for name in cloudpickle.list_registry_pickle_by_value() & (sys.modules.keys() - modules):
+        cloudpickle.unregister_pickle_by_value(sys.modules[name])
+
+
+def write(root: Path, **files: str) -> None:
+    """Writes files; `__` in a name is a slash."""
+    for name, text in files.items():
+        path = root / name.replace("__", "/").replace("/init/", "/__init__")
+        path = path.with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def package(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).mkdir(parents=True, exist_ok=True)
+        (root / name / "__init__.py").write_text("")
+
+
+@pytest.mark.parametrize("imported", [".units", "lands.units", "units", "lands", "beside"])
+def test_a_file_of_a_package_imports_what_it_likes(folder: Path, imported: str) -> None:
+    """Relatively, by the package's name, beside it, and from the current folder."""
+    package(folder, "lands")
+    write(folder, lands__units="SIZE = 3\n", beside="")
+    (folder / "lands" / "game.py").write_text(f"from {imported} import *\nHERE = __name__\n")
+    module = load_module(Path("lands/game.py"))
+    assert module.HERE == "lands.game"
+    assert "units" not in imported or module.SIZE == 3
+
+
+def test_the_current_folder_does_not_matter(folder: Path) -> None:
+    package(folder.parent, "far", "far/deep")
+    write(folder.parent, far__units="SIZE = 3\n", far__deep__game="from ..units import SIZE\n")
+    module = load_module(folder.parent / "far" / "deep" / "game.py")
+    assert (module.__name__, module.SIZE) == ("far.deep.game", 3)
+
+
+def test_a_file_is_executed_once_however_it_is_named(folder: Path) -> None:
+    package(folder, "lands")
+    write(folder, lands__game="class Move: ...\n", alone="class Move: ...\n")
+    for name in ("lands.game", "alone"):
+        path = Path(f"{name.replace('.', '/')}.py")
+        module = load_module(path)
+        assert load_module(path.resolve()) is module
+        assert import_named(name) is module
+        assert file_below(name) == path
+    assert load_module(Path("lands")) is sys.modules["lands"]
+
+
+def test_a_name_that_is_taken_hides_nothing_and_is_sent_by_value(folder: Path) -> None:
+    """Also a package's, whose modules import each other all the same."""
+    package(folder, "json")
+    write(
+        folder,
+        random="class Move: ...\n",
+        json__units="SIZE = 3\n",
+        json__game="from .units import SIZE\nclass Move: ...\n",
+    )
+    before = sys.modules["random"], sys.modules["json"]
+    alone, inside = load_module(Path("random.py")), load_module(Path("json/game.py"))
+    assert (alone.__name__, inside.__name__, inside.SIZE) == ("random_game", "json_game.game", 3)
+    assert load_module(Path("random.py")) is alone
+    assert (sys.modules["random"], sys.modules["json"]) == before
+    for module in (alone, inside):
+        data = cloudpickle.dumps(module.Move)
+        del sys.modules[module.__name__]
+        assert cloudpickle.loads(data).__name__ == "Move"
+
+
+def test_its_folder_is_searched_first_or_last(folder: Path) -> None:
+    package(folder, "a", "b")
+    write(folder, x__game="", y__bot="")
+    before = sys.path.copy()
+    load_module(Path("x/game.py"), first=True)
+    load_module(Path("y/bot.py"))
+    assert sys.path == [str(folder / "x"), *before, str(folder), str(folder / "y")]
+
+
+def test_a_file_that_raises_leaves_no_module(folder: Path) -> None:
+    write(folder, broken="1 / 0\n", json="1 / 0\n")
+    for name in ("broken.py", "json.py"):
+        with pytest.raises(ZeroDivisionError):
+            load_module(Path(name))
+    assert not {"broken", "json_game"} & sys.modules.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gaem.py", "no file gaem.py; did you mean game.py?"),
+        (
+            ".",
+            r"\. is a folder without __init__.py, no package: name a file in it, such as game.py",
+        ),
+        ("empty", "empty is a folder without __init__.py, no package: name a file in it$"),
+        ("notes.txt", "notes.txt is not a Python file"),
+    ],
+)
+def test_what_is_no_module(folder: Path, name: str, message: str) -> None:
+    write(folder, game="")
+    (folder / "notes.txt").write_text("x = 1\n")
+    (folder / "empty").mkdir()
+    with pytest.raises(UsageError, match=message):
+        load_module(Path(name))
+
+
+def test_names_of_modules(folder: Path) -> None:
+    package(folder, "lands")
+    write(folder, lands__broken="import no_such_module\n", plain__game="HERE = __name__\n")
+    assert import_named("plain.game").HERE == "plain.game"  # a folder without __init__.py
+    for name, missing in (("no_such.game", "no_such"), ("lands.gaem", "lands.gaem")):
+        with pytest.raises(
+            UsageError, match=f"^there is no module '{missing}' in {folder}, nor in"
+        ):
+            import_named(name)
+    with pytest.raises(ModuleNotFoundError, match="'no_such_module'"):
+        import_named("lands.broken")
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "message"),
+    [
+        ("game.py", "import unist", "; looked in {home} and in the installed packages"),
+        (
+            "lands/game.py",
+            "import unist",
+            "; looked in {home}, {home}/lands and in the installed pac",
+        ),
+        (
+            "plain/game.py",
+            "from .units import X",
+            "; {home}/plain is no package: give it an __init",
+        ),
+        (
+            "lands/game.py",
+            "from ..units import X",
+            "; the package ends at {home}/lands: {home} has",
+        ),
+        ("../far/game.py", "import far.units", "start the command in {home.parent}, or give "),
+    ],
+)
+def test_where_an_import_was_tried(folder: Path, path: str, line: str, message: str) -> None:
+    package(folder, "lands")
+    file = folder / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"{line}\n")
+    with pytest.raises(ImportError) as error:
+        load_module(Path(path))
+    assert message.format(home=folder) in where_tried(error.value, Path(path))
+
+
+PARTS = st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(PARTS, st.integers(0, 3))
+def test_a_file_and_its_name_lead_to_each_other(
+    folder: Path, parts: list[str], inside: int
+) -> None:
+    """From every folder of the package: a replay of it names the module."""
+    parts = [f"pack_{part}" for part in parts]
+    root = folder / f"root{len(list(folder.iterdir()))}"
+    package(root, *("/".join(parts[: i + 1]) for i in range(len(parts) - 1)))
+    file = root.joinpath(*parts).with_suffix(".py")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root.joinpath(*parts[: min(inside, len(parts) - 1)]))
+        found = file_below(".".join(parts))
+        assert found is not None
+        assert found.resolve() == file
+        assert file_below(f"other.{parts[-1]}") is None
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "..", "", "a/b", "../game"])
+def test_a_name_cannot_lead_out_of_the_current_folder(folder: Path, name: str) -> None:
+    write(folder.parent, game="")
+    assert file_below(name) is None
