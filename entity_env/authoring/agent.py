@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, Protocol, TypeVar, overload
+from collections.abc import Generator
+from typing import Any, Protocol, TypeVar, overload
 
 from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.local_run import AgentRun
@@ -25,8 +26,17 @@ class Pending(Protocol[T_co]):
         May be called again; the answer stays the same.
         """
 
+    def __await__(self) -> Generator[None, None, T_co | None]:
+        """The same for `await`, in a game that runs an event loop of asyncio.
 
-class Answered(Generic[A]):
+        Other tasks run first, so that those that ask other agents are batched with this one. The
+        loop stands still until the answer is there.
+        """
+        yield
+        return self.get()
+
+
+class Answered(Pending[A]):
     """A `Pending` whose answer is known.
 
     Args:
@@ -117,7 +127,7 @@ class Agent(ABC):
 
     @abstractmethod
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:
-        """Like `act`, but returns at once; `.get()` waits. The observation is copied.
+        """Like `act`, but returns at once; `.get()` or `await` waits. The observation is copied.
 
         When several agents move at the same time, call it for all of them before the first
         `.get()`, so that they are batched.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game_traceback import stack_of
@@ -17,10 +18,23 @@ from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.errors import GameExit, ProtocolError, SchemaError, UsageError, WorkerError
+from entity_env.core.validation import require_choice
+from entity_env.errors import (
+    EntityEnvError,
+    GameExit,
+    ProtocolError,
+    SchemaError,
+    UsageError,
+    WorkerError,
+)
 
 if TYPE_CHECKING:
     from entity_env.authoring.agent import Agent
+
+Transport: TypeAlias = Literal["greenlet", "thread"]
+"""How a game that is stepped waits for its actions: all games of a process in one thread, in under
+a microsecond, or each in an OS thread of its own, for games that need one: those that run an event
+loop (asyncio), or are called back from C."""
 
 
 @runtime_checkable
@@ -60,8 +74,11 @@ class Game:
             to draw; default: a module `NAME_look` beside the file of `play`, if there is one.
         players: the agents that come with it, the `module:name` of an
             `entity_env.agents.GameAgents`, imported only to load agents by name.
+        transport: how its copies wait for their actions, see `Transport`: "thread" for a game that
+            runs an event loop. A `VecEnv` may choose another one.
 
     Raises:
+        UsageError: an unknown transport.
         SchemaError: a class that cannot be featurized, a `play` without `seed`, or one that is
             `async` or a generator.
     """
@@ -78,13 +95,16 @@ class Game:
         name: str | None = None,
         look: str | None = None,
         players: str | None = None,
+        transport: Transport = "greenlet",
     ) -> None:
+        require_choice("transport", transport, get_args(Transport))
         self.play = play
         self.name = name or _name_of(play)
         self.num_agents = num_agents
         self.respawns = respawns
         self.look = look
         self.players = players
+        self.transport: Transport = transport
         self.schema = Schema(entities, actions, global_features, self.name)
         self.parameters = _parameters_of(play, self.name)
         """The settings of `play`, by name."""
@@ -114,6 +134,19 @@ class Game:
         game.settings = {**self.settings, **{k: self._checked(k, v) for k, v in settings.items()}}
         return game
 
+    def with_transport(self, transport: Transport | None) -> Game:
+        """The same game, whose copies wait for their actions in another way; None = as they do.
+
+        Raises:
+            UsageError: an unknown transport.
+        """
+        if transport is None:
+            return self
+        require_choice("transport", transport, get_args(Transport))
+        game: Game = object.__new__(type(self))
+        game.__dict__.update(self.__dict__, transport=transport)
+        return game
+
     def require_settings(self) -> None:
         """Checks that every setting without a default has a value.
 
@@ -135,7 +168,8 @@ class Game:
         """
         first = agents[0] if self.num_agents == 1 else list(agents)
         try:
-            self.play(first, seed=seed, **self.settings)
+            with no_group():
+                self.play(first, seed=seed, **self.settings)
         except (AttributeError, TypeError) as error:
             if not (problem := _wrong_number(first, error)):
                 raise
@@ -283,6 +317,22 @@ class Game:
         return f"Game({self.name}{settings})"
 
 
+@contextmanager
+def no_group() -> Iterator[None]:
+    """Raises what this package raised in a game as it is, also if the game wraps it in a group, as
+    `asyncio.TaskGroup` does; groups with other errors pass unchanged."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        _, others = group.split((GameExit, GameHangs, EntityEnvError))
+        if others is not None:
+            raise
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
+
+
 def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
     """The error for a `play` that returned in the middle of an episode."""
     which = ", ".join(map(str, agent_ids))
@@ -320,7 +370,7 @@ def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Pa
     if any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in called):
         raise SchemaError(
             f"{name}: play must be a plain function, not async: def play(agent, *, seed), which "
-            "may call asyncio.run(...)"
+            'may call asyncio.run(...), in a Game(transport="thread")'
         )
     if any(map(inspect.isgeneratorfunction, called)):
         raise SchemaError(f"{name}: play must be a plain function, without yield")

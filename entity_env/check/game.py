@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from greenlet import getcurrent, greenlet
 
 from entity_env.authoring.action_type import ActionKey, ActionType
+from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.game import Game, ends_program
 from entity_env.authoring.game_traceback import line_of_frame, stack_of
 from entity_env.authoring.local_run import end_episode, still_played
@@ -36,9 +37,6 @@ from entity_env.core.action_request import questions, random_action
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import GameExit, SchemaError
-
-if TYPE_CHECKING:
-    from entity_env.authoring.agent import Agent
 
 _LOGGER: Final = logging.getLogger("entity_env.check")
 _MAX_IGNORED: Final = 20
@@ -409,7 +407,7 @@ class _CheckAgent:
         return reward
 
 
-class _Answer:
+class _Answer(Pending[object]):
     """Result of `act_async`."""
 
     def __init__(self, agent: _CheckAgent, answer: object) -> None:

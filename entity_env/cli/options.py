@@ -14,6 +14,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, TypeAlias, get_args
 
 import click
 
+from entity_env.authoring.game import Transport
 from entity_env.cli.load_game import AgentLoader
 from entity_env.errors import UsageError
 from entity_env.vec.options import OnError
@@ -179,6 +180,14 @@ on_error_option = click.option(
     default="raise",
     help="When a copy of the game raises, hangs or dies: stop, or restart it with its next episode "
     "and count the failed one as truncated.",
+)
+
+transport_option = click.option(
+    "--transport",
+    type=click.Choice(get_args(Transport)),
+    help="How copies of the game wait for their actions: greenlet, all in one thread, or thread, "
+    "each in one of its own, for games that run an event loop (asyncio).  [default: that of the "
+    "game]",
 )
 
 failures_option = click.option(

@@ -373,7 +373,7 @@ class EpisodeOfGame(EpisodeOfEnvironment):
     middle of one and after `reset_with_index`.
     """
 
-    def __init__(self, game: Game, seed: int = 0, *, transport: Transport = "greenlet") -> None:
+    def __init__(self, game: Game, seed: int = 0, *, transport: Transport | None = None) -> None:
         if game.num_agents != 1:
             raise UsageError(
                 f"{game.name} is for {game.num_agents} agents, and an EpisodeEnv shows one: "

@@ -33,7 +33,7 @@ class VecOptions:
     num_envs: int
     num_workers: int
     autoreset: Autoreset
-    transport: Transport
+    transport: Transport | None
     on_error: OnError
     step_timeout_s: float | None
     start_method: str | None
@@ -42,7 +42,8 @@ class VecOptions:
     def __post_init__(self) -> None:
         require_choice("autoreset", self.autoreset, get_args(Autoreset))
         require_choice("on_error", self.on_error, get_args(OnError))
-        require_choice("transport", self.transport, get_args(Transport))
+        if self.transport is not None:
+            require_choice("transport", self.transport, get_args(Transport))
         require_timeout(self.step_timeout_s)
         checked_count("num_envs", self.num_envs)
         checked_count("num_workers", self.num_workers, 0)

@@ -49,7 +49,8 @@ class VecEnv(VecEnvBase):
         seed: seed of the run: the seed of every episode follows from it, the index of the
             environment and the number of the episode.
         autoreset: what happens to ended episodes; see `Autoreset`.
-        transport: how games wait for their actions; see `entity_env.agents.Transport`.
+        transport: how games wait for their actions; see `entity_env.agents.Transport`. None = that
+            of the `Game`.
         on_error: what happens when a game raises, hangs or dies; see `OnError`.
         step_timeout_s: seconds that a step of a worker may take before it counts as hanging;
             None = no limit. Without workers a game that hangs in Python is ended by SIGALRM, if
@@ -79,7 +80,7 @@ class VecEnv(VecEnvBase):
         *,
         seed: int = 0,
         autoreset: Autoreset = "same_step",
-        transport: Transport = "greenlet",
+        transport: Transport | None = None,
         on_error: OnError = "raise",
         step_timeout_s: float | None = None,
         start_method: str | None = None,

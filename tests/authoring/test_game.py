@@ -125,6 +125,18 @@ def test_settings_may_be_text() -> None:
     assert repr(changed) == "Game(counter, length=5, speed=<Speed.FAST: 2>, mode='hard')"
 
 
+def test_the_transport_stays_with_the_game() -> None:
+    assert counter.transport == "greenlet"
+    assert counter.with_transport(None) is counter
+    threads = counter.with_transport("thread")
+    assert threads.with_settings(length=5).transport == "thread"
+    assert (counter.transport, threads.schema) == ("greenlet", counter.schema)
+    with pytest.raises(UsageError, match="transport must be one of greenlet, thread, got 'fork'"):
+        counter.with_transport("fork")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="transport must be one of"):
+        Game(play, entities=(Step,), actions=(Move,), transport=1)  # type: ignore[arg-type]
+
+
 def test_runs_episodes_with_seeds_of_their_own() -> None:
     episodes = counter.run(RandomAgent(1), seed=7, episodes=3, speed="FAST")
     seeds = EpisodeSeeds(7)

@@ -366,7 +366,7 @@ def asks_twice_at_once(agent: Agent, *, seed: int) -> None:
 
 
 def ends_before_the_answer(agent: Agent, *, seed: int) -> None:
-    agent.act_async(Obs().globals(WORLD), Move)
+    _ = agent.act_async(Obs().globals(WORLD), Move)
     agent.game_over()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
@@ -304,6 +305,12 @@ def test_settings_make_another_environment() -> None:
             lake.with_settings(map_name=map_name)
     slippery = lake.with_settings(map_name="8x8", is_slippery="False")
     assert len(slippery.obs_space().entities["Env"].features) == 64
+
+
+def test_the_transport_stays_with_other_settings_and_in_workers() -> None:
+    game = from_gymnasium("FrozenLake-v1").with_transport("thread").with_settings(map_name="8x8")
+    assert game.transport == "thread"
+    assert pickle.loads(pickle.dumps(game)).transport == "thread"
 
 
 class Nameless(Brawl):

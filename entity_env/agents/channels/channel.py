@@ -1,17 +1,19 @@
 """Channel: runs a game on a stack of its own, so that it can wait in the middle of a call.
 
-Two transports implement it: `greenlet` switches within the thread, in under a microsecond; `thread`
-runs the game in an OS thread, for games that need one (asyncio, callbacks from C).
+Two transports implement it, see `Transport`: `greenlet` switches within the thread; `thread` runs
+the game in an OS thread.
 """
 
 from __future__ import annotations
 
 from types import FrameType
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Protocol
 
+from entity_env.authoring.game import Transport as Transport
 from entity_env.errors import ProtocolError
 
-Transport: TypeAlias = Literal["greenlet", "thread"]
+USE_THREADS: Final = 'transport="thread" of Game or VecEnv, on the command line --transport thread'
+"""What a game needs that cannot share its thread."""
 
 MAX_SWALLOWED_EXITS = 100
 """A game that catches `GameExit` more often and does not return is abandoned."""

@@ -28,7 +28,7 @@ class GameRunner:
 
     The seeds of the episodes follow from `env_id` and the seed of the run. If it `holds_at_end`,
     the game waits at the end of an episode, too, and goes on to the first observation of the next
-    one only after another `resume`.
+    one only after another `resume`. A `transport` of None is that of the game.
     """
 
     __slots__ = (
@@ -54,11 +54,12 @@ class GameRunner:
         self,
         game: Game,
         *,
-        transport: Transport = "greenlet",
+        transport: Transport | None = None,
         env_id: int = 0,
         on_end: OnEnd,
         holds_at_end: bool = False,
     ) -> None:
+        transport = game.transport if transport is None else transport
         require_choice("transport", transport, get_args(Transport))
         game.require_settings()
         self.game = game

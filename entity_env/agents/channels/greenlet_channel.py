@@ -13,7 +13,7 @@ from typing import Final
 import greenlet
 from greenlet import getcurrent
 
-from entity_env.agents.channels.channel import MAX_SWALLOWED_EXITS, swallows_exit
+from entity_env.agents.channels.channel import MAX_SWALLOWED_EXITS, USE_THREADS, swallows_exit
 from entity_env.errors import ClosedError, GameExit, ProtocolError
 
 _modules: Final = sys.modules
@@ -76,7 +76,7 @@ class GreenletChannel:
             else:
                 self._greenlet.switch()
         except RuntimeError as error:
-            _explain_asyncio(error)
+            _explain_event_loop(error)
             raise
 
     def suspend(self) -> None:
@@ -85,8 +85,8 @@ class GreenletChannel:
         if getcurrent() is not game or driver is None:
             raise ProtocolError(
                 f"{self._name}: an agent was asked from outside its game's own call stack (another "
-                'thread, or after the game ended); a game with threads needs transport="thread", '
-                "and asks its agents from the thread that runs play"
+                f"thread, or after the game ended); a game with threads needs {USE_THREADS}, and "
+                "asks its agents from the thread that runs play"
             )
         if self._is_exiting:
             self._swallowed()
@@ -109,7 +109,7 @@ class GreenletChannel:
             else:
                 throw()
         except RuntimeError as error:  # raised by a game that restarts
-            _explain_asyncio(error)
+            _explain_event_loop(error)
             raise
         if self._num_swallowed > MAX_SWALLOWED_EXITS:
             _given_up.append(self._greenlet)
@@ -178,9 +178,13 @@ def _call_in_default_mode(switch: Callable[[], object]) -> None:
         switch()
 
 
-def _explain_asyncio(error: RuntimeError) -> None:
-    if "event loop" in str(error):
+_SECOND_LOOP: Final = ("event loop", "another loop is running", "inside a run()", "Already running")
+"""Parts of the errors that asyncio, trio and anyio raise where a thread runs a loop already."""
+
+
+def _explain_event_loop(error: RuntimeError) -> None:
+    if any(part in str(error) for part in _SECOND_LOOP):
         error.add_note(
-            "on the greenlet transport all games share one thread, which can run only one event "
-            'loop at a time: choose transport="thread" for games that use asyncio'
+            "on the greenlet transport all games of a process share one thread, which can run only "
+            f"one event loop at a time: a game that runs one needs {USE_THREADS}"
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from entity_env.authoring.action_type import ActionKey, ActionType
-from entity_env.authoring.agent import Agent
+from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.local_run import still_played
 from entity_env.authoring.obs import Obs, obs_problem
 from entity_env.errors import ProtocolError, SchemaError
@@ -146,7 +146,7 @@ class TrainAgent(Agent):
         raise ProtocolError(f"{call} before its last act_async was answered: call .get() first")
 
 
-class _PendingAnswer:
+class _PendingAnswer(Pending[object]):
     """Result of `act_async`."""
 
     def __init__(self, agent: TrainAgent) -> None:

@@ -67,13 +67,14 @@ class TrainAgentEnv(Environment):
     Args:
         game: the game.
         transport: "greenlet" (under 2 µs a step; the thread that resets it must step it) or
-            "thread" (about 15 µs; for games that use asyncio, or callbacks from C).
+            "thread" (about 15 µs; for games that use asyncio, or callbacks from C); None = that of
+            the game.
         seed: seed of the run; the seeds of the episodes follow from it and `env_id`.
         env_id: index of this environment among others of the same run.
     """
 
     def __init__(
-        self, game: Game, *, transport: Transport = "greenlet", seed: int = 0, env_id: int = 0
+        self, game: Game, *, transport: Transport | None = None, seed: int = 0, env_id: int = 0
     ) -> None:
         checked_seed(seed)  # a bad one fails here rather than at the first reset
         self._ends = _FinalObservations(game)

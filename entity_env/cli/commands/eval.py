@@ -19,7 +19,7 @@ from rich.table import Table
 from entity_env.agents import Agent, BatchPolicy
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.ratings import Z95, Match, Result, Standing, match_groups, seatings
-from entity_env.authoring.game import Game
+from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
 from entity_env.cli.display.console import ProgressBar, plain_table
@@ -45,6 +45,7 @@ from entity_env.cli.options import (
     ray_option,
     set_option,
     step_timeout_option,
+    transport_option,
 )
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds
@@ -178,6 +179,7 @@ class Figures:
 )
 @step_timeout_option
 @on_error_option
+@transport_option
 @failures_option
 @ray_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -193,6 +195,7 @@ def evaluate(
     num_workers: int | None,
     step_timeout_s: float | None,
     on_error: OnError,
+    transport: Transport | None,
     failures: Path | None,
     address: str | None,
     as_json: bool,
@@ -209,7 +212,7 @@ def evaluate(
     named twice, A,A, plays against its copy. Agents that a game has of its own can take part: azul
     has greedy, rush, mcts and mcts:SECONDS.
     """
-    chosen = load_game(game, settings)
+    chosen = load_game(game, settings).with_transport(transport)
     if entrants is not None:
         if agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")

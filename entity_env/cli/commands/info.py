@@ -17,7 +17,7 @@ from greenlet import greenlet
 from rich.console import Console
 
 from entity_env.agents import RandomAgent, random_actions
-from entity_env.authoring.game import Game
+from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.game_traceback import game_traceback
 from entity_env.authoring.local_run import Turn
 from entity_env.check import check_game
@@ -31,6 +31,7 @@ from entity_env.cli.options import (
     game_argument,
     set_option,
     step_timeout_option,
+    transport_option,
 )
 from entity_env.errors import ContractError, UsageError
 
@@ -161,10 +162,17 @@ def _can_suspend() -> bool:
     default=2.0,
     help="Duration of each of the two measurements.",
 )
+@transport_option
 @set_option
-def bench(game: str, num_envs: int, seconds: float, settings: Sequence[str]) -> None:
+def bench(
+    game: str,
+    num_envs: int,
+    seconds: float,
+    transport: Transport | None,
+    settings: Sequence[str],
+) -> None:
     """Measure the steps per second of a game with random actions: one copy, then many."""
-    chosen = load_game(game, settings)
+    chosen = load_game(game, settings).with_transport(transport)
     with game_errors(chosen):
         click.echo(f"one game, called directly  {_direct(chosen, seconds):>12,.0f} steps/s")
         rate, statistics = _vectorized(chosen, num_envs, seconds)

@@ -20,7 +20,7 @@ from rich.text import Text
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
-from entity_env.authoring.game import Game
+from entity_env.authoring.game import Game, Transport
 from entity_env.cli.commands.train import preset_of
 from entity_env.cli.display.console import plain_table
 from entity_env.cli.load_game import load_game, make_training_env
@@ -33,6 +33,7 @@ from entity_env.cli.options import (
     ray_option,
     require_writable,
     set_option,
+    transport_option,
 )
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ _FAILED: Final = 1
     help="Defaults for a kind of environment.  [default: the one that suits the game]",
 )
 @ray_option
+@transport_option
 @set_option
 def sweep(
     game: str,
@@ -97,6 +99,7 @@ def sweep(
     seed: int,
     preset: str | None,
     address: str | None,
+    transport: Transport | None,
     settings: Sequence[str],
 ) -> None:
     """Train many agents with other settings, and see which of them matter.
@@ -105,7 +108,7 @@ def sweep(
     stops, and --resume with the same options continues. The picture sweep.svg in the folder shows
     every setting against the reward.
     """
-    chosen = load_game(game, settings)
+    chosen = load_game(game, settings).with_transport(transport)
     out = Path("runs", f"sweep-{chosen.name}") if out is None else out
     planned = _plan(chosen, varied, num_trials, steps, num_envs, preset, seed, population, out)
     require_writable(out)

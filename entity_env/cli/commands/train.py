@@ -26,7 +26,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     require_place,
 )
 from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
-from entity_env.authoring.game import Game
+from entity_env.authoring.game import Game, Transport
 from entity_env.cli.evaluation import EvaluationPlan, best_words, evaluation_options
 from entity_env.cli.load_game import (
     has_self_play,
@@ -47,6 +47,7 @@ from entity_env.cli.options import (
     require_writable,
     set_option,
     step_timeout_option,
+    transport_option,
 )
 from entity_env.cli.run_settings import GivenSettings, RunCommand
 from entity_env.cli.training import (
@@ -318,6 +319,7 @@ def _packed(
 )
 @step_timeout_option
 @on_error_option
+@transport_option
 @failures_option
 @click.option(
     "--keep",
@@ -362,6 +364,7 @@ def train(
     ray: RayOptions,
     step_timeout_s: float | None,
     on_error: OnError,
+    transport: Transport | None,
     replays: ReplayOptions,
     settings: Sequence[str],
     record: Sequence[str],
@@ -378,7 +381,7 @@ def train(
     launched = Launched.found()
     ray.require_address()
     origin = Origin.of(options, resume)
-    chosen = load_game(game, settings)
+    chosen = load_game(game, settings).with_transport(transport)
     out = require_text(out or Path("runs", chosen.name))
     evaluation = EvaluationPlan.of(options, chosen)
     own = preset_of(chosen) if preset is None else PRESETS[preset]

@@ -134,16 +134,18 @@ class ImportedGame(Game):
     def obs_space(self) -> ObsSpace:
         return self._obs_space
 
-    def __reduce__(self) -> tuple[type[ImportedGame], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type[ImportedGame], tuple[object, ...], dict[str, object]]:
         # In a worker the classes are made again: a copy of a generated dataclass has no fields.
-        return ImportedGame, (self._load, self.settings)
+        return ImportedGame, (self._load, self.settings), {"transport": self.transport}
 
     def with_settings(self, **settings: object) -> ImportedGame:
         """The game of an environment that is made with other settings; its spaces may differ."""
         if not settings:
             return self
         parsed = {name: literal(value) for name, value in settings.items()}
-        return ImportedGame(self._load, {**self.settings, **parsed})
+        game = ImportedGame(self._load, {**self.settings, **parsed})
+        game.transport = self.transport
+        return game
 
 
 def literal(value: object) -> object:

@@ -319,7 +319,7 @@ class TestNoGameOver:
         def play(agents: Sequence[Agent], *, seed: int) -> None:
             agents[0].game_over()
             for agent in agents[1:]:
-                agent.act_async(Obs(), Move)
+                _ = agent.act_async(Obs(), Move)
 
         host = make(play, num_agents=3)
         with pytest.raises(ProtocolError, match="without game_over for agent 1, 2"):

@@ -21,10 +21,11 @@ from entity_env import (
     UsageError,
     WorkerError,
 )
-from entity_env.agents import Agent, TrainAgentEnv
+from entity_env.agents import Agent, RandomAgent, TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.thread_channel import ThreadChannel
 from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.check import check_game
 from entity_env.vec import VecEnv
 from tests.agents.channels.test_greenlet_channel import in_thread
 from tests.helpers.tiny_games import Dot, Move, Play, ask, dots_game
@@ -626,9 +627,79 @@ class TestAsyncio:
         vec = VecEnv(dots_game(play_asyncio), 2)
         with pytest.raises(WorkerError, match="running event loop") as caught:
             vec.reset()
-        assert 'transport="thread"' in str(caught.value)
+        assert 'transport="thread" of Game or VecEnv' in str(caught.value)
+        assert "--transport thread" in str(caught.value)
         assert caught.value.env_id == 1
         vec.close()
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            "asyncio.run() cannot be called from a running event loop",
+            "Cannot run the event loop while another loop is running",
+            "Attempted to call run() from inside a run()",  # trio
+            "Already running asyncio in this thread",  # anyio
+        ],
+    )
+    def test_the_errors_of_other_loops_name_the_remedy_too(self, error: str) -> None:
+        def play(agent: Agent, *, seed: int) -> None:
+            raise RuntimeError(error)
+
+        with pytest.raises(RuntimeError) as caught:
+            env_of(play).reset()
+        assert "--transport thread" in caught.value.__notes__[0]
+
+    @pytest.mark.parametrize("num_workers", [0, 1])
+    def test_a_game_that_says_that_it_needs_threads(self, num_workers: int) -> None:
+        game = dots_game(play_asyncio).with_transport("thread")
+        with VecEnv(game, 2, num_workers) as vec:
+            vec.reset()
+            assert vec.act({"Move": np.ones(2, np.int64)}).reward.tolist() == [1, 1]
+
+    def test_a_task_group_is_unwound(self) -> None:
+        """It wraps what leaves its tasks, `GameExit` too, in an exception group."""
+        ends = []
+
+        def play(agent: Agent, *, seed: int) -> None:
+            async def turns() -> None:
+                try:
+                    while ask(agent) is not None:
+                        await asyncio.sleep(0)
+                finally:
+                    ends.append(seed)
+
+            async def main() -> None:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(turns())
+
+            asyncio.run(main())
+
+        with VecEnv(dots_game(play), 2, transport="thread") as vec:
+            vec.reset()
+            vec.reset()
+        assert len(ends) == 4
+
+    def test_awaited_answers_of_agents_in_tasks_are_one_batch(self) -> None:
+        async def turns(agent: Agent) -> None:
+            for i in range(2):
+                if await agent.act_async(Obs(i).entities([Dot(i)]), Move) is None:
+                    return
+            agent.game_over(Obs(2))
+
+        def play(agents: list[Agent], *, seed: int) -> None:
+            async def main() -> None:
+                await asyncio.gather(*map(turns, agents))
+
+            asyncio.run(main())
+
+        game = dots_game(play, num_agents=2)
+        with VecEnv(game, 2, transport="thread") as vec:
+            assert vec.reset().is_ready.tolist() == [True] * 4
+            for _ in range(3):
+                assert vec.act({"Move": np.ones(4, np.int64)}).is_ready.tolist() == [True] * 4
+        episodes = game.run(RandomAgent(1), RandomAgent(2))
+        assert [episode.length for episode in episodes] == [2, 2]
+        check_game(game)
 
     def test_restarted_within_an_event_loop_of_the_driver(self) -> None:
         seeds = []

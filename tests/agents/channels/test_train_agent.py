@@ -220,7 +220,7 @@ class TestActAsync:
     def test_an_answer_need_not_be_read(self, driven: Driven) -> None:
         def play(agents: Sequence[Agent], *, seed: int) -> None:
             for x in range(2):
-                agents[0].act_async(show(x), Move)
+                _ = agents[0].act_async(show(x), Move)
                 agents[1].act(show(x), Move)
             for agent in agents:
                 agent.game_over()
@@ -261,7 +261,7 @@ class TestAskedTwice:
 
     def test_game_over_with_a_question_open_is_refused(self, driven: Driven) -> None:
         def play(agents: Sequence[Agent], *, seed: int) -> None:
-            agents[1].act_async(show(), Move)
+            _ = agents[1].act_async(show(), Move)
             agents[1].game_over()
 
         with pytest.raises(ProtocolError, match=r"agent 1 was given game_over before .*\.get\(\)"):

@@ -52,16 +52,21 @@ def several_questions(agent: Agent, obs: Obs) -> None:
 
 
 def answers_later(agent: Agent, obs: Obs) -> None:
-    assert_type(agent.act_async(obs, Move), Pending[Move])
-    assert_type(agent.act_async(obs, Move).get(), Move | None)
+    one = assert_type(agent.act_async(obs, Move), Pending[Move])
+    assert_type(one.get(), Move | None)
     assert_type(agent.act_async(obs, MOVES).get(), list[Move] | None)
     assert_type(
         agent.act_async(obs, PICK, MOVES).get(), tuple[list[Cherry | None], list[Move]] | None
     )
-    assert_type(
+    three = assert_type(
         agent.act_async(obs, Move, PICK, MOVES),
         Pending[tuple[Move, list[Cherry | None], list[Move]]],
     )
+    assert_type(three.get(), tuple[Move, list[Cherry | None], list[Move]] | None)
+
+
+async def answers_awaited(agent: Agent, obs: Obs) -> None:
+    assert_type(await agent.act_async(obs, Move), Move | None)
 
 
 def after_a_check_for_none(agent: Agent, obs: Obs) -> Move:
