@@ -1,4 +1,4 @@
-"""Every import path and dotted name shown in README.md and docs/*.md exists."""
+"""Every import path and dotted name shown in README.md and the pages of docs exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from entity_env import MissingExtraError
 from tests import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Top-level modules of optional dependencies.
 EXTRAS = {"torch", "numba", "gymnasium", "pettingzoo", "entity_gym", "warp", "pyboy", "click"}
 _IMPORT = re.compile(

@@ -1,4 +1,4 @@
-"""What the README shows of entity-gym and enn-trainer runs: its blocks of `py`."""
+"""What the docs show of entity-gym and enn-trainer runs: blocks of `py` of their page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests import ROOT
 
-README = ROOT / "README.md"
-SNIPPETS = re.findall(r"^```py\n(.*?)^```$", README.read_text(), flags=re.DOTALL | re.MULTILINE)
+PAGE = ROOT / "docs" / "tutorials" / "from_entity_gym.md"
+SNIPPETS = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def test_both_directions_are_shown() -> None:
@@ -21,4 +21,4 @@ def test_both_directions_are_shown() -> None:
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_a_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(snippet, "README", "exec"), {})  # noqa: S102 - our own
+    exec(compile(snippet, PAGE.name, "exec"), {})  # noqa: S102 - our own
