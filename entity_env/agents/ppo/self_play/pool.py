@@ -18,6 +18,7 @@ import torch
 
 from entity_env.agents.load import load_agent
 from entity_env.agents.ppo.callbacks import Callback, TrainState
+from entity_env.agents.ppo.presets import RANDOM_OPENINGS
 from entity_env.agents.ppo.self_play.ratings import LARGEST_DEVIATION, PairRecord, Rating
 from entity_env.agents.ppo.self_play.vec_env import (
     MultiAgentVec,
@@ -153,7 +154,7 @@ class OpponentPool(Callback):
         size: int = 20,
         num_playing: int = 2,
         snapshot_every: int | None = None,
-        random_openings: float = 0.0,
+        random_openings: float = RANDOM_OPENINGS,
         seed: int = 0,
     ) -> None:
         total = sum(shares.values())

@@ -112,8 +112,8 @@ class SelfPlayVecEnv:
         share: of the environments that have an opponent, one at least; above 0, up to 1.
         max_opponents: most that play at the same time, each with a forward pass of its own.
         random_openings: share of all games, with and without opponents, whose first decision is
-            drawn at random, whoever's it is; 0 to 1. A learner that is sure of its own first moves
-            would not see others. The decision is not the learner's: nothing of it is shown.
+            drawn at random, whoever's it is, if one agent begins; 0 to 1. A learner that is sure of
+            its own first moves would not see others. Nothing of the decision is shown.
         seed: of these draws, and those of opponents.
 
     Raises:
@@ -252,7 +252,7 @@ class SelfPlayVecEnv:
         """Begins a new game in every environment; those that run have no result."""
         self._inner = None
         inner = self.vec.reset(seed)
-        self._begin_games(np.arange(self.num_envs))
+        self._begin_games(np.arange(self.num_envs), inner)
         self._is_idle[:] = False
         self._inner = inner
         return self._show(inner)
@@ -318,7 +318,7 @@ class SelfPlayVecEnv:
         ended = np.flatnonzero(is_over)
         if len(ended):
             self._count(ended, shown.metrics)
-            self._begin_games(ended)
+            self._begin_games(ended, inner)
             self._is_idle[np.repeat(is_over, self.num_agents)] = False
         self._is_idle &= ~inner.is_ready
         self._inner = inner
@@ -336,8 +336,8 @@ class SelfPlayVecEnv:
 
     # ------------------------------------------------------------------ games and seats
 
-    def _begin_games(self, env_ids: NDArray[np.int64]) -> None:
-        """Gives the seats of new games to the learner and to opponents."""
+    def _begin_games(self, env_ids: NDArray[np.int64], inner: VecObs) -> None:
+        """Gives the seats of new games, which `inner` shows, to the learner and to opponents."""
         places = np.flatnonzero(np.isin(self._versus, env_ids))
         envs = self._versus[places]
         if self._active:
@@ -352,6 +352,8 @@ class SelfPlayVecEnv:
         self._assign(env_ids)
         if self.random_openings:
             opened = self._opening_rng.random(len(env_ids)) < self.random_openings
+            num_ready = inner.is_ready.reshape(self.num_envs, self.num_agents)[env_ids].sum(axis=1)
+            opened &= num_ready == 1
             self._owner.reshape(self.num_envs, self.num_agents)[env_ids[opened]] = _OPENING
         self._forget_unused()
 

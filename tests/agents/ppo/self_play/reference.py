@@ -170,7 +170,9 @@ class PlainSelfPlay:
     def _draw_openings(self, envs: list[int]) -> None:
         drawn = self.opening_rng.random(len(envs)) if self.openings else np.ones(len(envs))
         for env, number in zip(envs, drawn.tolist(), strict=True):
-            self.is_opening[env] = number < self.openings
+            rows = [env * len(self.agents) + agent for agent in self.agents]
+            is_one = sum(bool(self.inner.is_ready[row]) for row in rows) == 1
+            self.is_opening[env] = is_one and number < self.openings
 
     def _random_actions(self, rows: list[int]) -> dict[str, list[Any]]:
         """Of those rows, one value after another."""
