@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from entity_env.agents import RandomAgent, against
 from entity_env.cli import main
 from entity_env.games import tic_tac_toe
-from examples import bot, demo, my_game
+from examples import bot, demo, my_game, skirmish
 
 GAME = Path(my_game.__file__)
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
@@ -44,6 +44,36 @@ def test_the_game_is_played_trained_and_shipped(
     assert "runs/catch" in run("eval", str(GAME), "--agent", "runs/catch", "--episodes", "2")
     shipped = subprocess.run([sys.executable, GAME], text=True, capture_output=True, check=True)
     assert re.fullmatch(r"The basket caught \d+ apples\.\n", shipped.stdout)
+
+
+def test_the_skirmish_is_played_checked_and_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = str(Path(skirmish.__file__))
+    code = [line for line in Path(file).read_text().splitlines() if line.strip()]
+    assert len(code) <= 65
+    train = ["train", file, "--steps", "64", "--out", "runs/skirmish"]
+    train += ["--eval-interval=0", "--num-workers=0", "--keep=none"]
+    for command, shown in (
+        (["play", file, "--set", "max_turns=2", "--seed", "1"], "K A Unit"),
+        (["check", file, "--episodes", "1", "--set", "max_turns=5"], "no violation"),
+        ([*train, *SMALL], "saved in runs/skirmish"),
+        (["eval", file, "--agents", "runs/skirmish,random", "--games", "2"], "runs/skirmish"),
+    ):
+        result = CliRunner().invoke(main, command)
+        assert (result.exit_code, result.stderr) == (0, ""), result.output
+        assert shown in result.stdout
+
+
+def test_the_sides_of_the_skirmish_win_what_the_other_loses() -> None:
+    agents = [RandomAgent(seed=i) for i in range(2)]
+    rewards = skirmish.skirmish.run(*agents, episodes=20)
+    for number in range(20):
+        one, other = (each for each in rewards if each.number == number)
+        assert one.reward == pytest.approx(-other.reward)
+        assert one.truncated == other.truncated
+    assert sum(each.terminated for each in rewards) > 20
 
 
 def test_the_bots_play_on_the_command_line_and_against_a_learner() -> None:
