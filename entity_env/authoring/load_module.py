@@ -6,6 +6,7 @@ import difflib
 import importlib
 import sys
 from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,10 @@ from typing import Final
 from entity_env.errors import UsageError
 
 _INIT: Final = "__init__.py"
+
+
+class NamedFileLoader(SourceFileLoader):
+    """Marks modules that were loaded from a file that a user named."""
 
 
 def load_module(path: Path, *, first: bool = False) -> ModuleType:
@@ -42,8 +47,12 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     _search(file.parent)
     _search(Path.cwd())
     top, _, inner = name.partition(".")
+    before = getattr(sys.modules.get(top), "__loader__", None)
+    if first and isinstance(before, NamedFileLoader):
+        del sys.modules[top]  # a file of this name that was loaded before
     if _finds(top, root):
-        return importlib.import_module(name)
+        is_alone = name == top and file.name != _INIT
+        return execute_file(name, file) if is_alone else importlib.import_module(name)
     if inner:
         package = load_module(root / top)
         return importlib.import_module(f"{package.__name__}.{inner}")
@@ -78,8 +87,9 @@ def import_named(name: str) -> ModuleType:
 def execute_file(name: str, file: Path) -> ModuleType:
     """Executes a file as the module of a name, in place of a loaded one."""
     folders = [str(file.parent)] if file.name == _INIT else None
-    spec = spec_from_file_location(name, file, submodule_search_locations=folders)
-    if spec is None or spec.loader is None:
+    loader = NamedFileLoader(name, str(file))
+    spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
+    if spec is None or spec.loader is None or file.suffix != ".py":
         raise UsageError(f"{file} is not a Python file")
     before = sys.modules.get(name)
     module = sys.modules[name] = module_from_spec(spec)
@@ -164,6 +174,8 @@ def _place_of(file: Path) -> tuple[str, Path]:
 
 def _search(folder: Path, *, first: bool = False) -> None:
     """Makes a folder one that modules are imported from."""
+    if first and str(folder) in sys.path:
+        sys.path.remove(str(folder))
     if str(folder) not in sys.path:
         sys.path.insert(0 if first else len(sys.path), str(folder))
     importlib.invalidate_caches()  # a file may be new

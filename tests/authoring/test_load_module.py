@@ -97,6 +97,15 @@ def test_a_name_that_is_taken_hides_nothing_and_is_sent_by_value(folder: Path) -
         assert cloudpickle.loads(data).__name__ == "Move"
 
 
+def test_a_game_s_file_takes_the_place_of_one_that_was_loaded_before(folder: Path) -> None:
+    """A bot's does not: the game of this name goes on."""
+    write(folder, a__walk="PLACE = 1\n", b__walk="PLACE = 2\n", c__walk="PLACE = 3\n")
+    load_module(Path("a/walk.py"), first=True)
+    second, bot = load_module(Path("b/walk.py"), first=True), load_module(Path("c/walk.py"))
+    assert (second.__name__, second.PLACE, bot.__name__, bot.PLACE) == ("walk", 2, "walk_game", 3)
+    assert sys.modules["walk"] is second
+
+
 def test_its_folder_is_searched_first_or_last(folder: Path) -> None:
     package(folder, "a", "b")
     write(folder, x__game="", y__bot="")
