@@ -431,10 +431,14 @@ def load_players(
     seed: int,
     load: Load,
     view: TerminalView | None = None,
+    clock_s: float | None = None,
 ) -> list[Agent]:
-    """One agent per name; human ones see the game through `view`, if there is one."""
+    """One agent per name; human ones see the game through `view`, if there is one.
+
+    `clock_s` is their time for each decision.
+    """
     return [
-        _human(game, view, agent_id)
+        _human(game, view, agent_id, clock_s)
         if name == HUMAN and view is not None
         else load_player(game, name, seed + agent_id, load)  # with one seed all would do the same
         for agent_id, name in enumerate(names)
@@ -464,9 +468,13 @@ def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
         ) from error
 
 
-def _human(game: Game, view: TerminalView, agent_id: int) -> Agent:
+def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None) -> Agent:
     typing = game_agents(game).human(partial(view.ask, agent_id))
-    return HumanAgent(show=partial(view.show, agent_id)) if typing is None else typing
+    if typing is None:
+        return HumanAgent(show=partial(view.show, agent_id), clock_s=clock_s)
+    if clock_s is not None:
+        raise UsageError(f"moves of {game.name} are typed, without a clock: play it in --browser")
+    return typing
 
 
 def run_or_episode(

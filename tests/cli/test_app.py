@@ -291,6 +291,10 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
         (["play", "snake", "--seed", "-1"], "--seed"),
         (["eval", "snake", "--episodes", "many"], "many"),
         (["eval", "snake", "--agent", "human"], "entity-env play --agent human"),
+        (["play", "snake", "--clock", "1"], "--clock is for people: add --agent human"),
+        (["play", "snake", "--agent", "human", "--clock", "1"], "a clock needs a terminal"),
+        (["play", "azul", "--agent", "human", "--clock", "1"], "typed, without a clock"),
+        (["play", "snake", "--agent", "human", "--clock", "0"], "--clock"),
         (["bench", "snake", "--set", "board_size=0"], "board_size must be at least 2"),
         (["check", "snaek"], "did you mean snake?"),
         (["check", "snake", "--set", "board_size=0"], "board_size must be at least 2"),
@@ -449,6 +453,28 @@ def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: i
                 terminal.type(keys)
             terminal.wait_for("seed 1")
             assert process.wait() == code
+        finally:
+            process.kill()
+            process.wait()
+        assert terminal.is_restored
+
+
+def test_a_person_plays_with_a_clock() -> None:
+    """After the first key the snake runs by itself, into the wall."""
+    with Terminal() as terminal:
+        process = subprocess.Popen(
+            [PROGRAM, "play", "snake", "--agent", "human", "--seed", "1", "--clock", "0.01"],
+            stdin=terminal.theirs,
+            stdout=terminal.theirs,
+            stderr=terminal.theirs,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "30"},
+        )
+        try:
+            terminal.wait_for("Move (no limit, then 0.01 s each)")
+            terminal.type("d")
+            assert "(0.01 s, then RIGHT)" in terminal.wait_for("game over")
+            terminal.wait_for("seed 1")
+            assert process.wait() == 0
         finally:
             process.kill()
             process.wait()

@@ -8,12 +8,20 @@ from typing import TextIO
 
 import numpy as np
 
-from entity_env.agents.human.prompt import Choice, Prompt, UserQuit, keyed_choices, numbered_choices
+from entity_env.agents.human.move_clock import MoveClock
+from entity_env.agents.human.prompt import (
+    Choice,
+    Prompt,
+    TimeIsUp,
+    UserQuit,
+    keyed_choices,
+    numbered_choices,
+)
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.core.action_request import Question
 from entity_env.core.observation import Action, EntityID, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
-from entity_env.views.describe import describe_entity, describe_observation
+from entity_env.views.describe import describe_entity, describe_number, describe_observation
 from entity_env.views.seen import seen_entities
 
 
@@ -29,6 +37,11 @@ class HumanAgent(PolicyAgent):
         out: output; None = standard output.
         show: called with every observation before its questions; None = lists the visible entities
             on `out`.
+        clock_s: time for each decision on a terminal; see `MoveClock` for what is done when it is
+            over. None = no limit.
+
+    Raises:
+        UsageError: a clock without a terminal, or a time that is not above 0.
     """
 
     def __init__(
@@ -37,40 +50,70 @@ class HumanAgent(PolicyAgent):
         source: TextIO | None = None,
         out: TextIO | None = None,
         show: Callable[[Observation], None] | None = None,
+        clock_s: float | None = None,
     ) -> None:
         super().__init__()
+        self._clock = None if clock_s is None else MoveClock(clock_s)
         self._out = sys.stdout if out is None else out
         self._show = show or self._list
-        self._prompt = Prompt(sys.stdin if source is None else source, self._out)
+        self._prompt = Prompt(sys.stdin if source is None else source, self._out, self._clock)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
+        if self._clock is not None:
+            self._clock.begin(self._run.num_steps)
+            if not self._run.num_steps:
+                self._prompt.forget_keys()  # they were meant for the last episode
+        asked = self.questions(observation)
         try:
             self._show(observation)
             return {
-                question.name: self._answer(question, observation)
-                for question in self.questions(observation)
+                question.name: self._answer(question, observation, is_last=question is asked[-1])
+                for question in asked
             }
         except (UserQuit, KeyboardInterrupt):
             return None
 
-    def _answer(self, question: Question, observation: Observation) -> Action:
-        words = self._words(observation)
-        chosen = [
-            self._ask(question, actor, self._title(question, actor, words), words)
-            for actor in range(len(question.actors))
-        ]
-        return question.action(chosen)
+    def _answer(self, question: Question, observation: Observation, *, is_last: bool) -> Action:
+        words, num_actors = self._words(observation), len(question.actors)
+        return question.action(
+            [
+                self._ask(question, actor, words, is_last=is_last and actor == num_actors - 1)
+                for actor in range(num_actors)
+            ]
+        )
 
     def _ask(
-        self, question: Question, actor: int, title: str, words: Mapping[EntityID, str]
+        self, question: Question, actor: int, words: Mapping[EntityID, str], *, is_last: bool
+    ) -> int | list[float]:
+        title = self._title(question, actor, words)
+        if self._clock is None:
+            return self._asked_of_person(question, actor, title, words, is_last=is_last)
+        default = self._clock.default(question, actor)
+        try:
+            title += f" ({self._clock.describe(_said(question, default, words))})"
+            chosen = self._asked_of_person(question, actor, title, words, is_last=is_last)
+        except TimeIsUp:
+            chosen = default
+        self._clock.decided(question, actor, chosen)
+        return chosen
+
+    def _asked_of_person(
+        self,
+        question: Question,
+        actor: int,
+        title: str,
+        words: Mapping[EntityID, str],
+        *,
+        is_last: bool,
     ) -> int | list[float]:
         if isinstance(question.space, ContinuousActionSpace):
-            space = question.space
+            space, end = question.space, len(question.space.labels) - 1
             bounds = zip(space.labels, space.low, space.high, strict=True)
             return [
-                self._prompt.number(f"{title}, {label}", *low_high) for label, *low_high in bounds
+                self._prompt.number(f"{title}, {label}", low, high, is_last=is_last and i == end)
+                for i, (label, low, high) in enumerate(bounds)
             ]
-        return self._prompt.choose(title, _choices(question, actor, words))
+        return self._prompt.choose(title, _choices(question, actor, words), is_last=is_last)
 
     def _title(self, question: Question, actor: int, words: Mapping[EntityID, str]) -> str:
         entity = question.actors[actor]
@@ -87,6 +130,14 @@ class HumanAgent(PolicyAgent):
 
     def _list(self, observation: Observation) -> None:
         self._out.write(f"\n{describe_observation(observation, self.schema.obs_space())}\n")
+
+
+def _said(question: Question, chosen: int | list[float], words: Mapping[EntityID, str]) -> str:
+    """A value of `Question.action` in words."""
+    if isinstance(chosen, list):
+        return ", ".join(map(describe_number, chosen))
+    is_select = isinstance(question.space, SelectEntityActionSpace)
+    return words[question.actees[chosen]] if is_select else question.choices[chosen]
 
 
 def _choices(question: Question, actor: int, words: Mapping[EntityID, str]) -> list[Choice]:

@@ -54,6 +54,26 @@ class Keyboard:
         finally:
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
+    @contextmanager
+    def whole_lines(self) -> Iterator[None]:
+        """Switches a terminal to lines, shown while they are typed, and restores its mode."""
+        if not self.is_terminal:
+            yield
+            return
+        descriptor = self._source.fileno()
+        before = termios.tcgetattr(descriptor)
+        mode = [*before[:3], before[3] | termios.ICANON | termios.ECHO, *before[4:]]
+        try:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
+            yield
+        finally:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+    def drop_typed(self) -> None:
+        """Drops what was typed and not read, on a terminal."""
+        if self.is_terminal:
+            termios.tcflush(self._source.fileno(), termios.TCIFLUSH)
+
     def key(self) -> str:
         """Waits for one key: a character, or `up`, `down`, `left`, `right`, `enter`.
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TextIO
 
 from entity_env.agents.human.keyboard import Keyboard
+from entity_env.agents.human.move_clock import MoveClock
+from entity_env.errors import UsageError
 from entity_env.views.describe import describe_number
 
 _DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
@@ -23,6 +26,10 @@ _QUIT: Final = "q"
 
 class UserQuit(Exception):
     """The person quits, or the input has ended."""
+
+
+class TimeIsUp(Exception):
+    """The time of a question is over."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +50,36 @@ class Choice:
 class Prompt:
     """Asks questions on a terminal with single keys, or on any stream with lines.
 
-    On a terminal it erases what it wrote, so that a drawing above it stays.
+    On a terminal it erases what it wrote, so that a drawing above it stays. With a clock a question
+    raises `TimeIsUp`, and the last one of a decision returns when the decision takes effect; two
+    keys that are pressed meanwhile are kept for the next questions.
     """
 
-    def __init__(self, source: TextIO, out: TextIO) -> None:
+    def __init__(self, source: TextIO, out: TextIO, clock: MoveClock | None = None) -> None:
         self._keyboard = Keyboard(source)
         self._out = out
         self._is_terminal = self._keyboard.is_terminal and out.isatty()
+        self._clock = clock
+        self._ahead: list[str] = []
+        """Keys that were pressed before their question."""
+        if clock is not None and not self._is_terminal:
+            raise UsageError(
+                "a clock needs a terminal, where keys are read at once: this input is none"
+            )
 
-    def choose(self, title: str, choices: Sequence[Choice]) -> int:
-        """Waits until one of `choices` is chosen, and returns its index."""
+    def forget_keys(self) -> None:
+        """Drops keys that were pressed and not read."""
+        self._ahead.clear()
+        self._keyboard.drop_typed()
+
+    def choose(self, title: str, choices: Sequence[Choice], *, is_last: bool = True) -> int:
+        """Waits until one of `choices` is chosen, and returns its index.
+
+        `is_last`: no other question of this decision follows.
+        """
         has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
         if self._is_terminal and has_keys:
-            return self._choose_by_key(title, choices)
+            return self._choose_by_key(title, choices, is_last)
         of_answer = {choice.text.lower(): choice.index for choice in choices}
         # A text that is the key of another choice means that choice.
         of_answer |= {key: choice.index for choice in choices for key in choice.keys}
@@ -64,10 +88,11 @@ class Prompt:
         while True:
             answer = self._line(title, entries, problem)
             if answer.lower() in of_answer:
+                self._sleep(is_last)
                 return of_answer[answer.lower()]
             problem = f"{answer!r} is not among the choices"
 
-    def number(self, title: str, low: float, high: float) -> float:
+    def number(self, title: str, low: float, high: float, *, is_last: bool = True) -> float:
         """Waits for a number from `low` to `high`."""
         bounds = f"{describe_number(low)} to {describe_number(high)}"
         problem = ""
@@ -79,10 +104,11 @@ class Prompt:
                 problem = f"{answer!r} is not a number"
                 continue
             if low <= value <= high:
+                self._sleep(is_last)
                 return value
             problem = f"{answer} is not in {bounds}"
 
-    def _choose_by_key(self, title: str, choices: Sequence[Choice]) -> int:
+    def _choose_by_key(self, title: str, choices: Sequence[Choice], is_last: bool) -> int:
         of_key = {key: choice.index for choice in choices for key in choice.keys}
         entries = [f"{self._shown_key(choice)} {choice.text}" for choice in choices]
         lines = self._block(title, entries, "")
@@ -90,21 +116,51 @@ class Prompt:
         try:
             with self._keyboard.single_keys():
                 while True:
-                    key = self._keyboard.key()
+                    key = self._next_key()
                     index = of_key.get(key if key in of_key else key.lower())
                     if index is not None:
+                        self._read_ahead(key, is_last)
                         return index
                     if key.lower() in ("", _QUIT):
                         raise UserQuit
         finally:
             self._erase(len(lines))
 
+    def _next_key(self) -> str:
+        if self._ahead:
+            return self._ahead.pop(0)
+        self._require_time()
+        return self._keyboard.key()
+
+    def _require_time(self) -> None:
+        """Waits until something was typed; TimeIsUp if the time is over before."""
+        left_s = None if self._clock is None else self._clock.left_s
+        if left_s is not None and not self._keyboard.has_key(left_s):
+            raise TimeIsUp
+
+    def _read_ahead(self, key: str, is_last: bool) -> None:
+        """Reads keys until the decision takes effect; a key that is held counts once."""
+        clock = self._clock if is_last else None
+        while clock is not None and clock.is_real_time and self._keyboard.has_key(clock.rest_s):
+            pressed = self._keyboard.key()
+            if pressed != (self._ahead or [key])[-1]:
+                self._ahead = [*self._ahead[:1], pressed]
+
+    def _sleep(self, is_last: bool) -> None:
+        if is_last and self._clock is not None:
+            time.sleep(self._clock.rest_s)
+
     def _line(self, title: str, entries: Sequence[str], problem: str) -> str:
         lines = self._block(title, entries, problem)
         self._write("\n".join([*lines, "> "]))
         answer = None
         try:
-            answer = self._keyboard.line()
+            with self._keyboard.whole_lines():
+                self._require_time()
+                answer = self._keyboard.line()
+        except TimeIsUp:
+            self._keyboard.drop_typed()
+            raise
         finally:
             if answer is None or not self._keyboard.is_terminal:
                 self._write("\n")  # no Enter was pressed here

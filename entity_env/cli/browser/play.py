@@ -16,6 +16,7 @@ import numpy as np
 from rich.text import Text
 
 from entity_env.agents import Agent, PolicyAgent
+from entity_env.agents.human.move_clock import MoveClock
 from entity_env.agents.human.prompt import keyed_choices
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
@@ -69,6 +70,7 @@ def play_in_browser(
     episodes: int,
     fps: float,
     episode_seed: int | None = None,
+    clock_s: float | None = None,
     step_timeout_s: float | None,
     is_opened: bool,
     ended: Callable[[Episode], None],
@@ -87,6 +89,8 @@ def play_in_browser(
         episodes: of a run.
         fps: turns a second, for those who only watch.
         episode_seed: play the episode of this seed; None = a run.
+        clock_s: time of a person for each decision, see `MoveClock`; it stands still while no page
+            is there. None = no limit.
         step_timeout_s: as for `Game.run`.
         is_opened: open the browser, if there is a screen.
         ended: called with every episode.
@@ -99,7 +103,7 @@ def play_in_browser(
             is_interrupted, page.seen = True, EpisodesSeen()
             with suppress(KeyboardInterrupt):
                 agents = [
-                    BrowserAgent(page) if name == HUMAN else agent
+                    BrowserAgent(page, clock_s) if name == HUMAN else agent
                     for name, agent in zip(names, load(seed), strict=True)
                 ]
                 start = run_or_episode(game, seed, episodes, episode_seed)
@@ -121,10 +125,12 @@ class BrowserAgent(PolicyAgent):
 
     Args:
         page: where it is asked; may be that of other people, too.
+        clock_s: time for each decision; None = no limit.
     """
 
-    def __init__(self, page: GamePage) -> None:
+    def __init__(self, page: GamePage, clock_s: float | None = None) -> None:
         super().__init__()
+        self._clock = None if clock_s is None else MoveClock(clock_s)
         self._page = page
         self._score = 0.0
         self._is_at_once = False
@@ -143,11 +149,18 @@ class BrowserAgent(PolicyAgent):
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
         run = self._run
         turn = Turn(run.agent_id, run.num_steps, self._score, observation)
+        if self._clock is not None:
+            self._clock.begin(run.num_steps)
         try:
-            return {
-                question.name: self._page.ask(turn, question, is_at_once=self._is_at_once)
+            actions = {
+                question.name: self._page.ask(
+                    turn, question, is_at_once=self._is_at_once, clock=self._clock
+                )
                 for question in self.questions(observation)
             }
+            if self._clock is not None:
+                time.sleep(self._clock.rest_s)
+            return actions
         except KeyboardInterrupt:
             return None
 
@@ -205,13 +218,21 @@ class GamePage:
 
     # ------------------------------------------------------------------ called by the game
 
-    def ask(self, turn: Turn, question: Question, *, is_at_once: bool) -> Action:
+    def ask(
+        self,
+        turn: Turn,
+        question: Question,
+        *,
+        is_at_once: bool,
+        clock: MoveClock | None = None,
+    ) -> Action:
         """The action that a person chooses.
 
         Args:
             turn: the observation, without actions.
             question: one of the actions that it asks for.
             is_at_once: other agents act at the same time.
+            clock: of the person.
         """
         if self._seats[turn.agent_id].end:
             self._next_episode()
@@ -231,7 +252,17 @@ class GamePage:
             number = f" {actor + 1} of {len(question.actors)}: {words.get(index, 'hidden')}"
             asked["title"] = question.name + (number if len(question.actors) > 1 else "")
             picture = {**seat.picture, "actors": [index] if index >= 0 else []}
-            chosen.append(self._wait_for_answer(picture, moves, asked, check, turn.agent_id))
+            if clock is None:
+                answer = self._wait_for_answer(picture, moves, asked, check, turn.agent_id)
+            else:
+                default = clock.default(question, actor)
+                asked["title"] += f" ({clock.describe(_said(asked, default))})"
+                answer = self._wait_for_answer(
+                    picture, moves, asked, check, turn.agent_id, clock=clock
+                )
+                answer = default if answer is None else answer
+                clock.decided(question, actor, answer)
+            chosen.append(answer)
         return question.action(chosen)
 
     def watch(self, turn: Turn) -> None:
@@ -393,11 +424,28 @@ class GamePage:
         asked: dict[str, Json],
         check: Check,
         agent_id: int | None,
+        clock: MoveClock | None = None,
     ) -> Json:
-        self._offer(picture, moves, asked, check, agent_id)
-        while not self._has_answer(_WAKE_S):
-            pass
+        """The answer; None if the time of the clock is over while a page is there."""
+        left_s = None if clock is None else clock.left_s
+        self._offer(picture, moves, {**asked, "left_s": left_s}, check, agent_id)
+        while not self._has_answer(_WAKE_S if left_s is None else min(left_s, _WAKE_S)):
+            left_s = None if clock is None else clock.left_s
+            if clock is None or left_s != 0:
+                continue
+            if self.server.wait_for_page(0):
+                return self._withdraw()
+            while not self.server.wait_for_page(_WAKE_S):
+                pass
+            clock.restart()
+            return self._wait_for_answer(picture, moves, asked, check, agent_id, clock)
         return self._answer
+
+    def _withdraw(self) -> Json:
+        """Closes the question; the answer, if it came in the last moment."""
+        with self._answered:
+            is_open, self._check = self._check is not None, None
+            return None if is_open else self._answer
 
     def _offer(
         self,
@@ -453,6 +501,13 @@ def _asked(
         labels, of = list(question.choices), [-1] * len(question.choices)
         keys = [choice.keys for choice in keyed_choices(labels, range(len(labels)))]
     return {"choices": [[i, labels[i], _pressed(keys)[i], of[i]] for i in allowed]}, check
+
+
+def _said(asked: Mapping[str, Json], answer: Json) -> str:
+    """An answer to what a page was asked, in words."""
+    if isinstance(answer, list):
+        return ", ".join(map(describe_number, answer))
+    return next(str(label) for choice, label, *_ in asked["choices"] if choice == answer)
 
 
 def _pressed(keys: Sequence[Sequence[str]]) -> list[list[str]]:

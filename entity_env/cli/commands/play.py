@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +15,8 @@ from rich.console import Console
 
 from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
+from entity_env.agents.human.keyboard import Keyboard
+from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
@@ -53,6 +57,16 @@ from entity_env.views.describe import describe_number
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
 @click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
 @click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
+@click.option(
+    "--clock",
+    "clock_s",
+    type=FiniteRange(min=0, min_open=True, max=1e6),
+    metavar="SECONDS",
+    help="Time of a person for each decision after the first of an episode; then it is the choice "
+    "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
+    "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
+    "before.",
+)
 @click.option("--browser", is_flag=True, help="Play and watch in a page, not in the terminal.")
 @open_option
 @step_timeout_option
@@ -68,6 +82,7 @@ def play(
     episodes: int,
     seed: int | None,
     episode_seed: int | None,
+    clock_s: float | None,
     browser: bool,
     is_opened: bool,
     step_timeout_s: float | None,
@@ -84,6 +99,7 @@ def play(
     seed = secrets.randbelow(2**31) if seed is None else seed
     names = player_names(chosen, agents)
     drawn_by = find_look(chosen, look)
+    _require_person(names, clock_s)
     if browser:
         _play_in_browser(
             chosen,
@@ -94,18 +110,20 @@ def play(
             episodes=episodes,
             fps=fps,
             episode_seed=episode_seed,
+            clock_s=clock_s,
             step_timeout_s=step_timeout_s,
             is_opened=is_opened,
         )
         return
     humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
     called, seen = shown_names(names, humans), EpisodesSeen()
+    pace = _pace(fps, clock_s)
     with TerminalView(
-        chosen, Console(), fps=fps, humans=humans, names=called, look=drawn_by
+        chosen, Console(), fps=pace, humans=humans, names=called, look=drawn_by
     ) as view:
-        players = load_players(chosen, names, seed, load, view)
+        players = load_players(chosen, names, seed, load, view, clock_s)
         draw = _thinking(players, view) if think else view
-        with game_errors(chosen):
+        with game_errors(chosen), _keys(clock_s):
             watch = partial(_watch, draw if render else None, seen)
             start = run_or_episode(chosen, seed, episodes, episode_seed)
             played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
@@ -113,6 +131,21 @@ def play(
     if seen.is_left(episodes):
         click.echo("left before the end")
     click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
+
+
+def _require_person(names: Sequence[str], clock_s: float | None) -> None:
+    if clock_s is not None and HUMAN not in names:
+        raise UsageError("--clock is for people: add --agent human")
+
+
+def _pace(fps: float, clock_s: float | None) -> float | None:
+    """Frames a second; in real time the clock alone sets the pace."""
+    return None if clock_s is not None and clock_s <= REAL_TIME_S else fps
+
+
+def _keys(clock_s: float | None) -> AbstractContextManager[None]:
+    """With a clock keys come at any time: between two questions the terminal must not show them."""
+    return nullcontext() if clock_s is None else Keyboard(sys.stdin).single_keys()
 
 
 def _play_in_browser(

@@ -1,18 +1,21 @@
 """HumanAgent on a terminal: single keys, a screen left as it was, a mode that is restored."""
 
+import io
 import termios
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from entity_env import Continuous, Obs, SelectEntity
+from entity_env import Categorical, Continuous, Game, Obs, Observation, SelectEntity, UsageError
 from entity_env.agents import Agent
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.human.keyboard import Keyboard
-from entity_env.agents.human.prompt import Choice, Prompt, UserQuit
+from entity_env.agents.human.move_clock import MoveClock
+from entity_env.agents.human.prompt import Choice, Prompt, TimeIsUp, UserQuit
+from entity_env.authoring.action_type import ActionKey
 from tests.helpers.terminals import Terminal
 
 Answer = TypeVar("Answer")
@@ -126,6 +129,86 @@ def test_numbers_are_typed(terminal: Terminal) -> None:
 
     assert answer(terminal, "-0.25\n", ask) == [[-0.25]]
     assert answer(terminal, CTRL_D, ask) is None
+
+
+class Player:
+    """A person with a clock, who presses keys when a step of a game is shown."""
+
+    def __init__(self, terminal: Terminal, keys: dict[int, str], clock_s: float) -> None:
+        self._terminal, self._keys = terminal, keys
+        self._agent = HumanAgent(
+            source=terminal.source, out=terminal.out, show=self._show, clock_s=clock_s
+        )
+        self._step = 0
+
+    def _show(self, observation: Observation) -> None:
+        self._terminal.type(self._keys.get(self._step, ""))
+        self._step += 1
+
+    def play(self, *actions: ActionKey, steps: int, episodes: int = 1) -> list[Any]:
+        answers = []
+
+        def play(agent: Agent, *, seed: int) -> None:
+            for _ in range(steps):
+                answers.append(agent.act(Obs().actors(UNITS[:1], *actions[:1]), *actions))
+                if answers[-1] is None:
+                    return
+            agent.game_over()
+
+        game = Game(play, entities=(Unit,), actions=actions, name="clocked")
+        game.run(self._agent, episodes=episodes)
+        assert self._terminal.is_restored
+        return answers
+
+
+MOVES = Categorical(Move, "Moves")
+
+
+class TestAClock:
+    """Keys are typed before the question is asked, so that a slow machine misses none."""
+
+    def test_the_last_key_counts_until_the_next_one(self, terminal: Terminal) -> None:
+        player = Player(terminal, {0: RIGHT, 2: UP}, clock_s=0.01)
+        moves = [each[0] for each in player.play(MOVES, steps=4)]
+        assert moves == [Move.RIGHT, Move.RIGHT, Move.UP, Move.UP]
+        shown = terminal.shown()
+        assert "(no limit, then 0.01 s each)" in shown
+        assert "(0.01 s, then RIGHT)" in shown
+
+    def test_every_episode_waits_for_its_first_key(self, terminal: Terminal) -> None:
+        player = Player(terminal, {0: RIGHT, 2: LEFT}, clock_s=0.01)
+        moves = [each[0] for each in player.play(MOVES, steps=2, episodes=2)]
+        assert moves == [Move.RIGHT, Move.RIGHT, Move.LEFT, Move.LEFT]
+
+    def test_q_leaves(self, terminal: Terminal) -> None:
+        assert Player(terminal, {0: RIGHT, 1: "q"}, clock_s=9).play(MOVES, steps=3)[1:] == [None]
+
+    def test_numbers_stay_and_half_a_number_is_dropped(self, terminal: Terminal) -> None:
+        player = Player(terminal, {0: "0.5\n", 1: "0.", 3: "-1\n"}, clock_s=0.01)
+        pushes = [each.tolist()[0][0] for each in player.play(PUSH, steps=4)]
+        assert pushes == [0.5, 0.5, 0.5, -1]
+
+    def test_a_longer_time_waits_for_nothing_once_a_key_is_pressed(
+        self, terminal: Terminal
+    ) -> None:
+        keys = {0: RIGHT, 1: UP, 2: LEFT}
+        moves = [each[0] for each in Player(terminal, keys, clock_s=1e6).play(MOVES, steps=3)]
+        assert moves == [Move.RIGHT, Move.UP, Move.LEFT]
+
+    def test_a_key_that_is_held_counts_once_and_two_more_are_kept(self, terminal: Terminal) -> None:
+        clock = MoveClock(0.05, now=lambda: 0.0)
+        clock.begin(0)
+        clock.begin(1)
+        prompt = Prompt(terminal.source, terminal.out, clock)
+        choices = [Choice(i, key, (key,)) for i, key in enumerate(("up", "left", "o"))]
+        terminal.type(UP * 20 + LEFT * 20 + "oo")
+        assert [prompt.choose("Move", choices) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(TimeIsUp):
+            prompt.choose("Move", choices)
+
+    def test_it_needs_a_terminal(self) -> None:
+        with pytest.raises(UsageError, match="a clock needs a terminal"):
+            HumanAgent(source=io.StringIO(""), out=io.StringIO(), clock_s=1)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])

@@ -20,8 +20,9 @@ from hypothesis import assume, given, strategies as st
 
 from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
 from entity_env.agents import Agent, RandomAgent
+from entity_env.agents.human.move_clock import MoveClock
 from entity_env.cli.browser import play as module
-from entity_env.cli.browser.play import play_in_browser
+from entity_env.cli.browser.play import GamePage, play_in_browser
 from entity_env.cli.browser.server import PageServer
 from entity_env.core.episode import Episode
 from entity_env.games import cherry_pick, multi_snake, pendulum, rock_paper_scissors, snake
@@ -106,6 +107,36 @@ def test_snake_is_played_by_keys() -> None:
         assert label == "Play again"
     assert [episode.number for episode in game.join()] == [0, 1]
     assert leaked_since(before) == []
+
+
+def test_with_a_clock_the_game_goes_on_without_an_answer() -> None:
+    game = Played(snake, ["human"], clock_s=0.01, episodes=2)
+    with game.page() as page:
+        for _ in range(2):
+            asked = page.question()
+            assert (asked["title"], asked["left_s"]) == ("Move (no limit, then 0.01 s each)", None)
+            page.press("up")
+            frame = page.wait_for(lambda frame: frame["turn"] is None)
+            assert set(frame["moves"]) == {"you: UP"}
+            if "Next episode" in str(frame["asked"]):
+                assert frame["asked"].get("left_s") is None
+                page.press("enter")
+    assert len(game.join()) == 2
+
+
+def test_the_clock_stands_still_while_no_page_is_there() -> None:
+    page = GamePage(snake, ["human"], find_look(snake), fps=1, episodes=1, ended=lambda _: None)
+    clock = MoveClock(0.01)
+    clock.begin(0)
+    clock.begin(1)
+    asked: dict[str, object] = {"title": "", "choices": []}
+    is_there = [True, True, False, False]
+    with (
+        page.server,
+        mock.patch.object(page.server, "wait_for_page", side_effect=lambda _: is_there.pop()),
+    ):
+        answer = page._wait_for_answer({}, [], asked, lambda answer: answer, 0, clock)
+    assert (answer, is_there) == (None, [])
 
 
 def test_play_again_is_the_next_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -429,6 +460,20 @@ def test_a_browser_plays(tmp_path: Path) -> None:
         while "Content Security Policy" not in str(browser.problems):
             browser.value("0")  # reads what the browser says meanwhile
     assert game.join()[0].length == 2
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="without Chromium")
+def test_a_browser_plays_in_real_time(tmp_path: Path) -> None:
+    game = Played(snake, ["human"], clock_s=0.3)
+    with Chromium(game.url, tmp_path) as browser:
+        browser.wait_for("S && S.asked")
+        assert browser.value("document.getElementById('left').hidden") is True
+        browser.press("w")
+        browser.wait_for("S.asked && S.asked.left_s > 0")
+        assert browser.value("document.getElementById('left').hidden") is False
+        browser.wait_for("S.asked && S.asked.choices[0][1] == 'Play again'")
+        assert browser.problems == []
+    assert game.join()[0].length > 1
 
 
 # ------------------------------------------------------------------ the command

@@ -1,0 +1,102 @@
+"""MoveClock: a person's time for a decision, and what is done when it is over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final
+
+import numpy as np
+
+from entity_env.authoring.step_timeout import require_timeout
+from entity_env.core.action_request import Question
+from entity_env.core.observation import EntityID
+from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
+
+REAL_TIME_S: Final = 1.0
+"""The longest time for a decision with which a game runs in real time."""
+_IDLE: Final = ("stay", "wait", "noop", "donothing", "nothing", "none", "pass", "idle", "hold")
+
+
+class MoveClock:
+    """Limits the time of one person's decisions, and decides when it is over.
+
+    The first decision of an episode has no limit: the clock starts with it. Up to 1 second the game
+    runs in real time: a decision takes effect when its time is over, not before.
+
+    Args:
+        seconds: time for each decision, all of its questions together.
+        now: the time.
+
+    Raises:
+        UsageError: the time is not above 0.
+    """
+
+    def __init__(self, seconds: float, now: Callable[[], float] = monotonic) -> None:
+        require_timeout(seconds, "clock_s")
+        self.seconds = seconds
+        self.is_real_time = seconds <= REAL_TIME_S
+        self._now = now
+        self._end_s: float | None = None
+        self._last: dict[tuple[ActionName, EntityID], Any] = {}
+
+    def begin(self, step: int) -> None:
+        """Begins the decision of this number in its episode."""
+        if not step:
+            self._last.clear()
+            self._end_s = None
+            return
+        now, last_s = self._now(), self._end_s
+        begin_s = now if last_s is None or not self.is_real_time else last_s  # at a steady pace
+        # What drawing and other agents have taken is at most half of the time.
+        self._end_s = max(begin_s, now - self.seconds / 2) + self.seconds
+
+    def restart(self) -> None:
+        """Gives the decision its whole time again."""
+        if self._end_s is not None:
+            self._end_s = self._now() + self.seconds
+
+    @property
+    def left_s(self) -> float | None:
+        """Time that is left, 0 if it is over; None = there is no limit."""
+        return None if self._end_s is None else max(self._end_s - self._now(), 0.0)
+
+    @property
+    def rest_s(self) -> float:
+        """Time until a decision that was made takes effect."""
+        return (self.left_s or 0.0) if self.is_real_time else 0.0
+
+    def describe(self, default: str) -> str:
+        """What a person should know of the clock, with what is done when the time is over."""
+        if self._end_s is None:
+            return f"no limit, then {self.seconds:g} s each"
+        return f"{self.seconds:g} s, then {default}"
+
+    def default(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
+        """What is done for an actor when the time is over, a value of `Question.action`.
+
+        The choice that does nothing, such as STAY; else the last choice of this actor, as long as
+        it is allowed; else the first that is. Numbers stay as they were, at first 0 or the nearest.
+        """
+        last = self._last.get((question.name, question.actors[actor]))
+        space = question.space
+        if isinstance(space, ContinuousActionSpace):
+            return np.clip(0.0, space.low, space.high).tolist() if last is None else last
+        allowed = np.flatnonzero(question.allowed[actor]).tolist()
+        if isinstance(space, SelectEntityActionSpace):
+            wanted = [i for i in allowed if question.actees[i] == last]
+        else:
+            wanted = [i for i in allowed if _is_idle(question.choices[i])]
+            wanted += [last] if last in allowed else []
+        return (wanted or allowed)[0]
+
+    def decided(self, question: Question, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
+        """Keeps what an actor does, the default of its next decision."""
+        is_select = isinstance(question.space, SelectEntityActionSpace)
+        value = question.actees[chosen] if is_select else chosen
+        self._last[question.name, question.actors[actor]] = value
+
+
+def _is_idle(label: str) -> bool:
+    return re.sub(r"[^a-z]", "", label.lower()) in _IDLE
