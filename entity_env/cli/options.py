@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import wraps
 from pathlib import Path
@@ -60,15 +61,19 @@ class WholeRange(click.IntRange):
 
 
 def require_writable(folder: Path, option: str = "--out") -> None:
-    """Makes a folder, and checks that files can be written to it.
+    """Checks that files can be written to a folder, which need not exist yet.
 
     Raises:
         UsageError: they cannot; it names the option that chooses the folder.
     """
     try:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+        with suppress(OSError):  # another run has begun there
+            for each in missing:
+                each.rmdir()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot write to {folder}: {reason}; choose another {option}") from error

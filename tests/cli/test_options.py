@@ -21,6 +21,7 @@ from entity_env.cli.options import (
     agent_options,
     default_workers,
     game_argument,
+    require_writable,
     set_option,
 )
 
@@ -86,6 +87,12 @@ def test_other_numbers_are_refused_with_an_example(text: str) -> None:
 def test_a_whole_number_is_read_as_it_is_written(number: int) -> None:
     for text in (str(number), f"{number:_}", f"{Decimal(number):e}"):
         assert WholeRange(min=0).convert(text, None, None) == number
+
+
+def test_the_check_of_a_folder_leaves_nothing(tmp_path: Path) -> None:
+    require_writable(tmp_path / "runs" / "one")
+    require_writable(tmp_path)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_every_count_of_every_command_takes_an_exponent() -> None:

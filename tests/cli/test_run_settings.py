@@ -132,8 +132,14 @@ def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
         ("[run]\ngamma = 1", "{file}: in [run]: gamma belongs before the tables, as gamma"),
         ("[run]\nsteps = 1", "{file}: in [run]: steps belongs before the tables, as total_steps"),
         ("[run]\nnum_env = 1", "{file}: there is no option 'num_env' in [run]; did you mean num_e"),
-        ("[run]\nnum_envs = 1.5", "{file}: num_envs: '1.5' is not a valid integer range."),
-        ("[run]\nnum_envs = true", "{file}: num_envs: 'true' is not a valid integer range."),
+        (
+            "[run]\nnum_envs = 1.5",
+            "{file}: num_envs: '1.5' is not a whole number, such as 1000 or 1e6.",
+        ),
+        (
+            "[run]\nnum_envs = true",
+            "{file}: num_envs: 'true' is not a whole number, such as 1000 or 1e6.",
+        ),
         ("[run]\nmax_time = 3", "{file}: in [run]: max_time belongs before the tables, as max_tr"),
         ("[run]\nrelpos = 'x=1'", "{file}: in [run]: relpos belongs in the table [net], as relp"),
         ("[run]\nresume = true", "{file}: there is no option 'resume' in [run]"),
