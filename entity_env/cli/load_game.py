@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from entity_env.agents import Agent, ScriptedAgent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
+from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import bot_path, is_bot_file
 from entity_env.authoring.game import Game, ends_program
 from entity_env.authoring.game_traceback import line_of_error, mistake_of
@@ -118,11 +119,12 @@ def _load_module(path: Path) -> ModuleType:
     try:
         return load_module(path)
     except BaseException as error:
-        raise _load_error(path, str(path.resolve()), error) from error
+        raise load_error(path, error) from error
 
 
-def _load_error(path: Path, file: str, error: BaseException) -> BaseException:
+def load_error(path: Path, error: BaseException) -> BaseException:
     """The error to raise for a file that raised `error` when it was loaded."""
+    file = str(path.resolve())
     match error:
         case SyntaxError(filename=filename) if filename == file:
             return UsageError(f"{path}, line {error.lineno}: {error.msg}")
@@ -272,8 +274,9 @@ def make_training_env(
 
 
 @contextmanager
-def game_errors(game: Game) -> Iterator[None]:
-    """Raises `GameFailed` for errors whose traceback passes through the file of the game.
+def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
+    """Raises `GameFailed` for errors whose traceback passes through the file of the game, or of
+    `callbacks`.
 
     Errors of a bot begin in the bot. Errors that say what to type instead, illegal answers of bots,
     and errors without such a frame pass unchanged. Raises a `UsageError` where the game ends the
@@ -291,6 +294,8 @@ def game_errors(game: Game) -> Iterator[None]:
         raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{where}\n") from error
     except Exception as error:
         trace = _trace_from_bot(error) or trace_from(error, _file_of(game))
+        for each in callbacks:
+            trace = trace or trace_from(error, inspect.getfile(each))
         if trace is None:
             raise
         raise GameFailed(trace) from error
@@ -358,7 +363,7 @@ class AgentLoader:
             if not is_bot_file(name):
                 raise
             path = bot_path(name)
-            raise _load_error(path, str(path.resolve()), error) from error
+            raise load_error(path, error) from error
 
 
 def game_against(game: Game, names: Sequence[str]) -> Game:
@@ -410,6 +415,21 @@ def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
         raise UsageError(
             f"{game.name} is played by {names}, and trained agents: {error}"
         ) from error
+
+
+def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> Agent:
+    """As `load_player`, for training: a trained agent must be one of this game.
+
+    Raises:
+        CheckpointError: it is not; names the option that asks for it.
+    """
+    agent = load_player(game, name, seed, load)
+    if isinstance(agent, TrainedAgent):
+        try:
+            agent.require_game(game.schema)
+        except CheckpointError as error:
+            raise CheckpointError(f"{option} {name}: {error}") from error
+    return agent
 
 
 def _human(game: Game, view: TerminalView, agent_id: int) -> Agent:
