@@ -47,9 +47,9 @@ class _Program(click.Group):
         except click.ClickException as error:
             return _refuse(error.format_message())
         except TrainingDivergedError as error:
-            return _refuse(str(error), _FAILED)
+            return _refuse(f"{error}{_notes(error)}", _FAILED)
         except EntityEnvError as error:
-            return _refuse(str(error))
+            return _refuse(f"{error}{_notes(error)}")
         except GameFailed as error:
             click.echo(error.trace, err=True, nl=False)
             return _FAILED
@@ -58,8 +58,7 @@ class _Program(click.Group):
         except OSError as error:
             _drop_output()
             place = f": {error.filename}" if error.filename else ""
-            notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-            return _refuse(f"{error.strerror or error}{place}{notes}", _FAILED)
+            return _refuse(f"{error.strerror or error}{place}{_notes(error)}", _FAILED)
         except MemoryError as error:
             return _refuse(f"there is not enough memory: {error}", _FAILED)
 
@@ -85,6 +84,11 @@ def main(context: click.Context) -> None:
 def _refuse(message: str, code: int = _MISUSED) -> int:
     click.echo(f"entity-env: {' '.join(message.split())}", err=True)
     return code
+
+
+def _notes(error: BaseException) -> str:
+    """What was added to an error, such as where a run was saved."""
+    return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
 def _drop_output() -> None:

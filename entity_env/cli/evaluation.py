@@ -17,6 +17,7 @@ from entity_env.authoring.game import Game
 from entity_env.cli.load_game import (
     AgentLoader,
     is_batch,
+    load_opponent,
     load_player,
     make_vec_env,
 )
@@ -68,7 +69,7 @@ class EvaluationPlan(NamedTuple):
         name = self.eval_opponent
         if name is None or name == "random":
             return game, RandomAgent
-        if isinstance(load_player(game, name, 0, AgentLoader()), BatchPolicy):
+        if isinstance(load_opponent(game, name, 0, AgentLoader(), "--eval-opponent"), BatchPolicy):
             return game, partial(load_player, game, name, load=AgentLoader())
         return against(game, name), RandomAgent
 

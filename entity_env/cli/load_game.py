@@ -20,6 +20,7 @@ from entity_env.agents import Agent, ScriptedAgent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import bot_path, is_bot_file
 from entity_env.authoring.game import Game, ends_program
 from entity_env.authoring.game_traceback import file_of_error, line_of_error, mistake_of
@@ -323,8 +324,9 @@ def make_training_env(
 
 
 @contextmanager
-def game_errors(game: Game) -> Iterator[None]:
-    """Raises `GameFailed` for errors whose traceback passes through the file of the game.
+def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
+    """Raises `GameFailed` for errors whose traceback passes through the file of the game, or of
+    `callbacks`.
 
     Errors of a bot begin in the bot. Errors that say what to type instead, illegal answers of bots,
     and errors without such a frame pass unchanged. Raises a `UsageError` where the game ends the
@@ -342,6 +344,8 @@ def game_errors(game: Game) -> Iterator[None]:
         raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{where}\n") from error
     except Exception as error:
         trace = _trace_from_bot(error) or trace_from(error, _file_of(game))
+        for each in callbacks:
+            trace = trace or trace_from(error, inspect.getfile(each))
         if trace is None:
             raise
         raise GameFailed(trace) from error
@@ -466,6 +470,21 @@ def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
         raise UsageError(
             f"{game.name} is played by {names}, and trained agents: {error}"
         ) from error
+
+
+def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> Agent:
+    """As `load_player`, for training: a trained agent must be one of this game.
+
+    Raises:
+        CheckpointError: it is not; names the option that asks for it.
+    """
+    agent = load_player(game, name, seed, load)
+    if isinstance(agent, TrainedAgent):
+        try:
+            agent.require_game(game.schema)
+        except CheckpointError as error:
+            raise CheckpointError(f"{option} {name}: {error}") from error
+    return agent
 
 
 def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None) -> Agent:

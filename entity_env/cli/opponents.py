@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from entity_env.agents import against, load_agent
+from entity_env.agents import Agent, load_agent
 from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS
 from entity_env.agents.ppo.tracking.runs import read_run
 from entity_env.agents.scripted_agent import is_bot_file
 from entity_env.authoring.game import Game
-from entity_env.cli.load_game import has_self_play, load_player
+from entity_env.cli.load_game import game_against, has_self_play, load_opponent
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.vec import VecEnv
 
@@ -85,7 +85,13 @@ def opponent_shares(
         return {}
     if NO_OPPONENT in names or len(set(names)) < len(names):
         raise UsageError(f"--opponent: each name once, and none alone, got {', '.join(options)}")
-    shares = {name: _HALF / len(pairs) if share is None else share for name, share in pairs}
+    bots = [name for name, _ in pairs if is_bot_file(name)]
+    if shared := [name for name, share in pairs if name in bots and share is not None]:
+        raise UsageError(
+            f"--opponent {shared[0]}: bots of files play in all environments: leave out the share"
+        )
+    together = 1.0 if len(bots) == len(pairs) else _HALF
+    shares = {name: together / len(pairs) if share is None else share for name, share in pairs}
     if sum(shares.values()) > 1 + 1e-9:
         raise UsageError(
             f"--opponent: the shares of the environments must be 1 at most together, got "
@@ -109,7 +115,7 @@ def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping
             f"--opponent {bots[0]}: bots of files play all seats but one, and cannot be mixed with "
             f"{others} in one run"
         )
-    return against(game, bots), {}
+    return game_against(game, bots), {}
 
 
 def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -> OpponentPool:
@@ -122,11 +128,15 @@ def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -
     from entity_env.agents.ppo.self_play.pool import OpponentPool
 
     agents = {
-        name: load_player(game, name, seed + i, lambda each, own: load_agent(each, seed=own))
+        name: load_opponent(game, name, seed + i, _load, "--opponent")
         for i, name in enumerate(shares)
         if name != _SELF
     }
     return OpponentPool(vec, game.schema, shares, agents=agents, seed=seed)
+
+
+def _load(name: str, seed: int) -> Agent:
+    return load_agent(name, seed=seed)
 
 
 def _parsed(option: str) -> tuple[str, float | None]:

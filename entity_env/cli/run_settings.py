@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -31,6 +31,7 @@ _BEGINS: Final = {"init_from", "adapt"}
 _OF_THE_CALL: Final = {"config", "set_train", "resume", "out", "help"}
 """Options that a run does not go on with."""
 _SET: Final = "set"
+_TABLES: Final = ("net", "game", "run")
 
 
 @dataclass
@@ -109,7 +110,8 @@ class RunCommand(click.Command):
             for name, value in typed.items()
             if name in by_param and isinstance(value, str | list | bool)
         }
-        given = _collect(texts, {option: name for name, option in by_param.items()})
+        repeated = {by_param[p.name] for p in self.params if p.name and _is_repeated(p)}
+        given = _collect(texts, {option: name for name, option in by_param.items()}, repeated)
         ctx.default_map = {
             **(ctx.default_map or {}),
             **{
@@ -137,10 +139,20 @@ def _public_name(param: click.Parameter) -> str:
     return param.name or ""
 
 
-def _collect(typed: Mapping[str, Any], params: Mapping[str, str]) -> GivenSettings:
+def _is_repeated(param: click.Parameter) -> bool:
+    """Whether an option may be given several times."""
+    return isinstance(param, click.Option) and param.multiple
+
+
+def _collect(
+    typed: Mapping[str, Any], params: Mapping[str, str], repeated: Collection[str]
+) -> GivenSettings:
     """Options and settings of all places, those that were typed before the others.
 
-    `params` has the name of the parameter of every option.
+    Args:
+        typed: options of the command line.
+        params: the name of the parameter of every option.
+        repeated: options that may be given several times; in files also once, without a list.
     """
     given = GivenSettings()
     path = Path(typed["config"]) if "config" in typed else None
@@ -168,7 +180,8 @@ def _collect(typed: Mapping[str, Any], params: Mapping[str, str]) -> GivenSettin
     for source, options in found:
         for name, value in options.items():
             if (option := name.replace("-", "_")) in own:
-                given.options[option] = _text(value)
+                is_single = option in repeated and not isinstance(value, list)
+                given.options[option] = _text([value] if is_single else value)
                 given.sources[option] = source
         settings |= _by_name(given.options.pop(_SET, ()))
     settings |= {name: _game_text(path, name, value) for name, value in file.game.items()}
@@ -208,7 +221,10 @@ def _own(params: Mapping[str, str]) -> set[str]:
 def _require_places(path: Path, file: SettingsFile, params: Mapping[str, str]) -> None:
     """Checks that every key of a file is in its table."""
     options = _own(params)
-    for name in file.trainer:
+    for name, value in file.trainer.items():
+        if isinstance(value, Mapping) and name not in _TRAINER:
+            hint = nearest(name, _TABLES) or "; there are net, game and run"
+            raise UsageError(f"{path}: there is no table [{name}]{hint}")
         if name.replace("-", "_") in options:
             raise UsageError(f"{path}: {name} belongs in the table [run]")
         if name in _NET:

@@ -29,6 +29,7 @@ from entity_env.cli.load_game import (
     is_batch,
     load_error,
     make_training_env,
+    nearest,
 )
 from entity_env.cli.opponents import make_pool
 from entity_env.cli.options import default_workers
@@ -58,10 +59,25 @@ def load_callback(name: str) -> type[Callback]:
         module = load_module(path)
     except BaseException as error:
         raise load_error(path, error) from error
-    found = getattr(module, wanted, None)
-    if not (isinstance(found, type) and issubclass(found, Callback)):
-        raise UsageError(f"{path} has no class {wanted!r} that derives from Callback")
-    return found
+    classes = {
+        name: each
+        for name, each in vars(module).items()
+        if isinstance(each, type) and issubclass(each, Callback) and each is not Callback
+    }
+    if wanted not in classes:
+        hint = nearest(wanted, classes) or (f"; it has {', '.join(classes)}" if classes else "")
+        raise UsageError(f"{path} has no class {wanted!r} that derives from Callback{hint}")
+    return classes[wanted]
+
+
+def _made(callback: type[Callback]) -> Callback:
+    try:
+        return callback()
+    except Exception as error:
+        raise UsageError(
+            f"--callback {callback.__name__}: its constructor, called with nothing, raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 class Launched(NamedTuple):
@@ -297,7 +313,7 @@ class PlannedRun(NamedTuple):
 
     def callbacks(self, launched: Launched, vec: VecEnv | AzulTables) -> list[Callback]:
         """What sees the run of a rank."""
-        found = [each() for each in self.own_callbacks]
+        found = list(map(_made, self.own_callbacks))
         kinds, moments = self.kept.kinds, self.kept.moments
         if not launched.rank and (kinds or moments):
             of = vec if isinstance(vec, VecEnv) and kinds else None
@@ -323,7 +339,7 @@ def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:
         from entity_env.agents.ppo.signals import StoppedBySignal
 
         group = launched_group(launched.size, config)
-        with game_errors(run.game), group, run.make_env(launched) as vec:
+        with game_errors(run.game, run.own_callbacks), group, run.make_env(launched) as vec:
             if isinstance(vec, VecEnv):
                 display.statistics = lambda: vec.statistics().describe(caller="learning")
             try:
@@ -343,7 +359,7 @@ def train_on_ray(run: PlannedRun, ray: RayOptions) -> tuple[TrainResult, int]:
         run = run._replace(
             out=run.out.resolve(), num_workers=run.num_workers or 0, origin=run.origin.resolved()
         )
-        with game_errors(run.game):
+        with game_errors(run.game, run.own_callbacks):
             try:
                 result = run_learners(
                     partial(_learn, run, num_learners),

@@ -16,6 +16,7 @@ from entity_env.cli.opponents import against_bots, make_pool, opponent_shares
 from entity_env.errors import UsageError
 from entity_env.games import azul, snake, tic_tac_toe
 from entity_env.vec import VecEnv
+from tests import ROOT
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,8 @@ from entity_env.vec import VecEnv
         (["self", "random"], {"self": 0.25, "random": 0.25}),
         (["self=0.3", "runs/a=b=0.2"], {"self": 0.3, "runs/a=b": 0.2}),
         (["random=1"], {"random": 1.0}),
+        (["bot.py:A"], {"bot.py:A": 1.0}),
+        (["bot.py:A", "bot.py:B"], {"bot.py:A": 0.5, "bot.py:B": 0.5}),
     ],
 )
 def test_shares_are_those_of_the_options(options: Sequence[str], shares: dict[str, float]) -> None:
@@ -44,6 +47,7 @@ def test_shares_are_those_of_the_options(options: Sequence[str], shares: dict[st
         (tic_tac_toe, ["none", "self"], "each name once, and none alone"),
         (tic_tac_toe, ["self", "self=0.2"], "each name once"),
         (tic_tac_toe, ["self=0.7", "random=0.7"], "1 at most together"),
+        (tic_tac_toe, ["bot.py:A=0.3"], "bot.py:A: bots of files play in all environments"),
     ],
 )
 def test_what_cannot_be_is_refused(game: Game, options: Sequence[str], message: str) -> None:
@@ -65,6 +69,17 @@ def test_an_opponent_that_there_is_not_is_refused() -> None:
         make_pool(tic_tac_toe, vec, {"nobody": 0.5}, 1)
     with VecEnv(tic_tac_toe, 2) as vec, pytest.raises(UsageError, match="decide for batches"):
         make_pool(tic_tac_toe, vec, {"human": 0.5}, 1)
+
+
+@pytest.mark.parametrize("option", ["--opponent", "--eval-opponent"])
+def test_an_opponent_of_another_game_is_refused_before_the_run(tmp_path: Path, option: str) -> None:
+    agent, out = ROOT / "examples" / "ship" / "snake.agent", tmp_path / "run"
+    words = ["train", "tic_tac_toe", "--num-envs=2", "--num-workers=0", "--out", str(out)]
+    result = CliRunner().invoke(main, [*words, option, str(agent)])
+    assert result.exit_code == 2, result.output
+    told = f"entity-env: {option} {agent}: the checkpoint was trained for another game: "
+    assert told in result.stderr
+    assert not out.exists()
 
 
 def test_bots_of_files_play_within_the_game(tmp_path: Path) -> None:

@@ -142,6 +142,10 @@ def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
         ),
         ("[run]\nmax_time = 3", "{file}: in [run]: max_time belongs before the tables, as max_tr"),
         ("[run]\nrelpos = 'x=1'", "{file}: in [run]: relpos belongs in the table [net], as relp"),
+        ("[games]\nboard_size = 3", "{file}: there is no table [games]; did you mean game?"),
+        ("[other]\nboard_size = 3", "{file}: there is no table [other]; there are net, game and"),
+        ("[run]\nopponent = 'self'", "snake is for one agent: leave out --opponent"),
+        ("[run]\ncallback = 3", "--callback needs FILE.py:CLASS, got '3'"),
         ("[run]\nresume = true", "{file}: there is no option 'resume' in [run]"),
         ("[game]\nboard = 3", "snake has no setting 'board'"),
         (
@@ -202,12 +206,48 @@ def test_a_callback_of_a_file_sees_the_run(folder: Path, tmp_path: Path) -> None
     assert "stopped: enough; resume: " in result.stdout, result.output
     assert read_about(tmp_path / "run")["options"]["callback"] == [f"{file}:Patience"]
     for name, words in (
-        (f"{file}:Nothing", "has no class 'Nothing' that derives from Callback"),
+        (f"{file}:Nothing", "has no class 'Nothing' that derives from Callback; it has Patience"),
+        (f"{file}:Patienc", "that derives from Callback; did you mean Patience?"),
         (str(file), "--callback needs FILE.py:CLASS"),
         ("none.py:Patience", "no file none.py"),
     ):
         told = refused("snake", "--out", str(tmp_path / "other"), "--callback", name)
         assert words in told
+
+
+def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
+    folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "failing.py"
+    file.write_text(
+        "from entity_env.agents.ppo import Callback\n"
+        "class Fails(Callback):\n"
+        "    def on_update(self, state):\n"
+        "        raise LookupError('boom')\n"
+        "class Lacks(Callback):\n"
+        "    def __init__(self, patience):\n"
+        "        pass\n"
+    )
+    out = tmp_path / "run"
+    given = ("--config", str(folder / "run.toml"), "--out", str(out), "--callback")
+    lacks = refused(*given, f"{file}:Lacks")
+    assert "--callback Lacks: its constructor, called with nothing, raised TypeError" in lacks
+    assert not out.exists()
+    failed = run(*given, f"{file}:Fails")
+    assert failed.exit_code == 1
+    trace = failed.stderr.splitlines()
+    assert trace[0] == "Traceback (most recent call last):"
+    assert trace[1] == f'  File "{file}", line 4, in on_update'
+    assert trace[-3:] == [
+        "LookupError: boom",
+        "raised by Fails.on_update, a callback of the run",
+        f"{out / 'checkpoint'} has step 64: resume goes on",
+    ]
+    (tmp_path / "broken.py").write_text("import nothing_such")
+    other = str(tmp_path / "other")
+    failed = run("snake", "--out", other, "--callback", f"{tmp_path / 'broken.py'}:Fails")
+    assert "No module named 'nothing_such'" in failed.stderr
+    assert failed.stderr.count("  File ") == 1
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_nothing_at_all() -> None:
 def test_each_environment_by_itself() -> None:
     def play(agents: Sequence[Agent], *, seed: int) -> None:
         walls = [Wall(seed % 7, 0)]
-        agents[0].act_async(Obs().entities(walls), Move)
+        _ = agents[0].act_async(Obs().entities(walls), Move)
         agents[1].act(Obs(), Move)
 
     game = Game(play, entities=(Wall,), actions=(Move,), num_agents=2)

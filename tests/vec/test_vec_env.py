@@ -325,8 +325,8 @@ class TestErrorsOfTheGame:
 
     def test_questions_asked_twice(self) -> None:
         def play(agent: Agent, *, seed: int) -> None:
-            agent.act_async(Obs(), Move)
-            agent.act_async(Obs(), Move)
+            _ = agent.act_async(Obs(), Move)
+            _ = agent.act_async(Obs(), Move)
 
         with VecEnv(dots_game(play), 2) as vec:
             with pytest.raises(ProtocolError, match="agent 0 was asked before") as caught:
@@ -806,7 +806,7 @@ def test_an_agent_may_begin_its_next_episode_before_the_others_end_theirs() -> N
 
     def play(agents: Sequence[Agent], *, seed: int) -> None:
         for i in range(3):
-            agents[0].act_async(Obs().entities([Dot(i)]), Move)
+            _ = agents[0].act_async(Obs().entities([Dot(i)]), Move)
             agents[1].act(Obs(i).entities([Dot(10 + i)]), Move)
             agents[0].game_over(Obs(1))
         agents[1].game_over()

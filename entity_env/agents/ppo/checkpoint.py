@@ -170,6 +170,12 @@ def save_learner(
 def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
     """Puts a checkpoint's state into `learner`, whose network has the same size and spaces."""
     training = checkpoint.training
+    if GENERATOR not in checkpoint.optimizer or "update" not in training:
+        raise CheckpointError(
+            f"{checkpoint.path} cannot be resumed: it has no state of a run, as networks that were "
+            "cloned, kept along a run or shipped without their optimizer; a new run begins with "
+            "it: entity-env train --init-from, or initialized_from(path)"
+        )
     try:
         step, update, num_episodes = (
             int(_number(training, key, int)) for key in ("step", "update", "num_episodes")
@@ -182,8 +188,7 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise CheckpointError(
             f"{checkpoint.path} cannot be resumed: what the trainer noted is missing or does not "
-            f"fit ({type(error).__name__}: {error}); a checkpoint that was shipped without its "
-            "optimizer can only be played"
+            f"fit ({type(error).__name__}: {error})"
         ) from error
     learner.step, learner.update, learner.num_episodes = step, update, num_episodes
     learner.elapsed_s = elapsed_s

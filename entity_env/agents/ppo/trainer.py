@@ -231,6 +231,8 @@ class _Run(TrainState):
         self._progress = TrainProgress(step=0, total=config.total_steps)
         self._recorded: dict[str, float] = {}
         """By callbacks, since the last point of the curves."""
+        self._has_ended = False
+        """Whether callbacks were called for the last time."""
         self._started = self._saved = time.monotonic()
         self._saved_update = 0
         self._begins_statistics = False
@@ -299,16 +301,26 @@ class _Run(TrainState):
         return recorded
 
     def end(self, error: BaseException | None = None) -> None:
-        """Lets callbacks end; what they raise after an error is a note of that error."""
+        """Lets callbacks end, all of them and once, and raises what the first of them raises.
+
+        After an error, what they raise is a note of that error.
+        """
+        if self._has_ended:
+            return
+        self._has_ended = True
         self.error = error
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
                     self.stopping_call(callback.on_end, self)
             except Exception as failure:
-                if error is None:
-                    raise
-                error.add_note(f"{type(callback).__name__}.on_end failed, too: {failure}")
+                if self.error is None:
+                    self.error = failure
+                else:
+                    name = f"{type(callback).__name__}.on_end"
+                    self.error.add_note(f"{name} failed, too: {failure}")
+        if error is None and self.error is not None:
+            raise self.error
 
     def result(self, signum: int | None) -> TrainResult:
         """What `train` returns."""
@@ -497,13 +509,18 @@ class _Run(TrainState):
         self._saved, self._saved_update = time.monotonic(), self.learner.update
 
     def save_after(self, error: BaseException) -> None:
-        """Writes a checkpoint after an error, if there was an update since the last one."""
-        if self.learner.update == self._saved_update:
-            return
+        """Writes a checkpoint after an error, if there was an update since the last one.
+
+        A note of the error says what there is to go on from.
+        """
         try:
-            self.save()
+            if self.learner.update != self._saved_update:
+                self.save()
         except Exception as failure:
             error.add_note(f"what was learnt since the last checkpoint is lost: {failure}")
+        else:
+            if self.folder is not None and self.learner.update:
+                error.add_note(f"{self.folder} has step {self.learner.step:,}: resume goes on")
 
     def explained(self, error: TrainingDivergedError) -> TrainingDivergedError:
         """The error, with the run's last checkpoint and advice."""

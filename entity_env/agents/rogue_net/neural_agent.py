@@ -216,9 +216,17 @@ class TrainedAgent(PolicyAgent):
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
         """See `BatchPolicy`."""
+        self.require_game(schema)
+        return self.choose_batch(obs if self._adaptor is None else self._adaptor.batch(obs))
+
+    def require_game(self, schema: Schema) -> None:
+        """Checks that it can play a game.
+
+        Raises:
+            CheckpointError: it was trained for another one.
+        """
         if schema is not self._checked:
             self._fit_to(schema, is_declared=True)
-        return self.choose_batch(obs if self._adaptor is None else self._adaptor.batch(obs))
 
     @cached_property
     def _batcher(self) -> ObservationBatcher:

@@ -498,17 +498,35 @@ def _members(
 def match_table(match: Match[Any]) -> RenderableType:
     """Ratings and win rates, best first; for more than two agents also the rate of each pair."""
     table = plain_table("agent", "Elo", "win rate", "95 %", "mean score", "games", gap=_GAP)
-    rows = match.table()
+    rows, short = match.table(), distinct_ends(match.names)
     for row in rows:
         table.add_row(
-            row.name,
+            short[row.name],
             f"{row.elo:+.0f}",
             f"{row.win_rate:.1%}",
             f"{row.low:.1%} to {row.high:.1%}",
             f"{row.mean_score:.2f}",
             str(row.num_games),
         )
-    return table if len(rows) < 3 else Group(table, "", _duels(match, rows))
+    return table if len(rows) < 3 else Group(table, "", _duels(match, rows, short))
+
+
+def distinct_ends(names: Sequence[str]) -> dict[str, str]:
+    """Paths without the folders that they are distinct without: a table has no room for more."""
+    parts = {name: name.split("/") for name in names}
+
+    def end(name: str, count: int) -> str:
+        return "/".join(parts[name][-count:])
+
+    return {
+        name: next(
+            end(name, count)
+            for count in range(1, len(parts[name]) + 1)
+            if count == len(parts[name])
+            or not any(end(name, count) == end(each, count) for each in names if each != name)
+        )
+        for name in names
+    }
 
 
 def match_json(match: Match[Any]) -> dict[str, object]:
@@ -525,13 +543,13 @@ def match_json(match: Match[Any]) -> dict[str, object]:
     }
 
 
-def _duels(match: Match[Any], rows: Sequence[Standing]) -> Table:
+def _duels(match: Match[Any], rows: Sequence[Standing], short: Mapping[str, str]) -> Table:
     names = [row.name for row in rows]
-    table = plain_table("ahead of", *names, gap=_GAP)
+    table = plain_table("ahead of", *(short[name] for name in names), gap=_GAP)
     for name in names:
         rates = [
             f"{match.win_rate(name, other)[0]:.1%}" if match.has_met(name, other) else ""
             for other in names
         ]
-        table.add_row(name, *rates)
+        table.add_row(short[name], *rates)
     return table

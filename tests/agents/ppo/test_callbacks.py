@@ -40,6 +40,8 @@ class Diary(Callback):
         self.calls: list[str] = []
         self.steps: list[int] = []
         self.num_rows: set[int] = set()
+        self.error: BaseException | None = None
+        """At the end."""
 
     def on_start(self, state: TrainState) -> None:
         self.calls.append("on_start")
@@ -61,7 +63,7 @@ class Diary(Callback):
 
     def on_end(self, state: TrainState) -> None:
         self.calls.append("on_end")
-        assert state.error is None
+        self.error = state.error
 
 
 def test_every_method_is_called_in_its_place() -> None:
@@ -74,7 +76,7 @@ def test_every_method_is_called_in_its_place() -> None:
     assert calls == [("on_start", 1), *evaluated, *update * (num_updates - 2), ("on_end", 1)]
     assert diary.num_rows == {vec.num_rows}
     assert diary.steps[-1] == result.progress.step
-    assert result.stop_reason is None
+    assert (result.stop_reason, diary.error) == (None, None)
 
 
 def test_what_is_recorded_is_in_curves_and_progress(tmp_path: Path) -> None:
@@ -134,7 +136,11 @@ def test_what_a_callback_raises_names_it_and_nothing_is_lost(tmp_path: Path, met
         train(VecSigns(), CONFIG, out=tmp_path, callbacks=[failing, other])
     assert any(f"Failing.{method}" in note for note in caught.value.__notes__)
     if method != "on_start":
-        assert load_checkpoint(tmp_path).training["step"]
+        step = load_checkpoint(tmp_path).training["step"]
+        assert any(f"has step {step}: resume goes on" in note for note in caught.value.__notes__)
+    assert (failing.calls + other.calls).count("on_end") == (1 if method == "on_end" else 2)
+    assert not any("failed, too" in note for note in caught.value.__notes__)
+    assert other.error is caught.value
 
 
 def test_callbacks_end_after_an_error_that_they_see() -> None:
@@ -195,7 +201,9 @@ def test_checkpoints_are_spread_over_a_run_and_play(tmp_path: Path) -> None:
     assert isinstance(load_agent(folder / step), TrainedAgent)
     with pytest.raises(UsageError, match=step):
         load_agent(folder / "step-256")
-    with pytest.raises(CheckpointError, match="without its optimizer can only be played"):
+    with pytest.raises(
+        CheckpointError, match="a new run begins with it: entity-env train --init-from"
+    ):
         train(VecSigns(), CONFIG, resume=folder / step)
 
 

@@ -24,7 +24,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, BatchPolicy, RandomAgent
 from entity_env.cli import main
-from entity_env.cli.commands.eval import play_episodes
+from entity_env.cli.commands.eval import distinct_ends, play_episodes
 from entity_env.cli.load_game import load_game
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES, snake
@@ -236,3 +236,19 @@ def test_a_match_keeps_no_failures(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, words)
     assert done.exit_code
     assert "--failures is for episodes of --agent" in done.output
+
+
+@pytest.mark.parametrize(
+    "short",
+    [
+        {
+            "run/checkpoints/step-1": "step-1",
+            "run/checkpoints/step-2": "step-2",
+            "random": "random",
+        },
+        {"run/a/best": "a/best", "run/b/best": "b/best", "best": "best", "x/bot.py:B": "bot.py:B"},
+        {"run/a": "a", "run/a#2": "a#2"},
+    ],
+)
+def test_names_of_a_match_are_as_short_as_they_are_distinct(short: dict[str, str]) -> None:
+    assert distinct_ends(tuple(short)) == short

@@ -35,7 +35,7 @@ from entity_env.authoring.schema import Schema
 from entity_env.core.files import parse_json, read_file
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import VecActions, VecObs
-from entity_env.errors import EntityEnvError, ProtocolError, UsageError
+from entity_env.errors import CheckpointError, EntityEnvError, ProtocolError, UsageError
 
 SELF: Final = "self"
 """Name of the past selves."""
@@ -57,7 +57,6 @@ _SAVE_INTERVAL_S: Final = 20.0
 _NUM_JUDGED: Final = 300
 """Games by which a game is taken for a cooperative one."""
 
-_BAD_ENTRY: Final = (ValueError, KeyError, TypeError, RuntimeError)
 _log: Final = logging.getLogger(__name__)
 
 
@@ -382,7 +381,10 @@ def _kind(name: str) -> str:
 def _net(path: Path, like: Policy) -> Policy:
     """A network of the kind of another one, with the weights of a file."""
     net = copy.deepcopy(like)
-    net.load_state_dict(as_tensors(read_agent(path).tensors))
+    try:
+        net.load_state_dict(as_tensors(read_agent(path).tensors))
+    except RuntimeError as error:  # of torch
+        raise CheckpointError(f"{path} has a network of another kind or size") from error
     return net
 
 

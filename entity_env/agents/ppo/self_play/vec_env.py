@@ -21,7 +21,7 @@ from entity_env.core.validation import checked_count
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_env_base import Autoreset, row_name
 from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
-from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError, shown
+from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError
 
 Decide: TypeAlias = Callable[[VecObs], VecActions]
 """One value for every actor of a batch, see `BatchPolicy.decide_batch`. The batch is valid during
@@ -57,7 +57,7 @@ class Opponent:
         if not isinstance(agent, BatchPolicy):
             raise UsageError(
                 f"an opponent must decide for batches (decide_batch), as random and trained agents "
-                f"do: {name} is {shown(agent)}"
+                f"do: {name} is a {type(agent).__name__}"
             )
         policy: BatchPolicy = agent
         return cls(name, lambda obs: policy.decide_batch(obs, schema), kind or name)
