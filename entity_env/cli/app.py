@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -23,6 +24,7 @@ from entity_env.cli.commands.watch import watch
 from entity_env.cli.load_game import GameFailed
 from entity_env.errors import EntityEnvError, TrainingDivergedError
 
+_COPY: Final = re.compile(r"in (env|worker) \d")
 _FAILED, _MISUSED = 1, 2
 _INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
@@ -87,8 +89,9 @@ def _refuse(message: str, code: int = _MISUSED) -> int:
 
 
 def _notes(error: BaseException) -> str:
-    """What was added to an error, such as where a run was saved."""
-    return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    """What was added to an error, such as where a run was saved, but not which copy of a game."""
+    notes = getattr(error, "__notes__", ())
+    return "".join(f" ({note})" for note in notes if not _COPY.match(note))
 
 
 def _drop_output() -> None:

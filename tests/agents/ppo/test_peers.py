@@ -297,12 +297,14 @@ def start_ranks(
     ]
 
 
-def told_by(processes: list[subprocess.Popen[str]]) -> list[dict[str, list[object]]]:
+def told_by(
+    processes: list[subprocess.Popen[str]], timeout_s: float = 50
+) -> list[dict[str, list[object]]]:
     """What each rank printed, by name."""
     told = []
     try:
         for process in processes:
-            output, _ = process.communicate(timeout=50)
+            output, _ = process.communicate(timeout=timeout_s)
             told.append(dict(json.loads(line) for line in output.splitlines()))
     finally:
         for process in processes:

@@ -338,15 +338,11 @@ class OpponentPool(Callback):
                 member = _Member(Opponent(f"step {step}", self._first, SELF), Rating(), step)
                 past = self._first if not members else _PastSelf()
                 past.remember(_net(folder / member.file, state.net), self._require_generator())
-            except (
-                EntityEnvError,
-                OSError,
-                ValueError,
-                KeyError,
-                TypeError,
-                RuntimeError,
-            ) as error:
-                problems.append(str(error).partition("\n")[0])
+            except EntityEnvError as error:  # names the file
+                problems.append(str(error))
+                continue
+            except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+                problems.append(f"{folder / _POOL_FILE}: {type(error).__name__}: {error}")
                 continue
             if members:
                 member.opponent = Opponent(f"step {step}", past, SELF)

@@ -186,6 +186,12 @@ def _causes(first: TrainProgress, last: TrainProgress, config: PPOConfig) -> lis
             f"try a larger ent_coef ({config.ent_coef}) or a smaller learning_rate "
             f"({config.learning_rate})"
         )
+    elif start.entropy > 0 and end.entropy > start.entropy / _UNCHANGED:
+        found.append(
+            f"the policy is less sure than it was at first (entropy {start.entropy:.3g}, then "
+            f"{end.entropy:.3g}): what it had learnt before is lost; {_smaller_updates(config)}, "
+            f"or a smaller ent_coef ({config.ent_coef})"
+        )
     elif start.entropy > 0 and end.entropy > _UNCHANGED * start.entropy:
         found.append(
             f"the policy hardly changed (entropy {start.entropy:.3g}, then {end.entropy:.3g}): try "

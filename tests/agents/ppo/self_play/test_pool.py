@@ -19,6 +19,7 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.errors import CheckpointError, ProtocolError, UsageError
 from entity_env.games import rock_paper_scissors, snake, tic_tac_toe
 from entity_env.vec import VecEnv
+from tests import ROOT
 from tests.helpers.tiny_games import Dot, Move
 
 CONFIG = PPOConfig(
@@ -89,7 +90,7 @@ def test_a_run_is_the_same_twice_and_a_resumed_one_goes_on(tmp_path: Path) -> No
     assert len(steps) > 8
 
 
-@pytest.mark.parametrize("damage", ["missing", "text", "entry", "file", "rating"])
+@pytest.mark.parametrize("damage", ["missing", "text", "entry", "file", "rating", "other"])
 def test_damaged_files_are_one_warning(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,6 +104,9 @@ def test_damaged_files_are_one_warning(
     elif damage == "file":
         (path.parent / data["self"][1]["file"]).write_bytes(b"?")
         (path.parent / data["self"][0]["file"]).unlink()
+    elif damage == "other":
+        own = path.parent / data["self"][1]["file"]
+        own.write_bytes((ROOT / "examples" / "ship" / "snake.agent").read_bytes())
     else:
         data["self"][1]["step" if damage == "entry" else "rating"] = "?"
         path.write_text(json.dumps(data))
@@ -111,6 +115,7 @@ def test_damaged_files_are_one_warning(
     warnings = [each.getMessage() for each in caplog.records if "opponents" in each.getMessage()]
     assert len(warnings) == 1
     assert "opponents of the earlier run are missing" in warnings[0]
+    assert str(tmp_path) in warnings[0] or damage == "rating"
 
 
 def test_snapshots_after_the_checkpoint_are_left_out(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ class TestHints:
             (0.0, {}, "all earned 1"),
             (1.0, {"entropy": 0.01}, "no longer explores (entropy 1, then 0.01)"),
             (1.0, {"entropy": 0.99}, "hardly changed"),
+            (1.0, {"entropy": 1.5}, "less sure than it was at first (entropy 1, then 1.5)"),
             (1.0, {"value_loss": 5_000}, "norm_returns=True"),
             (1.0, {"explained_variance": -0.1}, "explained variance -0.10"),
             (1.0, {"approx_kl": 0.2}, "target_kl=0.02"),
