@@ -149,8 +149,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
 }
 
 RANDOM_OPENINGS: Final = 0.5
-"""Of several agents in turn: probability that the first decision of a game is drawn at random, and
-if so, that of the second one, and so on."""
+"""Share of the games in turns, of several agents, whose first decision is drawn at random."""
 DEFAULT_OPPONENTS: Final[Mapping[str, float]] = {"self": 0.2, "random": 0.1}
 """Shares of the environments of a game for several agents that have an opponent, by its name."""
 

@@ -131,7 +131,7 @@ class OpponentPool(Callback):
         size: most past selves.
         num_playing: most past selves that play at a time.
         snapshot_every: decisions between them; None = a 40th of the run.
-        random_openings: a probability, see `SelfPlayVecEnv`.
+        random_openings: share of all games, see `SelfPlayVecEnv`.
         seed: of draws.
 
     Raises:

@@ -30,7 +30,7 @@ the call."""
 LEARNER: Final = -1
 """Owner of a row that the learner plays."""
 _OPENING: Final = -2
-"""Owner of all rows of a game whose next decision is drawn at random."""
+"""Owner of all rows of a game whose first decision is drawn at random, until then."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -111,9 +111,9 @@ class SelfPlayVecEnv:
         opponents: see `set_opponents`; without any the learner has all seats.
         share: of the environments that have an opponent, one at least; above 0, up to 1.
         max_opponents: most that play at the same time, each with a forward pass of its own.
-        random_openings: probability that the first decision of a game is drawn at random, whoever's
-            it is, and then also the second one, and so on, while one agent alone decides. A learner
-            that is sure of its first moves would not see others. Nothing of these is shown.
+        random_openings: share of all games, with and without opponents, whose first decision is
+            drawn at random, whoever's it is, if one agent begins; 0 to 1. A learner that is sure of
+            its own first moves would not see others. Nothing of the decision is shown.
         seed: of these draws, and those of opponents.
 
     Raises:
@@ -147,8 +147,8 @@ class SelfPlayVecEnv:
             raise UsageError(f'opponents need autoreset="same_step", got {vec.autoreset!r}')
         if not 0 < share <= 1:
             raise UsageError(f"the share with opponents must be above 0, up to 1, got {share!r}")
-        if not 0 <= random_openings < 1:
-            raise UsageError(f"random_openings must be from 0 to below 1, got {random_openings!r}")
+        if not 0 <= random_openings <= 1:
+            raise UsageError(f"random_openings must be a share, 0 to 1, got {random_openings!r}")
         self.vec = vec
         self.random_openings = random_openings
         self.num_envs = vec.num_envs
@@ -315,7 +315,6 @@ class SelfPlayVecEnv:
             episodes=episodes,
         )
         self._assign(self._has_opened)
-        self._open(self._has_opened[~is_over[self._has_opened]], inner)
         ended = np.flatnonzero(is_over)
         if len(ended):
             self._count(ended, shown.metrics)
@@ -351,16 +350,12 @@ class SelfPlayVecEnv:
         rows = self._rewards.reshape(self.num_envs, self.num_agents)
         rows[env_ids] = 0
         self._assign(env_ids)
-        self._open(env_ids, inner)
-        self._forget_unused()
-
-    def _open(self, env_ids: NDArray[np.int64], inner: VecObs) -> None:
-        """Draws in which games the decision that `inner` asks for is a random one."""
-        if self.random_openings and len(env_ids):
-            is_random = self._opening_rng.random(len(env_ids)) < self.random_openings
+        if self.random_openings:
+            opened = self._opening_rng.random(len(env_ids)) < self.random_openings
             num_ready = inner.is_ready.reshape(self.num_envs, self.num_agents)[env_ids].sum(axis=1)
-            owner = self._owner.reshape(self.num_envs, self.num_agents)
-            owner[env_ids[is_random & (num_ready == 1)]] = _OPENING
+            opened &= num_ready == 1
+            self._owner.reshape(self.num_envs, self.num_agents)[env_ids[opened]] = _OPENING
+        self._forget_unused()
 
     def _draw(self, count: int) -> NDArray[np.int64]:
         keys, weights = list(self._active), np.array(list(self._active.values()))

@@ -148,15 +148,13 @@ class PlainSelfPlay:
                 found["terminated"][row] = found["truncated"][row] = False
         found["final"] = [one for one in found["final"] if self._is_mine(*one[:2])]
         found["episodes"] = [one for one in found["episodes"] if self._counts(one)]
-        opened = [row // len(self.agents) for row in opening]
-        for env in opened:
-            self.is_opening[env] = False
+        for row in opening:
+            self.is_opening[row // len(self.agents)] = False
         ended = [
             env
             for env in range(self.vec.num_envs)
             if all(self.is_idle[env, agent] for agent in self.agents)
         ]
-        self._draw_openings([env for env in opened if env not in ended])
         for env in ended:
             self._count(env, found["wins"])
             self._begin(env)
