@@ -247,7 +247,7 @@ def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
     other = str(tmp_path / "other")
     failed = run("snake", "--out", other, "--callback", f"{tmp_path / 'broken.py'}:Fails")
     assert "No module named 'nothing_such'" in failed.stderr
-    assert failed.stderr.count("  File ") == 1
+    assert "  File " not in failed.stderr
 
 
 @pytest.mark.parametrize(

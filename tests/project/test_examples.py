@@ -59,7 +59,7 @@ def test_the_skirmish_is_played_checked_and_trained(
         (["play", file, "--set", "max_turns=2", "--seed", "1"], "K A Unit"),
         (["check", file, "--episodes", "1", "--set", "max_turns=5"], "no violation"),
         ([*train, *SMALL], "saved in runs/skirmish"),
-        (["eval", file, "--agents", "runs/skirmish,random", "--games", "2"], "runs/skirmish"),
+        (["eval", file, "--agents", "runs/skirmish,random", "--games", "2"], "skirmish  "),
     ):
         result = CliRunner().invoke(main, command)
         assert (result.exit_code, result.stderr) == (0, ""), result.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from entity_env.batching.adapter import OURS, unwrap_all
@@ -39,7 +40,9 @@ class EnvironmentBatch(LocalBatch):
             for _ in envs:
                 self._envs.append(_made_by(make))
         except BaseException:
-            self.close()
+            with ExitStack() as closing:
+                for env in self._envs:
+                    closing.callback(env.close)
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
         # With "restart", actions that cannot be translated restart an environment at once.

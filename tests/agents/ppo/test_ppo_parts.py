@@ -313,7 +313,8 @@ def test_an_optimizer_that_does_not_fit_is_told(tmp_path: Path) -> None:
     whole = dict(found.optimizer)
     less = {key: value for key, value in whole.items() if key != name}
     wider = {**whole, name: torch.zeros(99)}
-    for optimizer in (less, wider, {}):
+    noted = "what the trainer noted"
+    for optimizer, words in ((less, noted), (wider, noted), ({}, "it has no state of a run")):
         wrong = Checkpoint(found.net, found.training, optimizer, found.path)
-        with pytest.raises(CheckpointError, match="cannot be resumed: what the trainer noted"):
+        with pytest.raises(CheckpointError, match=f"cannot be resumed: {words}"):
             load_learner(wrong, learner(2))
