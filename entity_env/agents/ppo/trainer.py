@@ -519,7 +519,7 @@ class _Run(TrainState):
         except Exception as failure:
             error.add_note(f"what was learnt since the last checkpoint is lost: {failure}")
         else:
-            if self.folder is not None and self.learner.update:
+            if self.folder is not None and self.learner.update and not self.peers.rank:
                 error.add_note(f"{self.folder} has step {self.learner.step:,}: resume goes on")
 
     def explained(self, error: TrainingDivergedError) -> TrainingDivergedError:
