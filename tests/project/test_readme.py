@@ -46,6 +46,8 @@ def test_a_command_has_the_options_it_is_shown_with(command: str) -> None:
 
 
 def test_every_command_is_in_the_table() -> None:
+    for command in ("games", "play", "train", "eval", "doctor"):
+        assert f"| `entity-env {command}" in README
     for command in main.commands:
         assert re.search(rf"^\|.*`(entity-env )?{command}\b", README, re.M), command
 
