@@ -23,6 +23,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.authoring.game import Game
 from entity_env.cluster.search_range import SearchRange, Settings, changed
 from entity_env.cluster.session import Portable, connect
+from entity_env.core.files import write_file
 from entity_env.errors import TrainingDivergedError, UsageError
 from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
@@ -313,10 +314,8 @@ def _save(sweep: Sweep, trials: Sequence[SweepTrial]) -> None:
         {**asdict(each), "reward": each.reward if math.isfinite(each.reward) else "nan"}
         for each in trials
     ]
-    path = sweep.out / STATE_FILE
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps({"sweep": sweep.to_json(), "trials": rows}, indent=1) + "\n")
-    os.replace(new, path)
+    text = json.dumps({"sweep": sweep.to_json(), "trials": rows}, indent=1) + "\n"
+    write_file(sweep.out / STATE_FILE, text.encode())
 
 
 def _tune(

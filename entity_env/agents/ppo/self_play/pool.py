@@ -6,7 +6,6 @@ import copy
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from entity_env.agents.rogue_net.torch_net.rollout_policy import ActingPolicy, f
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensors
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.schema import Schema
-from entity_env.core.files import parse_json, read_file
+from entity_env.core.files import parse_json, read_file, write_file
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import CheckpointError, EntityEnvError, ProtocolError, UsageError
@@ -308,9 +307,7 @@ class OpponentPool(Callback):
             SELF: [{"file": m.file, "step": m.step, **_entry(m)} for m in self._members],
             "others": {each.opponent.name: _entry(each) for each in self._others},
         }
-        path = folder / f"{_POOL_FILE}.new"
-        path.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
-        os.replace(path, folder / _POOL_FILE)
+        write_file(folder / _POOL_FILE, (json.dumps(data, indent=1) + "\n").encode())
 
     def _load(self, folder: Path, state: TrainState) -> bool:
         """Reads what an earlier run wrote; False if there is no past self to go on with."""

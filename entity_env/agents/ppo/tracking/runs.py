@@ -25,7 +25,7 @@ from entity_env.agents.ppo.tracking.recorders import Recorder, Recording, Tensor
 from entity_env.agents.ppo.tracking.settings_file import RUN_FORMAT
 from entity_env.agents.ratings import Z95
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
-from entity_env.core.files import parse_json, read_file
+from entity_env.core.files import parse_json, read_file, write_file
 from entity_env.core.vec_obs import Metric
 from entity_env.errors import CheckpointError, UsageError
 
@@ -93,10 +93,8 @@ def write_run(
     if out is None:
         return TrainingRun(Path(), data)
     path = out / RUN_FILE
-    new = path.with_suffix(".json.new")
     try:
-        new.write_text(json.dumps(data, indent=2, default=str) + "\n", "utf-8")
-        os.replace(new, path)
+        write_file(path, (json.dumps(data, indent=2, default=str) + "\n").encode())
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error}") from error
     return TrainingRun(out, data)
