@@ -23,7 +23,7 @@ from entity_env.authoring.action_type import (
     SelectEntity,
 )
 from entity_env.authoring.agent import Agent
-from entity_env.authoring.load_module import load_module, nearest
+from entity_env.authoring.load_module import load_module, nearest, split_file_name
 from entity_env.authoring.obs import Obs, answer_to, num_actors
 from entity_env.core.action_request import require_in_bounds
 from entity_env.core.observation import Action, Observation
@@ -312,13 +312,7 @@ def is_bot(value: object) -> bool:
 
 def is_bot_file(name: str) -> bool:
     """Whether an agent's name is `FILE.py` or `FILE.py:CLASS`."""
-    return name.endswith(".py") or ".py:" in name
-
-
-def bot_path(name: str) -> Path:
-    """The file of such a name."""
-    file, has_class, _ = name.rpartition(".py:")
-    return Path(f"{file}.py" if has_class else name)
+    return split_file_name(name) is not None
 
 
 def load_bot(name: str) -> Bot:
@@ -330,7 +324,7 @@ def load_bot(name: str) -> Bot:
         UsageError: no such file or class, or something that is no bot. Other errors of the file
             are raised as they are.
     """
-    path, (_, has_class, wanted) = bot_path(name), name.rpartition(".py:")
+    path, wanted = split_file_name(name) or (Path(name), None)
     try:
         path.is_file()
     except OSError as error:  # a name that is too long, a folder without permission
@@ -342,11 +336,11 @@ def load_bot(name: str) -> Bot:
             raise
         raise UsageError(f"{path}, line {error.lineno}: {error.msg}") from error
     own = _bots_in(module)
-    found = getattr(module, wanted, None) if has_class else None
+    found = None if wanted is None else getattr(module, wanted, None)
     if found is not None:
         return Bot(found, name)
     there = f"it has {', '.join(own)}" if own else "it has none"
-    if has_class:
+    if wanted is not None:
         raise UsageError(f"{path} has no bot {wanted!r}{nearest(wanted, own) or f'; {there}'}")
     if len(own) != 1:
         choices = ", ".join(f"{path}:{each}" for each in own) or "class Bot(ScriptedAgent): ..."

@@ -84,6 +84,14 @@ def import_named(name: str) -> ModuleType:
         raise UsageError(where) from error
 
 
+def split_file_name(text: str) -> tuple[Path, str | None] | None:
+    """File and name of `FILE.py:NAME`; the name is None for `FILE.py`; None = it names no file."""
+    file, has_name, name = text.rpartition(".py:")
+    if has_name:
+        return Path(f"{file}.py"), name
+    return (Path(text), None) if text.endswith(".py") else None
+
+
 def execute_file(name: str, file: Path) -> ModuleType:
     """Executes a file as the module of a name, in place of a loaded one."""
     folders = [str(file.parent)] if file.name == _INIT else None

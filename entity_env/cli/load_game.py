@@ -21,13 +21,14 @@ from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
-from entity_env.agents.scripted_agent import bot_path, is_bot_file
+from entity_env.agents.scripted_agent import is_bot_file
 from entity_env.authoring.game import Game, ends_program
 from entity_env.authoring.game_traceback import file_of_error, line_of_error, mistake_of
 from entity_env.authoring.load_module import (
     import_named,
     load_module,
     nearest as nearest,
+    split_file_name,
     where_tried,
 )
 from entity_env.authoring.local_run import Turn
@@ -411,10 +412,10 @@ class AgentLoader:
         try:
             return load_agent(name, seed=seed, **vars(self))
         except (Exception, SystemExit) as error:
-            if not is_bot_file(name):
+            file = split_file_name(name)
+            if file is None:
                 raise
-            path = bot_path(name)
-            raise load_error(path, error) from error
+            raise load_error(file[0], error) from error
 
 
 def game_against(game: Game, names: Sequence[str]) -> Game:

@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_check
 from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.game import Game
-from entity_env.authoring.load_module import load_module
+from entity_env.authoring.load_module import load_module, split_file_name
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.load_game import (
@@ -51,10 +51,9 @@ KEPT: Final = (*KINDS, "failed")
 
 def load_callback(name: str) -> type[Callback]:
     """The class `FILE.py:CLASS`, which is made without arguments."""
-    file, has_class, wanted = name.rpartition(".py:")
-    if not has_class:
+    path, wanted = split_file_name(name) or (Path(), None)
+    if wanted is None:
         raise UsageError(f"--callback needs FILE.py:CLASS, got {shown(name)}")
-    path = Path(f"{file}.py")
     try:
         module = load_module(path)
     except BaseException as error:

@@ -13,7 +13,7 @@ from typing import Final
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
-from entity_env.authoring.load_module import import_named, load_module, where_tried
+from entity_env.authoring.load_module import import_named, load_module, split_file_name, where_tried
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.views.look import Board, Look, line_of
@@ -52,10 +52,9 @@ def find_look(game: Game, name: str | None = None) -> Look:
 
 def named_look(name: str) -> Look:
     """The look with a name, as for `find_look`."""
-    file, has_file, wanted = name.rpartition(".py:")
-    if has_file or name.endswith(".py"):
-        path = Path(f"{file}.py" if has_file else name)
-        return _look_in(_load(path), wanted if has_file else "", str(path))
+    if (file := split_file_name(name)) is not None:
+        path, inner = file
+        return _look_in(_load(path), inner or "", str(path))
     module, _, wanted = name.partition(":")
     try:
         found = import_named(module)
