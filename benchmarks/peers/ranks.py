@@ -96,7 +96,15 @@ def difference(game: str, weights: list[int]) -> dict[str, float]:
         net = copy.deepcopy(learner.net)
         optimizer = torch.optim.AdamW(net.parameters(), lr=config.at(0).learning_rate, eps=1e-5)
         rng: Any = _Prescribed(order)
-        learn(net, optimizer, replace(rollout, b_inds=order), config.at(0), 0.01, rng, 1.0, peers)
+        learn(
+            net,
+            optimizer,
+            replace(rollout, b_inds=order),
+            replace(config.at(0), ent_coef=0.01),
+            rng,
+            1.0,
+            peers,
+        )
         return net
 
     alone = learnt(parts.reshape(-1), ALONE)

@@ -295,7 +295,11 @@ def test_what_was_drawn_is_learnt_from_and_what_is_clipped_is_performed() -> Non
     assert drawn.lengths.min() == 1
     assert drawn.values.dtype == np.float32
     whole = batch.minibatch(batch.b_inds)
-    _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG.at(0), 0.0)
+    _, figures = ppo_loss(
+        net.evaluate(whole.obs, whole.samples),
+        whole,
+        dataclasses.replace(CONFIG.at(0), ent_coef=0.0),
+    )
     assert abs(float(figures[3])) < 1e-6  # no divergence before the first step
     assert float(figures[4]) == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def test_loss_and_gradients_are_the_same(name: str, spread: float, tmp_path: Pat
     played = decided(net, batch)
     config = PPOConfig()
     whole = played.minibatch(np.arange(len(shown)))
-    loss, _ = our_ppo_loss(net.evaluate(whole.obs, whole.samples), whole, config.at(0), ENT_COEF)
+    now = replace(config.at(0), ent_coef=ENT_COEF)
+    loss, _ = our_ppo_loss(net.evaluate(whole.obs, whole.samples), whole, now)
     loss.backward()  # type: ignore[no-untyped-call]
 
     write_enn_checkpoint(tmp_path, net.weights(), step=1)

@@ -402,7 +402,7 @@ class _Run(TrainState):
         if config.norm_returns:
             learner.net.scale_values(learner.returns.mean, scale)
         optimizer, rng = learner.optimizer, learner.rng
-        losses = learn(learner.net, optimizer, rollout, now, now.ent_coef, rng, scale, self.peers)
+        losses = learn(learner.net, optimizer, rollout, now, rng, scale, self.peers)
         # After learning, so that the policy which learns is the one that played. The first rollout
         # was normalized by its first observations, which must not be counted twice: restart.
         self._count(rollout.obs, restart=self._begins_statistics)

@@ -31,7 +31,6 @@ def learn(
     optimizer: torch.optim.Optimizer,
     rollout: Rollout,
     config: CurrentConfig,
-    ent_coef: float,
     rng: np.random.Generator,
     return_scale: float | None = None,
     peers: Peers = ALONE,
@@ -46,7 +45,7 @@ def learn(
     net.train()
     try:
         old = copy.deepcopy(net) if _has_dropout(net) else None
-        minibatches = _Minibatches(net, old, rollout, config, ent_coef, return_scale, peers)
+        minibatches = _Minibatches(net, old, rollout, config, return_scale, peers)
         seen = _descend(minibatches, optimizer, rng, total)
     finally:
         net.eval()
@@ -75,7 +74,6 @@ class _Minibatches(NamedTuple):
     old: Policy | None
     rollout: Rollout
     config: CurrentConfig
-    ent_coef: float
     return_scale: float | None
     peers: Peers = ALONE
 
@@ -92,7 +90,7 @@ class _Minibatches(NamedTuple):
         loss_sum, figures = 0.0, torch.zeros(_NUM_FIGURES, device=self.net.device)
         for minibatch, config, share in self._parts(mb_inds, moments):
             new, minibatch = self._evaluate(minibatch, rng)
-            loss, own = ppo_loss(new, minibatch, config, self.ent_coef, self.return_scale)
+            loss, own = ppo_loss(new, minibatch, config, self.return_scale)
             (loss * share).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
             loss_sum += float(loss.detach()) * share
             figures = figures + own * share
@@ -212,7 +210,6 @@ def ppo_loss(
     new: Evaluation,
     minibatch: Minibatch,
     config: CurrentConfig,
-    ent_coef: float,
     return_scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """PPO loss: clipped policy objective, clipped value loss, entropy bonus.
@@ -241,7 +238,7 @@ def ppo_loss(
         error = torch.max(error, (old_values + step - returns).square())
     v_loss = 0.5 * error.mean() / scale**2
     entropy = new.entropy.mean()
-    loss = pg_loss - ent_coef * entropy + config.vf_coef * v_loss
+    loss = pg_loss - config.ent_coef * entropy + config.vf_coef * v_loss
     with torch.no_grad():
         approx_kl = (ratio - 1 - logratio).mean()
         clip_fraction = ((ratio - 1).abs() > config.clip_coef).float().mean()

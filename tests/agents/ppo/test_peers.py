@@ -116,7 +116,7 @@ def learnt(
     net = copy.deepcopy(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, eps=1e-5)
     rng = np.random.default_rng(peers.rank)
-    losses = learn(net, optimizer, rollout, config.at(0), 0.01, rng, 1.0, peers)
+    losses = learn(net, optimizer, rollout, replace(config.at(0), ent_coef=0.01), rng, 1.0, peers)
     return net, list(astuple(losses))
 
 

@@ -221,7 +221,9 @@ def test_a_batch_of_nothing_changes_nothing() -> None:
     assert batch.b_inds.size == 0
     before = [p.clone() for p in net.parameters()]
     optimizer = torch.optim.Adam(net.parameters())
-    losses = learn(net, optimizer, batch, CONFIG.at(0), 0.1, np.random.default_rng(0))
+    losses = learn(
+        net, optimizer, batch, replace(CONFIG.at(0), ent_coef=0.1), np.random.default_rng(0)
+    )
     assert np.isnan(losses.policy_loss)
     for parameter, old in zip(net.parameters(), before, strict=True):
         torch.testing.assert_close(parameter.detach(), old, rtol=0, atol=0)
@@ -244,8 +246,7 @@ def test_a_minibatch_without_actors_is_finite(count: int) -> None:
         net,
         torch.optim.Adam(net.parameters()),
         rollout,
-        CONFIG.at(0),
-        0.1,
+        replace(CONFIG.at(0), ent_coef=0.1),
         np.random.default_rng(0),
     )
     assert np.isfinite(losses.policy_loss) == (count > 0)
@@ -255,6 +256,8 @@ def test_a_minibatch_without_actors_is_finite(count: int) -> None:
 def test_the_policy_that_learns_is_the_one_that_played() -> None:
     net, batch = _real_batch(VecTurns(8))
     whole = batch.minibatch(batch.b_inds)
-    _, figures = ppo_loss(net.evaluate(whole.obs, whole.samples), whole, CONFIG.at(0), 0.0)
+    _, figures = ppo_loss(
+        net.evaluate(whole.obs, whole.samples), whole, replace(CONFIG.at(0), ent_coef=0.0)
+    )
     assert abs(float(figures[3])) < 1e-6  # no divergence before the first step
     assert float(figures[4]) == 0

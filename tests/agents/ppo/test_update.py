@@ -90,7 +90,7 @@ def loss_of(
 ) -> tuple[Tensor, Tensor]:
     minibatch = rollout.minibatch(inds)
     new = net.as_net().evaluate(minibatch.obs, minibatch.samples)
-    return ppo_loss(new, minibatch, config.at(0), ent_coef)
+    return ppo_loss(new, minibatch, replace(config.at(0), ent_coef=ent_coef))
 
 
 class Reference:
@@ -211,7 +211,13 @@ def test_a_long_gradient_is_followed_as_far_as_allowed(max_grad_norm: float) -> 
     config = PPOConfig(update_epochs=1, max_grad_norm=max_grad_norm)
     expected = Reference(net, rollout, list(range(9)), config, 0.1)
     before = {name: each.detach().clone() for name, each in net.named_parameters()}
-    learn(net.as_net(), torch.optim.SGD(net.parameters(), lr=1.0), rollout, config.at(0), 0.1, rng)
+    learn(
+        net.as_net(),
+        torch.optim.SGD(net.parameters(), lr=1.0),
+        rollout,
+        replace(config.at(0), ent_coef=0.1),
+        rng,
+    )
     scale = min(1.0, max_grad_norm / expected.norm)
     assert (scale < 1) == (max_grad_norm < 1)
     for name, parameter in net.named_parameters():
@@ -238,7 +244,13 @@ def test_an_epoch_is_every_known_decision_once(
     net = table_net(rng, 40)
     known = np.sort(rng.choice(40, count, replace=False))
     config = PPOConfig(minibatch_size=minibatch_size, update_epochs=update_epochs)
-    learn(net.as_net(), frozen(net), rollout_near(net, rng, 0.1, known), config.at(0), 0.0, rng)
+    learn(
+        net.as_net(),
+        frozen(net),
+        rollout_near(net, rng, 0.1, known),
+        replace(config.at(0), ent_coef=0.0),
+        rng,
+    )
     num_minibatches = max(1, round(count / minibatch_size))
     assert len(net.seen) == update_epochs * num_minibatches
     sizes = {len(inds) for inds in net.seen}
@@ -254,7 +266,11 @@ def test_epochs_are_shuffled_by_the_generator_that_is_given() -> None:
         net = table_net(np.random.default_rng(0), 20)
         rollout = rollout_near(net, np.random.default_rng(0), 0.1)
         learn(
-            net.as_net(), frozen(net), rollout, PPOConfig().at(0), 0.0, np.random.default_rng(seed)
+            net.as_net(),
+            frozen(net),
+            rollout,
+            replace(PPOConfig().at(0), ent_coef=0.0),
+            np.random.default_rng(seed),
         )
         orders.append(net.seen)
     assert orders[0] == orders[1] != orders[2]
@@ -262,7 +278,13 @@ def test_epochs_are_shuffled_by_the_generator_that_is_given() -> None:
 
 
 def losses_of(net: TableNet, rollout: Rollout, config: PPOConfig) -> Losses:
-    return learn(net.as_net(), frozen(net), rollout, config.at(0), 0.1, np.random.default_rng(0))
+    return learn(
+        net.as_net(),
+        frozen(net),
+        rollout,
+        replace(config.at(0), ent_coef=0.1),
+        np.random.default_rng(0),
+    )
 
 
 @pytest.mark.parametrize("minibatch_size", [1, 4, 100])
@@ -316,7 +338,7 @@ def test_decisions_that_are_not_known_get_no_gradient() -> None:
     rollout = rollout_near(net, rng, 0.3, np.array([1, 4]))
     before: list[Tensor] = [each.detach().clone() for each in net.parameters()]
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-    learn(net.as_net(), optimizer, rollout, PPOConfig().at(0), 0.1, rng)
+    learn(net.as_net(), optimizer, rollout, replace(PPOConfig().at(0), ent_coef=0.1), rng)
     others = [0, 2, 3, 5]
     for parameter, old in zip(net.parameters(), before, strict=True):
         assert torch.equal(parameter.detach()[others], old[others])
@@ -336,7 +358,7 @@ def test_the_bound_itself_is_not_clipped(at: float) -> None:
     """Where the step of the value is the bound to the last bit, both terms are the same."""
     config = PPOConfig(norm_adv=False, clip_vloss=True, clip_coef=0.2)
     new, old = one_decision(at, 1)
-    loss, figures = ppo_loss(new, old, config.at(0), 0.1)
+    loss, figures = ppo_loss(new, old, replace(config.at(0), ent_coef=0.1))
     by_logprob, by_value = torch.autograd.grad(3 * loss, (new.logprobs, new.values))
     assert float(by_logprob) == -3.0
     assert float(by_value) == pytest.approx(3 * config.at(0).vf_coef * (at - 5))
@@ -347,7 +369,7 @@ def test_a_log_probability_of_nan_makes_the_loss_nan() -> None:
     new, old = one_decision(0.0, 3)
     with torch.no_grad():
         new.logprobs[1] = torch.nan
-    loss, figures = ppo_loss(new, old, PPOConfig().at(0), 0.1)
+    loss, figures = ppo_loss(new, old, replace(PPOConfig().at(0), ent_coef=0.1))
     assert loss.isnan()
     assert figures[0].isnan()
     (gradient,) = torch.autograd.grad(loss, new.logprobs)
@@ -373,7 +395,9 @@ def test_microbatches_add_to_the_gradient_of_the_minibatch(
         config = PPOConfig(microbatch_size=size, norm_adv=norm_adv)
         net.zero_grad()
         net.seen.clear()
-        minibatches = _Minibatches(net.as_net(), None, rollout, config.at(0), 0.1, return_scale)
+        minibatches = _Minibatches(
+            net.as_net(), None, rollout, replace(config.at(0), ent_coef=0.1), return_scale
+        )
         loss, figures = minibatches.add_gradient(rng.permutation(count), rng)
         assert max(map(len, net.seen)) <= (size or count)
         assert sorted(chain(*net.seen)) == list(range(count))
@@ -394,7 +418,7 @@ def test_the_ratio_is_one_before_the_first_step_with_dropout() -> None:
     rng = np.random.default_rng(0)
     config = PPOConfig(norm_adv=False, clip_vloss=False)
     for old, is_zero in ((copy.deepcopy(net), True), (None, False)):
-        minibatches = _Minibatches(net, old, rollout, config.at(0), 0.0, None)
+        minibatches = _Minibatches(net, old, rollout, replace(config.at(0), ent_coef=0.0), None)
         _, (_, _, _, kl, _) = minibatches.add_gradient(rollout.b_inds, rng)
         assert (abs(float(kl)) < 1e-7) is is_zero
 
