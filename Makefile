@@ -7,6 +7,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := .venv-docs
+DOCS_STAMP := $(DOCS)/.installed
 INTEROP := .venv-interop
 INTEROP_STAMP := $(INTEROP)/.installed
 # The first of these that is Python 3.11 or newer; `make PYTHON=... venv` overrides.
@@ -26,7 +28,7 @@ CLUSTER_STAMP := $(CLUSTER)/.installed
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack fuzz soak interop clean
+.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack fuzz soak interop docs docs-serve clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -54,6 +56,23 @@ $(INTEROP_STAMP): pyproject.toml constraints.txt tests/upstream/requirements.txt
 
 interop: $(INTEROP_STAMP)  ## train our games by enn-trainer, play its environments, exchange agents
 	$(INTEROP)/bin/python -m pytest tests/upstream --override-ini='python_files=check_*.py'
+
+# Zensical and Jupyter, which nothing else needs.
+$(DOCS_STAMP): pyproject.toml constraints.txt tools/docs/requirements.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Installing Zensical and Jupyter into $(DOCS): a minute the first time."
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install -qq --constraint constraints.txt --requirement tools/docs/requirements.txt --editable .
+	@touch $@
+
+# Generated pages need the games and their packages, the site only what it is built with: two environments.
+docs: $(STAMP) $(DOCS_STAMP)  ## build the site into build/site, and run the notebook
+	$(BIN)/python -m tools.docs.stage
+	$(DOCS)/bin/python -m tools.docs.run_notebook
+	$(DOCS)/bin/zensical build --clean --strict
+
+docs-serve: $(STAMP) $(DOCS_STAMP)  ## serve the site to this machine, and build again what changes
+	$(BIN)/python -m tools.docs.stage --serve $(DOCS)/bin/zensical serve
 
 # Ray is half a gigabyte, which nothing else needs.
 $(CLUSTER_STAMP): pyproject.toml constraints.txt
@@ -156,4 +175,4 @@ fuzz: $(STAMP)  ## read broken checkpoints for a minute, if atheris is installed
 	$(BIN)/python tools/fuzz_checkpoints.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(INTEROP) $(CLUSTER) .venv-learning .venv-peers .venv-3.* build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INTEROP) $(CLUSTER) $(DOCS) .venv-learning .venv-peers .venv-3.* build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
