@@ -8,6 +8,7 @@ import os
 import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def rounds_and_json(description: str) -> tuple[int, bool]:
 def report(
     title: str, figures: Mapping[str, float], packages: Sequence[str], as_json: bool
 ) -> None:
-    """Prints figures as a table, or as one JSON object with machine and versions."""
+    """Prints figures as a table, or as one JSON object with date, machine and versions."""
     machine = {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -49,7 +50,8 @@ def report(
     }
     versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
     if as_json:
-        print(json.dumps({"machine": machine, "versions": versions, "figures": dict(figures)}))
+        result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine}
+        print(json.dumps({**result, "versions": versions, "figures": dict(figures)}))
         return
     table = Table("figure", "median", title=title)
     for name, value in figures.items():

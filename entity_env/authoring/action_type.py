@@ -40,7 +40,7 @@ class ActionType(ABC, Generic[Answer]):
 
     Two that ask for the same are equal, so a game may write `Categorical(Move)` wherever it asks.
 
-    Args:
+    Attributes:
         name: key of the action in spaces, batches and checkpoints.
         space: the action space that the contract knows this question by.
     """

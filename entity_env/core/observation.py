@@ -102,6 +102,7 @@ ActionMask: TypeAlias = (
     | SelectEntityActionMask
     | ContinuousActionMask
 )
+"""Who acts, and what is allowed, for any kind of action."""
 
 
 @dataclass(frozen=True, init=False)
@@ -174,6 +175,7 @@ class ContinuousAction:
 Action: TypeAlias = (
     CategoricalAction | GlobalCategoricalAction | SelectEntityAction | ContinuousAction
 )
+"""Any kind of action."""
 
 
 @dataclass(init=False)

@@ -11,7 +11,9 @@ from typing import TypeAlias
 from entity_env.errors import SchemaError, shown
 
 EntityName: TypeAlias = str
+"""Name of an entity type: that of its class."""
 ActionName: TypeAlias = str
+"""Name of an action: that of its class of choices, unless it was given another."""
 
 GLOBAL_ENTITY = "__global__"
 """Name under which a batch holds the global features, one row an observation."""
@@ -137,6 +139,7 @@ ActionSpace: TypeAlias = (
     | SelectEntityActionSpace
     | ContinuousActionSpace
 )
+"""Any kind of action space."""
 
 
 def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:

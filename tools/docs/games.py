@@ -111,7 +111,9 @@ def _entities(game: Game, texts: Mapping[str, str]) -> str:
     rows = [(name, entity.features) for name, entity in space.entities.items()]
     if space.global_features:
         rows.append(("Global", space.global_features))
-    shown = [[f"`{name}`", _code(features) or "none", said.get(name, "")] for name, features in rows]
+    shown = [
+        [f"`{name}`", _code(features) or "none", said.get(name, "")] for name, features in rows
+    ]
     return "## Entities\n\n" + _table(["entity", "features", "what it is"], shown)
 
 
@@ -123,7 +125,9 @@ def _actions(game: Game, texts: Mapping[str, str]) -> str:
             choices = "an entity"
         elif isinstance(space, ContinuousActionSpace):
             bounds = zip(space.labels, space.low, space.high, strict=True)
-            choices = ", ".join(f"`{label}` from {low:g} to {high:g}" for label, low, high in bounds)
+            choices = ", ".join(
+                f"`{label}` from {low:g} to {high:g}" for label, low, high in bounds
+            )
         else:
             choices = _code(space.index_to_label)
         rows.append([f"`{name}`", choices, said.get(name, "")])

@@ -8,8 +8,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-
 import griffe
 
 _SECTION = re.compile(r"( *)(Args|Attributes):")
@@ -19,7 +17,7 @@ _SHARED = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
 class OurDocstrings(griffe.Extension):
     """Rewrites docstrings before they are parsed."""
 
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+    def on_object(self, *, obj: griffe.Object, **_: object) -> None:
         """Called for every module, class, function and attribute."""
         if obj.docstring is None:
             return

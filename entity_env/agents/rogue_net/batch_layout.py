@@ -24,7 +24,9 @@ Int: TypeAlias = NDArray[np.int64]
 
 
 Batch: TypeAlias = EntityBatch
+"""Another name of `EntityBatch`."""
 ObsBatch: TypeAlias = EntityBatch
+"""Another name of `EntityBatch`."""
 
 
 @dataclass(frozen=True)

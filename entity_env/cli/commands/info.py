@@ -56,7 +56,7 @@ def list_games() -> None:
     table.add_column("what it is")
     for name, game in NAMED.items():
         settings = "\n".join(map(_setting, game.parameters.values())) or "none"
-        table.add_row(name, str(game.num_agents), settings, _summary(game))
+        table.add_row(name, str(game.num_agents), settings, summary(game))
     Console().print(table)
 
 
@@ -68,7 +68,7 @@ def _setting(parameter: inspect.Parameter) -> str:
     return f"{parameter.name}={shown}"
 
 
-def _summary(game: Game) -> str:
+def summary(game: Game) -> str:
     """The first docstring line of the game's module if its function is `play`, else of `play`."""
     is_alone = getattr(game.play, "__name__", "") == "play"
     module = inspect.getmodule(game.play) if is_alone else None

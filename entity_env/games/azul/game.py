@@ -177,4 +177,6 @@ _game = partial(
     players="entity_env.games.azul.players.named:players",
 )
 azul: AzulGame = _game(play, entities=(*ENTITIES, Option), actions=(PICK,), name="azul")
+"""Azul with moves chosen among entities."""
 azul_by_id: AzulGame = _game(play_by_id, entities=ENTITIES, actions=(MoveId,), name="azul_by_id")
+"""Azul with moves chosen by id."""

@@ -129,5 +129,8 @@ def _game(play: Callable[..., None], entity: type, action: ActionType[Any], name
 
 
 cartpole = _game(play_cartpole, _CART_POLE, _PUSH, "cartpole")
+"""One `CartPole`."""
 mountain_car = _game(play_mountain_car, _MOUNTAIN_CAR, _DRIVE, "mountain_car")
+"""One `MountainCar`."""
 pendulum = _game(play_pendulum, _PENDULUM, _TORQUE, "pendulum")
+"""One `Pendulum`."""

@@ -250,6 +250,10 @@ _game = partial(
     look="entity_env.games.pixel.look:look",
 )
 pixel_grid: Game = _game(play_grid, name="pixel:grid")
+"""One `GridWorld` with its goal."""
 pixel_maze: Game = _game(play_maze, name="pixel:maze")
+"""One XO-CHIP that runs the program `maze`."""
 pixel_catch: Game = _game(play_catch, name="pixel:catch")
+"""One XO-CHIP that runs the program `catch`."""
 pixel_rom: Game = _game(play_rom, name="pixel")
+"""One machine that runs a file of the user."""

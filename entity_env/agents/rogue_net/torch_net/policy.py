@@ -63,6 +63,7 @@ class PolicyOutput:
 
 
 Decisions: TypeAlias = PolicyOutput
+"""Another name of `PolicyOutput`."""
 
 
 @dataclass(frozen=True, slots=True)

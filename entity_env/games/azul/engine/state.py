@@ -35,6 +35,7 @@ and lid fits any line of any player, so that no wall would ever change again. `n
 with nothing left to deal."""
 
 ENDS: Final[tuple[End, ...]] = ("row", "no_progress", "no_tiles")
+"""Why a game can end."""
 
 
 class Phase(Enum):

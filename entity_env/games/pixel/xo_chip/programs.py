@@ -43,6 +43,7 @@ PROGRAMS: Mapping[str, Walkthrough] = MappingProxyType(
         "maze": Walkthrough(_buttons("AA"), _buttons("DRRURRDDLDRRRR")),
     }
 )
+"""Programs of this package by name, with the buttons that lead to their goal."""
 
 
 @cache

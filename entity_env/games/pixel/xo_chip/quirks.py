@@ -41,6 +41,7 @@ KEYS: Mapping[Button, int] = MappingProxyType(
         Button.RIGHT: 0x9,
     }
 )
+"""Keys of the machine's keypad by button."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,10 @@ class Quirks:
             )
 
 
-# As the COSMAC VIP behaves.
 CHIP8 = Quirks(
     memory_size=SMALL_MEMORY, logic_clears_flag=True, sprites_wrap=False, draw_ends_frame=True
 )
-# As today's interpreters of SUPER-CHIP behave; the HP-48 also scrolled half pixels.
+"""As the COSMAC VIP behaves."""
 SUPERCHIP = Quirks(
     memory_size=SMALL_MEMORY,
     shift_in_place=True,
@@ -92,8 +92,9 @@ SUPERCHIP = Quirks(
     sprites_wrap=False,
     key_on_release=False,
 )
-# As Octo behaves.
+"""As today's interpreters of SUPER-CHIP behave; the HP-48 also scrolled half pixels."""
 XOCHIP = Quirks()
+"""As Octo behaves."""
 
 
 def font() -> bytes:
