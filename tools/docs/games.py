@@ -135,7 +135,9 @@ def _actions(game: Game, texts: Mapping[str, str]) -> str:
 
 
 def _settings(game: Game) -> str:
-    said = _items((inspect.getdoc(game.play) or "").partition("Args:\n")[2])
+    plain = getattr(inspect.getmodule(game.play), "play", None)  # of which another is a variant
+    texts = (inspect.getdoc(each) or "" for each in (plain, game.play))
+    said = {k: v for text in texts for k, v in _items(text.partition("Args:\n")[2]).items()}
     rows = [
         [f"`{name}`", f"`{parameter.default}`", said.get(name, "")]
         for name, parameter in game.parameters.items()

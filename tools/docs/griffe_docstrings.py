@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+
 import griffe
 
 _SECTION = re.compile(r"( *)(Args|Attributes):")

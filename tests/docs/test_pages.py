@@ -1,0 +1,148 @@
+"""The pages of the site: all that there is has its place, and what is generated is up to date."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from benchmarks.common import report
+from entity_env import errors
+from entity_env.cli import main
+from tests import ROOT
+from tools.docs import games, plots, reference, stage
+
+
+@cache
+def pages() -> dict[str, str]:
+    return stage.pages()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    assert stage.misplaced(pages(), stage.CONFIG.read_text()) == []
+
+
+def test_orphans_and_entries_without_a_page_are_named() -> None:
+    config = "docs_dir: docs\n\nnav:\n  - one.md\n  - Two: folder/two.md\n"
+    assert stage.misplaced({"one.md": "", "three.md": ""}, config) == [
+        "three.md: no entry of nav in mkdocs.yml leads to it",
+        "mkdocs.yml: nav leads to folder/two.md, no page",
+    ]
+
+
+@pytest.mark.parametrize("name", [str(path) for path in (*stage.sources(), "README.md")])
+def test_links_lead_somewhere(name: str) -> None:
+    path = PurePosixPath(name)
+    for target in stage.targets((ROOT / path).read_text(), path):
+        is_made = target.is_relative_to("docs") and str(stage.place(target)) in pages()
+        assert is_made or (ROOT / target).exists(), target
+
+
+def test_links_are_moved_with_the_files() -> None:
+    text = "[s](../../SECURITY.md#a) [e](../../examples/bot.py) [x](../index.md) `[c](../../no.md)`"
+    assert stage.moved(text, PurePosixPath("docs/how-to/ship.md")) == (
+        "[s](../project/SECURITY.md#a) [e](../files/examples/bot.py) [x](../index.md) "
+        "`[c](../../no.md)`"
+    )
+
+
+def test_what_is_staged_stays_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+    stage.stage(tmp_path, with_replays=False)
+    page = tmp_path / "index.md"
+    before = page.stat().st_mtime_ns
+    (tmp_path / "old.md").write_text("gone")
+    (tmp_path / "pictures" / "snake.png").write_bytes(b"another")
+    stage.stage(tmp_path, with_replays=False)
+    assert page.stat().st_mtime_ns == before
+    assert not (tmp_path / "old.md").exists()
+    picture = ROOT / "docs" / "pictures" / "snake.png"
+    assert (tmp_path / "pictures" / "snake.png").read_bytes() == picture.read_bytes()
+    assert (tmp_path / "files" / "examples" / "tour.ipynb").exists()
+
+
+def test_every_command_is_in_the_reference() -> None:
+    page = pages()["reference/command_line.md"]
+    for name, command in main.commands.items():
+        part = page[page.index(f"## `entity-env {name}`") :].partition("\n## ")[0]
+        for parameter in command.params:
+            for option in (each for each in parameter.opts if each.startswith("--")):
+                assert option in part, (name, option)
+
+
+def test_every_error_is_in_the_reference() -> None:
+    page = pages()["reference/errors.md"]
+    for name, each in vars(errors).items():
+        if inspect.isclass(each) and each.__module__ == errors.__name__:
+            assert f"[`{name}`][entity_env.{name}]" in page
+
+
+def test_every_public_name_is_described_once() -> None:
+    described: dict[str, str] = {}
+    for package, names in reference.public_packages().items():
+        page = pages()[f"reference/api/{package}.md"]
+        for name in names:
+            assert re.search(rf"(^::: {re.escape(package)}\.{name}$|`{name}`)", page, re.M), name
+        for path in re.findall(r"^::: (\S+)$", page, re.M):
+            assert described.setdefault(path, package) == package
+    assert {"entity_env.Game", "entity_env.vec.VecEnv", "entity_env.check.check_game"} <= {
+        *described
+    }
+
+
+def test_a_game_has_its_picture_rules_settings_and_scores() -> None:
+    for name, game in games.GAMES_BY_NAME.items():
+        page = pages()[f"games/{games.slug(name)}.md"]
+        assert (ROOT / "docs" / "pictures" / f"{games.slug(name)}.png").exists()
+        for title in (
+            "## Entities",
+            "## Actions",
+            "**Reward:**",
+            "**Ends when:**",
+            "**Cut when:**",
+        ):
+            assert title in page, (name, title)
+        for entity in game.obs_space().entities:
+            assert re.search(rf"^\| `{entity}` \| .* \| \S.* \|$", page, re.M), (name, entity)
+        for setting in game.parameters:
+            assert re.search(rf"^\| `{setting}` \| `.*` \| \S.* \|$", page, re.M), (name, setting)
+        assert re.search(r"^\| random.* \| -?[\d.,]+ ± [\d.]+ \|", page, re.M), name
+        assert f"[`{name}`](games/{games.slug(name)}.md)" in pages()["games.md"]
+
+
+def test_a_replay_is_a_page_of_its_own() -> None:
+    name, text = next(games.replay_pages())
+    assert name == "replays/snake.html"
+    assert text.startswith("<!doctype html>")
+    assert f'src="{name}"' in pages()["index.md"]
+
+
+def test_scores_are_of_the_games_that_there_are() -> None:
+    scores = json.loads(games.SCORES.read_text())
+    assert scores.keys() == games.GAMES_BY_NAME.keys()
+    known = scores["snake"]["random"]
+    measured = games.measure(games.GAMES_BY_NAME["snake"], games.RandomAgent(seed=1), episodes=200)
+    assert measured["reward"] == known["reward"], "python -m tools.docs.games"
+
+
+def test_plots_are_those_of_the_results() -> None:
+    for path, text in plots.pictures().items():
+        assert path.read_text() == text, "python -m tools.docs.plots"
+        assert f"(pictures/{path.name})" in pages()["benchmarks.md"]
+    assert {path.stem for path in plots.RESULTS.glob("*.json")} == {"scores", *plots.PLOTS}
+
+
+def test_a_plot_is_drawn_from_what_a_benchmark_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    report("some benchmark", {"a": 4.0, "b": 0.5, "other": 1.0}, ["numpy"], as_json=True)
+    result = json.loads(capsys.readouterr().out)
+    picture = plots.svg(plots.Bars("<ratio>", {"a": "first", "b": "second"}, True), result)
+    assert "&lt;ratio&gt;" in picture
+    assert ">4</text>" in picture
+    assert result["date"] in picture
+    widths = [float(width) for width in re.findall(r'<rect x="300".*? width="([\d.]+)"', picture)]
+    assert widths[0] == pytest.approx(8 * widths[1], abs=0.5)
+    wide = {**result, "figures": {"a": 900, "b": 3}}
+    assert "are logarithms" in plots.svg(plots.Bars("many", {"a": "a", "b": "b"}), wide)
