@@ -12,9 +12,11 @@ import pytest
 
 from benchmarks.common import report
 from entity_env import errors
+from entity_env.agents import RandomAgent
 from entity_env.cli import main
 from tests import ROOT
 from tools.docs import games, plots, reference, stage
+from tools.golden_replays import GAMES_BY_NAME
 
 
 @cache
@@ -94,7 +96,7 @@ def test_every_public_name_is_described_once() -> None:
 
 
 def test_a_game_has_its_picture_rules_settings_and_scores() -> None:
-    for name, game in games.GAMES_BY_NAME.items():
+    for name, game in GAMES_BY_NAME.items():
         page = pages()[f"games/{games.slug(name)}.md"]
         assert (ROOT / "docs" / "pictures" / f"{games.slug(name)}.png").exists()
         for title in (
@@ -122,9 +124,9 @@ def test_a_replay_is_a_page_of_its_own() -> None:
 
 def test_scores_are_of_the_games_that_there_are() -> None:
     scores = json.loads(games.SCORES.read_text())
-    assert scores.keys() == games.GAMES_BY_NAME.keys()
+    assert scores.keys() == GAMES_BY_NAME.keys()
     known = scores["snake"]["random"]
-    measured = games.measure(games.GAMES_BY_NAME["snake"], games.RandomAgent(seed=1), episodes=200)
+    measured = games.measure(GAMES_BY_NAME["snake"], RandomAgent(seed=1), episodes=200)
     assert measured["reward"] == known["reward"], "python -m tools.docs.games"
 
 

@@ -20,7 +20,7 @@ EXTRAS = {"torch", "numba", "gymnasium", "pettingzoo", "entity_gym", "warp", "py
 _IMPORT = re.compile(
     r"^[ >]*(from entity_env[\w.]* import (?:\([^)]*\)|[^\n#`]*)|import entity_env[\w.]*)", re.M
 )
-_DOTTED = re.compile(r"(?<![\w/.-])entity_env(?:\.[A-Za-z_]\w*)+(?!\w*/)")
+_DOTTED = re.compile(r"(?<![\w/.\"-])entity_env(?:\.[A-Za-z_]\w*)+(?!\w*/)")
 
 
 def shown_paths() -> Iterator[str]:

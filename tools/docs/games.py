@@ -20,7 +20,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from entity_env import ContinuousActionSpace, Game, SelectEntityActionSpace
-from entity_env.agents import Agent, RandomAgent, load_agent
+from entity_env.agents import Agent, PolicyAgent, RandomAgent, load_agent
 from entity_env.cli.commands.info import summary
 from entity_env.games import BATCH_GAMES
 from entity_env.games.pixel import entities
@@ -51,7 +51,8 @@ def replay_pages() -> Iterator[tuple[str, str]]:
     for name in GAMES_BY_NAME:
         replay = Replay.load(REPLAYS / f"{slug(name)}.replay")
         agent = load_agent(ROOT / TRAINED[name]) if name in TRAINED else None
-        yield f"replays/{slug(name)}.html", replay.animation(thinker=agent).html()
+        thinker = agent if isinstance(agent, PolicyAgent) else None
+        yield f"replays/{slug(name)}.html", replay.animation(thinker=thinker).html()
 
 
 # ------------------------------------------------------------------ a page
@@ -188,7 +189,7 @@ def _scores(game: Game, scores: Mapping[str, Any]) -> str:
     rows = [
         [
             f"{'random' if who == 'random' else f'`{who}`'}{against}",
-            f"{score['reward']:,.3g} ± {score['half_width']:.2g}",
+            f"{_number(score['reward'])} ± {score['half_width']:.2g}",
             f"{score['length']:,.0f}",
             f"{score['version']}, {score['date']}",
         ]
@@ -196,6 +197,10 @@ def _scores(game: Game, scores: Mapping[str, Any]) -> str:
     ]
     table = _table(["agent", "mean reward, 95 % interval", "length", "version"], rows)
     return f"## Scores\n\n{EPISODES} episodes each, of the first agent.\n\n{table}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def measure(game: Game, first: Agent, episodes: int = EPISODES) -> dict[str, float | str]:
