@@ -160,6 +160,9 @@ _OF_GAMES: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
     "cartpole": ("control", {"total_steps": 100_000}),
     # A push shows its effect within ten steps.
     "pendulum": ("control", {"total_steps": 150_000, "gamma": 0.9}),
+    # Few positions and short games: with one block, and moves drawn as freely until the end, a run
+    # leaves no reply untried that perfect play could win from.
+    "tic_tac_toe": ("versus", {"net": RogueNetConfig(n_layer=1), "anneal_entropy": False}),
     "azul": ("azul", {}),
 }
 """By name of a game: its preset, and what else is different."""
