@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import groupby
 from typing import Any, Final
 
 from entity_env import ContinuousActionSpace, Game, SelectEntityActionSpace
@@ -115,7 +116,7 @@ def _entities(game: Game, texts: Mapping[str, str]) -> str:
     shown = [
         [f"`{name}`", _code(features) or "none", said.get(name, "")] for name, features in rows
     ]
-    return "## Entities\n\n" + _table(["entity", "features", "what it is"], shown)
+    return "## Entities\n\n" + _stacked(_table(["entity", "features", "what it is"], shown))
 
 
 def _actions(game: Game, texts: Mapping[str, str]) -> str:
@@ -132,7 +133,7 @@ def _actions(game: Game, texts: Mapping[str, str]) -> str:
         else:
             choices = _code(space.index_to_label)
         rows.append([f"`{name}`", choices, said.get(name, "")])
-    return "## Actions\n\n" + _table(["action", "choices", "what it is"], rows)
+    return "## Actions\n\n" + _stacked(_table(["action", "choices", "what it is"], rows))
 
 
 def _settings(game: Game) -> str:
@@ -163,10 +164,19 @@ def _items(text: str) -> dict[str, str]:
 
 
 def _code(names: Sequence[str]) -> str:
-    """Names as code; of many the first."""
-    many = len(names) > 3 * _MAX_CHOICES
-    shown = ", ".join(f"`{name}`" for name in (names[:_MAX_CHOICES] if many else names))
-    return f"{shown} and {len(names) - _MAX_CHOICES} more" if many else shown
+    """Names as code, those of one array as its first and last; of many the first."""
+    found = []
+    for _, group in groupby(names, lambda name: name.rpartition(".")[0] or name):
+        first, *others = group
+        found.append(f"`{first}` … `{others[-1]}`" if others else f"`{first}`")
+    many = len(found) > 3 * _MAX_CHOICES
+    shown = ", ".join(found[:_MAX_CHOICES] if many else found)
+    return f"{shown} and {len(found) - _MAX_CHOICES} more" if many else shown
+
+
+def _stacked(table: str) -> str:
+    """A table whose cells lie below each other on a narrow page; see docs/site.css."""
+    return f'<div class="stacked" markdown>\n\n{table}\n\n</div>'
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
