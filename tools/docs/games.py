@@ -144,7 +144,7 @@ def _settings(game: Game) -> str:
         [f"`{name}`", f"`{parameter.default}`", said.get(name, "")]
         for name, parameter in game.parameters.items()
     ]
-    shown = _table(["setting", "default", "what it is"], rows) if rows else "None."
+    shown = _stacked(_table(["setting", "default", "what it is"], rows)) if rows else "None."
     return f"## Settings\n\n{shown}"
 
 
