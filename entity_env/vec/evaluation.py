@@ -142,9 +142,10 @@ class Evaluator(Callback):
     training does not have, in environments of its own. What comes out is given to `on_evaluation`
     of all callbacks, and to the curves: `evaluation/mean_reward`, `std_reward`, `mean_length`,
     `num_episodes`, means of the game's own numbers at the end of an episode, and the shares `cut`
-    and `failed`, if there are such episodes. The network with the highest mean reward, the first
-    one of equals, is kept in a folder that `load_agent` takes, without the optimizer. A run that
-    is resumed goes on with the best one there; otherwise the first evaluation replaces it.
+    and `failed`, if there are such episodes. The network with the highest mean reward, of equals
+    the last one, which has learnt for longest, is kept in a folder that `load_agent` takes, without
+    the optimizer. A run that is resumed goes on with the best one there; otherwise the first
+    evaluation replaces it.
 
     In a game for several agents the network has one seat, another one in each episode, and an
     opponent all others, unless they are those of the bots of `against`. Figures are those of the
@@ -270,7 +271,7 @@ class Evaluator(Callback):
         found = _summary(played, step, 1 if self._is_alone else self._vec.num_agents)
         self._warn_of_cut(found, length)
         state.add_evaluation(found)
-        if found.mean_reward > self._best:
+        if found.mean_reward >= self._best:
             self._best = found.mean_reward
             if self._folder is not None:
                 notes = {"mean_reward": found.mean_reward, "num_episodes": found.num_episodes}
