@@ -1,16 +1,30 @@
-"""How long does `import entity_env` take, and what does it pull in?
+"""How long does `import entity_env` take, what does it pull in, and how long until training shows?
 
 Median over fresh interpreters of the time of the import alone; fails when torch, numba or gymnasium
 come along.
+
+`first_progress_s` goes from the start of `entity-env train snake` to its first line of figures,
+with an empty cache of numba each time; `first_progress_cpu_s` are the seconds of the processor that
+this process, without its workers, has had by then. The variable ENTITY_ENV_COMPILE changes its
+default of --compile. `first_progress_enn_trainer_s` is the time to the end of enn-trainer's first
+update on MultiSnake, where it is installed (`make interop`).
 """
 
 from __future__ import annotations
 
+import os
+import statistics
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
 
-from benchmarks.common import interleaved, report, rounds_and_json
+from benchmarks.common import interleaved, median, report, rounds_and_json
+from benchmarks.peers.trainee import Trainee, interop_python
+from benchmarks.peers.training import TASKS
 
+_TASK = "multi_snake"
 _UNWANTED = ("torch", "numba", "gymnasium")
 
 _CODE = """
@@ -39,6 +53,57 @@ def import_ms(module: str) -> float:
     return float(elapsed)
 
 
+def first_progress_s() -> tuple[float, float]:
+    """Seconds until a training run shows its first figures, and of its processor; nothing cached.
+
+    Raises:
+        SystemExit: it ended before that.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["-m", "entity_env", "train", "snake", "--steps=1e9", f"--out={folder}/run"]
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONUNBUFFERED": "1"}
+        begin = perf_counter()
+        with subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            for line in process.stdout or ():
+                if line.startswith("step "):
+                    wall_s, cpu_s = perf_counter() - begin, _cpu_s(process.pid)
+                    process.terminate()  # which saves, and ends workers and compiler
+                    process.communicate()
+                    return wall_s, cpu_s
+    raise SystemExit("training has ended before its first figures")
+
+
+def _cpu_s(pid: int) -> float:
+    """Seconds of the processor that a process has had; NaN where /proc does not tell."""
+    stat = Path("/proc", str(pid), "stat")
+    if not stat.exists():
+        return float("nan")
+    user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def first_progress_enn_trainer_s() -> float:
+    """Seconds until enn-trainer has made its first update."""
+    begin = perf_counter()
+    Trainee("train_theirs", _TASK, TASKS[_TASK], 1).close()
+    return perf_counter() - begin
+
+
+def _first_progress(rounds: int) -> dict[str, float]:
+    walls, cpus = zip(*(first_progress_s() for _ in range(rounds)), strict=True)
+    found = {
+        "first_progress_s": statistics.median(walls),
+        "first_progress_cpu_s": statistics.median(cpus),
+    }
+    try:
+        interop_python()
+    except SystemExit:
+        return found
+    return found | {"first_progress_enn_trainer_s": median(first_progress_enn_trainer_s, rounds)}
+
+
 def main() -> None:
     """Measures and reports."""
     rounds, as_json = rounds_and_json(__doc__ or "")
@@ -49,7 +114,9 @@ def main() -> None:
         },
         max(rounds, 11),
     )
-    report("Importing", times, ["numpy", "greenlet", "entity-env"], as_json)
+    figures = times | _first_progress(rounds)
+    packages = ["numpy", "greenlet", "torch", "numba", "entity-env"]
+    report("Importing and first progress", figures, packages, as_json)
 
 
 if __name__ == "__main__":

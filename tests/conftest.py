@@ -23,6 +23,9 @@ from tests.helpers.leaks import holdings, leaked_since, watch_segments
 # Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# No run of the command line starts a compiler beside it, and all of them repeat themselves.
+os.environ["ENTITY_ENV_COMPILE"] = "wait"
+
 # No deadline: a slow machine is not a bug. On CI no luck either, so that a red run can be repeated.
 settings.register_profile("dev", deadline=None)
 settings.register_profile(

@@ -7,6 +7,7 @@ to the source, so that only the first process of an installation waits for the c
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable, Collection
 from functools import cache, partial
 from pathlib import Path
@@ -97,6 +98,20 @@ def loaded(function: Function, *signature: object) -> Function:
     """
     compiler: Any = function
     return cast(Function, compiler.compile(signature))
+
+
+def is_cached(function: Callable[..., object]) -> bool | None:
+    """Whether the cache on disk has machine code of a compiled function for this machine.
+
+    None: it keeps none, or cannot be read.
+    """
+    compiler: Any = function
+    try:  # private, all of it
+        index = compiler._cache._cache_file._load_index()
+        machine = compiler.targetctx.codegen().magic_tuple()
+        return any(key[1] == machine for key in index)
+    except (AttributeError, LookupError, OSError, EOFError, ValueError, pickle.UnpicklingError):
+        return None
 
 
 @intrinsic

@@ -61,6 +61,29 @@ def config_in(out: Path) -> dict[str, Any]:
     return config
 
 
+def test_compile_is_an_option_with_a_default_of_the_surroundings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def mode(*args: str) -> str:
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        small = ("--steps=8", "--num-envs=2", "--num-workers=0", "--keep=none")
+        result = run("snake", *small, "--out", str(out), *args)
+        assert result.exit_code == 0, result.output
+        return str(config_in(out)["compile"])
+
+    assert mode() == "wait"  # what the tests set
+    assert mode("--compile=never") == "never"
+    monkeypatch.setenv("ENTITY_ENV_COMPILE", "never")
+    assert mode() == "never"
+    assert mode("--set-train", 'compile="wait"') == "wait"
+    monkeypatch.setenv("ENTITY_ENV_COMPILE", "later")
+    assert "compile must be one of wait, background, never, got 'later'" in refused("snake")
+    monkeypatch.delenv("ENTITY_ENV_COMPILE")
+    # A cache that is not empty: nothing is compiled.
+    monkeypatch.setattr("entity_env.core.numba_utils.is_cached", lambda _: True)
+    assert mode() == "background"
+
+
 def test_options_go_before_set_train_before_the_file(folder: Path) -> None:
     config = config_in(folder / "run")
     assert (config["ent_coef"], config["gamma"]) == (0.1, 0.75)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from entity_env.agents.ppo.presets import named_preset, preset_for
 from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
+from entity_env.core.validation import require_choice
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
@@ -55,6 +56,8 @@ _NUMBERS: Final = (
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
+COMPILE_MODES: Final = ("wait", "background", "never")
+"""Values of the setting `compile`."""
 _OPTIONAL: Final = ("num_threads", "microbatch_size", "target_kl", "max_train_time_s")
 _NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "rogue_net": RogueNetConfig,
@@ -229,6 +232,11 @@ class PPOConfig:
     """Episodes that the reported mean reward and length go over."""
     peer_timeout_s: float = 300.0
     """Seconds that a rank of a process group waits for the others."""
+    compile: str = "wait"
+    """When the network's kernels are compiled, where numba is installed and its cache on disk is
+    empty: "wait", in the first update; "background", in a child process, while the run begins in
+    torch. Torch differs by rounding, and the moment of the change from run to run: a seed no longer
+    repeats itself then. "never": all of the run is in torch. Several ranks always wait."""
 
     def __post_init__(self) -> None:
         for name in SCHEDULED:
@@ -251,6 +259,7 @@ class PPOConfig:
         for name in ("gamma", "gae_lambda"):
             self._require(name, lambda value: 0 <= value <= 1, "between 0 and 1")
         self._require("device", lambda value: type(value) is str, "a name")
+        require_choice("compile", self.compile, COMPILE_MODES)
         for name in (
             *("learning_rate", "vf_coef", "ent_coef", "weight_decay", "target_kl"),
             *("checkpoint_interval_s", "max_train_time_s"),

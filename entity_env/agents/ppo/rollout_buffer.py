@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.action_index import Samples
+from entity_env.agents.rogue_net.torch_net.tensors import has_kernels
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import EntityBatch, concat_entities
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -113,7 +113,7 @@ class RolloutBuffer:
 
 def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:
     """Copies of the sequences of that index, in that order; the index is not checked."""
-    if not has_numba():
+    if not has_kernels():
         return sequences[index]
     # Here and not above: numba takes a while to import, and may not be installed.
     from entity_env.agents.rogue_net.kernels.layout import take_sequences

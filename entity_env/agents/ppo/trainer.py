@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -24,6 +23,7 @@ from entity_env.agents.ppo.checkpoint import (
     run_folder,
     save_learner,
 )
+from entity_env.agents.ppo.compiling import KernelSwitch
 from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
 from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
 from entity_env.agents.ppo.learner import MakePolicy, new_learner, torch_device, torch_threads
@@ -42,6 +42,7 @@ from entity_env.agents.ppo.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
     Losses,
+    SpeedMeter,
     TrainProgress,
     TrainResult,
     WriteCurves,
@@ -84,7 +85,7 @@ def train(
 ) -> TrainResult:
     """Trains a network on environments.
 
-    The same settings, environments and number of threads give the same network on a CPU.
+    The same settings, environments and threads give the same network on a CPU; see also `compile`.
 
     If `torch.distributed` is initialized, its ranks train one network together, each on its own
     environments; all call this with the same settings. Steps, minibatches and episodes are counted
@@ -154,7 +155,7 @@ def _train(
             run.resume(resume_path)
         elif written is not None:
             require_new_run(written)
-        with run.writer(written, about) as write_curves, freeze_gc() as freeze:
+        with run.writer(written, about) as write_curves, freeze_gc() as freeze, run.kernels:
             try:
                 try:
                     collector, begun = run.begin(), run.learner.update
@@ -239,7 +240,8 @@ class _Run(TrainState):
         """Whether the first observations are all that features are normalized by."""
         self._elapsed_before = 0.0
         self._episodes_before = 0
-        self._recent: deque[tuple[float, int]] = deque(maxlen=20)
+        self.speed = SpeedMeter()
+        self.kernels = KernelSwitch("wait" if peers.size > 1 else config.compile, self.learner.net)
 
     # ------------------------------------------------------------------ for callbacks
 
@@ -386,7 +388,7 @@ class _Run(TrainState):
         self._begins_statistics = not learner.net.has_statistics
         if self._begins_statistics:
             self._count(next_obs)
-        self._recent.append((time.monotonic(), learner.step))
+        self.speed.start(learner.step)
         return collector
 
     def update(self, collector: Collector, check: Callable[[], None]) -> None:
@@ -415,8 +417,11 @@ class _Run(TrainState):
             for name in SCHEDULED
             if isinstance(getattr(config, name), Schedule)
         }
+        self.speed.add(learner.step)
         self._progress = self._figures(losses, now)
         self.history.add(self._progress)
+        if self.kernels.advance(learner.net, rollout, now):
+            self.speed.restart()
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
         """A rollout of this rank, and the number of decisions of all; they stop together."""
@@ -543,18 +548,15 @@ class _Run(TrainState):
             )
 
     def _figures(self, losses: Losses, now: CurrentConfig) -> TrainProgress:
-        learner, episodes, time_s = self.learner, self.episodes, time.monotonic()
-        learner.elapsed_s = self._elapsed_before + time_s - self._started
+        learner, episodes, is_compiling = self.learner, self.episodes, self.kernels.is_compiling
+        learner.elapsed_s = self._elapsed_before + time.monotonic() - self._started
         learner.num_episodes = self._episodes_before + episodes.num_episodes
-        since, step = self._recent[0] if self._recent else (self._started, learner.step)
-        self._recent.append((time_s, learner.step))
-        steps_per_s = (learner.step - step) / max(time_s - since, 1e-9)
         steps_left = max(0, self.config.total_steps - learner.step)
         return TrainProgress(
             step=learner.step,
             total=self.config.total_steps,
             update=learner.update,
-            steps_per_s=steps_per_s,
+            steps_per_s=self.speed.steps_per_s,
             mean_reward=episodes.mean_reward,
             mean_length=episodes.mean_length,
             num_episodes=learner.num_episodes,
@@ -562,13 +564,14 @@ class _Run(TrainState):
             learning_rate=now.learning_rate,
             ent_coef=now.ent_coef,
             elapsed_s=learner.elapsed_s,
-            eta_s=steps_left / steps_per_s if steps_per_s else float("inf"),
+            eta_s=math.inf if is_compiling else self.speed.eta_s(steps_left),
             metrics={
                 **{name: metric.mean for name, metric in episodes.metrics.items()},
                 **self._recorded,
             },
             std_reward=episodes.std_reward,
             window=episodes.window,
+            is_compiling=is_compiling,
         )
 
 

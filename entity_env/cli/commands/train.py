@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ import click
 from rich.console import Console
 
 from entity_env.agents.ppo import PPOConfig, TrainResult
+from entity_env.agents.ppo.config import COMPILE_MODES
 from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS, Preset, preset_for
 from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
@@ -68,6 +70,8 @@ from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.vec.options import OnError
 from entity_env.views.chart import Series, text_chart
 
+COMPILE_VARIABLE: Final = "ENTITY_ENV_COMPILE"
+"""Variable of the environment with the default of --compile."""
 _MIN_WIDTH: Final = 40
 _MAX_WIDTH: Final = 79
 
@@ -293,6 +297,13 @@ def _packed(
     "is installed]",
 )
 @click.option("--device", help="Device of torch.  [default: cpu]")
+@click.option(
+    "--compile",
+    type=click.Choice(COMPILE_MODES),
+    help="The first run compiles the network: wait for it, or let a child process do it and begin "
+    "in torch, where a seed no longer repeats a run bit for bit; never = all of the run in torch.  "
+    f"[default: background, or what {COMPILE_VARIABLE} says]",
+)
 @click.option("--num-threads", type=WholeRange(1, 1024), help="Number of threads of torch.")
 @click.option(
     "--preset",
@@ -389,7 +400,8 @@ def train(
     resume = resume or launched.has_checkpoint(out)
     chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
     num_rows, total = num_envs * chosen.num_agents, steps or given.total_steps
-    start = settings_of_run(out) if resume else own.settings_for(num_rows, total)
+    begin = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
+    start = settings_of_run(out) if resume else begin | own.settings_for(num_rows, total)
     asked = given.applied(origin.start(chosen, start))
     config = origin.checked(changed_config(asked, {"total_steps": steps, **options}))
     if resume:

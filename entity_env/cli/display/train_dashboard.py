@@ -103,7 +103,7 @@ class TrainDisplay:
             ("episode reward", progress.mean_reward, "value loss", losses.value_loss),
             ("episode length", progress.mean_length, "entropy", losses.entropy),
             ("episodes", f"{progress.num_episodes:,}", "approx kl", losses.approx_kl),
-            ("time left", _duration(progress.eta_s), "explained var", losses.explained_variance),
+            ("time left", _time_left(progress), "explained var", losses.explained_variance),
         ):
             table.add_row(*(x if isinstance(x, str) else _number(x) for x in row))
         figures: RenderableType = Group(table, *map(Text, self._evaluation()))
@@ -160,8 +160,12 @@ def _line(progress: TrainProgress) -> tuple[str, ...]:
         f"policy loss {_number(losses.policy_loss)}",
         f"value loss {_number(losses.value_loss)}",
         f"entropy {_number(losses.entropy)}",
-        f"{_duration(progress.eta_s)} left",
+        _time_left(progress) if progress.is_compiling else f"{_duration(progress.eta_s)} left",
     )
+
+
+def _time_left(progress: TrainProgress) -> str:
+    return "compiling" if progress.is_compiling else _duration(progress.eta_s)
 
 
 def _number(value: float) -> str:

@@ -104,7 +104,7 @@ def test_every_stored_decision_comes_back_in_any_order(
     seed: int, sizes: list[int], is_compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_it = is_compiled and has_numba()
-    monkeypatch.setattr(storage_module, "has_numba", lambda: has_it)
+    monkeypatch.setattr(storage_module, "has_kernels", lambda: has_it)
     rng = np.random.default_rng(seed)
     buffer = RolloutBuffer()
     for _ in range(2):

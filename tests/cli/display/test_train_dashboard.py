@@ -74,6 +74,17 @@ def test_what_is_not_known_yet_is_a_dash() -> None:
     )
 
 
+def test_what_is_compiled_is_said_in_place_of_the_time_left() -> None:
+    for is_terminal in (False, True):
+        console = Console(file=io.StringIO(), width=120, force_terminal=is_terminal)
+        with TrainDisplay("run", console) as display:
+            display(replace(EARLY, is_compiling=True))
+        text = shown_on(console)
+        assert "compiling" in text
+        assert (" left" in text) is is_terminal  # the name of the row
+        assert "half a minute" not in text
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -47,17 +48,18 @@ class TrainProgress:
         step: decisions so far, including those before a resume.
         total: decisions at the end.
         update: rollouts learnt from so far.
-        steps_per_s: decisions per second, over the last updates.
+        steps_per_s: decisions per second, over the last seconds, one update at least.
         mean_reward: mean episode reward over the last episodes; NaN before the first has ended.
         mean_length: mean number of actions of the same episodes.
         num_episodes: episodes that ended so far.
         losses: of the last update.
         learning_rate, ent_coef: as annealed for the last update.
         elapsed_s: seconds so far, including those before a resume.
-        eta_s: seconds left at that speed.
+        eta_s: seconds left at that speed; infinite until that says something, see `SpeedMeter`.
         metrics: means of the games' named numbers in the last rollout.
         std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
         window: number of these rewards.
+        is_compiling: kernels are compiled in the background, and all is computed in torch.
     """
 
     step: int
@@ -75,8 +77,12 @@ class TrainProgress:
     metrics: Mapping[str, float] = field(default_factory=dict)
     std_reward: float = float("nan")
     window: int = 0
+    is_compiling: bool = False
 
 
+_SPEED_WINDOW_S: Final = 10.0
+_FEW_UPDATES: Final = 3
+"""After so many the time that is left is not known yet."""
 WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric], Mapping[str, float]], None]
 """Takes the figures of an update, metrics of the games, and what callbacks recorded."""
 
@@ -101,6 +107,51 @@ class TrainResult:
     checkpoint: Path | None = None
     hints: tuple[str, ...] = ()
     stop_reason: str | None = None
+
+
+class SpeedMeter:
+    """Steps per second over the last seconds, and the time that is left at that speed.
+
+    The first update after a start compiles or loads functions: it is left out of the speed of all
+    later ones, and after it some have to be seen before the time that is left is known.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._points: deque[tuple[float, int]] = deque()
+        self._num_updates = 0
+        """Since the start, the first one included."""
+        self.steps_per_s = 0.0
+
+    def start(self, step: int) -> None:
+        """Starts at a step."""
+        self._points.append((self._clock(), step))
+        self.restart()
+
+    def restart(self) -> None:
+        """The next update is a first one again."""
+        self._num_updates = 0
+
+    def add(self, step: int) -> None:
+        """Counts an update, which ended at that step."""
+        points, now = self._points, self._clock()
+        points.append((now, step))
+        while len(points) > 2 and now - points[1][0] >= _SPEED_WINDOW_S:
+            points.popleft()
+        self._num_updates += 1
+        is_first = self._num_updates == 1
+        since, before = points[-2 if is_first else 0]
+        self.steps_per_s = (step - before) / max(now - since, 1e-9)
+        while is_first and len(points) > 1:
+            points.popleft()
+
+    def eta_s(self, steps_left: int) -> float:
+        """Seconds for that many steps; infinite if it is not known."""
+        if not steps_left:
+            return 0.0
+        if self._num_updates <= _FEW_UPDATES or not self.steps_per_s:
+            return math.inf
+        return steps_left / self.steps_per_s
 
 
 class EpisodeMeter:

@@ -33,10 +33,9 @@ from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectE
 from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
-from entity_env.agents.rogue_net.torch_net.tensors import as_array
+from entity_env.agents.rogue_net.torch_net.tensors import as_array, has_kernels
 from entity_env.agents.rogue_net.weights import Weights, value_head
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import EntityBatch
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -142,7 +141,7 @@ class CompiledPolicy:
         """Whether kernels can compute all of a network."""
         return (
             net.device.type == "cpu"
-            and has_numba()
+            and has_kernels()
             and net.config.relpos_encoding is None
             and net.config.pooling is None
             and net.config.d_head <= LARGEST_HEAD

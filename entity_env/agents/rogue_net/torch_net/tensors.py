@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
 
 import numpy as np
 import torch
@@ -16,12 +19,30 @@ FEW = 32
 """Up to this many entities are left to torch."""
 
 
+_TORCH_ONLY: Final = ContextVar("torch_only", default=False)
+
+
+@contextmanager
+def torch_only() -> Iterator[None]:
+    """Leaves all that this thread computes in the block to torch, also where numba is installed."""
+    token = _TORCH_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _TORCH_ONLY.reset(token)
+
+
+def has_kernels() -> bool:
+    """Whether numba kernels may be used: it is installed, and this is not left to torch."""
+    return has_numba() and not _TORCH_ONLY.get()
+
+
 def use_kernels(num_entities: int, device: torch.device) -> bool:
     """Whether numba kernels take a batch: on a CPU, where numba is installed.
 
     Not the few entities of a single observation: to play a game must not wait for numba to load.
     """
-    return num_entities > FEW and device.type == "cpu" and has_numba()
+    return num_entities > FEW and device.type == "cpu" and has_kernels()
 
 
 def as_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:

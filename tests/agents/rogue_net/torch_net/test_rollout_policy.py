@@ -123,10 +123,10 @@ def test_what_fits_no_compiled_code_is_left_to_the_network(
 
 
 def test_without_numba_the_network_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    from entity_env.agents.rogue_net.torch_net import rollout_policy as torch_policy
+    from entity_env.agents.rogue_net.torch_net import tensors as torch_tensors
 
     net = RogueNet(SPACE, ACTIONS)
-    monkeypatch.setattr(torch_policy, "has_numba", lambda: False)
+    monkeypatch.setattr(torch_tensors, "has_numba", lambda: False)
     assert fastest_policy(net) is net
 
 

@@ -1,0 +1,178 @@
+"""Compiles the network's kernels in a child process, while training begins in torch.
+
+numba compiles one function at a time and holds the interpreter meanwhile: a thread would not help.
+The child makes one update of a small part of the first rollout, which compiles all that the run
+needs, and leaves machine code in numba's cache on disk, where the run finds it.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+
+from entity_env.agents.ppo.config import CurrentConfig
+from entity_env.agents.ppo.rollout_buffer import Rollout
+from entity_env.agents.ppo.update import learn
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy, fastest_policy
+from entity_env.agents.rogue_net.torch_net.tensors import torch_only
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+
+_LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
+_NUM_DECISIONS: Final = 256
+"""Of the rollout that the child learns from."""
+_CHILD: Final = (
+    "import sys; sys.path += sys.argv[2:]; from entity_env.agents.ppo.compiling import main; main()"
+)
+
+
+class KernelSwitch:
+    """Whether a run computes in torch or in compiled kernels; a context manager around the run.
+
+    With "background", and kernels that can be kept on disk and are not there yet, the run begins
+    in torch. A child compiles; the first update after its end is the first with kernels. The child
+    is killed at the end of the block, and exits by itself when this process is gone.
+
+    Args:
+        mode: as `PPOConfig.compile`.
+        net: the network of the run.
+    """
+
+    def __init__(self, mode: str, net: Policy) -> None:
+        self.is_compiling = mode == "background" and _must_compile(net)
+        """Whether kernels are to come: the run is in torch until then."""
+        self._is_torch = mode == "never" or self.is_compiling
+        self._held = ExitStack()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> KernelSwitch:
+        if self._is_torch:
+            self._held.enter_context(torch_only())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._stop_child()
+        finally:
+            self._held.close()
+
+    def advance(self, net: Policy, rollout: Rollout, config: CurrentConfig) -> bool:
+        """After an update: starts the child, or changes over if it is done; whether it did."""
+        if not self.is_compiling:
+            return False
+        try:
+            if self._child is None:
+                if len(rollout.b_inds):
+                    self._start_child(net, rollout, config)
+                return False
+            if (code := self._child.poll()) is None:
+                return False
+            if code:
+                _, output = self._child.communicate()
+                lines = [f"exit code {code}", *output.decode(errors="replace").splitlines()[-1:]]
+                _LOGGER.warning("compiling in a child process failed: %s", ", ".join(lines))
+        except OSError as error:
+            _LOGGER.warning("no child process can compile: %s", error)
+        # After a failure, too: then this process compiles.
+        self.is_compiling = False
+        self._stop_child()
+        self._held.close()
+        return True
+
+    def _start_child(self, net: Policy, rollout: Rollout, config: CurrentConfig) -> None:
+        if not isinstance(net, RogueNet):
+            raise TypeError(f"only a RogueNet has kernels, got {type(net).__name__}")
+        job = _Job(net.obs_space, net.action_space, net.config, _head(rollout), config)
+        with tempfile.TemporaryFile() as file:
+            pickle.dump(job, file)
+            file.seek(0)
+            self._child = subprocess.Popen(
+                # The modules of Python come first: not from the current folder, -P.
+                [sys.executable, "-P", "-c", _CHILD, str(file.fileno()), *sys.path],
+                stdin=subprocess.PIPE,  # which ends when this process does
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[file.fileno()],
+                start_new_session=True,  # Ctrl-C is for the run, which ends the child
+            )
+
+    def _stop_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.communicate()
+
+
+class _Job(NamedTuple):
+    """What the child computes, once."""
+
+    obs_space: ObsSpace
+    action_space: Mapping[ActionName, ActionSpace]
+    net_config: RogueNetConfig
+    rollout: Rollout
+    config: CurrentConfig
+
+    def run(self) -> None:
+        """Decides, and learns from the rollout, with kernels."""
+        net = RogueNet(self.obs_space, self.action_space, self.net_config)
+        rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
+        fastest_policy(net).act(self.rollout.obs, generator=generator)
+        config = replace(self.config, update_epochs=1, minibatch_size=len(self.rollout))
+        learn(net, torch.optim.SGD(net.parameters(), lr=0.0), self.rollout, config, rng)
+
+
+def _must_compile(net: Policy) -> bool:
+    """Whether all of a network has kernels, of which some are not in the cache but could be."""
+    if type(net) is not RogueNet or not CompiledPolicy.fits(net) or net.config.dropout:
+        return False
+    if os.name != "posix" or not sys.executable:
+        return False
+    # Here and not above: numba takes a while to import, and may not be installed.
+    from entity_env.agents.rogue_net.kernels import attention, block
+    from entity_env.core.numba_utils import is_cached
+
+    blocks = (block.to_qkv, block.to_out, block.to_out_backward, block.to_qkv_backward)
+    found = [is_cached(each) for each in (*attention.kernels(), *blocks)]
+    return None not in found and not all(found)
+
+
+def _head(rollout: Rollout) -> Rollout:
+    """The first decisions with a known outcome."""
+    index = rollout.b_inds[:_NUM_DECISIONS]
+    figures = ("logprobs", "values", "advantages", "returns")
+    return Rollout(
+        rollout.obs.map_arrays(lambda each: each[index]),
+        {name: each[index] for name, each in rollout.samples.items()},
+        np.arange(len(index)),
+        **{name: getattr(rollout, name)[index] for name in figures},
+    )
+
+
+def main() -> None:
+    """The child process: runs the job in the file of the given number, and exits."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    gc.disable()  # a tenth of the time of compiling
+    torch.set_num_threads(1)
+    with open(int(sys.argv[1]), "rb") as file:
+        job: _Job = pickle.load(file)  # noqa: S301 - of the parent, in memory that only it has
+    job.run()
+
+
+def _exit_with_parent() -> None:
+    os.read(0, 1)  # returns when the other end is closed, also by the death of its process
+    os._exit(1)
