@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from entity_env.agents.ppo.presets import named_preset, preset_for
 from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
+from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
@@ -317,8 +318,10 @@ class PPOConfig:
             settings: fields of this class.
 
         Raises:
+            SchemaError: a `vec` that is no vector environment.
             UsageError: a preset or a setting that there is not, or one that cannot work.
         """
+        require_vec_env(vec, "PPOConfig.for_env")
         _require_known(settings)
         spaces, num_agents = (vec.obs_space(), vec.action_space()), getattr(vec, "num_agents", 1)
         found = named_preset(preset) if preset else preset_for(*spaces, num_agents=num_agents)
