@@ -68,7 +68,7 @@ def test_play_draws_and_reports() -> None:
     result = run("play", "snake", "--seed", "1", "--set", "board_size=5")
     assert result.exit_code == 0
     assert "│ · · · · · │" in result.stdout
-    assert re.search(r"episode 1: reward \d+, \d+ steps, over\nseed 1\n$", result.stdout)
+    assert re.search(r"episode 1: reward \d+, \d+ steps, over \S+ \d+\)\nseed 1\n$", result.stdout)
 
 
 def test_play_repeats_itself_with_the_seed_that_it_names() -> None:
@@ -76,7 +76,7 @@ def test_play_repeats_itself_with_the_seed_that_it_names() -> None:
     seed = first.stdout.split()[-1]
     again = run("play", "snake", "--no-render", "--episodes", "3", "--seed", seed)
     assert again.stdout == first.stdout
-    assert first.stdout.count("episode") == 3
+    assert first.stdout.count("episode ") == 3
 
 
 def test_play_names_the_agents_of_a_game_for_several() -> None:

@@ -20,15 +20,16 @@ from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
+from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     HUMAN,
     AgentLoader,
     EpisodesSeen,
-    game_errors,
     load_game,
     load_players,
     player_names,
     run_or_episode,
+    seeds_played,
 )
 from entity_env.cli.options import (
     COUNT,
@@ -55,7 +56,13 @@ from entity_env.views.describe import describe_number
 @click.option("--think", is_flag=True, help="Show the probabilities and the value of the agents.")
 @click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
-@click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
+@click.option(
+    "--seed",
+    type=SEED,
+    default=lambda: secrets.randbelow(2**31),
+    show_default="random",
+    help="Seed of the run, and of the agents.",
+)
 @click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
 @click.option(
     "--clock",
@@ -80,7 +87,7 @@ def play(
     think: bool,
     fps: float,
     episodes: int,
-    seed: int | None,
+    seed: int,
     episode_seed: int | None,
     clock_s: float | None,
     browser: bool,
@@ -96,7 +103,6 @@ def play(
         raise UsageError(f"--episode-seed is of one episode, --episodes {episodes} is more")
     own = game_agents(chosen := load_game(game, settings))
     chosen = own.seated(chosen, len(agents))
-    seed = secrets.randbelow(2**31) if seed is None else seed
     names = player_names(chosen, agents)
     drawn_by = find_look(chosen, look)
     _require_person(names, clock_s)
@@ -130,7 +136,7 @@ def play(
     _report(played, seen.ends, called, chosen)
     if seen.is_left(episodes):
         click.echo("left before the end")
-    click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
+    click.echo(seeds_played(seed, episode_seed))
 
 
 def _require_person(names: Sequence[str], clock_s: float | None) -> None:
@@ -175,7 +181,7 @@ def _report(
         if words is None:
             click.echo(_describe(episode, game))
         elif not episode.agent_id:
-            click.echo(f"episode {episode.number + 1}: {words}")
+            click.echo(f"episode {episode.number + 1}: {words}{_again(episode)}")
 
 
 def _watch(draw: Watch | None, seen: EpisodesSeen, turn: Turn) -> None:
@@ -201,4 +207,10 @@ def _describe(episode: Episode, game: Game) -> str:
     agent = f", agent {episode.agent_id}" if game.num_agents > 1 else ""
     end = "cut short" if episode.truncated else "over"
     score = describe_number(episode.reward)
-    return f"episode {episode.number + 1}{agent}: reward {score}, {episode.length} steps, {end}"
+    result = f"reward {score}, {episode.length} steps, {end}{_again(episode)}"
+    return f"episode {episode.number + 1}{agent}: {result}"
+
+
+def _again(episode: Episode) -> str:
+    """What plays an episode again, in the line of its first agent."""
+    return "" if episode.agent_id else f" (--episode-seed {episode.seed})"

@@ -20,11 +20,11 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.load_module import file_below
 from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
+from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     HUMAN,
     NAMED,
     AgentLoader,
-    game_errors,
     load_game,
     load_players,
     player_names,
