@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -17,6 +18,7 @@ from typing import Final, TypeAlias
 from entity_env.agents import Agent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
+from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import is_bot_file
@@ -376,6 +378,17 @@ def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> 
         except CheckpointError as error:
             raise CheckpointError(f"{option} {name}: {error}") from error
     return agent
+
+
+def require_person(names: Sequence[str], clock_s: float | None) -> None:
+    """Raises `UsageError` for a clock without people."""
+    if clock_s is not None and HUMAN not in names:
+        raise UsageError("--clock is for people: add --agent human")
+
+
+def single_keys(clock_s: float | None) -> AbstractContextManager[None]:
+    """With a clock keys come at any time: between two questions the terminal must not show them."""
+    return nullcontext() if clock_s is None else Keyboard(sys.stdin).single_keys()
 
 
 def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None) -> Agent:

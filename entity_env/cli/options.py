@@ -222,6 +222,17 @@ ray_option = click.option(
     "ray://HOST:PORT.",
 )
 
+clock_option = click.option(
+    "--clock",
+    "clock_s",
+    type=FiniteRange(min=0, min_open=True, max=1e6),
+    metavar="SECONDS",
+    help="Time of a person for each decision after the first of an episode; then it is the choice "
+    "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
+    "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
+    "before.",
+)
+
 look_option = click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
 
 open_option = click.option(

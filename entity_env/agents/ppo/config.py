@@ -338,7 +338,8 @@ class PPOConfig:
             "norm_returns",
         )
         settings = ", ".join(f"{name} {getattr(self, name)}" for name in names)
-        net = ", ".join(f"{name}={value}" for name, value in self.net.to_json().items())
+        sizes = self.net.to_json().items()
+        net = ", ".join(f"{name}={getattr(self.net, name, value)}" for name, value in sizes)
         return f"{self.total_steps:,} steps, {settings}, {type(self.net).__name__}({net})"
 
     def to_json(self) -> dict[str, object]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +13,6 @@ from rich.console import Console
 
 from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
-from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
@@ -28,14 +25,17 @@ from entity_env.cli.load_game import (
     load_game,
     load_players,
     player_names,
+    require_person,
     run_or_episode,
     seeds_played,
+    single_keys,
 )
 from entity_env.cli.options import (
     COUNT,
     SEED,
     FiniteRange,
     agent_options,
+    clock_option,
     game_argument,
     look_option,
     open_option,
@@ -64,16 +64,7 @@ from entity_env.views.describe import describe_number
     help="Seed of the run, and of the agents.",
 )
 @click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
-@click.option(
-    "--clock",
-    "clock_s",
-    type=FiniteRange(min=0, min_open=True, max=1e6),
-    metavar="SECONDS",
-    help="Time of a person for each decision after the first of an episode; then it is the choice "
-    "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
-    "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
-    "before.",
-)
+@clock_option
 @click.option("--browser", is_flag=True, help="Play and watch in a page, not in the terminal.")
 @open_option
 @step_timeout_option
@@ -105,7 +96,7 @@ def play(
     chosen = own.seated(chosen, len(agents))
     names = player_names(chosen, agents)
     drawn_by = find_look(chosen, look)
-    _require_person(names, clock_s)
+    require_person(names, clock_s)
     if browser:
         _play_in_browser(
             chosen,
@@ -129,7 +120,7 @@ def play(
     ) as view:
         players = load_players(chosen, names, seed, load, view, clock_s)
         draw = _thinking(players, view) if think else view
-        with game_errors(chosen), _keys(clock_s):
+        with game_errors(chosen), single_keys(clock_s):
             watch = partial(_watch, draw if render else None, seen)
             start = run_or_episode(chosen, seed, episodes, episode_seed)
             played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
@@ -139,19 +130,9 @@ def play(
     click.echo(seeds_played(seed, episode_seed))
 
 
-def _require_person(names: Sequence[str], clock_s: float | None) -> None:
-    if clock_s is not None and HUMAN not in names:
-        raise UsageError("--clock is for people: add --agent human")
-
-
 def _pace(fps: float, clock_s: float | None) -> float | None:
     """Frames a second; in real time the clock alone sets the pace."""
     return None if clock_s is not None and clock_s <= REAL_TIME_S else fps
-
-
-def _keys(clock_s: float | None) -> AbstractContextManager[None]:
-    """With a clock keys come at any time: between two questions the terminal must not show them."""
-    return nullcontext() if clock_s is None else Keyboard(sys.stdin).single_keys()
 
 
 def _play_in_browser(

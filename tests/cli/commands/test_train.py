@@ -319,6 +319,7 @@ def test_options_of_network_and_trainer(tmp_path: Path) -> None:
         "settings for any number of entities: 4 environments, 64 steps, num_steps 16"
         in result.stdout
     )
+    assert ", relpos_encoding=x=3,y=4, " in result.stdout
     config: Any = read_header(find_checkpoint(tmp_path)).training["config"]
     ppo = {"warmup_steps": 32, "microbatch_size": 16, "weight_decay": 0.01, "norm_returns": False}
     assert {name: config[name] for name in ppo} == ppo
