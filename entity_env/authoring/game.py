@@ -22,6 +22,7 @@ from entity_env.core.validation import require_choice
 from entity_env.errors import (
     EntityEnvError,
     GameExit,
+    MissingExtraError,
     ProtocolError,
     SchemaError,
     UsageError,
@@ -275,12 +276,18 @@ class Game:
                 number = max(run.number for run in runs)
                 for run in runs:  # also agents without a part in the last episode
                     run.number = number
-                self._play_once(agents, runs, seeds[number])
-                if any(run.is_stopped for run in runs):
-                    break  # in the middle of an episode, if one of several agents did
-                unfinished = [run.agent_id for run in runs if run.is_playing]
-                if unfinished or all(run.number == number for run in runs):
-                    raise no_game_over(self.name, unfinished or [0])
+                try:
+                    self._play_once(agents, runs, seeds[number])
+                    if any(run.is_stopped for run in runs):
+                        break  # in the middle of an episode, if one of several agents did
+                    unfinished = [run.agent_id for run in runs if run.is_playing]
+                    if unfinished or all(run.number == number for run in runs):
+                        raise no_game_over(self.name, unfinished or [0])
+                except (UsageError, MissingExtraError, WorkerError):
+                    raise  # not of an episode, or its place is known
+                except Exception as error:
+                    error.add_note(_place_of(runs, seeds, number))
+                    raise
         return [episode for run in runs for episode in run.episodes]
 
     def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:
@@ -331,6 +338,15 @@ def no_group() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         raise error from None
+
+
+def _place_of(runs: Sequence[AgentRun], seeds: EpisodeSeeds, first: int) -> str:
+    """Where a call of `play` that began with the episode `first` is, as `WorkerError` says it."""
+    playing = [run for run in runs if run.is_playing]
+    last = max(first, *(run.number - 1 for run in runs))  # the one that ended, if none goes on
+    number = max((run.number for run in playing), default=last)
+    step = max((run.num_steps for run in playing), default=0)
+    return f"seed {seeds[number]}, episode {number}, step {step}"
 
 
 def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from entity_env.authoring.game_traceback import notes_of
 from entity_env.cli.commands.capture_goal import capture_goal
 from entity_env.cli.commands.clone import clone, dataset
 from entity_env.cli.commands.eval import evaluate
@@ -21,7 +22,7 @@ from entity_env.cli.commands.runs import export, list_runs, report
 from entity_env.cli.commands.sweep import sweep
 from entity_env.cli.commands.train import train
 from entity_env.cli.commands.watch import watch
-from entity_env.cli.load_game import GameFailed
+from entity_env.cli.game_errors import AGAIN, GameFailed
 from entity_env.errors import EntityEnvError, TrainingDivergedError
 
 _COPY: Final = re.compile(r"in (env|worker) \d")
@@ -53,7 +54,7 @@ class _Program(click.Group):
         except EntityEnvError as error:
             return _refuse(f"{error}{_notes(error)}")
         except GameFailed as error:
-            click.echo(error.trace, err=True, nl=False)
+            click.echo("\n".join([error.trace.rstrip(), *notes_of(error)]), err=True)
             return _FAILED
         except (click.Abort, KeyboardInterrupt):
             return _INTERRUPTED
@@ -90,8 +91,8 @@ def _refuse(message: str, code: int = _MISUSED) -> int:
 
 def _notes(error: BaseException) -> str:
     """What was added to an error, such as where a run was saved, but not which copy of a game."""
-    notes = getattr(error, "__notes__", ())
-    return "".join(f" ({note})" for note in notes if not _COPY.match(note))
+    notes = [note for note in notes_of(error) if not _COPY.match(note)]
+    return "".join(f"; {note}" if note.startswith(AGAIN) else f" ({note})" for note in notes)
 
 
 def _drop_output() -> None:

@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Final, TypeAlias
 
-from entity_env.agents import Agent, ScriptedAgent, against, load_agent
+from entity_env.agents import Agent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
+from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import is_bot_file
-from entity_env.authoring.game import Game, ends_program
-from entity_env.authoring.game_traceback import file_of_error, line_of_error, mistake_of
+from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.load_module import (
     import_named,
     load_module,
     nearest as nearest,
     split_file_name,
-    where_tried,
 )
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.terminal_view import TerminalView
+from entity_env.cli.game_errors import load_error
 from entity_env.core.episode import Episode
 from entity_env.core.validation import has_numba
 from entity_env.errors import (
-    AnswerError,
     CheckpointError,
     EntityEnvError,
-    MissingExtraError,
-    ReplayError,
     UsageError,
-    WorkerError,
 )
 from entity_env.games import BATCH_GAMES, GAMES
 from entity_env.games.azul import AzulTables, azul
@@ -56,14 +52,6 @@ Load: TypeAlias = Callable[[str, int], Agent]
 NAMED: Mapping[str, Game] = {**GAMES, **{name: each.game for name, each in BATCH_GAMES.items()}}
 """Every game that needs no file, by name."""
 _MAX_NAMED: Final = 8
-
-
-class GameFailed(Exception):
-    """A game's own code raised; `trace` is its traceback, from the game's first frame on."""
-
-    def __init__(self, trace: str) -> None:
-        super().__init__(trace)
-        self.trace = trace
 
 
 # ------------------------------------------------------------------ by name or file
@@ -166,29 +154,6 @@ def _load_named(module: str, name: str) -> ModuleType:
         if own is None and isinstance(error, UsageError):
             raise _no_game(name, f": {error}") from error
         raise load_error(Path(own or module), error) from error
-
-
-def load_error(path: Path, error: BaseException) -> BaseException:
-    """The error to raise for a file, or package, that raised `error` when it was loaded."""
-    file = str((path / "__init__.py" if path.is_dir() else path).resolve())
-    match error:
-        case SyntaxError(filename=str(filename)) if Path(filename).is_file():
-            return UsageError(
-                f"{path if filename == file else filename}, line {error.lineno}: {error.msg}"
-            )
-        case UsageError() | OSError() if _first_frame(error, file) is None:
-            return error
-        case EntityEnvError():
-            trace = _first_frame(error, file)
-            return UsageError(f"{path}, line {trace.tb_lineno if trace else None}: {error}")
-        case ImportError():
-            where = f" ({line_of_error(error)}){where_tried(error, path)}"
-            return UsageError(f"{path}: {error}{where}")
-        case Exception():
-            return GameFailed(trace_from(error, file) or f"{path}: {error!r}\n")
-        case SystemExit():
-            return UsageError(f"{path} ends the program when it is loaded: sys.exit({error.code})")
-    return error
 
 
 def _parse_settings(settings: Sequence[str]) -> dict[str, str]:
@@ -321,79 +286,6 @@ def make_training_env(
     return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, failures)
 
 
-# ------------------------------------------------------------------ errors of a game
-
-
-@contextmanager
-def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
-    """Raises `GameFailed` for errors whose traceback passes through the file of the game, or of
-    `callbacks`.
-
-    Errors of a bot begin in the bot. Errors that say what to type instead, illegal answers of bots,
-    and errors without such a frame pass unchanged. Raises a `UsageError` where the game ends the
-    program.
-    """
-    try:
-        yield
-    except (UsageError, CheckpointError, MissingExtraError, AnswerError, ReplayError):
-        raise
-    except WorkerError as error:
-        cause = error.__cause__
-        trace = trace_from(cause, _file_of(game)) if isinstance(cause, Exception) else None
-        env = str(error).partition("\n")[0]
-        where = "\n".join((env, *getattr(error, "__notes__", ())))
-        raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{where}\n") from error
-    except Exception as error:
-        trace = _trace_from_bot(error) or trace_from(error, _file_of(game))
-        for each in callbacks:
-            trace = trace or trace_from(error, inspect.getfile(each))
-        if trace is None:
-            raise
-        raise GameFailed(trace) from error
-    except SystemExit as error:
-        if type(error) is not SystemExit or _first_frame(error, _file_of(game)) is None:
-            raise
-        text = f"{game.name}: {ends_program(error)} ({line_of_error(error)})"
-        raise UsageError(text) from error
-
-
-def _trace_from_bot(error: BaseException) -> str | None:
-    """The traceback from where a scripted agent was called on; None if none was."""
-    file = inspect.getfile(ScriptedAgent)
-    trace = _first_frame(error, file)
-    while trace is not None and trace.tb_frame.f_code.co_filename == file:
-        trace = trace.tb_next
-    if trace is None:
-        return None
-    return "".join(traceback.format_exception(type(error), error, trace))
-
-
-def trace_from(error: BaseException, file: str) -> str | None:
-    """The traceback from the first frame in `file` on, for mistakes that this package found the
-    game's frames only; None without such a frame."""
-    trace = _first_frame(error, file)
-    if trace is None:
-        return None
-    if isinstance(error, EntityEnvError):
-        return mistake_of(error, trace)
-    return "".join(traceback.format_exception(type(error), error, trace))
-
-
-def _first_frame(error: BaseException, file: str) -> TracebackType | None:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != file:
-        trace = trace.tb_next
-    return trace
-
-
-def _file_of(game: Game) -> str:
-    play = inspect.unwrap(game.play)
-    try:
-        return inspect.getfile(play)
-    except TypeError:  # an instance with __call__
-        return inspect.getfile(type(play))
-
-
 # ------------------------------------------------------------------ agents by name
 
 HUMAN: Final = "human"
@@ -488,6 +380,17 @@ def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> 
     return agent
 
 
+def require_person(names: Sequence[str], clock_s: float | None) -> None:
+    """Raises `UsageError` for a clock without people."""
+    if clock_s is not None and HUMAN not in names:
+        raise UsageError("--clock is for people: add --agent human")
+
+
+def single_keys(clock_s: float | None) -> AbstractContextManager[None]:
+    """With a clock keys come at any time: between two questions the terminal must not show them."""
+    return nullcontext() if clock_s is None else Keyboard(sys.stdin).single_keys()
+
+
 def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None) -> Agent:
     typing = game_agents(game).human(partial(view.ask, agent_id))
     if typing is None:
@@ -504,6 +407,11 @@ def run_or_episode(
     if episode_seed is None:
         return partial(game.run, seed=seed, episodes=episodes)
     return partial(game.play_episode, seed=episode_seed)
+
+
+def seeds_played(seed: int, episode_seed: int | None) -> str:
+    """What begins the same run, or episode, again: agents draw from the seed of a run."""
+    return f"seed {seed}" if episode_seed is None else f"seed {seed}, episode seed {episode_seed}"
 
 
 class EpisodesSeen:

@@ -16,6 +16,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, TypeAlias, get_args
 import click
 
 from entity_env.authoring.game import Transport
+from entity_env.cli.game_errors import episode_named
 from entity_env.cli.load_game import AgentLoader
 from entity_env.errors import UsageError
 from entity_env.vec.options import OnError
@@ -85,7 +86,18 @@ COUNT: Final = WholeRange(min=1, max=10**9)
 ENVS: Final = WholeRange(min=1, max=10**6)
 WORKERS: Final = WholeRange(min=0, max=1024)
 
-game_argument = click.argument("game", metavar="GAME")
+
+def game_argument(command: _Command) -> _Command:
+    """Adds GAME; errors of its episodes say how to begin them again."""
+
+    @wraps(command)
+    def with_episode_named(**options: object) -> object:
+        with episode_named(click.get_current_context()):
+            return command(**options)
+
+    return click.argument("game", metavar="GAME")(with_episode_named)
+
+
 _NAMED_SETTINGS: Final = {
     "rom": ("FILE", "For pixel: the program that the machine runs; the same as --set rom=FILE."),
     "goal": ("DIR", "For pixel: a folder of entity-env capture-goal; the same as --set goal=DIR."),
@@ -208,6 +220,17 @@ ray_option = click.option(
     metavar="ADDRESS",
     help="Run on a Ray cluster: auto (the one of this machine, or a new one), local, HOST:PORT or "
     "ray://HOST:PORT.",
+)
+
+clock_option = click.option(
+    "--clock",
+    "clock_s",
+    type=FiniteRange(min=0, min_open=True, max=1e6),
+    metavar="SECONDS",
+    help="Time of a person for each decision after the first of an episode; then it is the choice "
+    "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
+    "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
+    "before.",
 )
 
 look_option = click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")

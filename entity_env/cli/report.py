@@ -24,7 +24,8 @@ from entity_env.agents.ppo.tracking.runs import (
     replays_of,
 )
 from entity_env.cli.commands.replay import game_of
-from entity_env.cli.load_game import GameFailed, nearest
+from entity_env.cli.game_errors import GameFailed
+from entity_env.cli.load_game import nearest
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError
 from entity_env.replay import Replay
 from entity_env.views import find_look

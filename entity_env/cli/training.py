@@ -23,14 +23,8 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.load_module import load_module, split_file_name
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
-from entity_env.cli.load_game import (
-    game_errors,
-    has_self_play,
-    is_batch,
-    load_error,
-    make_training_env,
-    nearest,
-)
+from entity_env.cli.game_errors import game_errors, load_error
+from entity_env.cli.load_game import has_self_play, is_batch, make_training_env, nearest
 from entity_env.cli.opponents import make_pool
 from entity_env.cli.options import default_workers
 from entity_env.core.vec_obs import VecEnvironment

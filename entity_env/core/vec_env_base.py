@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Final, Literal, NoReturn, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_mask, checked_seed
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_obs import VecActions, VecObs
-from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
+from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError, shown
 
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
 """What happens to an environment whose episode has ended.
@@ -207,6 +207,48 @@ class SyncVecEnv(VecEnvBase):
         if self.autoreset == "disabled":
             require_running(self._ended_envs())
         return checked_vec_actions(actions, obs.action_masks, self.action_space(), self._name_row)
+
+
+_REMEDIES: Final = (
+    ("gymnasium", "VectorEnv", "wrap it in a GymnasiumVecEnv (entity_env.interop.gymnasium)"),
+    (
+        "gymnasium",
+        "Env",
+        "make many of it, gymnasium.make_vec, and wrap these in a GymnasiumVecEnv",
+    ),
+    ("pettingzoo", "AECEnv", "use from_pettingzoo (entity_env.interop.pettingzoo)"),
+    ("pettingzoo", "ParallelEnv", "use from_pettingzoo (entity_env.interop.pettingzoo)"),
+    ("entity_env", "BatchEnv", "wrap it in a BatchVecEnv (entity_env.vec)"),
+    ("entity_env", "Game", "make many of it, VecEnv(game, 64) (entity_env.vec)"),
+    ("entity_env", "Environment", "give VecEnv its class, VecEnv(..., 64) (entity_env.vec)"),
+)
+"""Packages and names of classes, and what makes a vector environment of their objects."""
+
+
+def remedy_for(source: object) -> str:
+    """How to make a vector environment of an object of another kind, ": ..."; or nothing."""
+    kind = source if isinstance(source, type) else type(source)
+    for package, name, remedy in _REMEDIES:
+        if any(c.__name__ == name and c.__module__.split(".")[0] == package for c in kind.__mro__):
+            return f": {remedy}"
+    return ""
+
+
+def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) -> None:
+    """Checks that an object is a vector environment; with this `autoreset`, if one is given.
+
+    Raises:
+        SchemaError: it is none; says how to make one.
+        UsageError: it has another `autoreset`.
+    """
+    names = ("num_rows", "obs_space", "action_space", "reset", "act", "send", "recv")
+    if isinstance(vec, type) or not all(hasattr(vec, name) for name in names):
+        raise SchemaError(f"{user} needs a VecEnv: got {shown(vec)}{remedy_for(vec)}")
+    if autoreset is not None and (found := getattr(vec, "autoreset", autoreset)) != autoreset:
+        raise UsageError(
+            f'{user} needs a VecEnv with autoreset="{autoreset}": this {type(vec).__name__} has '
+            f"{found!r}"
+        )
 
 
 def row_name(row: int, num_agents: int, first_env: int = 0) -> str:

@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.core.spaces import ActionName
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_count, checked_seed
-from entity_env.core.vec_env_base import Autoreset
+from entity_env.core.vec_env_base import Autoreset, remedy_for
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.episodes.record import Record
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
@@ -88,7 +88,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
     @classmethod
     @abstractmethod
     def build(cls, config: Any, seed: int) -> Self:  # noqa: ANN401 - every class has its own
-        """A new environment.
+        """A new environment; `EpisodeEnv` itself builds as by `of(config, seed=seed)`.
 
         Args:
             config: of a type that each class defines.
@@ -97,6 +97,22 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         Raises:
             UsageError: a seed that is no integer, or negative.
         """
+        if cls is not EpisodeEnv:
+            raise NotImplementedError(f"{cls.__name__} has no build()")
+        built: Any = EpisodeEnv.of(config, seed=seed)
+        return cast(Self, built)
+
+    def obs_space(self) -> ObsSpace:
+        """Observation space; the same on every call.
+
+        Raises:
+            NotImplementedError: a class that declares none.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no obs_space()")
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        """Action space, by name; the same on every call. Raises as `obs_space`."""
+        raise NotImplementedError(f"{type(self).__name__} has no action_space()")
 
     @abstractmethod
     def reset(self, is_done: FlagT | None = None) -> ObsT:
@@ -231,7 +247,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         if not isinstance(source, Game) and not callable(source):
             raise SchemaError(
                 "an EpisodeEnv needs a Game, an Environment, its class or a function that returns "
-                f"one, or a VecEnv: got {source!r}"
+                f"one, or a VecEnv: got {source!r}{remedy_for(source)}"
             )
         if num_envs is not None:
             return EpisodeVec.build(Copies(source, num_envs, num_workers), seed)
@@ -276,6 +292,12 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
                 f"{config!r} returned a {type(env).__name__}"
             )
         return cls(env, seed)
+
+    def obs_space(self) -> ObsSpace:
+        return self._env.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self._env.action_space()
 
     def reset(self, is_done: bool | None = None) -> Observation:
         self._require_open()
@@ -474,6 +496,12 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
         except BaseException:
             vec.close()
             raise
+
+    def obs_space(self) -> ObsSpace:
+        return self._vec.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return self._vec.action_space()
 
     def reset(self, is_done: NDArray[np.bool_] | None = None) -> VecObs:
         if is_done is None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from entity_env.cli import main
-from entity_env.cli.load_game import GameFailed
+from entity_env.cli.game_errors import GameFailed
 from entity_env.games.pixel.xo_chip.programs import program
 from tests import ROOT
 from tests.attack.budget import Attack

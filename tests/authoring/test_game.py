@@ -37,6 +37,7 @@ from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.vec import VecEnv
 from tests.helpers.strategies import Move, untyped
+from tests.helpers.tiny_games import ask, dots_game
 
 if TYPE_CHECKING:
     from nowhere import Nothing  # type: ignore[import-not-found]
@@ -583,3 +584,30 @@ def test_a_loop_over_episodes_that_ask_nothing_ends() -> None:
     game = Game(play, entities=(), actions=(Move,), name="endless")
     (episode,) = game.play_episode(RandomAgent(seed=1), seed=1)
     assert episode.length == 1
+
+
+@pytest.mark.parametrize("is_loop", [False, True], ids=["one", "loop"])
+@pytest.mark.parametrize(("when", "step"), [("before", 0), ("in", 1), ("after", 0)])
+def test_an_error_of_a_game_names_the_seed_of_its_episode(
+    when: str, step: int, is_loop: bool
+) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        number = 0
+        while not number or is_loop:
+            number += 1
+            is_last = agent.seed == last
+            for place in ("before", "in", "after"):
+                if is_last and when == place:
+                    raise RuntimeError("unlucky")
+                if place == "before" and ask(agent) is None:
+                    return
+                if place == "in":
+                    agent.game_over(Obs())
+
+    last = EpisodeSeeds(5)[2]
+    with pytest.raises(RuntimeError, match="unlucky") as failed:
+        dots_game(play).run(RandomAgent(), seed=5, episodes=9)
+    number = 1 if is_loop and when == "before" else 2  # between two, in a loop: the one before
+    assert failed.value.__notes__ == [
+        f"seed {EpisodeSeeds(5)[number]}, episode {number}, step {step}"
+    ]

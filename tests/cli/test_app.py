@@ -68,7 +68,7 @@ def test_play_draws_and_reports() -> None:
     result = run("play", "snake", "--seed", "1", "--set", "board_size=5")
     assert result.exit_code == 0
     assert "│ · · · · · │" in result.stdout
-    assert re.search(r"episode 1: reward \d+, \d+ steps, over\nseed 1\n$", result.stdout)
+    assert re.search(r"episode 1: reward \d+, \d+ steps, over \S+ \d+\)\nseed 1\n$", result.stdout)
 
 
 def test_play_repeats_itself_with_the_seed_that_it_names() -> None:
@@ -76,7 +76,7 @@ def test_play_repeats_itself_with_the_seed_that_it_names() -> None:
     seed = first.stdout.split()[-1]
     again = run("play", "snake", "--no-render", "--episodes", "3", "--seed", seed)
     assert again.stdout == first.stdout
-    assert first.stdout.count("episode") == 3
+    assert first.stdout.count("episode ") == 3
 
 
 def test_play_names_the_agents_of_a_game_for_several() -> None:
@@ -292,6 +292,7 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
         (["eval", "snake", "--episodes", "many"], "many"),
         (["eval", "snake", "--agent", "human"], "entity-env play --agent human"),
         (["play", "snake", "--clock", "1"], "--clock is for people: add --agent human"),
+        (["record", "snake", "--clock", "1"], "--clock is for people: add --agent human"),
         (["play", "snake", "--agent", "human", "--clock", "1"], "a clock needs a terminal"),
         (["play", "azul", "--agent", "human", "--clock", "1"], "typed, without a clock"),
         (["play", "snake", "--agent", "human", "--clock", "0"], "--clock"),
@@ -459,11 +460,13 @@ def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: i
         assert terminal.is_restored
 
 
-def test_a_person_plays_with_a_clock() -> None:
+@pytest.mark.parametrize("command", ["play", "record"])
+def test_a_person_plays_with_a_clock(command: str, tmp_path: Path) -> None:
     """After the first key the snake runs by itself, into the wall."""
     with Terminal() as terminal:
         process = subprocess.Popen(
-            [PROGRAM, "play", "snake", "--agent", "human", "--seed", "1", "--clock", "0.01"],
+            [PROGRAM, command, "snake", "--agent", "human", "--seed", "1", "--clock", "0.01"],
+            cwd=tmp_path,
             stdin=terminal.theirs,
             stdout=terminal.theirs,
             stderr=terminal.theirs,
@@ -473,7 +476,7 @@ def test_a_person_plays_with_a_clock() -> None:
             terminal.wait_for("Move (no limit, then 0.01 s each)")
             terminal.type("d")
             assert "(0.01 s, then RIGHT)" in terminal.wait_for("game over")
-            terminal.wait_for("seed 1")
+            terminal.wait_for("seed 1" if command == "play" else "see it again")
             assert process.wait() == 0
         finally:
             process.kill()

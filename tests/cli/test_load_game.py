@@ -24,7 +24,8 @@ from entity_env import (
 )
 from entity_env.agents import Agent, RandomAgent
 from entity_env.cli import main
-from entity_env.cli.load_game import GameFailed, game_against, game_errors, load_game, trace_from
+from entity_env.cli.game_errors import GameFailed, game_errors, trace_from
+from entity_env.cli.load_game import game_against, load_game
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES
 from entity_env.replay.writer import ReplayWriter
@@ -344,7 +345,7 @@ def test_a_trace_begins_in_the_game(broken: Path, name: str) -> None:
     files = [line for line in trace.splitlines() if line.startswith("  File ")]
     assert len(files) == 2  # the game, and the helper that raised: nothing of ours
     assert all(str(broken) in file for file in files)
-    assert trace.splitlines()[-1].startswith("ValueError: invalid literal")
+    assert trace.splitlines()[-2].startswith("ValueError: invalid literal")
     assert isinstance(failed.value.__cause__, ValueError)
 
 
@@ -430,8 +431,9 @@ def test_of_mistakes_that_the_package_finds_only_the_frames_of_the_game_are_show
     files = [line for line in failed.value.trace.splitlines() if line.startswith("  File ")]
     assert all(__file__ in file for file in files)
     assert files[-1].endswith("in asks")
-    *_, last = failed.value.trace.splitlines()
+    *_, last, place = failed.value.trace.splitlines()
     assert last.startswith("entity_env.errors.SchemaError: ")
+    assert place.endswith(", episode 0, step 0")
 
 
 def test_nor_what_they_were_raised_from_unless_that_is_the_games() -> None:

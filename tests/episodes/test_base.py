@@ -428,3 +428,46 @@ def test_one_environment_loads_no_vec() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
     assert done.stdout == b"False\n"
+
+
+def test_the_base_class_builds_what_of_makes() -> None:
+    built: One = EpisodeEnv.build(snake, 42)
+    with built, EpisodeEnv.of(snake, seed=42) as made:
+        assert type(built) is EpisodeOfGame
+        expected = made.reset_with_index(3)
+        for name, entities in built.reset_with_index(3).features.items():
+            np.testing.assert_array_equal(entities, expected.features[name])
+    with pytest.raises(SchemaError, match="an EpisodeEnv needs a Game"):
+        EpisodeEnv.build(5, 42)
+
+
+def test_a_class_that_calls_the_build_of_the_base_class_is_told() -> None:
+    class Own(EpisodeOfEnvironment):
+        @classmethod
+        def build(cls, config: Callable[[], Environment], seed: int) -> Self:
+            return super(EpisodeOfEnvironment, cls).build(config, seed)
+
+    with pytest.raises(NotImplementedError, match=r"Own has no build\(\)"):
+        Own.build(Walk, 1)
+
+
+def test_spaces_are_those_of_the_source() -> None:
+    walk = Walk()
+    for env in (EpisodeEnv.of(walk), EpisodeEnv.of(Walk, num_envs=2)):
+        assert env.obs_space() == walk.obs_space()
+        assert env.action_space() == walk.action_space()
+        env.close()
+    with EpisodeEnv.of(snake) as of_game:
+        assert of_game.obs_space() == snake.obs_space()
+        assert of_game.action_space() == snake.action_space()
+
+
+def test_a_class_without_spaces_says_so() -> None:
+    class Bare(EpisodeOfEnvironment):
+        obs_space = EpisodeEnv.obs_space
+        action_space = EpisodeEnv.action_space
+
+    env = Bare(Walk())
+    for ask_for in (env.obs_space, env.action_space):
+        with pytest.raises(NotImplementedError, match=r"Bare has no \w+_space\(\)"):
+            ask_for()

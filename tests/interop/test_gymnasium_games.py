@@ -227,6 +227,18 @@ def test_another_number_than_always_is_an_error() -> None:
         (snake, {"max_entities": {"Tail": 3}}, UsageError, "names 'Tail'; there are Head, Segment"),
         (snake, {"max_entities": {"Segment": 0}}, UsageError, r"max_entities\['Segment'\] must be"),
         (
+            snake,
+            {"max_entities": 5},
+            UsageError,
+            r"max_entities must be a dict, as \{'Head': 9\}: got",
+        ),
+        (
+            multi_snake,
+            {"max_entities": {"Head": 1, "Segment": 99}},
+            SchemaError,
+            r"episodes begin with 2 entities of type 'Head', but max_entities\['Head'\] is 1: make",
+        ),
+        (
             multi_snake,
             {**ROOM["multi_snake"], "max_actors": {"Go": 1}},
             UsageError,

@@ -17,6 +17,7 @@ from entity_env.agents.ppo.presets import named_preset, preset_for
 from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
 from entity_env.core.validation import require_choice
+from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
@@ -326,8 +327,10 @@ class PPOConfig:
             settings: fields of this class.
 
         Raises:
+            SchemaError: a `vec` that is no vector environment.
             UsageError: a preset or a setting that there is not, or one that cannot work.
         """
+        require_vec_env(vec, "PPOConfig.for_env")
         _require_known(settings)
         spaces, num_agents = (vec.obs_space(), vec.action_space()), getattr(vec, "num_agents", 1)
         found = named_preset(preset) if preset else preset_for(*spaces, num_agents=num_agents)
@@ -344,7 +347,8 @@ class PPOConfig:
             "norm_returns",
         )
         settings = ", ".join(f"{name} {getattr(self, name)}" for name in names)
-        net = ", ".join(f"{name}={value}" for name, value in self.net.to_json().items())
+        sizes = self.net.to_json().items()
+        net = ", ".join(f"{name}={getattr(self.net, name, value)}" for name, value in sizes)
         return f"{self.total_steps:,} steps, {settings}, {type(self.net).__name__}({net})"
 
     def to_json(self) -> dict[str, object]:

@@ -59,6 +59,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
 from entity_env.core.space_json import differences, spaces_to_json
+from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
 from entity_env.errors import (
     CheckpointError,
@@ -115,19 +116,18 @@ def train(
     Raises:
         CheckpointError: no checkpoint to resume from, or one of another game or size.
         ProtocolError: environments without actions, or without final observations.
-        SchemaError: a number that is not finite.
+        SchemaError: a number that is not finite, or a `vec` that is none.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
         TrainingDivergedError: a loss, a gradient or the network is no longer finite.
         UsageError: `resume=True` without `out`, a checkpoint in `out` without `resume`, or another
             run; a checkpoint or a recorder cannot be written; ranks that cannot train together.
         WorkerError: a rank ended, or did not answer in time; names it.
     """
+    require_vec_env(vec, "train", autoreset="same_step")
     config = config or PPOConfig.for_env(vec)
     _log_settings(vec, config)
-    with (
-        torch_threads(config.num_threads),
-        find_peers(torch_device(config.device), config.peer_timeout_s) as peers,
-    ):
+    device = torch_device(config.device)
+    with torch_threads(config.num_threads), find_peers(device, config.peer_timeout_s) as peers:
         folder = None if out is None else Path(out)
         run = _Run(vec, config, policy, folder, peers, callbacks, recorders)
         return _train(run, resume, on_update, about or {})

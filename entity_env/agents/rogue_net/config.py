@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -92,6 +93,18 @@ class RelposEncodingConfig:
                 f"got {list(self.extent)}"
             )
         _require_kind(self)
+
+    def __str__(self) -> str:
+        """As --relpos takes it, `x=10,y=10`; with other settings as --set-train does, in TOML."""
+        own = {
+            each.name: value
+            for each in fields(self)
+            if (value := getattr(self, each.name)) != each.default
+        }
+        if own.keys() == {"extent", "position_features"}:
+            pairs = zip(self.position_features, self.extent, strict=True)
+            return ",".join(f"{name}={cells}" for name, cells in pairs)
+        return "{" + ", ".join(f"{name}={json.dumps(each)}" for name, each in own.items()) + "}"
 
     @property
     def kind(self) -> str:

@@ -23,7 +23,8 @@ from entity_env.authoring.local_run import Turn
 from entity_env.authoring.obs import Obs
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.display.terminal_view import shown_names
-from entity_env.cli.load_game import HUMAN, EpisodesSeen, game_errors, run_or_episode
+from entity_env.cli.game_errors import game_errors
+from entity_env.cli.load_game import HUMAN, EpisodesSeen, run_or_episode, seeds_played
 from entity_env.core.action_request import Question, require_in_bounds
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, EntityID, Observation, SelectEntityAction
@@ -113,7 +114,7 @@ def play_in_browser(
             is_left = page.seen.is_left(episodes)
             if is_left:
                 click.echo("left before the end")
-            click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
+            click.echo(seeds_played(seed, episode_seed))
             is_wanted = False
             with suppress(KeyboardInterrupt):
                 is_wanted = not is_left and not is_interrupted and page.wants_more()

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from entity_env.agents.ppo.tracking.runs import CURVES_FILE, RUN_FILE
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.commands.replay import game_and_look
-from entity_env.cli.load_game import GameFailed
+from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.report import STYLE, find_runs, plain, replay_id, report_body
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.replay import Replay

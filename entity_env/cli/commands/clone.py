@@ -21,10 +21,10 @@ from entity_env.authoring.local_run import Turn
 from entity_env.cli.commands.replay import game_of
 from entity_env.cli.commands.train import about_game, preset_of, require_text, require_unused
 from entity_env.cli.display.console import ProgressBar
+from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     HUMAN,
     AgentLoader,
-    game_errors,
     is_batch,
     load_game,
     load_players,

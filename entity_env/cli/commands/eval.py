@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +24,11 @@ from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
 from entity_env.cli.display.console import ProgressBar, plain_table
+from entity_env.cli.game_errors import SEATS, game_errors
 from entity_env.cli.load_game import (
     HUMAN,
     AgentLoader,
     Load,
-    game_errors,
     load_game,
     load_player,
     load_players,
@@ -472,13 +473,18 @@ def _play_sets(
             members = _members(game, agents, group, block_seed(seed, number), load)
             first, num_games = seed + sets.start, len(sets) * len(group)
             for seated, index in seatings(members, len(group), num_games):
-                result = game_agents(game).play_match_game(
-                    game,
-                    [name for name, _ in seated],
-                    [agent for _, agent in seated],
-                    seed=first + index,
-                    step_timeout_s=step_timeout_s,
-                )
+                names = [name for name, _ in seated]
+                try:
+                    result = game_agents(game).play_match_game(
+                        game,
+                        names,
+                        [agent for _, agent in seated],
+                        seed=first + index,
+                        step_timeout_s=step_timeout_s,
+                    )
+                except Exception as error:
+                    error.add_note(f"{SEATS}{shlex.join(agents[name] for name in names)}")
+                    raise
                 results.append(result)
                 on_result(result)
     return results

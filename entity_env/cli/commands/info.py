@@ -22,7 +22,8 @@ from entity_env.authoring.game_traceback import game_traceback
 from entity_env.authoring.local_run import Turn
 from entity_env.check import check_game
 from entity_env.cli.display.console import plain_table
-from entity_env.cli.load_game import NAMED, game_errors, is_batch, load_game, make_vec_env
+from entity_env.cli.game_errors import GameFailed, game_errors
+from entity_env.cli.load_game import NAMED, is_batch, load_game, make_vec_env
 from entity_env.cli.options import (
     COUNT,
     ENVS,
@@ -85,9 +86,7 @@ def summary(game: Game) -> str:
 @click.option("--seed", type=SEED, default=0, help="Seed of the episodes and the random actions.")
 @step_timeout_option
 @set_option
-@click.pass_context
 def check(
-    context: click.Context,
     game: str,
     episodes: int,
     max_steps: int,
@@ -113,10 +112,9 @@ def check(
     except ContractError as error:
         if isinstance(error.__cause__, UsageError):  # a setting, or a file that the game needs
             raise error.__cause__ from None
-        click.echo(error, err=True)
-        if isinstance(error.__cause__, Exception):
-            click.echo(game_traceback(error.__cause__), err=True)
-        context.exit(1)
+        cause = error.__cause__
+        trace = f"\n{game_traceback(cause)}" if isinstance(cause, Exception) else ""
+        raise GameFailed(f"{error}{trace}") from error
     click.echo(f"{chosen.name}: no violation of the contract in {episodes} episodes")
 
 

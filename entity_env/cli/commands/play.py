@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,26 +13,29 @@ from rich.console import Console
 
 from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
-from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
+from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     HUMAN,
     AgentLoader,
     EpisodesSeen,
-    game_errors,
     load_game,
     load_players,
     player_names,
+    require_person,
     run_or_episode,
+    seeds_played,
+    single_keys,
 )
 from entity_env.cli.options import (
     COUNT,
     SEED,
     FiniteRange,
     agent_options,
+    clock_option,
     game_argument,
     look_option,
     open_option,
@@ -55,18 +56,15 @@ from entity_env.views.describe import describe_number
 @click.option("--think", is_flag=True, help="Show the probabilities and the value of the agents.")
 @click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
-@click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
-@click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
 @click.option(
-    "--clock",
-    "clock_s",
-    type=FiniteRange(min=0, min_open=True, max=1e6),
-    metavar="SECONDS",
-    help="Time of a person for each decision after the first of an episode; then it is the choice "
-    "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
-    "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
-    "before.",
+    "--seed",
+    type=SEED,
+    default=lambda: secrets.randbelow(2**31),
+    show_default="random",
+    help="Seed of the run, and of the agents.",
 )
+@click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
+@clock_option
 @click.option("--browser", is_flag=True, help="Play and watch in a page, not in the terminal.")
 @open_option
 @step_timeout_option
@@ -80,7 +78,7 @@ def play(
     think: bool,
     fps: float,
     episodes: int,
-    seed: int | None,
+    seed: int,
     episode_seed: int | None,
     clock_s: float | None,
     browser: bool,
@@ -96,10 +94,9 @@ def play(
         raise UsageError(f"--episode-seed is of one episode, --episodes {episodes} is more")
     own = game_agents(chosen := load_game(game, settings))
     chosen = own.seated(chosen, len(agents))
-    seed = secrets.randbelow(2**31) if seed is None else seed
     names = player_names(chosen, agents)
     drawn_by = find_look(chosen, look)
-    _require_person(names, clock_s)
+    require_person(names, clock_s)
     if browser:
         _play_in_browser(
             chosen,
@@ -123,29 +120,19 @@ def play(
     ) as view:
         players = load_players(chosen, names, seed, load, view, clock_s)
         draw = _thinking(players, view) if think else view
-        with game_errors(chosen), _keys(clock_s):
+        with game_errors(chosen), single_keys(clock_s):
             watch = partial(_watch, draw if render else None, seen)
             start = run_or_episode(chosen, seed, episodes, episode_seed)
             played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
     _report(played, seen.ends, called, chosen)
     if seen.is_left(episodes):
         click.echo("left before the end")
-    click.echo(f"seed {seed}" if episode_seed is None else f"episode seed {episode_seed}")
-
-
-def _require_person(names: Sequence[str], clock_s: float | None) -> None:
-    if clock_s is not None and HUMAN not in names:
-        raise UsageError("--clock is for people: add --agent human")
+    click.echo(seeds_played(seed, episode_seed))
 
 
 def _pace(fps: float, clock_s: float | None) -> float | None:
     """Frames a second; in real time the clock alone sets the pace."""
     return None if clock_s is not None and clock_s <= REAL_TIME_S else fps
-
-
-def _keys(clock_s: float | None) -> AbstractContextManager[None]:
-    """With a clock keys come at any time: between two questions the terminal must not show them."""
-    return nullcontext() if clock_s is None else Keyboard(sys.stdin).single_keys()
 
 
 def _play_in_browser(
@@ -175,7 +162,7 @@ def _report(
         if words is None:
             click.echo(_describe(episode, game))
         elif not episode.agent_id:
-            click.echo(f"episode {episode.number + 1}: {words}")
+            click.echo(f"episode {episode.number + 1}: {words}{_again(episode)}")
 
 
 def _watch(draw: Watch | None, seen: EpisodesSeen, turn: Turn) -> None:
@@ -201,4 +188,10 @@ def _describe(episode: Episode, game: Game) -> str:
     agent = f", agent {episode.agent_id}" if game.num_agents > 1 else ""
     end = "cut short" if episode.truncated else "over"
     score = describe_number(episode.reward)
-    return f"episode {episode.number + 1}{agent}: reward {score}, {episode.length} steps, {end}"
+    result = f"reward {score}, {episode.length} steps, {end}{_again(episode)}"
+    return f"episode {episode.number + 1}{agent}: {result}"
+
+
+def _again(episode: Episode) -> str:
+    """What plays an episode again, in the line of its first agent."""
+    return "" if episode.agent_id else f" (--episode-seed {episode.seed})"

@@ -20,21 +20,24 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.load_module import file_below
 from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
+from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     HUMAN,
     NAMED,
     AgentLoader,
-    game_errors,
     load_game,
     load_players,
     player_names,
+    require_person,
     run_or_episode,
+    single_keys,
 )
 from entity_env.cli.options import (
     SEED,
     FiniteRange,
     WholeRange,
     agent_options,
+    clock_option,
     game_argument,
     look_option,
     require_writable,
@@ -102,6 +105,7 @@ def game_of(replay: Replay, given: str | None) -> Game:
 @click.option("--think/--no-think", default=True, help="Keep the value that agents predict.")
 @click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
 @click.option("--episode-seed", type=SEED, help="Seed of the episode, as play and errors name it.")
+@clock_option
 @look_option
 @step_timeout_option
 @set_option
@@ -114,6 +118,7 @@ def record(
     think: bool,
     seed: int | None,
     episode_seed: int | None,
+    clock_s: float | None,
     look: str | None,
     step_timeout_s: float | None,
     settings: Sequence[str],
@@ -127,13 +132,14 @@ def record(
     out = Path(f"{chosen.name.replace(':', '_')}{SUFFIX}") if out is None else out
     require_writable(out.parent)
     names = player_names(chosen, agents)
+    require_person(names, clock_s)
     seed = secrets.randbelow(2**31) if seed is None else seed
     with _view_for_humans(chosen, names, look) as view:
-        players = load_players(chosen, names, seed, load, view)
+        players = load_players(chosen, names, seed, load, view, clock_s)
         # Of a file the writer finds the path from this folder.
         source = game if game.partition(":")[0] in ("gymnasium", "pettingzoo") else ""
         writer = ReplayWriter(out, see=see, think=think, agents=names, source=source, watch=view)
-        with game_errors(chosen):
+        with game_errors(chosen), single_keys(clock_s):
             start = run_or_episode(chosen, seed, 1, episode_seed)
             start(*players, watch=writer, step_timeout_s=step_timeout_s)
     _describe_written(writer, out)

@@ -129,8 +129,11 @@ class PaddedEntities:
         )
 
 
-def require_counts(setting: str, given: Mapping[str, int], known: Mapping[str, object]) -> None:
+def require_counts(setting: str, given: object, known: Mapping[str, object]) -> None:
     """Raises `UsageError` for an unknown name, or a number that is not a positive integer."""
+    if not isinstance(given, Mapping):
+        example = {next(iter(known), "name"): 9}
+        raise UsageError(f"{setting} must be a dict, as {example}: got {given!r}")
     for name, count in given.items():
         if name not in known:
             raise UsageError(f"{setting} names {name!r}; there are {', '.join(known) or 'none'}")
@@ -139,6 +142,12 @@ def require_counts(setting: str, given: Mapping[str, int], known: Mapping[str, o
 
 def _entity_rows(name: EntityName, width: int, first: VecObs, most: int | None) -> _EntityRows:
     if most is not None:
+        largest = int(first.features[name].lengths.max(initial=0))
+        if most < largest:
+            raise SchemaError(
+                f"episodes begin with {largest} entities of type {name!r}, but "
+                f"max_entities[{name!r}] is {most}: make it larger, since no entity is left out"
+            )
         return _EntityRows(name, name, width, int(most), is_fixed=False)
     # Environments whose episode ended at once may have no entities.
     counts = np.unique(first.features[name].lengths[first.is_ready])

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import UsageError
+from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.tracking.settings_file import parse_setting_text
 from entity_env.agents.rogue_net.config import (
     GATES,
     MAX_BUCKETS,
@@ -146,3 +148,25 @@ def test_a_translation_rotates_if_it_has_a_direction() -> None:
     assert TranslationConfig(**SHIP, rotation_angle_feature="a").is_rotated
     assert TranslationConfig(**SHIP, rotation_vec_features=("dx", "dy")).is_rotated
     assert not TranslationConfig("Ship", ("x", "y", "z")).is_rotated
+
+
+@pytest.mark.parametrize(
+    ("others", "text"),
+    [
+        ({}, "x=2,y=3"),
+        (
+            {"scale": 2.0, "exclude_entities": ["Wall"], "per_entity_values": True},
+            '{extent=[2, 3], position_features=["x", "y"], scale=2.0, '
+            'per_entity_values=true, exclude_entities=["Wall"]}',
+        ),
+    ],
+)
+def test_relative_positions_are_shown_as_they_are_typed(
+    others: Mapping[str, Any], text: str
+) -> None:
+    given = RelposEncodingConfig((2, 3), ("x", "y"), **others)
+    assert str(given) == text
+    config = PPOConfig().changed({"net": {"relpos_encoding": given}})
+    assert f"relpos_encoding={text}" in config.summary()
+    if others:
+        assert PPOConfig().changed(parse_setting_text(f"net.relpos_encoding={text}")) == config

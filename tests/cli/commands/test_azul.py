@@ -87,7 +87,7 @@ def test_there_are_seats_for_everybody_who_was_named() -> None:
 
 def test_a_game_that_is_cut() -> None:
     result = run("play", "azul", "--no-render", "--set", "max_rounds=2", "--seed", "1")
-    assert re.search(r"random 2 \d+; cut after 2 rounds$", result.stdout, re.M)
+    assert re.search(r"random 2 \d+; cut after 2 rounds \S+ \d+\)$", result.stdout, re.M)
 
 
 # --------------------------------------------------------------------------- a person

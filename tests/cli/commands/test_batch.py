@@ -135,7 +135,8 @@ class TestCommands:
         assert result.exit_code == 0
         assert f"{name}  episode 1" in result.stdout
         assert any(mark in result.stdout for mark in ("⣿█" if "pixel" in name else "◉─"))
-        assert re.search(r"episode 1: reward \S+, 4 steps, cut short\nseed 1\n$", result.stdout)
+        end = r"episode 1: reward \S+, 4 steps, cut short \(--episode-seed \d+\)\nseed 1\n$"
+        assert re.search(end, result.stdout)
 
     def test_a_person_pushes(self) -> None:
         result = run("play", "cartpole", "--agent", "human", "--seed", "1", typed="a\nd\nq\n")

@@ -245,7 +245,8 @@ def test_a_bug_in_a_game_is_shown_from_its_own_frames_on(tmp_path: Path) -> None
     lines = result.stderr.splitlines()
     assert lines[1] == f'  File "{file}", line 7, in play'
     assert "RuntimeError: broken" in result.stderr
-    assert "env 0" in lines[-1]
+    assert "env 0" in lines[-2]
+    assert lines[-1].startswith(f"play this episode again: entity-env play {file} --episode-seed ")
 
 
 def test_settings_that_leave_no_game_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -318,6 +319,7 @@ def test_options_of_network_and_trainer(tmp_path: Path) -> None:
         "settings for any number of entities: 4 environments, 64 steps, num_steps 16"
         in result.stdout
     )
+    assert ", relpos_encoding=x=3,y=4, " in result.stdout
     config: Any = read_header(find_checkpoint(tmp_path)).training["config"]
     ppo = {"warmup_steps": 32, "microbatch_size": 16, "weight_decay": 0.01, "norm_returns": False}
     assert {name: config[name] for name in ppo} == ppo

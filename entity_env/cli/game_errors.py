@@ -1,0 +1,175 @@
+"""Errors of games, bots and files that a user named: what is shown, and how to play it again."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import click
+
+from entity_env.agents import ScriptedAgent
+from entity_env.authoring.game import Game, ends_program
+from entity_env.authoring.game_traceback import line_of_error, mistake_of, notes_of
+from entity_env.authoring.load_module import where_tried
+from entity_env.errors import (
+    AnswerError,
+    CheckpointError,
+    EntityEnvError,
+    MissingExtraError,
+    ReplayError,
+    UsageError,
+    WorkerError,
+)
+
+_PLACE: Final = re.compile(r"\bseed (\d+), episode \d|\bepisode \d+ \(seed (\d+)\)")
+"""The place that errors of games name: in games that are played, trained with, or checked."""
+SEATS: Final = "agents: "
+"""Begin of a note that names the agents of a match, by seat."""
+AGAIN: Final = "play this episode again: "
+"""Begin of the note with a command."""
+
+
+class GameFailed(Exception):
+    """A game's own code raised; `trace` is its traceback, from the game's first frame on."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+        self.trace = trace
+
+
+@contextmanager
+def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
+    """Raises `GameFailed` for errors whose traceback passes through the file of the game, or of
+    `callbacks`.
+
+    Errors of a bot begin in the bot. Errors that say what to type instead, illegal answers of bots,
+    and errors without such a frame pass unchanged. Raises a `UsageError` where the game ends the
+    program.
+    """
+    try:
+        yield
+    except (UsageError, CheckpointError, MissingExtraError, AnswerError, ReplayError):
+        raise
+    except WorkerError as error:
+        cause = error.__cause__
+        trace = trace_from(cause, _file_of(game)) if isinstance(cause, Exception) else None
+        env = str(error).partition("\n")[0]
+        where = "\n".join((env, *getattr(error, "__notes__", ())))
+        raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{where}\n") from error
+    except Exception as error:
+        trace = _trace_from_bot(error) or trace_from(error, _file_of(game))
+        for each in callbacks:
+            trace = trace or trace_from(error, inspect.getfile(each))
+        if trace is None:
+            raise
+        raise GameFailed(trace) from error
+    except SystemExit as error:
+        if type(error) is not SystemExit or _first_frame(error, _file_of(game)) is None:
+            raise
+        text = f"{game.name}: {ends_program(error)} ({line_of_error(error)})"
+        raise UsageError(text) from error
+
+
+@contextmanager
+def episode_named(context: click.Context) -> Iterator[None]:
+    """Adds to an error of a game the command that begins its episode again: `entity-env play` with
+    the seed of the episode, and what was given of the options that `play` has, too."""
+    try:
+        yield
+    except (UsageError, MissingExtraError):  # it is not the episode that is wrong
+        raise
+    except (EntityEnvError, GameFailed) as error:
+        text = "\n".join([str(error), *notes_of(error)])
+        root = context.find_root().command
+        place = _PLACE.search(text)
+        if place is not None and isinstance(root, click.Group):
+            seed, seats = place[1] or place[2], re.search(f"^{SEATS}(.*)$", text, re.MULTILINE)
+            given = {"agents": shlex.split(seats[1])} if seats is not None else {}
+            words = _words(click.Context(root.commands["play"]), {**context.params, **given})
+            command = shlex.join(["entity-env", "play", *words, "--episode-seed", seed])
+            error.add_note(f"{AGAIN}{command}")
+        raise
+
+
+def _words(context: click.Context, values: Mapping[str, Any]) -> Iterator[str]:
+    """The arguments and options that give a command these values, by the names of its parameters,
+    without the episodes to play."""
+    for param in context.command.params:
+        value: Any = values.get(param.name or "")
+        is_default = value is None or value == param.get_default(context)
+        if is_default or param.name in ("episodes", "episode_seed"):
+            continue
+        if not isinstance(param, click.Option):
+            yield str(value)
+        elif param.is_flag:
+            yield (param.opts if value else param.secondary_opts)[0]
+        else:
+            for each in value if param.multiple else [value]:
+                yield from (param.opts[-1], str(each))
+
+
+def _trace_from_bot(error: BaseException) -> str | None:
+    """The traceback from where a scripted agent was called on; None if none was."""
+    file = inspect.getfile(ScriptedAgent)
+    trace = _first_frame(error, file)
+    while trace is not None and trace.tb_frame.f_code.co_filename == file:
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def trace_from(error: BaseException, file: str) -> str | None:
+    """The traceback from the first frame in `file` on, for mistakes that this package found the
+    game's frames only; None without such a frame."""
+    trace = _first_frame(error, file)
+    if trace is None:
+        return None
+    if isinstance(error, EntityEnvError):
+        return mistake_of(error, trace)
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _first_frame(error: BaseException, file: str) -> TracebackType | None:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+        trace = trace.tb_next
+    return trace
+
+
+def _file_of(game: Game) -> str:
+    play = inspect.unwrap(game.play)
+    try:
+        return inspect.getfile(play)
+    except TypeError:  # an instance with __call__
+        return inspect.getfile(type(play))
+
+
+def load_error(path: Path, error: BaseException) -> BaseException:
+    """The error to raise for a file, or package, that raised `error` when it was loaded."""
+    file = str((path / "__init__.py" if path.is_dir() else path).resolve())
+    match error:
+        case SyntaxError(filename=str(filename)) if Path(filename).is_file():
+            return UsageError(
+                f"{path if filename == file else filename}, line {error.lineno}: {error.msg}"
+            )
+        case UsageError() | OSError() if _first_frame(error, file) is None:
+            return error
+        case EntityEnvError():
+            trace = _first_frame(error, file)
+            return UsageError(f"{path}, line {trace.tb_lineno if trace else None}: {error}")
+        case ImportError():
+            where = f" ({line_of_error(error)}){where_tried(error, path)}"
+            return UsageError(f"{path}: {error}{where}")
+        case Exception():
+            return GameFailed(trace_from(error, file) or f"{path}: {error!r}\n")
+        case SystemExit():
+            return UsageError(f"{path} ends the program when it is loaded: sys.exit({error.code})")
+    return error

@@ -1,0 +1,66 @@
+"""What is no vector environment with automatic resets is refused before training, by its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import pytest
+
+from entity_env import EpisodeEnv, SchemaError, UsageError
+from entity_env.agents.ppo import PPOConfig, train
+from entity_env.games import snake
+from entity_env.games.classic import CartPole
+from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
+from tests.helpers.tiny_games import count
+
+WRONG: list[tuple[Callable[[], Any], str]] = [
+    (lambda: gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), "wrap it in a Gym"),
+    (lambda: gymnasium.make("CartPole-v1"), r"make many .* gymnasium.make_vec, .*GymnasiumVecEnv"),
+    (lambda: snake, r"Game\(snake\): make many of it, VecEnv\(game, 64\)"),
+    (lambda: CartPole(2), "wrap it in a BatchVecEnv"),
+    (lambda: VecEnv, "got <class 'entity_env.vec.vec_env.VecEnv'>$"),
+    (lambda: EpisodeEnv.of(snake), "got <entity_env.episodes"),
+    (lambda: None, "got None$"),
+]
+
+
+@pytest.mark.parametrize(("make", "told"), WRONG)
+def test_what_is_no_vector_environment(make: Callable[[], Any], told: str) -> None:
+    wrong = make()
+    with pytest.raises(SchemaError, match=rf"train needs a VecEnv: .*{told}"):
+        train(wrong, PPOConfig(total_steps=64))
+    with pytest.raises(SchemaError, match=rf"PPOConfig.for_env needs a VecEnv: .*{told}"):
+        PPOConfig.for_env(wrong)
+
+
+@pytest.mark.parametrize("autoreset", ["disabled", "next_step"])
+def test_another_autoreset(autoreset: Autoreset) -> None:
+    for vec in (
+        VecEnv(count, 2, autoreset=autoreset),
+        BatchVecEnv(CartPole, 2, autoreset=autoreset),
+    ):
+        with (
+            vec,
+            pytest.raises(
+                UsageError, match=rf'a VecEnv with autoreset="same_step": this .*{autoreset}'
+            ),
+        ):
+            train(vec, PPOConfig(total_steps=64))
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: gymnasium.make("CartPole-v1"), r"gymnasium.make_vec, .*GymnasiumVecEnv"),
+        (lambda: CartPole(2), "wrap it in a BatchVecEnv"),
+    ],
+)
+def test_a_source_of_another_kind(make: Callable[[], Any], told: str) -> None:
+    with pytest.raises(SchemaError, match=f"a VecEnv needs a Game.*{told}"):
+        VecEnv(make(), 2)
+    with pytest.raises(SchemaError, match=f"a VecEnv needs a Game.* returned a .*{told}"):
+        VecEnv(make, 2)
+    with pytest.raises(SchemaError, match=f"an EpisodeEnv needs a Game.*{told}"):
+        EpisodeEnv.of(make())
