@@ -467,19 +467,19 @@ def _play_sets(
 ) -> list[Result]:
     """Plays the blocks with these numbers, each with agents loaded anew."""
     results: list[Result] = []
+    seeds = EpisodeSeeds(seed)
     with game_errors(game):
         for number in numbers:
             group, sets = blocks[number]
             members = _members(game, agents, group, block_seed(seed, number), load)
-            first, num_games = seed + sets.start, len(sets) * len(group)
-            for seated, index in seatings(members, len(group), num_games):
+            for seated, index in seatings(members, len(group), len(sets) * len(group)):
                 names = [name for name, _ in seated]
                 try:
                     result = game_agents(game).play_match_game(
                         game,
                         names,
                         [agent for _, agent in seated],
-                        seed=first + index,
+                        seed=seeds[sets.start + index],
                         step_timeout_s=step_timeout_s,
                     )
                 except Exception as error:

@@ -67,6 +67,7 @@ from entity_env.cli.training import (
     train_on_ray,
 )
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
+from entity_env.games import tic_tac_toe
 from entity_env.vec.options import OnError
 from entity_env.views.chart import Series, text_chart
 
@@ -78,7 +79,7 @@ _MAX_WIDTH: Final = 79
 
 def preset_of(game: Game) -> Preset:
     """The default settings for a game."""
-    is_own = is_batch(game) or has_self_play(game)
+    is_own = is_batch(game) or has_self_play(game) or game.play is tic_tac_toe.play
     name = game.name if is_own else None
     spaces = game.obs_space(), game.action_space()
     return preset_for(*spaces, game=name, num_agents=game.num_agents)

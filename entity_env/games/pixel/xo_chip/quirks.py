@@ -90,7 +90,6 @@ SUPERCHIP = Quirks(
     memory_moves_index=False,
     jump_adds_x=True,
     sprites_wrap=False,
-    key_on_release=False,
 )
 """As today's interpreters of SUPER-CHIP behave; the HP-48 also scrolled half pixels."""
 XOCHIP = Quirks()
