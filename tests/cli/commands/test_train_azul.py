@@ -11,7 +11,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read
 from entity_env.cli import load_game as games_by_name, main
 from entity_env.cli.commands.train import preset_of
 from entity_env.cli.load_game import has_self_play, make_training_env
-from entity_env.games import snake
+from entity_env.games import snake, tic_tac_toe
 from entity_env.games.azul import AzulTables, azul, azul_by_id
 from entity_env.vec import VecEnv
 
@@ -56,6 +56,8 @@ def test_it_has_settings_of_its_own() -> None:
     for game in (azul_by_id, azul.with_settings(num_players=4)):
         assert preset_of(game).name == "versus"
     assert preset_of(snake).name == "entities"
+    own = preset_of(tic_tac_toe).settings
+    assert (own["net"], own["anneal_entropy"]) == (RogueNetConfig(n_layer=1), False)
 
 
 def test_what_is_learnt_plays(tmp_path: Path) -> None:
