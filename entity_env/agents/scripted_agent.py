@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -332,7 +333,7 @@ def load_bot(name: str) -> Bot:
     try:
         module = load_module(path)
     except SyntaxError as error:
-        if error.filename != str(path.resolve()):
+        if error.filename != os.path.realpath(path):
             raise
         raise UsageError(f"{path}, line {error.lineno}: {error.msg}") from error
     own = _bots_in(module)

@@ -163,7 +163,8 @@ def _file_of(path: Path) -> Path:
             f"{path} is a folder without {_INIT}, no package: name a file in it{choose}"
         )
     if not path.is_file():
-        there = [str(path.parent / file.name) for file in path.parent.glob("*.py")]
+        others = (file.name for file in path.parent.glob("*.py") if file.name != path.name)
+        there = [str(path.parent / name) for name in others]
         raise UsageError(f"no file {path}{nearest(str(path), there)}")
     return path.resolve()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shlex
 import traceback
@@ -154,7 +155,8 @@ def _file_of(game: Game) -> str:
 
 def load_error(path: Path, error: BaseException) -> BaseException:
     """The error to raise for a file, or package, that raised `error` when it was loaded."""
-    file = str((path / "__init__.py" if path.is_dir() else path).resolve())
+    # Not Path.resolve, which raises for links that go round in a circle.
+    file = os.path.realpath(path / "__init__.py" if path.is_dir() else path)
     match error:
         case SyntaxError(filename=str(filename)) if Path(filename).is_file():
             return UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -99,7 +100,7 @@ def _load(path: Path) -> ModuleType:
     except Exception as error:
         where = where_tried(error, path) if isinstance(error, ImportError) else ""
         words = f"{type(error).__name__}: {error}{where}"
-        raise UsageError(f"look {path}{line_of(error, str(path.resolve()))}: {words}") from error
+        raise UsageError(f"look {path}{line_of(error, os.path.realpath(path))}: {words}") from error
 
 
 def _look_in(module: ModuleType, wanted: str, where: str) -> Look:

@@ -124,3 +124,12 @@ def test_episodes_name_what_plays_them_again() -> None:
 def test_mistakes_that_are_of_no_episode_name_none(here: Path) -> None:
     for line in ("play bug.py:alone --set one_in=x", "play no_game", "eval snake --agent nobody"):
         assert AGAIN not in run(line).stderr
+
+
+def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "loop.py"
+    path.symlink_to(path)
+    for words in (["play", str(path)], ["play", "snake", "--agent", f"{path}:Bot"]):
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 2
+        assert result.stderr == f"entity-env: no file {path}\n"
