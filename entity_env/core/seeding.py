@@ -83,9 +83,18 @@ def splitmix64_int(state: int) -> int:
     return state ^ state >> 31
 
 
-def stream_states(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """`(len(env_ids),) uint64`: start of the SplitMix64 sequence of each environment.
+def env_seeds(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """`(len(env_ids),) uint64`: seed of the sequence of episodes of each environment of a batch.
 
-    The sequence of an environment depends on `seed + env_id` alone.
+    That of environment 0 is the seed itself, so that a batch of one repeats any environment of any
+    batch. That of environment i, from 1, is a hash of the seed plus i, below 2**63: batches whose
+    seeds are neighbours share no sequence, and the seeds within a batch follow each other.
+
+    Args:
+        seed: of the batch, below 2**64.
+        env_ids: from 0 to 2**62 - 1.
     """
-    return splitmix64(np.uint64(seed) + env_ids.astype(np.uint64))
+    seeds = env_ids.astype(np.uint64)
+    seeds += np.uint64(splitmix64_int(seed + GAMMA) >> 2)
+    seeds[env_ids == 0] = seed
+    return seeds

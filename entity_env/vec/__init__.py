@@ -11,6 +11,7 @@ from entity_env.core.vec_env_base import Autoreset as Autoreset
 from entity_env.lazy_imports import late_names
 from entity_env.vec.batch_env.batch_env import (
     BatchEnv as BatchEnv,
+    BatchSeed as BatchSeed,
     ResetMask as ResetMask,
     StepResult as StepResult,
 )

@@ -30,7 +30,7 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds, env_seeds
 from entity_env.core.validation import checked_count, checked_seed
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import UsageError, shown
@@ -132,7 +132,9 @@ def _cut_episodes(
 
 
 def _episode_seed(vec: VecEnv, seed: int, start: int) -> int:
-    return seed + start if isinstance(vec, BatchVecEnv) else EpisodeSeeds(seed)[start]
+    if isinstance(vec, BatchVecEnv):
+        return int(env_seeds(seed, np.array([start]))[0])
+    return EpisodeSeeds(seed)[start]
 
 
 class Evaluator(Callback):
@@ -257,7 +259,7 @@ class Evaluator(Callback):
         if self._max_length is None and np.isfinite(mean_length):
             length = max(length, int(_TIMES_AS_LONG * mean_length))
         seeds = EpisodeSeeds(self._seed, EVALUATED_ENV)
-        run_seed = seeds[1] >> 1  # a batch environment adds to it
+        run_seed = seeds[1]
         try:
             if self._vec is None:
                 self._vec = self._make()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import UsageError
-from entity_env.core.seeding import GAMMA, EpisodeSeeds, splitmix64, splitmix64_int, stream_states
+from entity_env.core.seeding import GAMMA, EpisodeSeeds, env_seeds, splitmix64, splitmix64_int
 from tests.helpers.strategies import untyped
 
 
@@ -55,9 +55,17 @@ def test_splitmix64_as_printed_with_its_reference_implementation() -> None:
     assert [splitmix64_int(1234567 + k * GAMMA) for k in (1, 2, 3)] == expected
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, 100))
-def test_streams_of_environments_follow_from_the_sum_of_seed_and_index(
-    seed: int, env_id: int
+@given(st.integers(0, 2**64 - 1), st.integers(2, 100))
+def test_environment_0_has_the_seed_itself_and_the_others_follow_each_other(
+    seed: int, num_envs: int
 ) -> None:
-    states = stream_states(seed, np.array([env_id, 0]))
-    assert states.tolist() == [splitmix64_int(seed + env_id), splitmix64_int(seed)]
+    first, second, *_ = seeds = env_seeds(seed, np.arange(num_envs)).tolist()
+    assert first == seed
+    assert seeds[1:] == list(range(second, second + num_envs - 1))
+    assert max(seeds[1:]) < 2**63
+
+
+@given(st.integers(0, 2**64 - 200))
+def test_batches_with_neighbouring_seeds_share_no_seed(seed: int) -> None:
+    seeds = [env_seeds(seed + k, np.arange(100)) for k in range(100)]
+    assert len(np.unique(seeds)) == 100 * 100

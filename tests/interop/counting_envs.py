@@ -26,7 +26,13 @@ from entity_env import (
 from entity_env.interop.gymnasium import BatchVectorEnv, EntityVectorEnv
 from entity_env.interop.gymnasium.vector_env import MODES
 from entity_env.vec import VecEnv
-from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.batch_env import (
+    BatchActions,
+    BatchEnv,
+    BatchSeed,
+    ResetMask,
+    StepResult,
+)
 
 AnyVector: TypeAlias = Any
 """A vector environment: `SyncVectorEnv` takes and tells more seeds than its base class says."""
@@ -90,7 +96,7 @@ class CountBatch(BatchEnv):
     def supports_no_reset(self) -> bool:
         return True
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: BatchSeed | None = None) -> None:
         self._result.rewards[:] = 0
         self.reset_envs(ResetMask.from_bool(np.ones(self.num_envs, np.bool_)), seed)
 
@@ -106,7 +112,7 @@ class CountBatch(BatchEnv):
         self._result.terminals[:] = self._result.observations[:, 0] == self.lasts
         return self._result
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         for array in (self._result.observations, self._result.terminals, self._result.truncations):
             array[mask.indices()] = 0
 

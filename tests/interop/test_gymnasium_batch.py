@@ -58,7 +58,7 @@ def test_shows_what_the_batch_does(mode: AutoresetMode) -> None:
     """By hand: the batch, stepped beside it."""
     envs, batch = cart_poles(50, mode, 15), CartPole(50, 15, backend="numpy")
     obs, infos = envs.reset(seed=3)
-    batch.reset(3)
+    batch.reset(3 + np.arange(50))
     rng = np.random.default_rng(1)
     np.testing.assert_array_equal(obs, batch.view().observations)
     assert infos == {}

@@ -25,7 +25,7 @@ from entity_env import (
     VecObs,
 )
 from entity_env.games.classic import CartPole
-from entity_env.vec import BatchEnv, BatchVecEnv, ReplayBuffer, ResetMask, StepResult
+from entity_env.vec import BatchEnv, BatchSeed, BatchVecEnv, ReplayBuffer, ResetMask, StepResult
 from entity_env.vec.batch_env.batch_env import BatchActions
 from examples import dqn_cartpole
 from examples.dqn_cartpole import (
@@ -92,10 +92,10 @@ class Ledge(BatchEnv):
         self.result.observations[:] = np.eye(NUM_CELLS)[self.cells]
         return self.result
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: BatchSeed | None = None) -> None:
         self.begin(np.ones(self.num_envs, dtype=np.bool_))
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         self.begin(mask.to_bool())
 
     def begin(self, chosen: NDArray[np.bool_]) -> None:
@@ -290,7 +290,7 @@ def test_evaluation_counts_one_episode_each() -> None:
     env.reset(3)
     for i, expected in enumerate(returns):
         one = CartPole(1)
-        one.reset(3 + i)
+        one.reset(int(env.env_seeds(3)[i]))
         length = 1
         while not one.step_no_reset_with_result(np.ones(1, dtype=np.int64)).is_done(0):
             length += 1

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import SchemaError, UsageError
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds, env_seeds
 from entity_env.core.validation import checked_mask
 from entity_env.core.vec_env_base import reset_runs
-from entity_env.vec.batch_env.source import SequenceSeeds, require_seed, sequence_runs
+from entity_env.vec.batch_env.source import SequenceSeeds, sequence_runs
 from tests.helpers.strategies import FEW, untyped
 
 SEEDS = st.integers(0, 2**62)
@@ -148,17 +148,17 @@ def test_bad_seeds_are_refused_whoever_is_reset(
 class TestSequences:
     @FEW
     @given(resets(), SEEDS)
-    def test_environments_count_seeds_up(
+    def test_environments_have_seeds_of_their_own(
         self, reset: tuple[list[int], int, list[int]], seed: int
     ) -> None:
         env_ids, num_envs, starts = reset
         runs = sequence_runs(env_ids, num_envs, seed, None)
         assert {i: (run[run_from], run_from) for i, (run, run_from) in runs.items()} == {
-            i: (seed + i, 0) for i in env_ids
+            i: (int(env_seeds(seed, np.array([i]))[0]), 0) for i in env_ids
         }
         runs = sequence_runs(env_ids, num_envs, np.uint64(seed), np.array(starts))  # type: ignore[arg-type]
         assert {i: (run[run_from], run_from) for i, (run, run_from) in runs.items()} == {
-            i: (seed + starts[i], 0) for i in env_ids
+            i: (int(env_seeds(seed, np.array([starts[i]]))[0]), 0) for i in env_ids
         }
 
     def test_without_a_seed_all_go_on(self) -> None:
@@ -193,28 +193,16 @@ class TestSequences:
 
 class TestTheLargestSeed:
     @FEW
-    @given(st.integers(1, 1000), st.integers(-3, 3))
-    def test_is_that_of_the_last_environment(self, num_seeds: int, beyond: int) -> None:
-        seed = 2**63 - num_seeds + beyond
-        if beyond <= 0:
-            require_seed(seed, num_seeds)
-            return
-        message = rf"at most 2\*\*63 - {num_seeds}, for {num_seeds} sequences .*: got {seed}$"
-        with pytest.raises(UsageError, match=message):
-            require_seed(seed, num_seeds)
+    @given(st.integers(2**63, 2**70), st.none() | st.just([0, 1, 2]))
+    def test_has_63_bits(self, seed: int, starts: list[int] | None) -> None:
+        with pytest.raises(UsageError, match=r"from 0 to 2\*\*63 - 1: got"):
+            sequence_runs([0], NUM_ENVS, seed, starts)
 
-    def test_leaves_room_for_the_others(self) -> None:
-        largest = 2**63 - NUM_ENVS
-        runs = sequence_runs([2], NUM_ENVS, largest, None)
-        assert runs[2][0][0] == 2**63 - 1
-        with pytest.raises(UsageError, match=r"at most 2\*\*63 - 3"):
-            sequence_runs([0], NUM_ENVS, largest + 1, None)
-
-    def test_leaves_room_for_starts(self) -> None:
-        largest = 2**63 - 101
-        assert sequence_runs([1], NUM_ENVS, largest, [0, 100, 3])[1][0][0] == 2**63 - 1
-        with pytest.raises(UsageError, match=r"at most 2\*\*63 - 101, for 101 sequences"):
-            sequence_runs([1], NUM_ENVS, largest + 1, [0, 100, 3])
+    @FEW
+    @given(st.integers(0, 2**63 - 1), st.sampled_from([0, 1, 2**63 - 1, 2**64 - 1]))
+    def test_no_seed_of_an_environment_is_larger(self, seed: int, start: int) -> None:
+        runs = sequence_runs([2], NUM_ENVS, seed, np.array([0, 0, start], np.uint64))
+        assert 0 <= runs[2][0][0] < 2**63
 
 
 def test_lists_of_uneven_lengths_are_refused_in_words() -> None:

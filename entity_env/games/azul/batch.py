@@ -30,7 +30,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import stream_states
+from entity_env.core.seeding import splitmix64
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -38,7 +38,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.core.validation import checked_index, checked_seed
+from entity_env.core.validation import checked_index
 from entity_env.errors import SchemaError
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
@@ -65,6 +65,7 @@ from entity_env.games.azul.single_game import (
 from entity_env.vec.batch_env.batch_env import (
     BatchActions,
     BatchEnv,
+    BatchSeed,
     ResetMask,
     StepResult,
     as_any_array,
@@ -190,8 +191,8 @@ ACTION: Final = "Move"
 class AzulBatch(BatchEnv):
     """Steps many games; see the module. A game that has ended must be reset before the next step.
 
-    Environment i with seed s plays the same games as environment 0 with seed s + i, whatever the
-    backend: its first draws are those of `SplitMix(splitmix64_int(s + i))`, and so on from there.
+    An environment with a seed s of its own (`env_seeds`) plays the same games with every backend:
+    its first draws are those of `SplitMix(splitmix64_int(s))`, and so on from there.
 
     Args:
         num_envs: number of games.
@@ -267,7 +268,7 @@ class AzulBatch(BatchEnv):
     def supports_no_reset(self) -> bool:
         return True
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: BatchSeed | None = None) -> None:
         self._require_open("reset")
         if seed is None and not self._is_reset:
             seed = self._new_seed()
@@ -303,7 +304,7 @@ class AzulBatch(BatchEnv):
         self.step_no_reset(actions)
         return self._result
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         self._require_begun("reset_envs")
         require_reset_mask("AzulBatch", mask, self.num_envs)
         env_ids = mask.indices()
@@ -319,11 +320,11 @@ class AzulBatch(BatchEnv):
     def close(self) -> None:
         self._is_closed = True
 
-    def _seed(self, env_ids: NDArray[np.int64], seed: int | None) -> None:
+    def _seed(self, env_ids: NDArray[np.int64], seed: BatchSeed | None) -> None:
         """Restarts the draws of the chosen environments, unless the seed is None."""
         if seed is None:
             return
-        self._arrays.streams[env_ids] = stream_states(checked_seed(seed, bits=64), env_ids)
+        self._arrays.streams[env_ids] = splitmix64(self.env_seeds(seed, env_ids))
 
     def _count_ended(self) -> None:
         flags = self._arrays.terminals | self._arrays.truncations

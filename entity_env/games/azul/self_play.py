@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import EpisodeStats
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import stream_states
+from entity_env.core.seeding import env_seeds, splitmix64
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_count, checked_index, checked_seed, has_numba
 from entity_env.core.vec_env_base import SyncVecEnv
@@ -114,7 +114,7 @@ class AzulTables(SyncVecEnv):
         # Two sets in turn: the last observation is still read while the next is written.
         self._shown = [self._new_shown(writer.EntityRows) for _ in range(2)]
         self._never = np.zeros(self.num_rows, np.bool_)
-        self._stats = EpisodeStats(self.num_rows, 2, object)  # a seed of 64 bits, and more
+        self._stats = EpisodeStats(self.num_rows, 2, object)  # a seed of 64 bits
 
     def _new_shown(self, shown: Any) -> Any:  # noqa: ANN401 - compiled or not
         entities = azul.obs_space().entities
@@ -152,9 +152,10 @@ class AzulTables(SyncVecEnv):
     def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
         if seed is not None or self._obs is None:
             self.seed = self.seed if seed is None else seed
-            self._games.streams[:] = stream_states(self.seed, np.arange(self.num_envs))
+            seeds = env_seeds(self.seed, np.arange(self.num_envs))
+            self._games.streams[:] = splitmix64(seeds)
             self._games.starts[:] = np.arange(self.num_envs) % 2
-            self._stats.seed[:] = self.seed + self._env_id.astype(object)
+            self._stats.seed[:] = seeds[self._env_id]
             self._stats.number[:] = 0
         self._kernel.begin_games(np.arange(self.num_envs), self._games)
         self._forget()

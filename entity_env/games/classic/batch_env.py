@@ -20,13 +20,14 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.core.validation import checked_count, checked_seed, uses_numba
+from entity_env.core.validation import checked_count, uses_numba
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, StateTable
 from entity_env.vec.batch_env.batch_env import (
     MISFIT,
     BatchActions,
     BatchEnv,
+    BatchSeed,
     PackedResult,
     ResetMask,
     StepResult,
@@ -163,15 +164,14 @@ class ClassicEnv(BatchEnv):
     def supports_no_reset(self) -> bool:
         return True
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: BatchSeed | None = None) -> None:
         result, memory = self._result, self._memory
         if result.num_ended == _CLOSED:
             self._refuse("reset")
         if seed is None and result.num_ended == _NOT_RESET:
             seed = self._new_seed()
         if seed is not None:
-            first, env_ids = checked_seed(seed, bits=64), np.arange(self.num_envs)
-            memory.streams[:] = seeding.stream_states(first, env_ids)
+            memory.streams[:] = seeding.splitmix64(self.env_seeds(seed))
         memory.header[CLOCK] = 0
         memory.header[NEXT_DEADLINE] = memory.header[MAX_STEPS]
         memory.rewards[:] = 0
@@ -198,15 +198,15 @@ class ClassicEnv(BatchEnv):
         result.num_ended = count if count >= 0 else self._step_slowly(actions)
         return result
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         result = self._result
         if result.num_ended < 0:
             self._refuse("reset_envs")
         if getattr(mask, "num_envs", None) != self.num_envs or not isinstance(mask, ResetMask):
             require_reset_mask(self.name, mask, self.num_envs)
         if seed is not None:
-            first, env_ids = checked_seed(seed, bits=64), mask.indices()
-            self._memory.streams[env_ids] = seeding.stream_states(first, env_ids)
+            env_ids = mask.indices()
+            self._memory.streams[env_ids] = seeding.splitmix64(self.env_seeds(seed, env_ids))
         words = mask.words()
         if words is not None:
             result.num_ended = self._reset(words, self._address)

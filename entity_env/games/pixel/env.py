@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_index, checked_seed, require_choice
+from entity_env.core.validation import checked_index, require_choice
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.games.pixel import diagnostics, entities
 from entity_env.games.pixel.episode_state import (
@@ -28,7 +28,13 @@ from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps
 from entity_env.games.pixel.reward.warp_ops import WarpGoalOps
 from entity_env.games.pixel.worlds.checks import require_count, require_tensor
 from entity_env.games.pixel.worlds.world import Button, World
-from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.batch_env import (
+    BatchActions,
+    BatchEnv,
+    BatchSeed,
+    ResetMask,
+    StepResult,
+)
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 _LABELS: Final = ", ".join(f"{button.value} = {button.name}" for button in Button)
@@ -121,8 +127,9 @@ class PixelGoalEnv(BatchEnv):
 
     An episode is `terminated` when `match_k` screens in a row match the goal, not counting the
     initial screen, and `truncated` after `max_steps`; if both are true, bootstrap by `terminated`.
-    There are no automatic resets except in `step` and with `autoreset`. Episode k of environment i,
-    with seed s, begins from reset state (s + i + k) modulo their number.
+    There are no automatic resets except in `step` and with `autoreset`. Episode k of an
+    environment with the seed s of its own, of `env_seeds`, begins from reset state (s + k) modulo
+    their number.
 
     Args:
         world: the machines; owned by this environment, which closes them.
@@ -270,7 +277,7 @@ class PixelGoalEnv(BatchEnv):
         require_tensor("mask", mask, (self.num_envs,), torch.bool, self.device)
         self._reset(mask)
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: BatchSeed | None = None) -> None:
         self._require_open("reset")
         if seed is None and not self._is_reset:
             seed = self._new_seed()
@@ -286,7 +293,7 @@ class PixelGoalEnv(BatchEnv):
         self._is_reset = True
         self._host.is_stale = True
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         self._require_begun("reset_envs")
         require_reset_mask(type(self).__name__, mask, self.num_envs)
         chosen = mask.to_bool()
@@ -367,11 +374,9 @@ class PixelGoalEnv(BatchEnv):
         self._require_playing(self._host.is_over())
         self._step(torch.from_numpy(actions).to(self.device))
 
-    def _begin_from(self, chosen: NDArray[np.bool_], seed: int) -> None:
+    def _begin_from(self, chosen: NDArray[np.bool_], seed: BatchSeed) -> None:
         """Choose the next reset states of a mask of environments by a seed."""
-        seed = checked_seed(seed, bits=64)
-        num_states = len(self._reset_states.bank)
-        own = (np.arange(self.num_envs) + seed % num_states) % num_states
+        own = self.env_seeds(seed) % np.uint64(len(self._reset_states.bank))
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)
         self.trackers.slot.copy_(torch.from_numpy(slots))

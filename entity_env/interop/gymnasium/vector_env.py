@@ -443,19 +443,11 @@ class BatchVectorEnv(VectorEnvBase):
         return batch.view().observations.copy(), self._info(mask)
 
     def _begin_seeded(self, mask: Flags, seeds: list[int], is_partial: bool) -> None:
-        """Resets by groups of environments i whose `seeds[i] - i` are equal, most often all."""
-        by_seed: dict[int, list[int]] = {}
-        for env_id in np.flatnonzero(mask).tolist():
-            seed = _folded(seeds[env_id], np.uint64)
-            by_seed.setdefault((seed - env_id) % 2**64, []).append(env_id)
-        if not is_partial:
-            self._batch.reset(next(iter(by_seed)))
-            if len(by_seed) == 1:
-                return
-        for seed, env_ids in by_seed.items():
-            chosen = np.zeros(self.num_envs, dtype=np.bool_)
-            chosen[env_ids] = True
-            self._batch.reset_envs(ResetMask.from_bool(chosen), seed)
+        own = np.array([_folded(seed, np.uint64) for seed in seeds], np.uint64)
+        if is_partial:
+            self._batch.reset_envs(ResetMask.from_bool(mask), own)
+        else:
+            self._batch.reset(own)
 
     def _step(self, actions: object) -> Stepped:
         given = self._checked(actions)

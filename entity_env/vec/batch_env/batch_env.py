@@ -10,8 +10,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.seeding import env_seeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count as checked_count, is_integer as is_integer
+from entity_env.core.validation import (
+    checked_count as checked_count,
+    checked_seed,
+    is_integer as is_integer,
+)
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 from entity_env.vec.batch_env.reset_mask import MISFIT as MISFIT, ResetMask as ResetMask
 
@@ -21,6 +26,9 @@ _MOST_NAMED: Final = 8
 BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
 """One action per environment: `(num_envs,)` integers, the index of a label, for a categorical
 action; `(num_envs,)` floats for a continuous one with one label."""
+
+BatchSeed: TypeAlias = int | NDArray[np.integer[Any]]
+"""Seed of a batch, from 0 to 2**64 - 1; or `(num_envs,)` of them, one per environment."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -125,10 +133,11 @@ class BatchEnv(ABC):
             if mask.any():
                 env.reset_envs(mask)
 
-    Seeds: the first episode of environment i starts from `seed + i`, so that a batch of one with
-    that seed plays the same; every later episode from the next draws of a sequence that begins
+    Seeds: every environment has a seed of its own, which follows from that of the batch and from
+    its index; see `env_seeds`. A batch of one with the seed of an environment plays the same. The
+    first episode starts from it, every later one from the next draws of a sequence that begins
     there. An environment depends on its seed and its actions, and not on the other environments.
-    Seeds of two runs should differ by more than `num_envs`, or the runs share episodes.
+    Batches with different seeds share no episodes.
 
     Subclasses implement the abstract methods; those that need no automatic resets also
     `supports_no_reset`, `step_no_reset`, `step_no_reset_with_result` and `reset_envs`.
@@ -177,17 +186,46 @@ class BatchEnv(ABC):
         """
         return None
 
+    def env_seeds(
+        self, seed: BatchSeed, env_ids: NDArray[np.int64] | None = None
+    ) -> NDArray[np.uint64]:
+        """The seeds from which environments begin sequences of episodes.
+
+        Args:
+            seed: of the batch, from which each environment's follows; or the seeds of all.
+            env_ids: the chosen environments; None = all.
+
+        Returns:
+            `(len(env_ids),)` uint64. For a seed of the batch: that seed for environment 0, and for
+            the others large numbers that neighbouring seeds do not have.
+
+        Raises:
+            UsageError: a seed that is no integer, negative, or of more than 64 bits; an array of
+                another shape.
+        """
+        if not isinstance(seed, np.ndarray):
+            env_ids = np.arange(self.num_envs) if env_ids is None else env_ids
+            return env_seeds(checked_seed(seed, bits=64), env_ids)
+        is_right = seed.shape == (self.num_envs,) and seed.dtype.kind in "iu"
+        if not is_right or seed.min() < 0:
+            raise UsageError(
+                f"{type(self).__name__}: seeds must be ({self.num_envs},) integers, 0 or more, one "
+                f"per environment: got {seed.shape} {seed.dtype}"
+                + (f", {seed.min()}" if is_right else "")
+            )
+        return (seed if env_ids is None else seed[env_ids]).astype(np.uint64)
+
     @abstractmethod
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: BatchSeed | None = None) -> None:
         """Begins a new episode in every environment, whatever its state; clears rewards and flags.
 
         Args:
-            seed: environment i begins a new sequence from `seed + i`; None goes on with the next
-                episodes, or draws a seed if there was none.
+            seed: every environment begins a new sequence, from its seed of `env_seeds(seed)`; None
+                goes on with the next episodes, or draws a seed if there was none.
 
         Raises:
             ClosedError: after `close`; so in all methods that follow.
-            UsageError: a seed that is no integer, negative, or of more than 64 bits.
+            UsageError: as `env_seeds`.
         """
 
     @abstractmethod
@@ -239,22 +277,21 @@ class BatchEnv(ABC):
         """`step_no_reset`, and returns the result; see `StepResult`."""
         raise self._no("step_no_reset_with_result")
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         """Begins a new episode in the chosen environments, and clears their flags.
 
         Rewards stay, and so do all arrays of the others.
 
         Args:
             mask: the environments to reset, ended or not.
-            seed: the chosen ones begin new sequences: environment i from `seed + i`, as by
-                `reset(seed)`. Use None in a loop, to go on to the next episodes. Incrementing a
-                seed instead repeats starts: environment i with seed s + 1 is i + 1 with seed s.
+            seed: the chosen ones begin new sequences, as by `reset(seed)`; None goes on to their
+                next episodes. A loop may count a seed up: no start repeats.
 
         Raises:
             NotImplementedError: `supports_no_reset()` is False.
             ProtocolError: before `reset`.
             SchemaError: no `ResetMask`, or one for another number of environments.
-            UsageError: a seed that is no integer, negative, or of more than 64 bits.
+            UsageError: as `env_seeds`.
         """
         raise self._no("reset_envs")
 

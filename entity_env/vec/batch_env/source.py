@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.core.seeding import EpisodeSeeds, Run
+from entity_env.core.seeding import EpisodeSeeds, Run, env_seeds
 from entity_env.core.spaces import (
     ActionName,
     CategoricalActionSpace,
@@ -18,7 +18,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import checked_count, checked_seed
 from entity_env.core.vec_env_base import reset_runs
 from entity_env.errors import SchemaError, UsageError
 from entity_env.vec.batch_env.batch_env import BatchEnv
@@ -133,8 +133,9 @@ def require_masks(env: BatchEnv, space: BatchActionSpace) -> None:
     raise SchemaError(f"{name}: legal_masks must be {wanted} bool, got {got}")
 
 
-_NUM_SEEDS: Final = 2**63
-"""An `Episode` has its seed as int64."""
+_LARGEST_START: Final = 2**62 - 1
+SEED_BITS: Final = 63
+"""Of the largest seed: an `Episode` has it as int64."""
 
 
 class SequenceSeeds(EpisodeSeeds):
@@ -159,20 +160,16 @@ class SequenceSeeds(EpisodeSeeds):
 def sequence_runs(
     env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
 ) -> dict[int, Run]:
-    """As `reset_runs`, but environment i begins the sequence `seed + i`, or `seed + starts[i]`."""
+    """As `reset_runs`, but every environment begins a sequence, and has its seed of `env_seeds`.
+
+    With `starts` environment i has the seed of environment `starts[i]`.
+    """
     env_ids = list(env_ids)
     reset_runs((), num_envs, seed, starts)  # raises for arguments that are not valid
     if seed is None:
         return {}
-    offsets = np.arange(num_envs) if starts is None else np.asarray(starts)
-    require_seed(seed, int(offsets.max()) + 1)
-    return {i: (SequenceSeeds(int(seed) + int(offsets[i])), 0) for i in env_ids}
-
-
-def require_seed(seed: int, num_seeds: int) -> None:
-    """Raises a `UsageError` if a seed, or one of the seeds that follow it, is too large."""
-    if int(seed) + num_seeds > _NUM_SEEDS:
-        raise UsageError(
-            f"a seed must be at most 2**63 - {num_seeds}, for {num_seeds} sequences that begin at "
-            f"it: got {seed}"
-        )
+    numbers = np.arange(num_envs)
+    if starts is not None:
+        numbers = np.asarray(starts).astype(np.int64) & _LARGEST_START
+    seeds = env_seeds(checked_seed(seed, bits=SEED_BITS), numbers).tolist()
+    return {i: (SequenceSeeds(seeds[i]), 0) for i in env_ids}

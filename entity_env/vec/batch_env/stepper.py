@@ -187,9 +187,6 @@ def _compiled() -> CountStep:
     return load_count_step()
 
 
-_NUM_SEEDS: Final = 2**64
-
-
 class BatchEnvStepper:
     """Steps a batch environment, and resets it by a mode of `Autoreset`.
 
@@ -383,20 +380,18 @@ class BatchEnvStepper:
         self.over = mask.to_bool() if mask.any() else None
 
     def _reset(self, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        """Resets environments, by as few calls as their seeds allow."""
-        together: dict[int | None, list[int]] = {}
-        for i in env_ids:
-            seed = None
-            if i in runs:
-                seeds, number = runs[i]
-                seed = (seeds[number] - i) % _NUM_SEEDS
-            together.setdefault(seed, []).append(i)
-        if len(together) == 1 and len(env_ids) == self.num_envs:
-            self._env.reset(next(iter(together)))
+        """Resets environments: at once those that begin runs, and at once those that go on."""
+        own = np.zeros(self.num_envs, np.int64)
+        for i, (seeds, number) in runs.items():
+            own[i] = seeds[number]
+        going_on = [i for i in env_ids if i not in runs]
+        groups = [(seed, ids) for seed, ids in ((own, list(runs)), (None, going_on)) if ids]
+        if len(groups) == 1 and len(env_ids) == self.num_envs:
+            self._env.reset(groups[0][0])
         else:
             if not self._is_begun:
                 self._env.reset(0)
-            for seed, ids in together.items():
+            for seed, ids in groups:
                 chosen = np.zeros(self.num_envs, np.bool_)
                 chosen[ids] = True
                 self._env.reset_envs(ResetMask.from_bool(chosen), seed)

@@ -18,7 +18,7 @@ from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import SchemaError, UsageError
 from entity_env.vec.backend import BatchInProcess
 from entity_env.vec.batch_env.batch_env import BatchEnv
-from entity_env.vec.batch_env.source import BatchSource, require_seed, sequence_runs
+from entity_env.vec.batch_env.source import SEED_BITS, BatchSource, sequence_runs
 from entity_env.vec.vec_env import VecEnv
 
 
@@ -30,9 +30,10 @@ class BatchVecEnv(VecEnv):
     `VecEnv`: autoreset, last observations in `final`, `reset_envs`, `send` and `recv`, workers,
     errors.
 
-    Seeds are those of the batch environment: environment i begins a sequence of episodes from
-    `seed + i`, or in `reset_envs` with `starts` from `seed + starts[i]`. Its episodes report
-    this as their seed, and their number in the sequence. With "next_step" every other episode is
+    Seeds are those of the batch environment: environment i begins a sequence of episodes from its
+    seed of `BatchEnv.env_seeds`, or in `reset_envs` with `starts` from that of environment
+    `starts[i]`. Its episodes report it as their seed, and their number in the sequence: a batch of
+    one with that seed repeats them. With "next_step" every other episode is
     skipped, since a batch steps all environments or none, also those that are to show their first
     observation: from its second episode on, an environment plays other ones than in other modes.
 
@@ -69,8 +70,7 @@ class BatchVecEnv(VecEnv):
         start_method: str | None = None,
     ) -> None:
         batch_source, num_envs = _source(source, num_envs, num_workers)
-        checked_seed(seed)
-        require_seed(seed, num_envs)
+        checked_seed(seed, bits=SEED_BITS)
         super().__init__(
             batch_source,
             num_envs,

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from entity_env import (
     ContinuousActionSpace,
@@ -96,14 +97,44 @@ def test_what_a_caller_writes_into_a_result_changes_no_episode(game: Game, make:
 # ------------------------------------------------------------------ seeds
 
 
-def test_environment_i_starts_from_seed_plus_i(game: Game, make: Make) -> None:
+def test_a_batch_of_one_with_the_seed_of_an_environment_starts_as_it_does(make: Make) -> None:
     env, alone = make(70), make(1)
     env.reset(seed=100)
-    starts = starts_of(env)
+    starts, seeds = starts_of(env), env.env_seeds(100)
     assert len(set(starts)) == 70
     for i in (0, 1, 63, 64, 69):
-        alone.reset(seed=100 + i)
+        alone.reset(seed=int(seeds[i]))
         assert starts_of(alone) == [starts[i]]
+
+
+def test_environments_take_seeds_of_their_own(make: Make) -> None:
+    env, other = make(5), make(5)
+    env.reset(seed=3)
+    other.reset(seed=env.env_seeds(3)[::-1])
+    assert starts_of(other) == starts_of(env)[::-1]
+    mask = ResetMask.from_bool(np.array([True, False, True, False, False]))
+    other.reset_envs(mask, seed=env.env_seeds(3))
+    assert starts_of(other) == [
+        *starts_of(env)[:1],
+        starts_of(env)[3],
+        *starts_of(env)[2:0:-1],
+        starts_of(env)[0],
+    ]
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [np.arange(4), np.zeros((5, 1), np.int64), np.zeros(5), np.arange(5) - 1, np.ones(5, np.bool_)],
+)
+def test_bad_seeds_of_environments_change_nothing(seeds: NDArray[Any], make: Make) -> None:
+    env = make(5)
+    env.reset(seed=3)
+    before = starts_of(env)
+    with pytest.raises(UsageError, match=r"seeds must be \(5,\) integers, 0 or more, one per env"):
+        env.reset(seed=seeds)
+    with pytest.raises(UsageError, match=r"seeds must be \(5,\) integers"):
+        env.reset_envs(ResetMask(5), seed=seeds)
+    assert starts_of(env) == before
 
 
 @pytest.mark.parametrize("num_envs", [1, 2, 7, 8, 15, 16, 17, 33, 64, 65, 130])

@@ -259,21 +259,24 @@ class TestStarts:
     def test_from_sequences_of_buttons(self) -> None:
         warm_ups = ((), (Button.RIGHT,), (Button.DOWN, Button.A))
         env = small_env(4, warm_ups=warm_ups, checked=True)
-        env.reset(0)
+        env.reset(np.arange(4))
         assert env.world.state()["cell"].tolist() == [0, 1, 3, 0]
         assert env.world.state()["presses"].tolist() == [0, 0, 1, 0]
         assert env.trackers.slot.tolist() == [1, 2, 0, 1]
 
     def test_go_on_in_turn_by_seed_environment_and_episode(self) -> None:
         env = small_env(2, warm_ups=((), (Button.RIGHT,), (Button.DOWN,)))
-        env.reset(1)
+        env.reset(np.array([1, 2]))
         cells = [env.world.state()["cell"].tolist()]
         for mask in ((0,), (0, 1), (1,)):
             env.reset_mask(only(env, *mask))
             cells.append(env.world.state()["cell"].tolist())
         assert cells == [[1, 3], [3, 3], [0, 0], [0, 1]]
-        env.reset_envs(ResetMask.from_bool(np.array([False, True])), 4)
+        env.reset_envs(ResetMask.from_bool(np.array([False, True])), np.array([4, 5]))
         assert env.world.state()["cell"].tolist() == [0, 3]
+        env.reset(1)
+        first, second = (int(seed) % 3 for seed in env.env_seeds(1))
+        assert env.world.state()["cell"].tolist() == [[0, 1, 3][first], [0, 1, 3][second]]
 
     def test_from_slots_of_the_bank(self) -> None:
         world = GridWorld(2, SMALL, num_slots=4)
@@ -282,7 +285,7 @@ class TestStarts:
             world.snapshot(0, slot)
         goal = Goal(world.goal_frame(), tau=Fraction(1, 1728))
         env = PixelGoalEnv(world, goal, slots=(2, 1), checked=True)
-        env.reset(0)
+        env.reset(np.arange(2))
         assert env.world.state()["cell"].tolist() == [6, 3]
         assert torch.equal(env.trackers.prev_dist, distance(env.pixels, goal))
 

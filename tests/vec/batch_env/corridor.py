@@ -17,7 +17,13 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.batch_env import (
+    BatchActions,
+    BatchEnv,
+    BatchSeed,
+    ResetMask,
+    StepResult,
+)
 
 LABELS = ("BACK", "STAY", "ON")
 SPACES: Mapping[str, ActionSpace] = {
@@ -53,18 +59,19 @@ class Corridor(BatchEnv):
     def supports_no_reset(self) -> bool:
         return True
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: BatchSeed | None = None) -> None:
         everyone = ResetMask.from_bool(np.ones(self.num_envs, np.bool_))
         if not self.rngs or seed is not None:
             self.rngs = [np.random.default_rng(0) for _ in range(self.num_envs)]
         self.result.rewards[:] = 0
         self.reset_envs(everyone, seed)
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         self._require_reset()
+        seeds = None if seed is None else self.env_seeds(seed)
         for i in mask.iter_set():
-            if seed is not None:
-                self.rngs[i] = np.random.default_rng((seed + i) % 2**64)
+            if seeds is not None:
+                self.rngs[i] = np.random.default_rng(int(seeds[i]))
             self.result.observations[i, :2] = self.rngs[i].integers(1, 4), 0
             self.result.terminals[i] = self.result.truncations[i] = 0
 
@@ -139,7 +146,7 @@ class Parade(Corridor):
     def obs_space(self) -> ObsSpace:
         return ObsSpace(("place", "clock"), super().obs_space().entities)
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         super().reset_envs(mask, seed)
         self._follow()
 
@@ -174,7 +181,7 @@ class Spoilt(Corridor):
             elif self.what == "observation":
                 self.result.observations[4, 1] = np.nan
 
-    def reset_envs(self, mask: ResetMask, seed: int | None = None) -> None:
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         super().reset_envs(mask, seed)
         if self.left <= 0 and self.num_envs > 4 and self.what == "start":
             self.result.observations[4, 0] = -np.inf

@@ -8,7 +8,13 @@ from numpy.typing import NDArray
 
 from entity_env import ActionSpace, Entity, GlobalCategoricalActionSpace, ObsSpace, SchemaError
 from entity_env.errors import UsageError
-from entity_env.vec.batch_env.batch_env import BatchActions, BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.batch_env import (
+    BatchActions,
+    BatchEnv,
+    BatchSeed,
+    ResetMask,
+    StepResult,
+)
 
 
 class Counters(BatchEnv):
@@ -26,7 +32,7 @@ class Counters(BatchEnv):
     def action_space(self) -> Mapping[str, ActionSpace]:
         return {"Count": GlobalCategoricalActionSpace(("NO", "YES"))}
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: BatchSeed | None = None) -> None:
         self._counts[:] = 0
 
     def step(self, actions: BatchActions) -> None:

@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from entity_env.core.episode import LAST_REWARD, Episode
+from entity_env.core.seeding import env_seeds
 from entity_env.vec.batch_env.batch_env import StepResult
 from entity_env.vec.batch_env.source import RowParts, sequence_runs
 from entity_env.vec.batch_env.stepper import BatchEpisodeStats, FinishedRows
@@ -149,7 +150,7 @@ def begin(
         model = models[env_id]
         model.begin()
         if seed is not None:
-            model.seed, model.number = seed + env_id, 0
+            model.seed, model.number = int(env_seeds(seed, np.array([env_id]))[0]), 0
 
 
 def pause(
