@@ -90,7 +90,6 @@ SUPERCHIP = Quirks(
     memory_moves_index=False,
     jump_adds_x=True,
     sprites_wrap=False,
-    key_on_release=False,
 )
 # As Octo behaves.
 XOCHIP = Quirks()

@@ -319,6 +319,15 @@ def test_quirk_key_on_release() -> None:
     assert (machine.v[3], machine.awaited, machine.halt) == (5, None, Halt.EXIT)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_waits_for_the_release_of_a_key(dialect: Quirks) -> None:
+    machine = after("v3 = key\nexit", dialect, frames=9, instructions=9)
+    machine.step(0b10_0000, frames=2, instructions=9)
+    assert (machine.v[3], machine.awaited) == (0, 5)
+    machine.step(0, frames=1, instructions=2)
+    assert (machine.v[3], machine.halt) == (5, Halt.EXIT)
+
+
 def test_timers_run_while_waiting_for_a_key() -> None:
     assert after("v0 = 9\ndelay = v0\nv0 = key", frames=4, instructions=5).delay == 5
 

@@ -29,7 +29,7 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     machine_row,
     quirk_bits,
 )
-from entity_env.games.pixel.xo_chip.quirks import CHIP8, KEYS, SUPERCHIP, XOCHIP
+from entity_env.games.pixel.xo_chip.quirks import CHIP8, KEYS, XOCHIP, Quirks
 from entity_env.games.pixel.xo_chip.reference_machine import Halt, PlainMachine
 from entity_env.games.pixel.xo_chip.world import XoChipWorld
 from tests.games.pixel.xo_chip.random_programs import (
@@ -106,7 +106,7 @@ def test_actions_out_of_range_are_clamped(
     given: tuple[int, int, int], same: tuple[int, int, int]
 ) -> None:
     rom = bytes.fromhex("F00A 1202")  # V0 = the key that is held
-    worlds = [XoChipWorld(rom, 3, quirks=SUPERCHIP) for _ in range(2)]
+    worlds = [XoChipWorld(rom, 3, quirks=Quirks(key_on_release=False)) for _ in range(2)]
     for world, actions in zip(worlds, (given, same), strict=True):
         world.step(ints(*actions))
     np.testing.assert_array_equal(rows_of(worlds[0]), rows_of(worlds[1]))
