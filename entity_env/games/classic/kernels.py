@@ -51,7 +51,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Longs: TypeAlias = NDArray[np.int64]
 Choices: TypeAlias = NDArray[np.uint8] | NDArray[np.uint64]
 
-f32, u64, i64 = np.float32, np.uint64, np.int64
+f32, f64, u64, i64 = np.float32, np.float64, np.uint64, np.int64
 _ZERO, _HALF, _ONE, _THREE = f32(0.0), f32(0.5), f32(1.0), f32(3.0)
 _NEVER = np.iinfo(np.int64).max
 
@@ -407,7 +407,7 @@ _TORQUE = f32(pendulum.MAX_TORQUE)
 _FALL = f32(pendulum.FALL * pendulum.STEP_S)
 _TWIST = f32(pendulum.TWIST * pendulum.STEP_S)
 _DT, _MAX_SPIN = f32(pendulum.STEP_S), f32(pendulum.MAX_SPEED)
-_SPIN_COST, _TORQUE_COST = f32(pendulum.SPEED_COST), f32(pendulum.TORQUE_COST)
+_SPIN_COST, _TORQUE_COST = pendulum.SPEED_COST, pendulum.TORQUE_COST
 _TURN_HIGH, _TURN_LOW = f32(2) * _PI_HIGH, f32(2) * _PI_LOW
 
 
@@ -422,7 +422,8 @@ def _move_pendulums(memory: int) -> None:
     theta, theta_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
     for i in range(_lanes(memory)):
         angle, spin, torque = theta[i], theta_dot[i], torques[i]
-        cost = angle * angle + _SPIN_COST * spin * spin + _TORQUE_COST * torque * torque
+        wide_angle, wide_spin, wide_torque = f64(angle), f64(spin), f64(torque)
+        cost = wide_angle**2 + _SPIN_COST * wide_spin**2 + _TORQUE_COST * wide_torque**2
         spin = spin + (_FALL * sine_within_pi(angle) + _TWIST * torque)
         spin = min(max(spin, -_MAX_SPIN), _MAX_SPIN)
         angle = angle + spin * _DT
@@ -432,7 +433,7 @@ def _move_pendulums(memory: int) -> None:
         observations[3 * i] = cosine_within_pi(angle)
         observations[3 * i + 1] = sine_within_pi(angle)
         observations[3 * i + 2] = spin
-        rewards[i] = -cost
+        rewards[i] = f32(-cost)
 
 
 @compiled()

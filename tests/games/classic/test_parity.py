@@ -65,8 +65,7 @@ def test_one_step_from_the_same_state(game: Game, backend: Backend) -> None:
         put(other, states[i])
         observation, reward, terminated = their_step(other, actions[i])
         assert np.abs(result.observations[i] - observation).max() < 1e-6
-        # A pendulum's cost is up to 16: float32 has no more digits than this.
-        assert abs(result.rewards[i] - reward) < (2e-6 if game is Pendulum else 1e-6)
+        assert abs(result.rewards[i] - reward) < 1e-6
         assert result.is_terminal(i) is terminated or near_a_threshold(game, observation)
         num_ended += terminated
     assert num_ended == 0 if game is Pendulum else 5 < num_ended < 400
@@ -96,6 +95,42 @@ def test_cart_pole_episodes(backend: Backend) -> None:
             lives[i] = not terminated
         env.reset_envs(result.to_reset_mask())
     assert worst < 1e-4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_cart_pole_is_where_gymnasiums_is_for_ten_thousand_steps(backend: Backend) -> None:
+    """Whole episodes, without putting one where the other is."""
+    env, other, worst = CartPole(1, backend=backend), theirs(CartPole), 0.0
+    rng = np.random.default_rng(24)
+    env.reset(seed=24)
+    is_new = True
+    for _ in range(10_000):
+        if is_new:
+            put(other, env.state[0])
+        action = int(rng.integers(2))
+        result = env.step_no_reset_with_result(np.array([action]))
+        other.step(action)
+        worst = max(worst, float(np.abs(result.observations[0] - other.state).max()))
+        is_new = result.is_done(0)
+        env.reset_envs(result.to_reset_mask())
+    assert worst < 1e-4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_pendulums_pay_what_gymnasiums_do_for_ten_thousand_steps(backend: Backend) -> None:
+    """From the same states: a pendulum doubles any rounding, in double precision as well."""
+    num_envs, rng, worst = 500, np.random.default_rng(7), 0.0
+    env, other = Pendulum(num_envs, backend=backend), theirs(Pendulum)
+    env.reset(seed=5)
+    put(other, env.state[0])
+    for _ in range(10_000 // num_envs):
+        actions = rng.uniform(-2, 2, num_envs).astype(np.float32)
+        states = env.state.astype(np.float64)
+        rewards = env.step_no_reset_with_result(actions).rewards
+        for state, action, reward in zip(states, actions, rewards, strict=True):
+            other.state = state
+            worst = max(worst, abs(float(reward) - float(other.step(np.array([action]))[1])))
+    assert worst < 1e-6
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
