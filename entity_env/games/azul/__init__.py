@@ -42,7 +42,10 @@ from entity_env.games.azul.env import (
     EnvStep as EnvStep,
     RewardScheme as RewardScheme,
 )
-from entity_env.games.azul.features import FeatureExtractor as FeatureExtractor
+from entity_env.games.azul.features import (
+    FeatureExtractor as FeatureExtractor,
+    PositionEncoder as PositionEncoder,
+)
 from entity_env.games.azul.game import (
     AzulGame as AzulGame,
     azul as azul,

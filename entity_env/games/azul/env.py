@@ -24,6 +24,8 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -39,11 +41,17 @@ from entity_env.games.azul.engine.actions import (
     EpisodeDone,
     checked_id,
 )
-from entity_env.games.azul.engine.engine import illegal
+from entity_env.games.azul.engine.engine import illegal, new_game
 from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import Draw
-from entity_env.games.azul.features import OBS_SIZE, FeatureExtractor
+from entity_env.games.azul.features import (
+    OBS_SIZE,
+    FeatureExtractor,
+    PositionEncoder,
+    checked_obs_size,
+    encoded,
+)
 from entity_env.games.azul.single_game import (
     ILLEGAL,
     OVER,
@@ -154,30 +162,37 @@ class AzulEnv:
 
     Args:
         config: settings.
-        features: encodes observations.
+        features: encodes observations: a `FeatureExtractor`, or any object with its two methods. It
+            is tried once, on a first position.
         seed: of all episodes, 0 or more; random if left out.
         backend: see `Backend`.
 
     Raises:
         UsageError: an invalid argument.
+        SchemaError: `features` returns no array of `obs_size` numbers; so in `reset` and `step`,
+            which change nothing then.
         MissingExtraError: backend "numba" where numba is not installed.
+
+    Attributes:
+        obs_size: length of an observation.
     """
 
     def __init__(
         self,
         config: EnvConfig | None = None,
         *,
-        features: FeatureExtractor | None = None,
+        features: PositionEncoder | None = None,
         seed: int | None = None,
         backend: Backend = "auto",
     ) -> None:
         self.config: Final = _of_type(EnvConfig, "config", config)
-        self.features: Final = _of_type(FeatureExtractor, "features", features)
+        self.features: Final = FeatureExtractor() if features is None else features
+        self.obs_size: Final = checked_obs_size(self.features)
         self._rng = np.random.default_rng(None if seed is None else checked_seed(seed))
         self._new_game: Any = FastGame if plays_compiled(backend, "AzulEnv") else PlainGame
         self._game: SteppedGame | None = None
         self._is_done = True
-        # Both engines encode by `FeatureExtractor` itself, but not by a subclass.
+        # Both engines encode by `FeatureExtractor` itself, but not by another object.
         self._is_plain_features = type(self.features) is FeatureExtractor
         # Whether the arrays that a game fills need no further work.
         self._is_plain = self._is_plain_features and not (
@@ -185,7 +200,10 @@ class AzulEnv:
             or self.config.reward_scheme is RewardScheme.TerminalOnly
             or self.config.max_rounds is not None
         )
-        self._obs_shape = (MAX_PLAYERS, self.features.obs_size)
+        if not self._is_plain_features:
+            first = new_game(self.config.num_players, rng=np.random.default_rng(0))
+            encoded(self.features, self.obs_size, first, 0)
+        self._obs_shape = (MAX_PLAYERS, self.obs_size)
         self._filled_shape = self._obs_shape if self._is_plain_features else (0, OBS_SIZE)
 
     @property
@@ -215,18 +233,19 @@ class AzulEnv:
             UsageError: a seed that is no integer, or negative.
             SchemaError: `draw` returns a colour that is not in the bag.
         """
-        if seed is not None:
-            self._rng = np.random.default_rng(checked_seed(seed))
-        start = self.config.starting_player
-        if start == "random":
-            start = int(self._rng.integers(self.config.num_players))
-        self._game = self._new_game(
-            self.config.num_players, starting_player=start, rng=self._rng, draw=draw
-        )
-        self._is_done = False
-        observations, mask, rewards = self._arrays()
-        status = self._game.show(observations, mask)
-        return self._finished(EnvStep(observations, rewards, False, status, mask, None, None))
+        rng = self._rng if seed is None else np.random.default_rng(checked_seed(seed))
+        with self._undone_on_error():
+            self._rng = rng
+            start = self.config.starting_player
+            if start == "random":
+                start = int(rng.integers(self.config.num_players))
+            self._game = self._new_game(
+                self.config.num_players, starting_player=start, rng=rng, draw=draw
+            )
+            self._is_done = False
+            observations, mask, rewards = self._arrays()
+            status = self._game.show(observations, mask)
+            return self._finished(EnvStep(observations, rewards, False, status, mask, None, None))
 
     def step(self, action_id: int) -> EnvStep:
         """Makes a move for the current player. If it raises, nothing has changed.
@@ -243,6 +262,12 @@ class AzulEnv:
             raise EpisodeDone(f"Azul: {done}: call reset() before step()")
         if type(action_id) is not int or not 0 <= action_id < ACTION_SPACE_SIZE:
             action_id = checked_id(action_id)
+        if self._is_plain_features:  # faster than an empty context
+            return self._move(game, action_id)
+        with self._undone_on_error():
+            return self._move(game, action_id)
+
+    def _move(self, game: SteppedGame, action_id: int) -> EnvStep:
         observations, mask, rewards = self._arrays()
         status = game.move(action_id, observations, mask, rewards)
         if status < OVER:
@@ -253,6 +278,23 @@ class AzulEnv:
             self._is_done = True
             step = EnvStep(observations, rewards, True, status - OVER, mask, action_id, None)
         return step if self._is_plain else self._finished(step)
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """Puts back episode and draws if an extractor of another class raises."""
+        if self._is_plain_features:
+            yield
+            return
+        game, rng, is_done = self._game, self._rng, self._is_done
+        position, draws = None if game is None else game.state(), rng.bit_generator.state
+        try:
+            yield
+        except BaseException:
+            self._game, self._rng, self._is_done = game, rng, is_done
+            rng.bit_generator.state = draws
+            if game is not None and position is not None:
+                game.restore(position)
+            raise
 
     def _arrays(self) -> tuple[Observations, Mask, Rewards]:
         """Arrays for a game to fill."""
@@ -278,10 +320,10 @@ class AzulEnv:
         return step._replace(state=game.state()) if config.include_full_state_in_step else step
 
     def _encode(self, state: GameState) -> NDArray[np.float32]:
-        """Observations by a subclass of `FeatureExtractor`."""
+        """Observations by an object that is no plain `FeatureExtractor`."""
         observations = np.zeros(self._obs_shape, np.float32)
         for player in range(state.num_players):
-            observations[player] = self.features.encode(state, player)
+            observations[player] = encoded(self.features, self.obs_size, state, player)
         return observations
 
 

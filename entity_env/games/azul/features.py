@@ -32,13 +32,15 @@ all of it: the bag is what is not on the table, and its order does not exist bef
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.validation import checked_count
+from entity_env.errors import SchemaError, UsageError
 from entity_env.games.azul.engine.rules import (
     COLOURS,
     FLOOR_SLOTS,
@@ -51,6 +53,7 @@ from entity_env.games.azul.engine.rules import (
     TILES_PER_FACTORY,
 )
 from entity_env.games.azul.engine.state import GameState, Player
+from entity_env.vec.batch_env.batch_env import as_any_array
 
 FACTORIES: Final = 0
 CENTRE_TILES: Final = 45
@@ -91,11 +94,52 @@ SLICES: Final[Mapping[str, slice]] = MappingProxyType(
 """The table above: names to slices."""
 
 
+class PositionEncoder(Protocol):
+    """What `AzulEnv` encodes positions with: `FeatureExtractor`, or any object with its methods."""
+
+    @property
+    def obs_size(self) -> int | Callable[[], int]:
+        """Length of the vectors, or a method that returns it; it never changes."""
+
+    def encode(self, state: GameState, player: int) -> NDArray[np.generic]:
+        """`(obs_size,)` numbers: the observation of a player; the same for the same arguments."""
+
+
+def checked_obs_size(features: PositionEncoder) -> int:
+    """Length of the vectors.
+
+    Raises:
+        UsageError: an object without `obs_size` or `encode`, or a size that is no integer from 1.
+    """
+    size: object = getattr(features, "obs_size", None)
+    if isinstance(features, type) or size is None or not callable(getattr(features, "encode", 0)):
+        raise UsageError(
+            "AzulEnv: features must be an object with obs_size and encode(state, player), as a "
+            f"FeatureExtractor: got {features!r}"
+        )
+    return checked_count(
+        f"AzulEnv: obs_size of {type(features).__name__}", size() if callable(size) else size
+    )
+
+
+def encoded(
+    features: PositionEncoder, size: int, state: GameState, player: int
+) -> NDArray[np.generic]:
+    """`(size,)` numbers: the observation of a player; a `SchemaError` for another array."""
+    row = as_any_array(features.encode(state, player))
+    if row.shape != (size,) or row.dtype.kind not in "fiub":
+        raise SchemaError(
+            f"AzulEnv: {type(features).__name__}.encode must return ({size},) numbers, as its "
+            f"obs_size says: got {row.shape} {row.dtype} for player {player}"
+        )
+    return row
+
+
 class FeatureExtractor:
     """Encodes positions as vectors; the module has the table.
 
-    `AzulEnv` takes a subclass that encodes in another way. It must be deterministic, and must
-    override both `obs_size` and `encode`.
+    `AzulEnv` takes a subclass that encodes in another way, or any `PositionEncoder`. A subclass of
+    another size overrides both `obs_size` and `encode`.
 
     Example:
         >>> from entity_env.games.azul import FeatureExtractor, new_game

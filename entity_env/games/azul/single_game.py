@@ -74,6 +74,9 @@ class SteppedGame(Protocol):
     def state(self) -> GameState:
         """A copy of the position."""
 
+    def restore(self, state: GameState) -> None:
+        """Returns to an earlier position of this game, of `state`."""
+
     def show(self, observations: Observations, mask: Mask) -> int:
         """Fills the arrays; returns the current player, plus `OVER` at the end, when it is the
         player of the last move."""
@@ -106,6 +109,9 @@ class PlainGame:
 
     def state(self) -> GameState:
         return self.position.copy()
+
+    def restore(self, state: GameState) -> None:
+        self.position = state
 
     def show(self, observations: Observations, mask: Mask) -> int:
         state = self.position
@@ -246,6 +252,10 @@ class FastGame:
     def state(self) -> GameState:
         """The position as a state, a copy that draws from the same source."""
         return unpack_state(self.words, self.rng, self.draw)
+
+    def restore(self, state: GameState) -> None:
+        """See `SteppedGame`."""
+        self.words = pack_state(state)
 
     def legal_mask(self) -> NDArray[np.bool_]:
         """`(300,)` bool, a new array: which action ids are legal; none when the game is over."""

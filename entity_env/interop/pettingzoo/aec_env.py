@@ -22,7 +22,7 @@ from entity_env.games.azul import (
     Backend,
     EnvConfig,
     EnvStep,
-    FeatureExtractor,
+    PositionEncoder,
     RewardScheme,
     describe_move,
     draw_state,
@@ -366,7 +366,7 @@ class AzulAECEnv(TurnAECEnv):
         illegal_actions: IllegalActions = "raise",
         render_mode: str | None = None,
         seed: int | None = None,
-        features: FeatureExtractor | None = None,
+        features: PositionEncoder | None = None,
         backend: Backend = "auto",
     ) -> None:
         config = EnvConfig(
@@ -379,7 +379,7 @@ class AzulAECEnv(TurnAECEnv):
         super().__init__(
             "azul",
             num_players,
-            spaces.Box(-np.inf, np.inf, (self._env.features.obs_size,), np.float32),
+            spaces.Box(-np.inf, np.inf, (self._env.obs_size,), np.float32),
             ACTION_SPACE_SIZE,
             max_turns=max_turns,
             illegal_actions=illegal_actions,

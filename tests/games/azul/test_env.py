@@ -412,8 +412,10 @@ def test_what_is_no_configuration() -> None:
     wrong: Any = {"num_players": 2}
     with pytest.raises(UsageError, match=r"AzulEnv: config must be of EnvConfig, got \{'num_"):
         AzulEnv(wrong)
-    with pytest.raises(UsageError, match="AzulEnv: features must be of FeatureExtractor, got "):
-        AzulEnv(features=wrong)
+    extractors: list[Any] = [wrong, 5, FeatureExtractor]
+    for extractor in extractors:
+        with pytest.raises(UsageError, match=r"AzulEnv: features must be an object with obs_size"):
+            AzulEnv(features=extractor)
 
 
 def test_a_configuration_stays_as_it_is() -> None:
@@ -460,6 +462,91 @@ def test_features_may_be_of_the_users_own(which: Backend) -> None:
         assert step.observations.shape == (4, 2)
         np.testing.assert_array_equal(step.observations[:, 0], total)
         np.testing.assert_array_equal(step.observations[:, 1], [0, 1, 2, 0])
+
+
+WIDE = np.zeros(5, np.float32)
+
+
+class Plain:
+    """An extractor that is no `FeatureExtractor`, with a method `obs_size`; ends up too wide.
+
+    Args:
+        num_right: calls that return a vector of the right width.
+    """
+
+    def __init__(self, num_right: int = 10**9, wrong: object = WIDE) -> None:
+        self.num_right = num_right
+        self.wrong = wrong
+
+    def obs_size(self) -> int:
+        return 3
+
+    def encode(self, state: GameState, player: int) -> Any:  # noqa: ANN401 - anything
+        self.num_right -= 1
+        return [state.round, player, 0.5] if self.num_right >= 0 else self.wrong
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+def test_features_need_no_base_class(which: Backend) -> None:
+    env = AzulEnv(EnvConfig(3), features=Plain(), backend=which)
+    assert env.obs_size == 3
+    step = env.reset()
+    expected = [[1, 0, 0.5], [1, 1, 0.5], [1, 2, 0.5], [0, 0, 0]]
+    np.testing.assert_array_equal(step.observations, expected)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (np.zeros(5), r"\(3,\) numbers, as its obs_size says: got \(5,\) float64 for player 0"),
+        (1.0, r"got \(\) float64"),
+        (np.zeros((1, 3)), r"got \(1, 3\) float64"),
+        ([[1], [1, 2]], r"got \(\) object"),
+        (["a", "b", "c"], r"got \(3,\) <U1"),
+        (None, r"got \(\) object"),
+    ],
+)
+def test_features_that_do_not_fit_are_refused_when_the_environment_is_made(
+    wrong: object, told: str
+) -> None:
+    with pytest.raises(SchemaError, match=rf"AzulEnv: Plain.encode must return .*{told}"):
+        AzulEnv(features=Plain(0, wrong))
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True, "3"])
+def test_a_size_of_features_that_cannot_be(size: Any) -> None:  # noqa: ANN401
+    class Sized(Plain):
+        obs_size = size
+
+    for sized in (Sized(), type("Sized", (Plain,), {"obs_size": lambda _: size})()):
+        with pytest.raises(UsageError, match="AzulEnv: obs_size of Sized must be an integer, 1 or"):
+            AzulEnv(features=sized)
+
+
+@pytest.mark.parametrize("which", BACKENDS)
+@pytest.mark.parametrize("draws", [False, True])
+def test_features_that_become_wrong_change_nothing(which: Backend, draws: bool) -> None:
+    """Whether or not the refused move ends a round, which draws tiles."""
+    extractor, twin = Plain(), AzulEnv(seed=3, features=Plain(), backend=which)
+    env = AzulEnv(seed=3, features=extractor, backend=which)
+    step, _ = env.reset(), twin.reset()
+    while True:
+        action = int(np.flatnonzero(step.legal_action_mask)[0])
+        before, extractor.num_right = env.state, 1
+        with pytest.raises(SchemaError, match=r"got \(5,\) float32 for player 1"):
+            env.step(action)
+        assert (env.state, env.done) == (before, False)
+        extractor.num_right = 10**9
+        step, expected = env.step(action), twin.step(action)
+        check_same(step, expected)
+        if not draws or env.state.round > before.round:
+            break
+    before, extractor.num_right = env.state, 0
+    with pytest.raises(SchemaError, match="for player 0"):
+        env.reset(seed=4)
+    assert (env.state, env.done) == (before, False)
+    extractor.num_right = 10**9
+    check_same(env.reset(), twin.reset())
 
 
 def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:
