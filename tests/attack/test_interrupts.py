@@ -24,6 +24,7 @@ from entity_env import (
 )
 from entity_env.agents import TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
+from entity_env.core.seeding import env_seeds
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
 from entity_env.vec.batch_env.source import SequenceSeeds
 from tests.attack.budget import Attack
@@ -371,7 +372,7 @@ class Walk:
         if (env_id, seed) in self._firsts:
             return self._firsts[env_id, seed]
         for run in reversed(self._runs):
-            seeds = SequenceSeeds(run + env_id)
+            seeds = SequenceSeeds(int(env_seeds(run, np.array([env_id]))[0]))
             for first in range(number + 1):
                 if seeds[first] == seed:
                     self._firsts[env_id, seed] = first

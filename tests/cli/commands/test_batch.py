@@ -57,22 +57,22 @@ class TestGames:
         turns: list[Turn] = []
         [episode] = batch_game.game.run(Steady(), seed=4, watch=turns.append, max_episode_steps=30)
         env = batch_game.batch(3, max_episode_steps=30)
-        env.reset(seed=episode.seed - 2)
+        env.reset(seed=episode.seed)
         [space] = env.action_space().values()
         action = -2.0 if hasattr(space, "low") else 0
         score = 0.0
         for i, turn in enumerate(turns):
             [rows] = turn.observation.features.values()
             numbers = np.append(np.ravel(rows), turn.observation.global_features)
-            np.testing.assert_array_equal(numbers.astype(np.float32), env.view().obs(2))
+            np.testing.assert_array_equal(numbers.astype(np.float32), env.view().obs(0))
             assert turn.score == pytest.approx(score)
-            assert turn.observation.done == env.view().is_done(2) == (i == len(turns) - 1)
-            assert turn.observation.terminated == env.view().is_terminal(2)
+            assert turn.observation.done == env.view().is_done(0) == (i == len(turns) - 1)
+            assert turn.observation.terminated == env.view().is_terminal(0)
             if not turn.observation.done:
                 mask = env.view().to_reset_mask()
                 env.reset_envs(mask)
                 env.step_no_reset(np.full(3, action))
-                score += float(env.view().rewards[2])
+                score += float(env.view().rewards[0])
         assert episode.length == len(turns) - 1
         assert episode.reward == pytest.approx(score)
 
