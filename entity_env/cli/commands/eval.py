@@ -48,7 +48,7 @@ from entity_env.cli.options import (
     transport_option,
 )
 from entity_env.core.episode import Episode
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import SeedsFrom
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import UsageError
 from entity_env.vec import VecEnv
@@ -115,7 +115,7 @@ def _decide(agent: BatchPolicy, schema: Schema, obs: VecObs, _: object) -> VecAc
 
 def block_seed(seed: int, block: int) -> int:
     """Seed of a block: that of the run for the first one."""
-    return EpisodeSeeds(seed)[block] if block else seed
+    return SeedsFrom(seed)[block]
 
 
 def num_blocks(count: int, size: int) -> int:
@@ -465,18 +465,17 @@ def _play_sets(
     step_timeout_s: float | None,
 ) -> list[Result]:
     """Plays the blocks with these numbers, each with agents loaded anew."""
-    results: list[Result] = []
+    results, seeds = list[Result](), SeedsFrom(seed)
     with game_errors(game):
         for number in numbers:
             group, sets = blocks[number]
             members = _members(game, agents, group, block_seed(seed, number), load)
-            first, num_games = seed + sets.start, len(sets) * len(group)
-            for seated, index in seatings(members, len(group), num_games):
+            for seated, index in seatings(members, len(group), len(sets) * len(group)):
                 result = game_agents(game).play_match_game(
                     game,
                     [name for name, _ in seated],
                     [agent for _, agent in seated],
-                    seed=first + index,
+                    seed=seeds[sets[index]],  # neighbouring seeds share no starts
                     step_timeout_s=step_timeout_s,
                 )
                 results.append(result)
