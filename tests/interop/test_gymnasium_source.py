@@ -30,12 +30,12 @@ from entity_env import (
 )
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
-from entity_env.core.seeding import env_seeds
 from entity_env.games import cherry_pick
 from entity_env.games.classic import CartPole, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, GymnasiumVecEnv, make_vector_env
 from entity_env.interop.gymnasium.from_gymnasium import AllowedActions
 from entity_env.interop.gymnasium.spaces import ActionConverter, ObsConverter, feature_names
+from entity_env.vec import BatchSeed
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import check_form
 from tests.interop.counting_envs import GymCount
@@ -141,25 +141,18 @@ def test_is_an_episode_env() -> None:
     env.close()
 
 
-class SeededAsOurs(BatchVectorEnv):
-    """Where Gymnasium gives environment i the seed plus i, its seed of `env_seeds`."""
+class SeededAsGymnasiums(CartPole):
+    """Environment i has the seed 4 + i, as after `reset(seed=4)` of a Gymnasium environment."""
 
-    def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[Any, dict[str, Any]]:
-        if isinstance(seed, int):
-            seed = env_seeds(seed, np.arange(self.num_envs)).tolist()
-        return super().reset(seed=seed, options=options)
+    def reset(self, seed: BatchSeed | None = None) -> None:
+        super().reset(None if seed is None else 4 + np.arange(self.num_envs))
 
 
 @pytest.mark.parametrize("mode", [SAME, DISABLED])
 def test_there_and_back_is_the_same(mode: AutoresetMode) -> None:
     """A batch as ours, and as Gymnasium's and as ours again."""
-    straight = BatchVecEnv(CartPole(20, 15, backend="numpy"))
-    batch = SeededAsOurs(CartPole(20, 15, backend="numpy"), autoreset_mode=mode)
+    straight = BatchVecEnv(SeededAsGymnasiums(20, 15, backend="numpy"))
+    batch = BatchVectorEnv(CartPole(20, 15, backend="numpy"), autoreset_mode=mode)
     around = GymnasiumVecEnv(batch, entity="CartPole", action="Push")
     names = [f"CartPole: {name}" for name in around.obs_space().entities["CartPole"].features]
     assert names == ["CartPole: 0", "CartPole: 1", "CartPole: 2", "CartPole: 3"]

@@ -49,7 +49,7 @@ from entity_env.cli.options import (
     transport_option,
 )
 from entity_env.core.episode import Episode
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import SeedsFrom
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import UsageError
 from entity_env.vec import VecEnv
@@ -116,7 +116,7 @@ def _decide(agent: BatchPolicy, schema: Schema, obs: VecObs, _: object) -> VecAc
 
 def block_seed(seed: int, block: int) -> int:
     """Seed of a block: that of the run for the first one."""
-    return EpisodeSeeds(seed)[block] if block else seed
+    return SeedsFrom(seed)[block]
 
 
 def num_blocks(count: int, size: int) -> int:
@@ -466,8 +466,7 @@ def _play_sets(
     step_timeout_s: float | None,
 ) -> list[Result]:
     """Plays the blocks with these numbers, each with agents loaded anew."""
-    results: list[Result] = []
-    seeds = EpisodeSeeds(seed)
+    results, seeds = list[Result](), SeedsFrom(seed)
     with game_errors(game):
         for number in numbers:
             group, sets = blocks[number]
@@ -479,7 +478,7 @@ def _play_sets(
                         game,
                         names,
                         [agent for _, agent in seated],
-                        seed=seeds[sets.start + index],
+                        seed=seeds[sets[index]],
                         step_timeout_s=step_timeout_s,
                     )
                 except Exception as error:

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from rich.console import Console
 
-from entity_env import Turn, UsageError
-from entity_env.agents import RandomAgent as RandomEntities
+from entity_env import Game, Obs, Turn, UsageError
+from entity_env.agents import Agent, RandomAgent as RandomEntities
 from entity_env.cli import main
 from entity_env.cli.commands.eval import match_json, match_table, run_match, split_names
 from entity_env.cli.display.console import ProgressBar
@@ -37,6 +37,7 @@ from entity_env.games.azul import (
     legal_moves,
 )
 from entity_env.games.azul.players.named import PositionAgent, players
+from entity_env.games.tic_tac_toe import Square
 from tests.games.azul.recorded_games import observation_of, states
 from tests.helpers.terminals import Terminal
 
@@ -383,6 +384,23 @@ def test_a_match_of_another_game(tmp_path: Path) -> None:
     assert "--agents needs at least two agents, got random" in refused.stderr
     unknown = run("eval", str(file), "--agents", "random,randm")
     assert "did you mean random?" in unknown.stderr
+
+
+def test_matches_with_neighbouring_seeds_share_no_start() -> None:
+    """Two sets of blocks, each agent in both seats of every start."""
+    starts: list[int] = []
+
+    def play(agents: Sequence[Agent], *, seed: int) -> None:
+        starts.append(seed)
+        for agent in agents:
+            agent.game_over(Obs())
+
+    game = Game(play, entities=(), actions=(Square,), num_agents=2, name="noted")
+    agents = {"a": "random", "b": "random"}
+    for seed in range(5):
+        run_match(game, agents, 40, seed=seed, load=lambda _, own: RandomEntities(own))
+    assert len(starts) == 200
+    assert set(Counter(starts).values()) == {2}
 
 
 def test_any_game_for_several_has_matches() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from entity_env.agents.ratings import Match as Match, Result, Standing as Standing, seatings
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import SeedsFrom
 from entity_env.core.validation import checked_seed, is_integer
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import IllegalAction, InvalidActionId
@@ -139,7 +139,8 @@ def play_match(
         agents: by name; at least as many as players.
         num_games: games of each group, a multiple of `num_players`.
         num_players: 2 to 4.
-        seed: deals and draws follow from it.
+        seed: deals and draws follow from it: the first set has the seed itself, as of `play_game`;
+            matches with neighbouring seeds share no deals.
         max_rounds, backend: as for `play_game`.
         on_game: called with every result.
 
@@ -157,7 +158,7 @@ def play_match(
             f"play_match: num_games must be a multiple of {num_players}, so that every agent has "
             f"every seat as often: got {num_games!r}"
         )
-    games, seeds = [], EpisodeSeeds(seed)
+    games, seeds = [], SeedsFrom(seed)
     for names, number in seatings(tuple(agents), num_players, num_games):
         result = play_game(
             [agents[name] for name in names],

@@ -130,7 +130,8 @@ def test_everybody_sits_everywhere_as_often(num_players: int, num_groups: int) -
         assert set(agent.seats) == set(range(num_players))
 
 
-def test_games_of_a_set_have_the_same_first_deal() -> None:
+def first_deals(num_games: int, seed: int) -> list[bytes]:
+    """What the factories hold at the start of each game of a match of two."""
     shown: list[bytes] = []
 
     def note(agent_input: AgentInput) -> int:
@@ -139,9 +140,20 @@ def test_games_of_a_set_have_the_same_first_deal() -> None:
             shown.append(tiles.tobytes())
         return first(agent_input)
 
-    play_match({"a": Scripted(note), "b": Scripted(note)}, 4, max_rounds=1)
+    play_match({"a": Scripted(note), "b": Scripted(note)}, num_games, seed=seed, max_rounds=1)
+    return shown
+
+
+def test_games_of_a_set_have_the_same_first_deal() -> None:
+    shown = first_deals(4, seed=0)
     assert len(shown) == 4
     assert shown[0] == shown[1] != shown[2] == shown[3]
+
+
+def test_matches_with_neighbouring_seeds_share_no_deal() -> None:
+    deals = [set(first_deals(20, seed)) for seed in range(5)]
+    assert [len(each) for each in deals] == [10] * 5
+    assert len(set().union(*deals)) == 50
 
 
 def test_a_match_can_be_repeated() -> None:
