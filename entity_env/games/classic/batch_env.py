@@ -41,10 +41,11 @@ HALF: Final = 2**23
 
 Backend: TypeAlias = Literal["auto", "numba", "numpy"]
 """`numba`: compiled, which takes a second in the first process of an installation. `numpy`: the
-reference, in numpy. `auto`: compiled where numba is installed."""
+reference, in double precision: `state` is float64, all else as compiled. `auto`: compiled where
+numba is installed."""
 
-State: TypeAlias = NDArray[np.float32]
-"""`(state_size, num_envs)` float32: a row for every number of a state."""
+State: TypeAlias = NDArray[np.floating]
+"""`(state_size, num_envs)` float32, or float64 in numpy: a row for every number of a state."""
 
 Step: TypeAlias = Callable[[NDArray[Any], int], int]
 """Steps all environments by one-dimensional actions of one dtype, in the table at an address.
@@ -107,12 +108,14 @@ class ClassicEnv(BatchEnv):
         if max_episode_steps > _MAX_STEPS:
             raise UsageError(f"max_episode_steps must be at most 2**62: got {max_episode_steps}")
         self._has_torques = isinstance(self.space, ContinuousActionSpace)
+        self._is_compiled = uses_numba(self.name, backend, get_args(Backend))
         self._memory = StateTable(
             self.num_envs,
             len(self.state_names),
             self.obs_size,
             self.max_episode_steps,
             self._has_torques,
+            has_double_state=not self._is_compiled,
         )
         self._address = self._memory.address
         self._result = PackedResult(
@@ -123,7 +126,6 @@ class ClassicEnv(BatchEnv):
             self._memory.ended,
         )
         self._result.num_ended = _NOT_RESET
-        self._is_compiled = uses_numba(self.name, backend, get_args(Backend))
         self._reset = self._make_reset()
         self._all_envs = _all_set(self.num_envs)
         # The step for the dtype of the last actions; compiled at the first use of the dtype.
@@ -217,8 +219,10 @@ class ClassicEnv(BatchEnv):
         return self._result
 
     @property
-    def state(self) -> NDArray[np.float32]:
-        """`(num_envs, state_size)` float32: the current states, a copy; see `state_names`.
+    def state(self) -> NDArray[np.floating]:
+        """`(num_envs, state_size)`: the current states, a copy; see `state_names`.
+
+        float32 of the compiled backend, and float64 of numpy.
 
         Raises:
             ClosedError: after `close`.
@@ -303,7 +307,7 @@ class ClassicEnv(BatchEnv):
         labels = ", ".join(f"{i} = {label}" for i, label in enumerate(space.index_to_label))
         return f"one of {labels}"
 
-    def _checked_states(self, given: object) -> NDArray[np.float32]:
+    def _checked_states(self, given: object) -> NDArray[np.floating]:
         states = as_any_array(given)
         names = self.state_names
         if states.shape != (self.num_envs, len(names)) or states.dtype.kind != "f":
@@ -311,7 +315,7 @@ class ClassicEnv(BatchEnv):
                 f"{self.name}: states must be {(self.num_envs, len(names))} floats "
                 f"({', '.join(names)}): got {states.shape} {states.dtype}"
             )
-        states = states.astype(np.float32)
+        exact, states = states.astype(self._memory.state.dtype), states.astype(np.float32)
         low, high = np.array(self.state_low, np.float32), np.array(self.state_high, np.float32)
         wrong = np.argwhere(~((states >= low) & (states <= high) & np.isfinite(states)))
         if len(wrong):
@@ -320,7 +324,7 @@ class ClassicEnv(BatchEnv):
                 f"{self.name}: {names[number]} must be finite, from {low[number]:g} to "
                 f"{high[number]:g}: got {states[env_id, number]} for environment {env_id}"
             )
-        return states
+        return exact
 
     def _refuse(self, method: str) -> NoReturn:
         """Raises the error for a method that cannot be called now."""

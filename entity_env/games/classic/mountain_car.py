@@ -20,7 +20,8 @@ Example:
     >>> env.step_no_reset_with_result(np.full(8, 2)).rewards[0]
     np.float32(-1.0)
 
-The physics are those of Gymnasium's MountainCar-v0 (Moore 1990), in float32.
+The physics are those of Gymnasium's MountainCar-v0 (Moore 1990); see `Backend` for the
+precision.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ class MountainCar(ClassicEnv):
         state: State, actions: NDArray[np.generic]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         position, velocity = state
-        engine = (actions.astype(np.float32) - 1) * FORCE
+        engine = (actions.astype(np.float64) - 1) * FORCE
         velocity += engine - np.cos(3 * position) * GRAVITY
-        np.clip(velocity, np.float32(-MAX_SPEED), np.float32(MAX_SPEED), out=velocity)
+        np.clip(velocity, -MAX_SPEED, MAX_SPEED, out=velocity)
         position += velocity
-        np.clip(position, np.float32(MIN_POSITION), np.float32(MAX_POSITION), out=position)
-        velocity[(position == np.float32(MIN_POSITION)) & (velocity < 0)] = 0
+        np.clip(position, MIN_POSITION, MAX_POSITION, out=position)
+        velocity[(position == MIN_POSITION) & (velocity < 0)] = 0
         rewards = np.full(len(position), -1, np.float32)
-        return rewards, (position >= np.float32(GOAL)) & (velocity >= 0)
+        return rewards, (position >= GOAL) & (velocity >= 0)

@@ -50,11 +50,12 @@ class StateTable:
     Args:
         num_envs, state_size, obs_size, max_episode_steps: of the batch.
         has_torques: actions are float32 rather than choices.
+        has_double_state: the state is a float64 array of its own, outside of the table.
 
     Attributes:
         table: `(num_rows, width)` float32, all of it.
         address: address of the table, for compiled code.
-        state: `(state_size, num_envs)` float32.
+        state: `(state_size, num_envs)` float32, or float64 outside of the table.
         observations: `(num_envs, obs_size)` float32.
         rewards: `(num_envs,)` float32.
         terminals: `(num_envs,)` uint8.
@@ -73,6 +74,7 @@ class StateTable:
         obs_size: int,
         max_episode_steps: int,
         has_torques: bool = False,
+        has_double_state: bool = False,
     ) -> None:
         num_chunks = (num_envs + _CHUNK - 1) // _CHUNK
         width = num_chunks * _CHUNK + _PAD
@@ -85,7 +87,11 @@ class StateTable:
         self.rewards: NDArray[np.float32] = self.table[REWARDS, :num_envs]
         self.streams: NDArray[np.uint64] = self._wide(STREAMS).view(np.uint64)[:num_envs]
         self.deadlines: NDArray[np.int64] = self._wide(DEADLINES).view(np.int64)[:num_envs]
-        self.state: NDArray[np.float32] = self.table[STATE : STATE + state_size, :num_envs]
+        self.state: NDArray[np.floating] = (
+            np.zeros((state_size, num_envs), np.float64)
+            if has_double_state
+            else self.table[STATE : STATE + state_size, :num_envs]
+        )
         shown = self.table[STATE + state_size :].reshape(-1)[: num_envs * obs_size]
         self.observations: NDArray[np.float32] = shown.reshape(num_envs, obs_size)
         self.address = int(self.table.ctypes.data)
