@@ -116,9 +116,47 @@ def normalize_features(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Floa
     return normed
 
 
+_LARGEST_PRODUCT: Final = 2**19 - 1
+"""Multiplications for which OpenBLAS wakes no other thread, of matrices with two rows or more."""
+_LARGEST_OF_A_ROW: Final = 2**13
+"""The same of one row, which is a vector for BLAS."""
+
+
+def product(x: Float, y: Float) -> Float:
+    """`x @ y`, of two or more dimensions each, by this thread alone.
+
+    Other threads of BLAS save nothing with matrices as small as those of a decision, and where the
+    processors are busy with other work, waiting for them takes a hundred times as long.
+    """
+    rows = x.shape[-2]
+    found: Float
+    if rows > 1 and rows * y.size <= _LARGEST_PRODUCT:
+        found = np.matmul(x, y)
+        return found
+    inner, columns = y.shape[-2:]
+    size = inner * columns
+    if rows * size <= (_LARGEST_PRODUCT if rows > 1 else _LARGEST_OF_A_ROW):
+        found = np.matmul(x, y)
+    elif rows == 1:
+        found = product(np.repeat(x, 2, axis=-2), y)[..., :1, :]
+    elif 3 * size > _LARGEST_PRODUCT and columns > 1:
+        half = columns // 2
+        parts = product(x, y[..., :half]), product(x, y[..., half:])
+        found = np.concatenate(parts, axis=-1)
+    else:
+        found = np.empty((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), rows, columns), x.dtype)
+        num_parts = -(-rows // (_LARGEST_PRODUCT // size))  # of two rows or more
+        for i in range(num_parts):
+            part = slice(rows * i // num_parts, rows * (i + 1) // num_parts)
+            np.matmul(x[..., part, :], y, out=found[..., part, :])
+    return found
+
+
 def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:
     """The linear layer of that name."""
-    y: Float = x @ tensors[f"{prefix}.weight"].T + tensors[f"{prefix}.bias"]
+    weight = tensors[f"{prefix}.weight"].T
+    y: Float = product(x, weight) if x.shape == (1, len(weight)) else x @ weight
+    y += tensors[f"{prefix}.bias"]
     return y
 
 

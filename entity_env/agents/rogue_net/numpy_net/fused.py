@@ -36,6 +36,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
     SHIFT,
     gelu_of_scaled,
     input_statistics,
+    product,
 )
 from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
 from entity_env.agents.rogue_net.weights import RELPOS, Weights
@@ -160,19 +161,18 @@ class FusedNet:
     def score_labels(self, name: ActionName, actors: Float) -> Float:
         """`(num_actors, num_labels)` logits, or means of a continuous action."""
         weight, bias = self._labels[name]
-        logits: Float = actors @ weight
+        logits = product(actors, weight)
         logits += bias
         return logits
 
     def score_actees(self, name: ActionName, actors: Float, actees: Float) -> Float:
         """`(num_actors, num_actees)` logits."""
         query, query_bias, key, key_bias = self._selects[name]
-        queries = actors @ query
+        queries = product(actors, query)
         queries += query_bias
-        keys = actees @ key
+        keys = product(actees, key)
         keys += key_bias
-        logits: Float = queries @ keys.T
-        return logits
+        return product(queries, keys.T)
 
     def _embed(self, arrays: Mapping[EntityName, Float], shared: Float) -> Float | None:
         num_entities = sum(map(len, arrays.values()))
@@ -196,11 +196,11 @@ class FusedNet:
         np.maximum(wide, -CLIP, out=wide)
         np.minimum(wide, CLIP, out=wide)
         d_model = self.config.d_model
-        product = wide @ self._embedding
-        x: Float = np.maximum(product[:, :d_model], np.float32(0)) @ self._centering
+        parts = product(wide, self._embedding)
+        x = product(np.maximum(parts[:, :d_model], np.float32(0)), self._centering)
         x /= _deviation(x)
-        x *= product[:, d_model : 2 * d_model]
-        x += product[:, 2 * d_model :]
+        x *= parts[:, d_model : 2 * d_model]
+        x += parts[:, 2 * d_model :]
         return x
 
     def _attend(
@@ -222,13 +222,13 @@ class FusedNet:
             q = q[:, rows]
             bias = None if bias is None else bias[rows]
             tables = None if tables is None else tables.of_queries(rows)
-        logits = np.matmul(q, k)
+        logits = product(q, k)
         if tables is not None:
             logits += tables.logits(q[None])[0]
         if bias is not None:
             logits += bias
         raised = np.exp(logits)
-        y = np.matmul(raised, v)
+        y = product(raised, v)
         total = y[:, :, d_head:]
         if not (
             np.minimum.reduce(total, axis=None) > _MIN_SUM
@@ -236,7 +236,7 @@ class FusedNet:
         ):
             logits -= logits.max(axis=2, keepdims=True)
             raised = np.exp(logits)
-            y = np.matmul(raised, v)
+            y = product(raised, v)
             total = y[:, :, d_head:]
         if tables is not None:
             gate = normed[None, :, n_head * (3 * d_head + 1) :]
@@ -244,12 +244,10 @@ class FusedNet:
             y[:, :, :d_head] += tables.values(raised[None], gated)[0]
         mixed = np.empty((y.shape[1], n_head, d_head + 1), dtype=np.float32)
         np.divide(y, total, out=mixed.transpose(1, 0, 2))
-        result: Float = mixed.reshape(len(mixed), -1) @ block.projection
-        return result
+        return product(mixed.reshape(len(mixed), -1), block.projection)
 
     def _mlp(self, block: _FusedBlock, x: Float) -> Float:
-        result: Float = gelu_of_scaled(_norm(block.hidden, x)) @ block.output
-        return result
+        return product(gelu_of_scaled(_norm(block.hidden, x)), block.output)
 
 
 def _deviation(centered: Float) -> Float:
@@ -260,8 +258,8 @@ def _deviation(centered: Float) -> Float:
 
 
 def _norm(layer: _Normed, x: Float) -> Float:
-    product = x @ layer.matrix
-    normed: Float = product[:, : layer.width] / _deviation(product[:, layer.width :])
+    parts = product(x, layer.matrix)
+    normed: Float = parts[:, : layer.width] / _deviation(parts[:, layer.width :])
     normed += layer.bias
     return normed
 

@@ -15,6 +15,7 @@ from entity_env.agents.rogue_net.features import Inputs
 from entity_env.agents.rogue_net.numpy_net.functions import (
     linear,
     normalize_features,
+    product,
     relu,
     sigmoid,
     table_gelu,
@@ -126,12 +127,12 @@ class RelposArrays:
 
     def logits(self, q: Float) -> Float:
         """Unscaled logits to add, for queries `(num_padded, n_head, max_length, d_head)`."""
-        return (self.keys @ q.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        return product(self.keys, q.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
 
     def values(self, attention: Float, gate: Float | None) -> Float:
         """Values to add to the result of attention."""
         values: Float = self.table_values
         if gate is not None:
             values = values * gate[:, None]
-        added: Float = attention.transpose(0, 2, 1, 3) @ values
+        added = product(attention.transpose(0, 2, 1, 3), values)
         return added.transpose(0, 2, 1, 3)

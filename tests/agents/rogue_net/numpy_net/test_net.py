@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     GaussianArrays,
     choose_label,
 )
-from entity_env.agents.rogue_net.numpy_net.functions import table_gelu
+from entity_env.agents.rogue_net.numpy_net.functions import product, table_gelu
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
 from entity_env.agents.rogue_net.torch_net.distributions import at_temperature
 from entity_env.authoring.game import Game
@@ -568,3 +569,58 @@ def test_no_torch_is_needed(tmp_path: Path, backend: str, alone: bool) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[]\n"
+
+
+@given(
+    st.integers(0, 5), st.integers(0, 600), st.integers(1, 40), st.integers(1, 900), st.booleans()
+)
+def test_a_product_is_that_of_numpy(
+    stacked: int, rows: int, inner: int, columns: int, transposed: bool
+) -> None:
+    rng = np.random.default_rng(rows)
+    x = rng.random((stacked, rows, inner) if stacked else (rows, inner), np.float32)
+    y = rng.random((columns, inner) if transposed else (inner, columns), np.float32)
+    y = y.T if transposed else y
+    np.testing.assert_allclose(product(x, y), np.matmul(x, y), rtol=1e-5)
+
+
+THREADS = """
+import os, sys, time
+import numpy as np
+from entity_env import GlobalCategoricalActionMask, Observation
+from entity_env.agents import load_agent
+from entity_env.agents.rogue_net.numpy_net.functions import product
+
+def cpu_ns():
+    own = str(os.getpid())
+    found = {t: int(open(f"/proc/self/task/{t}/schedstat").read().split()[0])
+             for t in os.listdir("/proc/self/task") if t != own}
+    return sum(found.values())
+
+def check(name, decide):
+    before, end = cpu_ns(), time.monotonic() + 0.05
+    decide()
+    while time.monotonic() < end:
+        decide()
+    assert cpu_ns() == before, name
+
+agent, rng = load_agent(sys.argv[1], backend="numpy"), np.random.default_rng(0)
+for length in (1, 10, 150, 500, 1500):
+    features = {"Head": rng.random((1, 2)), "Segment": rng.random((length, 2))}
+    actions = {"Move": GlobalCategoricalActionMask(None)}
+    observation = Observation(reward=0.0, features=features, actions=actions)
+    check(f"{length} entities", lambda: agent.choose(observation))
+for rows, inner, columns in ((1, 64, 256), (1, 300, 300), (2, 1024, 4096), (700, 512, 3)):
+    x, y = rng.random((rows, inner), np.float32), rng.random((inner, columns), np.float32)
+    check((rows, inner, columns), lambda: product(x, y))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="no times of threads")
+def test_a_decision_wakes_no_other_thread() -> None:
+    """Where all processors are busy, waiting for a thread of BLAS takes a hundred times as long."""
+    path = Path(__file__).parents[4] / "examples" / "ship" / "snake.agent"
+    command = [sys.executable, "-c", THREADS, str(path)]
+    free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(command, text=True, capture_output=True, timeout=50, env=free)
+    assert (done.returncode, done.stderr) == (0, "")
