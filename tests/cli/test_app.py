@@ -71,6 +71,17 @@ def test_play_draws_and_reports() -> None:
     assert re.search(r"episode 1: reward \d+, \d+ steps, over \S+ \d+\)\nseed 1\n$", result.stdout)
 
 
+def test_a_reader_that_ends_is_no_mistake_of_the_game() -> None:
+    """As `entity-env play snake | head -1`."""
+    words = [PROGRAM, "play", "snake", "--seed", "1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.readline()
+        program.stdout.close()
+        assert program.stderr.read() == b""
+
+
 def test_play_repeats_itself_with_the_seed_that_it_names() -> None:
     first = run("play", "snake", "--no-render", "--episodes", "3")
     seed = first.stdout.split()[-1]

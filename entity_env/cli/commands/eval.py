@@ -7,11 +7,12 @@ import math
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from entity_env.agents import Agent, BatchPolicy
 from entity_env.agents.game_agents import game_agents
+from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.agents.ratings import Z95, Match, Result, Standing, match_groups, seatings
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
@@ -112,6 +114,17 @@ def play_episodes(
 
 def _decide(agent: BatchPolicy, schema: Schema, obs: VecObs, _: object) -> VecActions:
     return agent.decide_batch(obs, schema)
+
+
+def _transport_of(agents: Sequence[str]) -> Transport | None:
+    """The one that was given when these agents were trained, if they are runs."""
+    for name in agents:
+        with suppress(UsageError, OSError, ValueError):  # no path, or no run of ours
+            options = read_about(Path(name)).get("options")
+            found = options.get("transport") if isinstance(options, dict) else None
+            if found in get_args(Transport):
+                return cast(Transport, found)
+    return None
 
 
 def block_seed(seed: int, block: int) -> int:
@@ -213,7 +226,7 @@ def evaluate(
     named twice, A,A, plays against its copy. Agents that a game has of its own can take part: azul
     has greedy, rush, mcts and mcts:SECONDS.
     """
-    chosen = load_game(game, settings).with_transport(transport)
+    chosen = load_game(game, settings).with_transport(transport or _transport_of(agents))
     if entrants is not None:
         if agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")

@@ -25,6 +25,7 @@ from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
     find_checkpoint,
+    read_header,
     require_place,
 )
 from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
@@ -398,6 +399,8 @@ def train(
     evaluation = EvaluationPlan.of(options, chosen)
     own = preset_of(chosen) if preset is None else PRESETS[preset]
     num_envs = own.num_envs if num_envs is None else num_envs
+    if resume and steps is not None:
+        _require_more_steps(out, steps)
     resume = resume or launched.has_checkpoint(out)
     chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
     num_rows, total = num_envs * chosen.num_agents, steps or given.total_steps
@@ -425,6 +428,18 @@ def train(
         _report(result, shlex.join([game, *set_words, "--agent", str(out)]), out, Console())
     if code:
         raise SystemExit(code)
+
+
+def _require_more_steps(out: Path, steps: int) -> None:
+    """Raises a `UsageError` for fewer steps than the run in `out` has made and was to make."""
+    training = read_header(find_checkpoint(out)).training
+    config, made = training.get("config"), training.get("step")
+    planned = config.get("total_steps") if isinstance(config, dict) else None
+    if isinstance(made, int) and steps < made and steps != planned:
+        raise UsageError(
+            f"--steps counts all steps of a run: {out} has made {made:,}, so that nothing would be "
+            f"left of {steps:,}"
+        )
 
 
 def _announce(launched: Launched, settings: str, changes: Sequence[str]) -> None:

@@ -14,6 +14,10 @@ from rich.table import Table
 _PATIENCE_S: Final = 1.0
 
 
+class OutputClosed(SystemExit):
+    """The program that read stdout has ended, as `head` does; no mistake of a game that draws."""
+
+
 class LiveDisplay:
     """Shows frames at a pace: each replaces the last one on a terminal, else they follow.
 
@@ -36,8 +40,11 @@ class LiveDisplay:
         if is_paced and self._interval_s:
             self._keep_pace(extra_s)
         if not self._console.is_terminal:
-            self._console.print(frame)
-            self._console.print()
+            try:
+                self._console.print(frame)
+                self._console.print()
+            except SystemExit as error:  # of rich, for a broken pipe
+                raise OutputClosed(error.code) from error
             return
         lines = self._lines(frame)
         back = f"\r\x1b[{self._num_lines}A" if self._num_lines else ""

@@ -139,6 +139,9 @@ def test_an_environment_of_gymnasium_is_trained_evaluated_and_played(tmp_path: P
 
 def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
     train(tmp_path, *SMALL, "--steps", "64", "--gamma", "0.9")
+    result = train(tmp_path, "--resume", "--steps", "32")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "has made 64, so that nothing would be left of 32" in result.stderr
     result = train(tmp_path, "--resume", "--num-envs", "4", "--steps", "128")
     assert result.exit_code == 0
     assert "step 128 of 128" in result.stdout
