@@ -399,8 +399,7 @@ def train(
     evaluation = EvaluationPlan.of(options, chosen)
     own = preset_of(chosen) if preset is None else PRESETS[preset]
     num_envs = own.num_envs if num_envs is None else num_envs
-    if resume and steps is not None:
-        _require_more_steps(out, steps)
+    _require_more_steps(out, steps if resume else None)
     resume = resume or launched.has_checkpoint(out)
     chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
     num_rows, total = num_envs * chosen.num_agents, steps or given.total_steps
@@ -415,12 +414,11 @@ def train(
         words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
     require_writable(out)
     _announce(launched, words, [*told(shares), *origin.changes(chosen)])
-    about = {"options": given.stored, "opponents": shares, **about_game(chosen)}
-    about |= {"game": game, "num_envs": num_envs}
+    about = {"options": given.stored, "opponents": shares, "game": game, "num_envs": num_envs}
     kept, watching = KeptReplays.of(chosen, out, replays), tuple(map(load_callback, callbacks))
     run = PlannedRun(
-        *(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume, about),
-        *(kept, tuple(record), watching, pooled, origin, evaluation),
+        *(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume),
+        *(about | about_game(chosen), kept, tuple(record), watching, pooled, origin, evaluation),
     )
     result, code = train_here(run, launched) if ray.address is None else train_on_ray(run, ray)
     if not launched.rank:
@@ -430,8 +428,10 @@ def train(
         raise SystemExit(code)
 
 
-def _require_more_steps(out: Path, steps: int) -> None:
+def _require_more_steps(out: Path, steps: int | None) -> None:
     """Raises a `UsageError` for fewer steps than the run in `out` has made and was to make."""
+    if steps is None:
+        return
     training = read_header(find_checkpoint(out)).training
     config, made = training.get("config"), training.get("step")
     planned = config.get("total_steps") if isinstance(config, dict) else None
