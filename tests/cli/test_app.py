@@ -73,7 +73,7 @@ def test_play_draws_and_reports() -> None:
 
 def test_a_reader_that_ends_is_no_mistake_of_the_game() -> None:
     """As `entity-env play snake | head -1`."""
-    words = [PROGRAM, "play", "snake", "--seed", "1"]
+    words = [str(PROGRAM), "play", "snake", "--seed", "1"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
         assert program.stderr is not None

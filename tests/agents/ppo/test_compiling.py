@@ -33,6 +33,7 @@ from entity_env.agents.ppo import (
 from entity_env.agents.ppo.compiling import KernelSwitch
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
+from entity_env.agents.rogue_net.torch_net import tensors
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels
 from entity_env.core import validation
 from entity_env.errors import UsageError
@@ -185,7 +186,7 @@ def test_only_networks_that_are_compiled_whole_have_a_child(
     assert KernelSwitch("background", net).is_compiling is is_worth
     assert not KernelSwitch("wait", net).is_compiling
     monkeypatch.setattr(validation, "has_numba", lambda: False)
-    monkeypatch.setattr("entity_env.agents.rogue_net.torch_net.tensors.has_numba", lambda: False)
+    monkeypatch.setattr(tensors, "has_numba", lambda: False)
     assert not KernelSwitch("background", net).is_compiling
 
 
