@@ -128,13 +128,9 @@ def product(x: Float, y: Float) -> Float:
     Other threads of BLAS save nothing with matrices as small as those of a decision, and where the
     processors are busy with other work, waiting for them takes a hundred times as long.
     """
-    rows = x.shape[-2]
-    found: Float
-    if rows > 1 and rows * y.size <= _LARGEST_PRODUCT:
-        found = np.matmul(x, y)
-        return found
-    inner, columns = y.shape[-2:]
+    rows, inner, columns = x.shape[-2], *y.shape[-2:]
     size = inner * columns
+    found: Float
     if rows * size <= (_LARGEST_PRODUCT if rows > 1 else _LARGEST_OF_A_ROW):
         found = np.matmul(x, y)
     elif rows == 1:
@@ -145,7 +141,7 @@ def product(x: Float, y: Float) -> Float:
         found = np.concatenate(parts, axis=-1)
     else:
         found = np.empty((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), rows, columns), x.dtype)
-        num_parts = -(-rows // (_LARGEST_PRODUCT // size))  # of two rows or more
+        num_parts = -(-rows // max(3, _LARGEST_PRODUCT // size))  # of two rows or more
         for i in range(num_parts):
             part = slice(rows * i // num_parts, rows * (i + 1) // num_parts)
             np.matmul(x[..., part, :], y, out=found[..., part, :])
