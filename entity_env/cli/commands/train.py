@@ -32,8 +32,8 @@ from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
 from entity_env.authoring.game import Game, Transport
 from entity_env.cli.evaluation import EvaluationPlan, best_words, evaluation_options
 from entity_env.cli.load_game import (
+    NAMED,
     has_self_play,
-    is_batch,
     load_game,
 )
 from entity_env.cli.opponents import take_opponents, told
@@ -68,7 +68,7 @@ from entity_env.cli.training import (
     train_on_ray,
 )
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
-from entity_env.games import tic_tac_toe
+from entity_env.games.azul import azul
 from entity_env.vec.options import OnError
 from entity_env.views.chart import Series, text_chart
 
@@ -80,7 +80,10 @@ _MAX_WIDTH: Final = 79
 
 def preset_of(game: Game) -> Preset:
     """The default settings for a game."""
-    is_own = is_batch(game) or has_self_play(game) or game.play is tic_tac_toe.play
+    own = NAMED.get(game.name)
+    is_own = own is not None and own.play is game.play
+    if game.play is azul.play:  # whose settings are those of its self-play environments
+        is_own = has_self_play(game)
     name = game.name if is_own else None
     spaces = game.obs_space(), game.action_space()
     return preset_for(*spaces, game=name, num_agents=game.num_agents)
