@@ -62,7 +62,7 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
         cause = error.__cause__
         trace = trace_from(cause, _file_of(game)) if isinstance(cause, Exception) else None
         env = str(error).partition("\n")[0]
-        where = "\n".join((env, *getattr(error, "__notes__", ())))
+        where = "\n".join((env, *notes_of(error)))
         raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{where}\n") from error
     except Exception as error:
         trace = _trace_from_bot(error) or trace_from(error, _file_of(game))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -231,6 +232,15 @@ clock_option = click.option(
     "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
     "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
     "before.",
+)
+
+# Drawn by click, so that what is said after a failure names it.
+run_seed_option = click.option(
+    "--seed",
+    type=SEED,
+    default=lambda: secrets.randbelow(2**31),
+    show_default="random",
+    help="Seed of the run, and of the agents.",
 )
 
 look_option = click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")

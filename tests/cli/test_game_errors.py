@@ -133,3 +133,12 @@ def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
         result = CliRunner().invoke(main, words)
         assert result.exit_code == 2
         assert result.stderr == f"entity-env: no file {path}\n"
+
+
+@pytest.mark.parametrize("command", ["play", "record"])
+def test_the_seed_of_the_agents_is_named_though_it_was_drawn(here: Path, command: str) -> None:
+    result = run(f"{command} bug.py:alone --episode-seed 1000")
+    # record keeps what agents think, which play shows with an option.
+    thinking = " --think" if command == "record" else ""
+    words = rf"play bug\.py:alone{thinking} --seed \d+ --episode-seed 1000"
+    assert re.search(f"^{AGAIN}{words}$", result.stderr, re.MULTILINE)

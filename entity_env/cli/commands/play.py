@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,6 +38,7 @@ from entity_env.cli.options import (
     game_argument,
     look_option,
     open_option,
+    run_seed_option,
     set_option,
     step_timeout_option,
 )
@@ -56,13 +56,7 @@ from entity_env.views.describe import describe_number
 @click.option("--think", is_flag=True, help="Show the probabilities and the value of the agents.")
 @click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
 @click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
-@click.option(
-    "--seed",
-    type=SEED,
-    default=lambda: secrets.randbelow(2**31),
-    show_default="random",
-    help="Seed of the run, and of the agents.",
-)
+@run_seed_option
 @click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
 @clock_option
 @click.option("--browser", is_flag=True, help="Play and watch in a page, not in the terminal.")

@@ -41,6 +41,7 @@ from entity_env.cli.options import (
     game_argument,
     look_option,
     require_writable,
+    run_seed_option,
     set_option,
     step_timeout_option,
 )
@@ -103,7 +104,7 @@ def game_of(replay: Replay, given: str | None) -> Game:
 )
 @click.option("--see/--no-see", default=True, help="Keep what was seen, to draw without the game.")
 @click.option("--think/--no-think", default=True, help="Keep the value that agents predict.")
-@click.option("--seed", type=SEED, help="Seed of the run.  [default: a random one]")
+@run_seed_option
 @click.option("--episode-seed", type=SEED, help="Seed of the episode, as play and errors name it.")
 @clock_option
 @look_option
@@ -116,7 +117,7 @@ def record(
     out: Path | None,
     see: bool,
     think: bool,
-    seed: int | None,
+    seed: int,
     episode_seed: int | None,
     clock_s: float | None,
     look: str | None,
@@ -133,7 +134,6 @@ def record(
     require_writable(out.parent)
     names = player_names(chosen, agents)
     require_person(names, clock_s)
-    seed = secrets.randbelow(2**31) if seed is None else seed
     with _view_for_humans(chosen, names, look) as view:
         players = load_players(chosen, names, seed, load, view, clock_s)
         # Of a file the writer finds the path from this folder.
