@@ -33,7 +33,7 @@ def shown(value: object) -> str:
     is_text = isinstance(value, str | bytes)
     try:
         text = repr(value[:_LONGEST_SHOWN] if is_text else value)  # type: ignore[index]  # a text
-    except (RecursionError, ValueError):  # deep lists; integers of more than 4,300 digits
+    except Exception:  # deep lists; integers of more than 4,300 digits; an object half made
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 

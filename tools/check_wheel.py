@@ -14,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # `build` above all: setuptools would pack the modules that an earlier build left there.
-NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
+NOT_COPIED = shutil.ignore_patterns(
+    ".*", "__pycache__", "*.egg-info", "*.so", "build", "dist", "runs"
+)
 
 
 def main() -> None:
@@ -42,6 +44,7 @@ def check_contents(wheel: Path) -> None:
     if top_level != {"entity_env"}:
         sys.exit(f"{wheel.name}: expected entity_env alone at the top level, got {top_level}")
     files = (path for path in ROOT.glob("entity_env/**/*.*") if path.is_file())
+    files = (path for path in files if path.suffix not in {".c", ".so"})  # built or not
     needed = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
     if missing := sorted(needed - packed):
         sys.exit(f"{wheel.name}: not packed: {', '.join(missing)}")

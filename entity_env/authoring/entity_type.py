@@ -7,6 +7,8 @@ Measured by `benchmarks/featurize.py`; anything that reflects per entity is 10 t
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
 import struct
 import types
 import typing
@@ -21,13 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.validation import is_integer
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, shown
 
 HIDDEN: Final = {"entity_env": "hidden"}
 """`name: str = field(metadata=HIDDEN)` keeps a field of a dataclass out of its features."""
 
 Writer: TypeAlias = Callable[[Sequence[object]], None]
 """Appends the features of every entity of a sequence to a list."""
+
+
+_SLOT: Final = re.compile(r"\(?e\.(\w+)(?: is (member_\d+)\))?")
+"""Source of a feature that is an attribute, or tells whether the attribute is a member."""
 
 
 @dataclass(frozen=True, init=False)
@@ -108,6 +114,21 @@ class EntityType:
         """Numbers that a writer appends per entity: `width`, or 1 filler when there are none."""
         return max(self.width, 1)
 
+    @cached_property
+    def slots(self) -> tuple[tuple[str] | tuple[str, object], ...] | None:
+        """For each feature its slot, or the slot and the member that it asks for; None
+        if there are no features, or one is read in another way."""
+        found = [_SLOT.fullmatch(source) for source in self._sources]
+        slots = [
+            (slot[1], self._constants[slot[2]]) if slot[2] else (slot[1],) for slot in found if slot
+        ]
+        own = inspect.getattr_static(self.cls, "__getattribute__")
+        is_plain = own is object.__getattribute__ and all(
+            inspect.ismemberdescriptor(inspect.getattr_static(self.cls, name, None))
+            for name, *_ in slots
+        )
+        return tuple(slots) if is_plain and slots and len(slots) == len(found) else None
+
     def writer(self, extend: Callable[[tuple[float, ...]], None]) -> Writer:
         """Makes a function that hands the features of each entity to `extend`.
 
@@ -184,7 +205,7 @@ class EntityType:
 
     def _raise_unreadable(self, entity: object, error: Exception) -> NoReturn:
         raise SchemaError(
-            f"entity {self.name}: the features of {entity!r} cannot be read ({error}); "
+            f"entity {self.name}: the features of {shown(entity)} cannot be read ({error}); "
             "its fields must hold what their annotations say"
         ) from error
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import ActionSlots, Frame, FrameMemory, Slot
+from entity_env.batching.speedups import pack_ints
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -129,7 +130,8 @@ class ActionBuffer:
 
     def _all_groups(self, entities: EntityOffsets) -> NDArray[np.int64]:
         """`(num_groups, 4)` in the order of their rows."""
-        groups = np.array(self._groups, dtype=np.int64).reshape(-1, 4)
+        groups = np.empty((len(self._groups) // 4, 4), dtype=np.int64)
+        pack_ints(self._groups, groups.reshape(-1))
         if not self._whole:
             return groups
         parts: list[NDArray[np.int64]] = []

@@ -6,7 +6,6 @@ batch; arrays are copied as slices. `ObsBatcher` and `ObservationBatcher` add si
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from entity_env.authoring.entity_type import fits_float32
 from entity_env.batching.action_buffers import ActionBuffer, EntityOffsets, action_buffer
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
+from entity_env.batching.speedups import pack_floats, pack_ints
 from entity_env.core.episode import Episode
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
@@ -58,6 +58,11 @@ class EntityBuffer:
         """Number of entities in the batch so far."""
         return (self._used + len(self.pending)) // self.stride
 
+    @property
+    def num_packed(self) -> int:
+        """Number of entities before those of `pending`."""
+        return self._used // self.stride
+
     def append(self, rows: NDArray[np.float32]) -> None:
         """Adds entities as an array `(num_entities, width)`, by one copy."""
         self.pack()
@@ -68,7 +73,7 @@ class EntityBuffer:
 
     def write_ends(self, ends: NDArray[np.int64]) -> None:
         """Writes for each observation how many numbers there are up to its end."""
-        ends[:] = self.ends
+        pack_ints(self.ends, ends)
         if self._packed:
             shift = np.zeros(len(ends) + 1, dtype=np.int64)
             np.add.at(shift, *map(np.array, zip(*self._packed, strict=True)))
@@ -100,10 +105,8 @@ class EntityBuffer:
         self.pending.clear()
 
     def _pack_into(self, values: NDArray[np.float32], start: int) -> None:
-        try:
-            struct.pack_into(f"{len(self.pending)}f", values.data, start * 4, *self.pending)
-        except (struct.error, TypeError, OverflowError) as error:
-            raise self._bad_value() from error
+        if not pack_floats(self.pending, values, start):
+            raise self._bad_value()
 
     def _reserve(self) -> None:
         if self._used > len(self._values):

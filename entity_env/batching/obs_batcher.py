@@ -15,6 +15,7 @@ from entity_env.batching.action_buffers import (
     SelectEntityBuffer,
 )
 from entity_env.batching.entity_buffer import Batcher, EntityBuffer
+from entity_env.batching.speedups import gather, reader_of
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.core.validation import of_selectors
@@ -33,14 +34,24 @@ class _Column:
     """One entity type: its buffer, the function that reads its features, and entities to read."""
 
     def __init__(self, kind: EntityType | None, buffer: EntityBuffer, index: int) -> None:
+        self.kind = kind
         self.buffer = buffer
         self.index = index
         self.entities: list[object] = []
         """Entities of several observations that have not been read yet."""
         self.ends: list[int] = []
         """For each observation the length of `entities` after it."""
+        self.reader = reader_of(kind)
         # The actor of a global action has no features: one filler number.
         self.write: Writer = self._fill if kind is None else kind.writer(buffer.pending.extend)
+
+    def compiled(self) -> tuple[type | None, object, list[Any], list[int], int, int]:
+        """The column for `_speedups.gather`: its class, reader, where it adds what it reads and its
+        ends, the number of entities before, and the numbers an entity."""
+        buffer, cls = self.buffer, None if self.kind is None else self.kind.cls
+        if self.reader is None:
+            return cls, None, self.entities, self.ends, buffer.num_entities, 1
+        return cls, self.reader, buffer.pending, buffer.ends, buffer.num_packed, buffer.stride
 
     def read(self) -> None:
         """Reads the features of `entities` into the buffer; SchemaError if one has none."""
@@ -250,8 +261,25 @@ class ObsBatcher(Batcher):
         if not acts and not all(isinstance(each, GlobalCategoricalBuffer) for each in buffers):
             return 0
         self._is_clean = False
-        count = self._gather(shown, asked, first, kinds, acts)
-        if count and not self._read():
+        before = [(len(c.buffer.pending), len(c.buffer.ends)) for c in self._all_columns]
+        if gather is None:
+            count = self._gather(shown, asked, first, kinds, acts)
+        else:
+            count = gather(
+                shown,
+                asked,
+                first,
+                self.num_rows,
+                kinds,
+                acts,
+                tuple(column.compiled() for column in self._all_columns),
+                self._globals_cls,
+                self._globals is not None,
+                self._acting,
+                self._asking,
+                self._named,
+            )
+        if count and not self._read(before):
             count = 0
         if count:
             self._metrics += self._named
@@ -328,13 +356,14 @@ class ObsBatcher(Batcher):
             del column.entities[column.ends[-1] if count else 0 :]
         return count
 
-    def _read(self) -> bool:
-        """Reads all that was gathered; if that fails, changes nothing and returns False."""
+    def _read(self, before: Sequence[tuple[int, int]]) -> bool:
+        """Reads all that was gathered; if that fails, goes back to the given lengths of the
+        buffers, and returns False."""
         columns = self._all_columns
-        before = [(len(column.buffer.pending), len(column.buffer.ends)) for column in columns]
         try:
             for column in columns:
-                column.read()
+                if column.ends:
+                    column.read()
         except SchemaError:
             for column, (num_pending, num_ends) in zip(columns, before, strict=True):
                 del column.buffer.pending[num_pending:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -24,6 +24,7 @@ from entity_env import (
     VecObs,
 )
 from entity_env.authoring.to_observation import to_observation
+from entity_env.batching import obs_batcher, speedups
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.batching.observation_batcher import ObservationBatcher
 from tests.helpers.batches import assert_same, assert_shows, finish
@@ -256,7 +257,7 @@ class TestActorsWithoutATarget:
 # Many at once: the same as one after another.
 
 
-@dataclass
+@dataclass(slots=True)
 class Head:
     x: int
     y: int
@@ -272,7 +273,7 @@ class Nothing:
     """Has no features."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Clock:
     step: int
 
@@ -285,6 +286,34 @@ class Turn(Enum):
 class Call(Enum):
     YES = 0
     NO = 1
+
+
+@dataclass(slots=True)
+class Marked:
+    turn: Turn
+    value: float
+
+
+@dataclass
+class Loose:
+    turn: Turn
+    value: float
+
+
+@dataclass
+class Odd(Loose):
+    __slots__ = ("turn",)  # the other one is in its __dict__
+    turn: Turn
+    value: float
+
+
+@dataclass(slots=True)
+class Guarded:
+    turn: Turn
+    value: float
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - of any field
+        return 9 if name == "value" else object.__getattribute__(self, name)
 
 
 ACT: Any = Categorical(Turn)
@@ -322,6 +351,19 @@ def added_both_ways(schema: Schema, shown: Sequence[Obs | None], asked: Sequence
         assert_same(finish(fast), finish(slow))
 
 
+@pytest.fixture(params=["compiled", "python"], scope="class")
+def loops(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The loops in C, then those in Python."""
+    if request.param == "compiled" and not speedups.IS_COMPILED:
+        pytest.skip("needs the module in C, which was not built here")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            patch.setattr(speedups, "IS_COMPILED", False)
+            patch.setattr(obs_batcher, "gather", None)
+        yield
+
+
+@pytest.mark.usefixtures("loops")
 class TestEqualsTheLongWay:
     @FEW
     @given(st.lists(st.none() | scenes(), max_size=8))
@@ -366,6 +408,12 @@ class TestEqualsTheLongWay:
         ]
         added_both_ways(PLAIN, shown, [(ACT,)] * 4)
 
+    @pytest.mark.parametrize("cls", [Marked, Odd, Loose, Guarded])
+    def test_classes_with_and_without_slots(self, cls: type) -> None:
+        things = [[cls(turn, number)] for turn in Turn for number in (1, 2.5, True, np.float64(7))]
+        shown = [Obs().entities(each) for each in things]
+        added_both_ways(Schema((cls,), (ASK,)), shown, [(ASK,)] * len(shown))
+
     def test_two_questions_at_once(self) -> None:
         added_both_ways(PLAIN, [acting(1), acting(2)], [(ACT, ASK)] * 2)
 
@@ -381,6 +429,7 @@ class TestEqualsTheLongWay:
         assert finish(writer).features["Head"].values.tolist() == [[1, 1], [5, 1]]
 
 
+@pytest.mark.usefixtures("loops")
 class TestWhatCannotBeAdded:
     """The long way says what is wrong, and `num_rows` where."""
 
@@ -414,6 +463,11 @@ class TestWhatCannotBeAdded:
         with pytest.raises(SchemaError, match=message):
             writer.add_all(shown, [(asked,)] * len(shown))
         assert writer.num_rows == row
+
+    def test_a_field_that_was_never_set(self) -> None:
+        empty = Head.__new__(Head)
+        shown: list[Obs | None] = [of(1), Obs().entities([Head(2, 2), empty]), of(3)]
+        self.refused(shown, 1, "cannot be read", ASK)
 
     def test_a_value_that_is_no_number_is_named_with_its_row(self) -> None:
         shown = [of(1, food=[0.5]), of(2, 3), of(4, food=[0.5, "x"])]  # type: ignore[list-item]

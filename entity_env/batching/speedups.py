@@ -1,0 +1,53 @@
+"""The loops over the observations of a step in C, where that module was built, else in Python.
+
+`_speedups.c` is compiled when the package is installed where there is a C compiler. Without it
+games are read by generated Python, with the same results and more slowly (`benchmarks/vec.py`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.entity_type import EntityType
+from entity_env.authoring.obs import Obs
+
+try:
+    from entity_env.batching import _speedups
+except ImportError:  # no compiler, or no wheel for this platform
+    IS_COMPILED = False
+else:
+    IS_COMPILED = True
+    _speedups.set_obs_class(Obs)
+
+gather: Final = _speedups.gather if IS_COMPILED else None
+"""Gathers observations of one form, and reads their entities where these have slots; see
+`ObsBatcher`. None if it was not built."""
+
+
+def pack_floats(numbers: list[float], out: NDArray[np.float32], start: int = 0) -> bool:
+    """Writes numbers into an array from an index on; False if one is no number that fits float32,
+    in which case some are not written."""
+    if IS_COMPILED:
+        return _speedups.pack_floats(numbers, out, start)
+    try:
+        # Not out[:] = numbers, which takes None for NaN and "1" for 1.
+        struct.pack_into(f"{len(numbers)}f", out.data, start * 4, *numbers)
+    except (struct.error, TypeError, OverflowError):
+        return False
+    return True
+
+
+def pack_ints(numbers: list[int], out: NDArray[np.int64]) -> None:
+    """Writes as many integers as the array holds."""
+    if not (IS_COMPILED and _speedups.pack_ints(numbers, out)):
+        out[:] = numbers
+
+
+def reader_of(kind: EntityType | None) -> _speedups.Reader | None:
+    """What reads the features of a type from slots, for `gather`; None if some are no slots."""
+    slots = None if kind is None or not IS_COMPILED else kind.slots
+    return None if kind is None or slots is None else _speedups.Reader(kind.cls, slots)

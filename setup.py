@@ -1,0 +1,13 @@
+"""What pyproject.toml cannot say yet: one module in C, without which the package works, too."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "entity_env.batching._speedups",
+            ["entity_env/batching/_speedups.c"],
+            optional=True,  # no compiler: a warning, and observations are read in Python
+        )
+    ]
+)
