@@ -109,7 +109,8 @@ class Obs:
         """
         if self.actor_groups is None:
             self.actor_groups = []
-        self.actor_groups.append((len(self.groups), tuple(map(action_type, actions))))
+        performed = tuple(map(action_type, actions)) if actions else ()
+        self.actor_groups.append((len(self.groups), performed))
         return self.entities(actors, of)
 
     def globals(self, features: object) -> Obs:

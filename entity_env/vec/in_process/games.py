@@ -113,8 +113,13 @@ class GameBatch(LocalBatch):
         if not isinstance(kind, Categorical) or self._lengths is None:
             return False
         choices = kind.choices
+        lengths = self._lengths[self.layout.actions[name].row]
+        if len(chosen) == len(lengths) and lengths.min() == 1:  # one actor everywhere
+            for agent, index in zip(self._waiting, chosen, strict=True):
+                agent.give([choices[index]])
+            return True
         answers = iter(chosen)
-        counts = self._lengths[self.layout.actions[name].row].tolist()
+        counts = lengths.tolist()
         for agent, count in zip(self._waiting, counts, strict=True):
             agent.give([choices[index] for index in islice(answers, count)])
         return True
