@@ -1,7 +1,8 @@
 """How fast do many games run at once, beside other vectorized environments?
 
 Snake with one agent of one snake on 10 x 10 cells, random moves made beforehand; and a game that
-does nothing but show 8 entities, which leaves the cost of the framework. Peers: entity-gym's
+does nothing but show 8 entities, which leaves the cost of the framework; and meteors, as a loop and
+with its rules in numpy. Peers: entity-gym's
 `EnvList` and `ParallelEnvList` on its own MultiSnake, entity-gym-rs' `RustVecEnv`, Gymnasium's
 `AsyncVectorEnv`. Two workers, processes or threads each. Every contender lives in a process of its
 own and sleeps unless it is its turn; a ratio is the median over rounds of the ratio within a round.
@@ -55,6 +56,8 @@ PLANS: dict[str, Plan] = {
     "nothing_ours_64": Plan("ours:nothing", (64, 2)),
     "nothing_gymnasium_async_64": Plan("gymnasium_async:nothing_async", (64,)),
     "nothing_ours_2": Plan("ours:nothing", (2, 2)),
+    "meteors_numpy_4096": Plan("ours:meteors_numpy", (4096,)),
+    "meteors_loop_1024_in_process": Plan("ours:meteors_loop", (1024, 0)),
 }
 
 RATIOS = {
@@ -74,6 +77,7 @@ RATIOS = {
     ),
     "in_process_vs_env_list_256": ("nothing_ours_256_in_process", "nothing_env_list_256"),
     "nothing_vs_gymnasium_async_64": ("nothing_ours_64", "nothing_gymnasium_async_64"),
+    "numpy_vs_loop_4096": ("meteors_numpy_4096", "meteors_loop_1024_in_process"),
     "2_workers_vs_1_worker_1024": ("ours_1024", "ours_1024_1_worker"),
 }
 """Figure -> ours and theirs; steps a second of ours over theirs."""

@@ -15,9 +15,10 @@ from entity_env.agents import Agent
 from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.core.episode import Episode
-from entity_env.games import multi_snake
+from entity_env.games import meteors, multi_snake
+from entity_env.games.meteor_shower import Meteors
 from entity_env.games.multi_snake import Move
-from entity_env.vec import VecEnv
+from entity_env.vec import BatchVecEnv, VecEnv
 from entity_env.vec.options import Source
 
 _NUM_BATCHES = 64
@@ -61,9 +62,23 @@ def nothing(num_envs: int, num_workers: int) -> Stepper:
     return stepper(NOTHING, num_envs, num_workers)
 
 
+def meteors_loop(num_envs: int, num_workers: int) -> Stepper:
+    """meteors as a loop."""
+    return stepper(meteors, num_envs, num_workers)
+
+
+def meteors_numpy(num_envs: int) -> Stepper:
+    """meteors with its rules in numpy."""
+    return _stepper(BatchVecEnv(Meteors, num_envs))
+
+
 def stepper(source: Source, num_envs: int, num_workers: int) -> Stepper:
     """A `VecEnv` whose environments have one actor each, after its first batch."""
-    vec = VecEnv(source, num_envs, num_workers)
+    return _stepper(VecEnv(source, num_envs, num_workers))
+
+
+def _stepper(vec: VecEnv) -> Stepper:
+    num_envs = vec.num_envs
     vec.reset(seed=0)
     ((name, space),) = vec.action_space().items()
     num_choices = len(space)  # type: ignore[arg-type]  # a categorical one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.validation import checked_seed
 
+Item = TypeVar("Item")
 Words = TypeVar("Words", np.uint64, NDArray[np.uint64])
 
 SEEDS_PER_BLOCK: Final = 64
@@ -81,6 +83,31 @@ def splitmix64_int(state: int) -> int:
     state = (state ^ state >> 30) * _FIRST & _UINT64
     state = (state ^ state >> 27) * _SECOND & _UINT64
     return state ^ state >> 31
+
+
+class Draws:
+    """Random integers of SplitMix64, as batch environments draw them, one by one.
+
+    Draw `k`, from 1, is that of `splitmix64(seed + k * GAMMA)`. With it a game that is written as
+    a loop repeats an episode of its batch environment from the seed. It has the methods of
+    `random.Random` that `multi_snake` calls.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._state = seed
+
+    def seed(self, seed: int) -> None:
+        """Restarts the sequence from a seed."""
+        self._state = seed
+
+    def below(self, limit: int) -> int:
+        """An integer from 0 to `limit - 1`, of at most 2**32, equally likely up to 1 in 2**32."""
+        self._state += GAMMA
+        return (splitmix64_int(self._state) >> 32) * limit >> 32
+
+    def choice(self, items: Sequence[Item]) -> Item:
+        """Any of at most 2**32 items."""
+        return items[self.below(len(items))]
 
 
 def env_seeds(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -1,8 +1,9 @@
 """Games, which import what a user's game would: `entity_env`, `Agent`, and `vec.batch_env`.
 
 A game of one file is self-contained: `Move` or `Food` are defined in each file that needs them.
-`azul`, `classic`, `multi_snake_batch` and `pixel` are packages. Games of one file are imported at
-once, all others at first use: a program that ships one game starts without the others.
+`azul`, `classic`, `meteor_shower`, `multi_snake_batch` and `pixel` are packages. Games of one file
+are imported at once, all others at first use: a program that ships one game starts without the
+others.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         mountain_car as mountain_car,
         pendulum as pendulum,
     )
+    from entity_env.games.meteor_shower.meteors import meteors as meteors
     from entity_env.games.pixel.play import (
         pixel_catch as pixel_catch,
         pixel_grid as pixel_grid,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 _LATE = {
     "cartpole": "classic.play",
+    "meteors": "meteor_shower.meteors",
     "mountain_car": "classic.play",
     "pendulum": "classic.play",
     "pixel_catch": "pixel.play",

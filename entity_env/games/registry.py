@@ -8,6 +8,7 @@ from entity_env.games.azul import azul, azul_by_id
 from entity_env.games.cherry_pick import cherry_pick
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.games.classic.play import cartpole, mountain_car, pendulum
+from entity_env.games.meteor_shower import Meteors, meteors
 from entity_env.games.multi_snake import multi_snake
 from entity_env.games.pixel.play import (
     catch_batch,
@@ -60,6 +61,7 @@ BATCH_GAMES: dict[str, BatchGame] = {
         BatchGame(cartpole, CartPole),
         BatchGame(mountain_car, MountainCar),
         BatchGame(pendulum, Pendulum),
+        BatchGame(meteors, Meteors),
         BatchGame(pixel_grid, grid_batch),
         BatchGame(pixel_maze, maze_batch),
         BatchGame(pixel_catch, catch_batch),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from entity_env.core.vec_env_base import Autoreset as Autoreset
 from entity_env.lazy_imports import late_names
+from entity_env.vec.batch_env.array_env import ArrayEnv as ArrayEnv
 from entity_env.vec.batch_env.batch_env import (
     BatchEnv as BatchEnv,
     BatchSeed as BatchSeed,

@@ -12,6 +12,7 @@ from entity_env import VecObs
 from entity_env.games import multi_snake
 from entity_env.games.azul import AzulBatch, AzulTables
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
+from entity_env.games.meteor_shower import Meteors
 from entity_env.games.multi_snake_batch import MultiSnakeBatch
 from entity_env.vec import BatchEnv, BatchVecEnv, ResetMask, VecEnv
 
@@ -25,6 +26,7 @@ BATCHES: dict[str, Callable[[int], BatchEnv]] = {
     "mountain_car": MountainCar,
     "pendulum": Pendulum,
     "azul": AzulBatch,
+    "meteors": Meteors,
 }
 VEC_ENVS: dict[str, Callable[[int], VecEnv | MultiSnakeBatch | AzulTables]] = {
     "cart_pole": lambda num_envs: BatchVecEnv(CartPole, num_envs),

@@ -24,11 +24,11 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import RandomAgent
-from entity_env.core.seeding import EpisodeSeeds, splitmix64
+from entity_env.core.seeding import Draws, EpisodeSeeds, splitmix64
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move, play
 from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch, vec_env
-from entity_env.games.multi_snake_batch.draws import Draws, index_of, seed_pools
+from entity_env.games.multi_snake_batch.draws import index_of, seed_pools
 from entity_env.games.multi_snake_batch.state import DRAWN, NEXT, RUN
 from entity_env.vec import VecEnv
 from tests.helpers.batches import assert_same

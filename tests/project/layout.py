@@ -39,7 +39,8 @@ FOR_GAMES = (
     *(f"entity_env.agents.{name}" for name in ("Agent", "GameAgents", "PolicyAgent")),
     "entity_env.agents.human.*",
     "entity_env.agents.ratings.*",
-    *(f"entity_env.vec.{name}" for name in ("BatchEnv", "ResetMask", "StepResult", "batch_env.*")),
+    *(f"entity_env.vec.{name}" for name in ("ArrayEnv", "BatchEnv", "ResetMask", "StepResult")),
+    "entity_env.vec.batch_env.*",
 )
 MAX_FILES = 15
 MAX_CYCLE = 2

@@ -14,6 +14,6 @@ Example:
     RaggedArray(3 sequences, 6 rows, shape (6, 3), float32)
 """
 
+from entity_env.core.seeding import Draws as Draws
 from entity_env.core.vec_env_base import Autoreset as Autoreset
-from entity_env.games.multi_snake_batch.draws import Draws as Draws
 from entity_env.games.multi_snake_batch.vec_env import MultiSnakeBatch as MultiSnakeBatch

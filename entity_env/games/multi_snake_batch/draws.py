@@ -1,17 +1,15 @@
-"""Seeds of episodes, and the random draws from each: the same in Python and compiled."""
+"""Seeds of episodes, and the random draws from each, as `core.seeding.Draws` has them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core import seeding
-from entity_env.core.seeding import SEEDS_PER_BLOCK, splitmix64_int
+from entity_env.core.seeding import SEEDS_PER_BLOCK
 
-Item = TypeVar("Item")
 UInt = TypeVar("UInt", np.uint64, NDArray[np.uint64])
 
 _MASK: Final = 0xFFFF_FFFF
@@ -24,26 +22,6 @@ _MULT_B: Final = 0x58F3_8DED
 _MIX_LEFT: Final = 0xCA01_F9DD
 _MIX_RIGHT: Final = 0x4973_F715
 _POOL_SIZE: Final = 4
-
-
-class Draws:
-    """SplitMix64, as far as multi_snake needs a `random.Random`.
-
-    Draw `k` of an episode, from 1, is that of `splitmix64(seed + k * GAMMA)`. With it in place of
-    its own generator the plain game repeats an episode of `MultiSnakeBatch` from its seed.
-    """
-
-    def __init__(self) -> None:
-        self._state = 0
-
-    def seed(self, seed: int) -> None:
-        """Restarts the sequence from a seed."""
-        self._state = seed
-
-    def choice(self, items: Sequence[Item]) -> Item:
-        """Any of less than 2**32 items, all equally likely up to 1 in 2**32."""
-        self._state += seeding.GAMMA
-        return items[(splitmix64_int(self._state) >> 32) * len(items) >> 32]
 
 
 U1, U6, U16, U32, U63 = (np.uint64(i) for i in (1, 6, 16, 32, 63))

@@ -134,7 +134,7 @@ class TestCommands:
         result = run("play", name, "--seed", "1", "--set", "max_episode_steps=4")
         assert result.exit_code == 0
         assert f"{name}  episode 1" in result.stdout
-        assert any(mark in result.stdout for mark in ("⣿█" if "pixel" in name else "◉─"))
+        assert any(mark in result.stdout for mark in ("⣿█" if "pixel" in name else "◉─●"))
         end = r"episode 1: reward \S+, 4 steps, cut short \(--episode-seed \d+\)\nseed 1\n$"
         assert re.search(end, result.stdout)
 

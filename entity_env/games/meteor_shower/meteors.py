@@ -1,0 +1,172 @@
+"""Meteors: fly left and right, and let no meteor hit the ship. Rules written twice, on purpose.
+
+`play` is the game as a loop over dataclasses, as people write games. `Meteors` has the same rules
+in numpy, for thousands of copies at once: training takes those. From one seed both play the same
+episode.
+
+Entities and features:
+    Body: x, from 0 to width - 1; y, from 0 to height - 1, grows upwards; is_ship, 1 for the ship,
+        which is the first.
+Actions:
+    Steer: LEFT, STAY or RIGHT, by one cell; at the border the ship stays.
+Reward:
+    1 for every meteor that reaches the ground beside the ship.
+Ends when:
+    a meteor reaches the ground where the ship is. All fall by one cell in every step, after the
+    ship has moved, and come back at the top at any x.
+Cut when:
+    the episode is `max_episode_steps` long.
+Starts:
+    the ship in the middle, meteors anywhere in the upper half.
+Example:
+    >>> from entity_env.agents import RandomAgent
+    >>> from entity_env.games import meteors
+    >>> [episode] = meteors.run(RandomAgent(seed=1), seed=1, episodes=1)
+    >>> (episode.reward, episode.length)
+    (9.0, 19)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env import Game, Obs, UsageError
+from entity_env.agents import Agent
+from entity_env.core.seeding import Draws
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.vec import ArrayEnv
+
+
+@dataclass(slots=True)
+class Body:
+    """The ship or a meteor."""
+
+    x: int
+    y: int
+    is_ship: bool = False
+
+
+class Steer(Enum):
+    """Where the ship goes."""
+
+    LEFT = -1
+    STAY = 0
+    RIGHT = 1
+
+
+def play(
+    agent: Agent,
+    *,
+    seed: int,
+    width: int = 9,
+    height: int = 12,
+    num_meteors: int = 6,
+    max_episode_steps: int = 500,
+) -> None:
+    """Fly left and right, and let no meteor hit the ship.
+
+    Args:
+        agent: steers the ship.
+        seed: determines where meteors appear.
+        width: cells from the left border to the right.
+        height: cells from the ground to the top.
+        num_meteors: meteors in the sky at any time.
+        max_episode_steps: steps after which the episode is truncated.
+
+    Raises:
+        UsageError: a sky without cells or meteors.
+    """
+    _require_sky(width, height, num_meteors)
+    draws = Draws(seed)
+    ship = Body(width // 2, 0, is_ship=True)
+    meteors = [
+        Body(draws.below(width), height - 1 - draws.below(height // 2)) for _ in range(num_meteors)
+    ]
+    score, num_steps, is_hit = 0.0, 0, False
+    while not is_hit and num_steps < max_episode_steps:
+        steer = agent.act(Obs(score).entities([ship, *meteors]), Steer)
+        if steer is None:
+            return
+        num_steps += 1
+        ship.x = min(max(ship.x + steer.value, 0), width - 1)
+        for meteor in meteors:
+            meteor.y -= 1
+            if meteor.y == 0:
+                is_hit |= meteor.x == ship.x
+                score += meteor.x != ship.x
+                meteor.x, meteor.y = draws.below(width), height - 1
+    agent.game_over(Obs(score).entities([ship, *meteors]), truncated=not is_hit)
+
+
+meteors = Game(
+    play,
+    entities=(Body,),
+    actions=(Steer,),
+    name="meteors",
+    look="entity_env.games.meteor_shower.look",
+)
+"""One sky: `play`."""
+
+
+class Meteors(ArrayEnv):
+    """Many copies of `meteors`; arguments as for `play`."""
+
+    is_always_finite = True
+
+    def __init__(
+        self,
+        num_envs: int,
+        width: int = 9,
+        height: int = 12,
+        num_meteors: int = 6,
+        max_episode_steps: int = 500,
+    ) -> None:
+        _require_sky(width, height, num_meteors)
+        self.num_entities = 1 + num_meteors
+        super().__init__(num_envs, max_episode_steps)
+        self.width, self.height = width, height
+        # The state is what is shown, so that showing it is one copy; these are views of it.
+        self.bodies = np.zeros((num_envs, self.num_entities, 3), np.float32)
+        self.bodies[:, 0, 2] = 1
+        self.ship, self.x, self.y = self.bodies[:, 0, 0], *np.moveaxis(self.bodies[:, 1:, :2], 2, 0)
+
+    def obs_space(self) -> ObsSpace:
+        return meteors.obs_space()
+
+    def action_space(self) -> Mapping[ActionName, ActionSpace]:
+        return meteors.action_space()
+
+    def begin(self, env_ids: NDArray[np.int64]) -> None:
+        self.ship[env_ids] = self.width // 2
+        num_meteors = self.x.shape[1]
+        below = np.tile([self.width, self.height // 2], len(env_ids) * num_meteors)
+        drawn = self.draw(np.repeat(env_ids, 2 * num_meteors), below)
+        drawn = drawn.reshape(len(env_ids), num_meteors, 2)
+        self.x[env_ids] = drawn[..., 0]
+        self.y[env_ids] = self.height - 1 - drawn[..., 1]
+
+    def advance(self, actions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        self.ship += actions - 1
+        np.clip(self.ship, 0, self.width - 1, out=self.ship)
+        self.y -= 1
+        has_landed = self.y == 0
+        hits = has_landed & (self.x == self.ship[:, np.newaxis])
+        self.x[has_landed] = self.draw(np.nonzero(has_landed)[0], self.width)
+        self.y[has_landed] = self.height - 1
+        return np.count_nonzero(has_landed & ~hits, axis=1), hits.any(axis=1)
+
+    def observe(self, env_ids: NDArray[np.int64] | slice) -> NDArray[np.float32]:
+        return self.bodies[env_ids].reshape(-1, self.obs_size)
+
+
+def _require_sky(width: int, height: int, num_meteors: int) -> None:
+    if min(width, num_meteors) < 1 or height < 2:
+        raise UsageError(
+            "meteors: width and num_meteors must be at least 1, and height 2: got "
+            f"{width}, {num_meteors} and {height}"
+        )
