@@ -276,8 +276,9 @@ static PyObject *gather(PyObject *module, PyObject *args) {
 
 /* ----------------------------------------------------------------------------------------- pack */
 
-/* Converts a list; 1 = done, 0 = one is no such number, -1 = error. */
+/* Converts a list; 1 = done, 2 = and some are not finite, 0 = one is no such number, -1 = error. */
 static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_float) {
+    double sum = 0; /* of what is 0 for a finite number, else NaN */
     Py_ssize_t size = as_float ? sizeof(float) : sizeof(int64_t), count = PyList_GET_SIZE(numbers);
     if (out->itemsize != size || start < 0 || (start + count) * size > out->len) {
         PyErr_SetString(PyExc_ValueError, "the buffer is too small, or of another type");
@@ -289,7 +290,8 @@ static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_
         int failed;
         if (as_float) {
             double number = PyFloat_CheckExact(value) ? PyFloat_AS_DOUBLE(value) : PyFloat_AsDouble(value);
-            ((float *)out->buf)[start + i] = (float)number;
+            float rounded = ((float *)out->buf)[start + i] = (float)number;
+            sum += rounded - rounded;
             failed = number == -1.0 && PyErr_Occurred();
         } else {
             long long number = PyLong_AsLongLong(value);
@@ -302,7 +304,7 @@ static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_
             return 0;
         }
     }
-    return 1;
+    return sum == 0 ? 1 : 2;
 }
 
 static PyObject *pack(PyObject *args, int as_float) {
@@ -313,7 +315,7 @@ static PyObject *pack(PyObject *args, int as_float) {
     if (PyObject_GetBuffer(array, &out, PyBUF_CONTIG | PyBUF_FORMAT)) return NULL;
     int done = pack_all(numbers, &out, start, as_float);
     PyBuffer_Release(&out);
-    return done < 0 ? NULL : PyBool_FromLong(done);
+    return done < 0 ? NULL : PyLong_FromLong(done);
 }
 
 static PyObject *pack_floats(PyObject *module, PyObject *args) { return pack(args, 1); }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from entity_env.authoring.entity_type import fits_float32
 from entity_env.batching.action_buffers import ActionBuffer, EntityOffsets, action_buffer
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
-from entity_env.batching.speedups import pack_floats, pack_ints
+from entity_env.batching.speedups import FINITE, NO_NUMBER, pack_floats, pack_ints
 from entity_env.core.episode import Episode
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
@@ -85,11 +84,11 @@ class EntityBuffer:
             return None
         count = len(self.pending)
         values: NDArray[np.float32] = memory.allocate(slot, (self._used + count) // self.stride)
+        is_finite = self._pack_into(values, self._used)
         if self._used:
-            values[: self._used] = self._values[: self._used]
-        self._pack_into(values, self._used)
-        # One number that is not finite makes the sum so, and a sum is cheaper to check.
-        if not isfinite(np.add.reduce(values)) and not np.isfinite(values).all():
+            values[: self._used] = packed = self._values[: self._used]
+            is_finite = is_finite and bool(np.isfinite(packed).all())
+        if not is_finite:
             raise self._not_finite(values)
         return values
 
@@ -104,9 +103,12 @@ class EntityBuffer:
         self._packed.append((len(self.ends), count))
         self.pending.clear()
 
-    def _pack_into(self, values: NDArray[np.float32], start: int) -> None:
-        if not pack_floats(self.pending, values, start):
+    def _pack_into(self, values: NDArray[np.float32], start: int) -> bool:
+        """Writes the pending numbers; returns whether they are finite."""
+        packed = pack_floats(self.pending, values, start)
+        if packed == NO_NUMBER:
             raise self._bad_value()
+        return packed == FINITE
 
     def _reserve(self) -> None:
         if self._used > len(self._values):
@@ -242,11 +244,10 @@ class Batcher:
 
     def _write_entities(self, frame: Frame, memory: FrameMemory) -> None:
         counts = frame.lengths[: self.layout.num_types]
-        with np.errstate(over="ignore", invalid="ignore"):  # in sums that find what is not finite
-            for name, where in self.layout.entities.items():
-                buffer = self.buffers[name]
-                buffer.write_ends(counts[where.row])
-                frame.slots[where.values.index] = buffer.write_values(memory, where.values)
+        for name, where in self.layout.entities.items():
+            buffer = self.buffers[name]
+            buffer.write_ends(counts[where.row])
+            frame.slots[where.values.index] = buffer.write_values(memory, where.values)
         np.subtract(counts[:, 1:], counts[:, :-1], out=counts[:, 1:])
         if self._has_strides:
             counts //= self._strides

@@ -7,7 +7,8 @@ games are read by generated Python, with the same results and more slowly (`benc
 from __future__ import annotations
 
 import struct
-from typing import Final
+from math import isfinite
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +29,29 @@ gather: Final = _speedups.gather if IS_COMPILED else None
 `ObsBatcher`. None if it was not built."""
 
 
-def pack_floats(numbers: list[float], out: NDArray[np.float32], start: int = 0) -> bool:
-    """Writes numbers into an array from an index on; False if one is no number that fits float32,
-    in which case some are not written."""
+NO_NUMBER, FINITE, NOT_FINITE = range(3)
+"""What `pack_floats` returns."""
+
+
+def pack_floats(numbers: list[Any], out: NDArray[np.float32], start: int = 0) -> int:
+    """Writes numbers into a contiguous array from an index on.
+
+    Returns:
+        `FINITE`; `NOT_FINITE` if one is not, as float32; `NO_NUMBER` if one is no real number, in
+        which case some are not written.
+    """
     if IS_COMPILED:
         return _speedups.pack_floats(numbers, out, start)
     try:
         # Not out[:] = numbers, which takes None for NaN and "1" for 1.
         struct.pack_into(f"{len(numbers)}f", out.data, start * 4, *numbers)
     except (struct.error, TypeError, OverflowError):
-        return False
-    return True
+        return NO_NUMBER
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(out[start : start + len(numbers)])
+    # One number that is not finite makes the sum so, and a sum is cheaper to check.
+    is_finite = isfinite(total) or np.isfinite(out[start : start + len(numbers)]).all()
+    return FINITE if is_finite else NOT_FINITE
 
 
 def pack_ints(numbers: list[int], out: NDArray[np.int64]) -> None:

@@ -19,6 +19,7 @@ from entity_env.authoring.game_traceback import (
 from entity_env.authoring.step_timeout import GameHangs
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout
+from entity_env.batching.speedups import FINITE, NO_NUMBER, pack_floats
 from entity_env.core.episode import (
     LENGTH,
     NUMBER,
@@ -261,15 +262,13 @@ class LocalBatch(ABC):
 
     def _write_rewards(self, step: BatchStep) -> None:
         reward = step.reward
-        try:
-            with np.errstate(over="ignore"):  # found below, where the row is named
-                reward[:] = self._rewards
-        except (TypeError, ValueError, OverflowError) as error:
-            raise self._reward_error() from error
-        if len(reward) == 1 and not is_number(self._rewards[0]):  # an array of one is written, too
+        packed = pack_floats(self._rewards, reward)
+        if packed == NO_NUMBER:
             raise self._reward_error()
         step.terminated[:] = False
         step.truncated[:] = False
+        if packed == FINITE and not (len(step.ended) or len(step.lost)):
+            return
         for finished in (step.ended, step.lost):
             if len(finished):  # a row may end several episodes in one step
                 rows = finished.rows
