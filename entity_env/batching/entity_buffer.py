@@ -217,9 +217,9 @@ class Batcher:
         """`VecObs` of all rows since `clear`; its arrays are valid until the next batch."""
         frame = self.write(self._memory)
         return VecObs(
-            features=frame.features(),
-            visible=frame.visible(),
-            action_masks=frame.action_masks(),
+            features=dict(frame.features),
+            visible=dict(frame.visible),
+            action_masks=dict(frame.action_masks),
             reward=reward,
             terminated=terminated,
             truncated=truncated,
@@ -240,7 +240,7 @@ class Batcher:
         entities = EntityOffsets(lengths[: layout.num_local_types])
         for name, action in self.actions.items():
             action.write(layout.actions[name], entities, frame, memory)
-        return frame
+        return memory.written(frame)
 
     def _write_entities(self, frame: Frame, memory: FrameMemory) -> None:
         counts = frame.lengths[: self.layout.num_types]

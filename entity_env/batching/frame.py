@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import is_
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -114,13 +116,19 @@ class FrameMemory(Protocol):
     def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
         """`(num_rows * slot.width,)` of the slot's dtype, with any content."""
 
+    def written(self, frame: Frame) -> Frame:
+        """The frame that was written to this memory, or an earlier one which is the same."""
+
 
 class LocalMemory:
     """Memory of this process; the next batch overwrites the arrays of the last one."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, NDArray[Any]] = {}
+        self._parts: dict[int, NDArray[Any]] = {}
+        """The beginning of each array that was handed out last."""
         self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
+        self._last: tuple[Frame, bytes] | None = None
 
     def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
         if self._lengths.shape != (layout.num_lengths, num_rows):
@@ -129,15 +137,28 @@ class LocalMemory:
 
     def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
         count = num_rows * slot.width
-        array = self._arrays.get(slot.index)
-        if array is None or len(array) < count:
-            array = self._arrays[slot.index] = np.empty(2 * count, dtype=slot.dtype)
-        return array[:count]
+        part = self._parts.get(slot.index)
+        if part is None or len(part) != count:
+            array = self._arrays.get(slot.index)
+            if array is None or len(array) < count:
+                array = self._arrays[slot.index] = np.empty(2 * count, dtype=slot.dtype)
+            part = self._parts[slot.index] = array[:count]
+        return part
+
+    def written(self, frame: Frame) -> Frame:
+        # Of equal lengths in the same arrays all views are the same: those of the last frame.
+        lengths = frame.lengths.tobytes()
+        if self._last is not None:
+            last, last_lengths = self._last
+            if lengths == last_lengths and all(map(is_, frame.slots, last.slots)):
+                return last
+        self._last = frame, lengths
+        return frame
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Frame:
-    """The arrays of one batch.
+    """The arrays of one batch; what its methods return is made once.
 
     Args:
         layout: order and meaning of the arrays.
@@ -149,6 +170,7 @@ class Frame:
     lengths: NDArray[np.int64]
     slots: list[NDArray[Any] | None]
 
+    @cached_property
     def features(self) -> dict[EntityName, RaggedArray[np.float32]]:
         """The features of all entities, as views."""
         return {
@@ -156,6 +178,7 @@ class Frame:
             for name, where in self.layout.entities.items()
         }
 
+    @cached_property
     def visible(self) -> dict[EntityName, RaggedArray[np.bool_]]:
         """Flags of visible entities, for the types with hidden ones."""
         return {
@@ -164,6 +187,7 @@ class Frame:
             if (flags := self.slots[where.visible.index]) is not None
         }
 
+    @cached_property
     def action_masks(self) -> dict[ActionName, VecActionMask]:
         """Actors and masks of every action."""
         return {name: self._action_mask(where) for name, where in self.layout.actions.items()}
@@ -203,18 +227,29 @@ class Frame:
 
 
 def concat_frames(
-    layout: FrameLayout, frames: Sequence[Frame], lengths: NDArray[np.int64]
+    layout: FrameLayout,
+    frames: Sequence[Frame],
+    lengths: NDArray[np.int64],
+    memory: FrameMemory | None = None,
 ) -> Frame:
-    """One frame of several, at least one, by at most one copy of every array."""
+    """One frame of several, at least one, by at most one copy of every array.
+
+    The copies are new arrays, or in a memory, which need not have the lengths.
+    """
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
     slots: list[NDArray[Any] | None] = []
     is_partial = False
-    for parts in zip(*(frame.slots for frame in frames), strict=True):
+    for slot, *parts in zip(layout.slots, *(frame.slots for frame in frames), strict=True):
         present = [part for part in parts if part is not None]
-        slots.append(np.concatenate(present) if present else None)
+        out = None
+        if present and memory is not None:
+            out = memory.allocate(slot, sum(map(len, present)) // slot.width)
+        slots.append(np.concatenate(present, out=out) if present else None)
         is_partial |= 0 < len(present) < len(frames)
     gathered = Frame(layout, lengths, slots)
+    if memory is not None and not is_partial:
+        return memory.written(gathered)
     if is_partial:  # a frame without actors has no array of actors, either
         for where in layout.entities.values():
             _fill_partial(gathered, frames, where.visible, where.row)

@@ -81,20 +81,20 @@ class BatchStep:
         lost: Sequence[EntityBatch] | None = None,
     ) -> VecObs:
         """The batch that users get."""
-        masks = self.frame.action_masks()
+        masks = self.frame.action_masks
         ended = self.ended + self.lost
         final = None
         if self.final is not None or lost:
             parts = list(lost or ())
             if self.final is not None:
-                parts.insert(0, EntityBatch(self.final.features(), self.final.visible(), {}))
+                parts.insert(0, EntityBatch(self.final.features, self.final.visible, {}))
             final_of = self.lost if self.final is None else ended
             batch = parts[0] if len(parts) == 1 else concat_entities(parts)
             final = _final_obs(batch, masks, final_of, env_id)
         return VecObs(
-            features=self.frame.features(),
-            visible=self.frame.visible(),
-            action_masks=masks,
+            features=dict(self.frame.features),
+            visible=dict(self.frame.visible),
+            action_masks=dict(masks),
             reward=self.reward,
             terminated=self.terminated,
             truncated=self.truncated,

@@ -93,7 +93,7 @@ def _add_action(
 
 def rows_of(frame: Frame) -> list[dict[str, object]]:
     """What a frame tells of each row, as plain as can be; absent flags are all true."""
-    features, visible, masks = frame.features(), frame.visible(), frame.action_masks()
+    features, visible, masks = frame.features, frame.visible, frame.action_masks
     told = []
     for row in range(frame.lengths.shape[1]):
         one: dict[str, object] = {
@@ -159,20 +159,20 @@ def test_slots_have_the_dtypes_and_widths_of_their_spaces() -> None:
 @given(frame=layouts().flatmap(frames))
 def test_a_frame_gives_views_of_its_slots(frame: Frame) -> None:
     for name, where in frame.layout.entities.items():
-        rows = frame.features()[name]
+        rows = frame.features[name]
         assert rows.values.shape == (frame.lengths[where.row].sum(), where.values.width)
         assert rows.values.dtype == np.float32
         assert rows.lengths.tolist() == frame.lengths[where.row].tolist()
         array = frame.slots[where.values.index]
         assert array is None or np.shares_memory(rows.values, array)
         flags = frame.slots[where.visible.index]
-        assert (name in frame.visible()) == (flags is not None)
-        assert flags is None or frame.visible()[name].values is flags
+        assert (name in frame.visible) == (flags is not None)
+        assert flags is None or frame.visible[name].values is flags
 
 
 @given(frame=layouts().flatmap(frames))
 def test_masks_are_of_the_kind_of_their_space(frame: Frame) -> None:
-    masks = frame.action_masks()
+    masks = frame.action_masks
     assert list(masks) == list(frame.layout.actions)
     for name, mask in masks.items():
         where = frame.layout.actions[name]
@@ -196,7 +196,7 @@ def test_the_actor_of_a_global_action_follows_the_last_entity() -> None:
     lengths[LAYOUT.entities[GLOBAL_ENTITY].row] = 1
     lengths[LAYOUT.actions["call"].row] = [1, 0, 1]
     frame = Frame(LAYOUT, lengths, [None] * len(LAYOUT.slots))
-    assert frame.action_masks()["call"].actors == RaggedArray(np.array([5, 0]), [1, 0, 1])
+    assert frame.action_masks["call"].actors == RaggedArray(np.array([5, 0]), [1, 0, 1])
 
 
 # ---------------------------------------------------------------------------- several frames

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.batching.frame import FrameLayout, concat_frames
+from entity_env.batching.frame import FrameLayout, LocalMemory, concat_frames
 from entity_env.core.episode import EpisodeCollector, EpisodeStats
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.vec_obs import merge_metrics
@@ -71,6 +71,8 @@ class WorkerPool:
         self._before = [WorkerStatistics(len(envs)) for envs in self.groups]
         """Totals of workers that were replaced."""
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
+        self._joined = LocalMemory(), LocalMemory()
+        """Arrays of all workers together, of two steps in turn."""
         self._lost: dict[int, EpisodeCollector] = {}
         """Episodes of workers that died, until the next step reports them."""
         self.failures: dict[int, str] = {}
@@ -383,7 +385,9 @@ class WorkerPool:
         is_whole = len(workers) == len(self._workers)
         if is_whole and all(worker.parity == parity for worker in workers):
             lengths, arrays = self._rows.lengths[parity], self._rows.arrays[parity]
+            memory = self._joined[parity]
         else:
+            memory = None
             lengths = np.concatenate([step.frame.lengths for step in steps], axis=1)
             arrays = StepArrays(
                 np.concatenate([step.reward for step in steps]),
@@ -391,14 +395,17 @@ class WorkerPool:
                 np.concatenate([step.truncated for step in steps]),
                 np.concatenate([step.is_over for step in steps]),
             )
-        frame = concat_frames(self._layout, [step.frame for step in steps], lengths)
+        frame = concat_frames(self._layout, [step.frame for step in steps], lengths, memory)
         joined = BatchStep(frame, *arrays)
         first = 0
         for worker, step in zip(workers, steps, strict=True):
             offset = worker.envs.start * self.num_agents - first
-            joined.ended += step.ended.shifted(offset)
-            joined.lost += step.lost.shifted(offset)
-            merge_metrics(joined.metrics, step.metrics)
+            if len(step.ended):
+                joined.ended += step.ended.shifted(offset)
+            if len(step.lost):
+                joined.lost += step.lost.shifted(offset)
+            if step.metrics:
+                merge_metrics(joined.metrics, step.metrics)
             first += len(step.reward)
         finals = [step.final for step in steps if step.final is not None]
         if finals:

@@ -167,6 +167,9 @@ class ArenaMemory:
         entry = self._first + slot.index
         return self._arena.allocate(entry, num_rows * slot.width, slot.dtype)
 
+    def written(self, frame: Frame) -> Frame:
+        return frame
+
 
 class StepWriter:
     """Worker's side: writes steps to two arenas, and numbers the names of metrics."""
@@ -234,10 +237,13 @@ class StepReader:
         self._num_agents = rows.num_agents
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
+        self._plain: list[tuple[bytes, list[NDArray[Any] | None]]] = [(b"", []), (b"", [])]
+        """The last directory of each arena with nothing but rows, and their arrays."""
 
     def receive(self, parity: int, connection: socket.socket, number: int = 0) -> None:
         """Receives a new arena; raises as `SharedBlock.receive`."""
         old, self._blocks[parity] = self._blocks[parity], SharedBlock.receive(connection, number)
+        self._plain[parity] = b"", []
         if old is not None:
             old.close()
 
@@ -250,11 +256,19 @@ class StepReader:
         num_slots = len(layout.slots)
         extras = 2 * num_slots
         count = 2 * (extras + _NUM_EXTRAS)
-        words = np.frombuffer(buffer, np.int64, count).tolist()
-        ended, lost = self._ended(buffer, words, extras)
         lengths, arrays = self._views[parity]
+        directory = bytes(buffer[: 8 * count])
+        plain, slots = self._plain[parity]
+        if directory == plain:
+            return BatchStep(Frame(layout, lengths, slots), *arrays)
+        words = memoryview(directory).cast("q").tolist()
+        slots = self._slots(buffer, words, 0)
+        if max(words[2 * num_slots + 1 :: 2]) == _ABSENT:
+            self._plain[parity] = directory, slots
+            return BatchStep(Frame(layout, lengths, slots), *arrays)
+        ended, lost = self._ended(buffer, words, extras)
         return BatchStep(
-            Frame(layout, lengths, self._slots(buffer, words, 0)),
+            Frame(layout, lengths, slots),
             *arrays,
             final=self._final(buffer, words, num_slots) if len(ended) else None,
             ended=ended,
@@ -268,6 +282,7 @@ class StepReader:
             if block is not None:
                 block.close()
         self._blocks = [None, None]
+        self._plain = [(b"", []), (b"", [])]
 
     @property
     def num_names(self) -> int:

@@ -193,7 +193,7 @@ def test_blocks_that_are_too_small_grow(run: list[list[int]]) -> None:
             writer.begin(parity)
             writer.end(parity, thing_step(writer.memory[parity], counts, number))
             hand_over(writer, reader, parity)
-            things = reader.read(parity).frame.features()["Thing"]
+            things = reader.read(parity).frame.features["Thing"]
             assert things.lengths.tolist() == counts
             assert things.values.tolist() == [[number]] * sum(counts)
 
@@ -207,7 +207,7 @@ def test_a_step_that_failed_after_growing_leaves_nothing_behind() -> None:
             if is_complete:
                 writer.end(0, step)
         hand_over(writer, reader, 0)
-        assert reader.read(0).frame.features()["Thing"].values.tolist() == [[3.0]] * 3
+        assert reader.read(0).frame.features["Thing"].values.tolist() == [[3.0]] * 3
 
 
 def test_names_of_metrics_arrive_whatever_was_not_read_before() -> None:
@@ -239,7 +239,7 @@ def test_what_was_shown_last_stays_whole_while_the_next_step_is_written() -> Non
         writer.begin(0)
         writer.end(0, thing_step(writer.memory[0], [1, 2, 3], 1.0))
         hand_over(writer, reader, 0)
-        shown = reader.read(0).frame.features()["Thing"]
+        shown = reader.read(0).frame.features["Thing"]
         writer.begin(1)
         thing_step(writer.memory[1], [50_000, 0, 7], 2.0)  # and dies here
         assert shown.lengths.tolist() == [1, 2, 3]
@@ -256,7 +256,7 @@ def test_views_outlive_the_reader() -> None:
         writer.begin(0)
         writer.end(0, thing_step(writer.memory[0], [2, 2, 2], 5.0))
         hand_over(writer, reader, 0)
-        things = reader.read(0).frame.features()["Thing"]
+        things = reader.read(0).frame.features["Thing"]
     assert things.values.tolist() == [[5.0]] * 6
     with pytest.raises((ValueError, ClosedError)):
         reader.read(0)
