@@ -56,6 +56,7 @@ PLANS: dict[str, Plan] = {
     "nothing_ours_64": Plan("ours:nothing", (64, 2)),
     "nothing_gymnasium_async_64": Plan("gymnasium_async:nothing_async", (64,)),
     "nothing_ours_2": Plan("ours:nothing", (2, 2)),
+    "nothing_ours_2_in_process": Plan("ours:nothing", (2, 0)),
     "meteors_numpy_4096": Plan("ours:meteors_numpy", (4096,)),
     "meteors_loop_1024_in_process": Plan("ours:meteors_loop", (1024, 0)),
 }
@@ -108,6 +109,7 @@ def main() -> None:
         **_ratios(rounds),
         "framework_us_per_env_1024": _median(rounds["nothing_ours_1024"]),
         "two_env_step_us": 2 * _median(rounds["nothing_ours_2"]),
+        "two_env_in_process_us": 2 * _median(rounds["nothing_ours_2_in_process"]),
         "mb_per_worker": more / 1e6,
         "start_s": statistics.median(starts),
         **_split(rounds["ours_1024"], rounds["bare_games_1024"]),
