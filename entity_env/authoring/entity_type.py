@@ -17,13 +17,17 @@ from dataclasses import dataclass
 from enum import Enum, Flag
 from functools import cache, cached_property, partial
 from keyword import iskeyword
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.speedups import NO_NUMBER, pack_floats, reader_of
 from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError, shown
+
+if TYPE_CHECKING:
+    from entity_env.core._speedups import Reader
 
 HIDDEN: Final = {"entity_env": "hidden"}
 """`name: str = field(metadata=HIDDEN)` keeps a field of a dataclass out of its features."""
@@ -129,14 +133,28 @@ class EntityType:
         )
         return tuple(slots) if is_plain and slots and len(slots) == len(found) else None
 
-    def writer(self, extend: Callable[[tuple[float, ...]], None]) -> Writer:
-        """Makes a function that hands the features of each entity to `extend`.
+    @cached_property
+    def reader(self) -> Reader | None:
+        """Reads the features in C; None where that was not built, or for a class without slots."""
+        return None if self.slots is None else reader_of(self.cls, self.slots)
+
+    def writer(self, numbers: list[float]) -> Writer:
+        """Makes a function that appends the features of each entity to `numbers`.
 
         The function raises `SchemaError` for an instance of another class, and for one whose fields
         cannot be read (None for a nested dataclass, a tuple that is too short). Values
         are passed on unchecked: packing them finds what is no number.
         """
-        return self._make_writer(extend)
+        write = self._make_writer(numbers.extend)
+        if self.reader is None:
+            return write
+        read = self.reader.read
+
+        def write_slots(entities: Sequence[object]) -> None:
+            if not read(entities, numbers):
+                write(entities)
+
+        return write_slots
 
     @cached_property
     def _make_writer(self) -> Callable[[Callable[[tuple[float, ...]], None]], Writer]:
@@ -166,13 +184,10 @@ class EntityType:
     def featurize(self, entities: Sequence[object]) -> NDArray[np.float32]:
         """`(len(entities), width)` float32, a new array."""
         values: list[float] = []
-        self.writer(values.extend)(entities)
+        self.writer(values)(entities)
         flat = np.empty(len(values), dtype=np.float32)
-        try:
-            # Not np.array(values), which takes None for NaN and "1" for 1.
-            struct.pack_into(f"{len(values)}f", flat.data, 0, *values)
-        except (struct.error, TypeError, OverflowError) as error:
-            raise self.not_a_number(values) from error
+        if pack_floats(values, flat) == NO_NUMBER:
+            raise self.not_a_number(values)
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
     def rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:

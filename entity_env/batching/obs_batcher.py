@@ -15,11 +15,13 @@ from entity_env.batching.action_buffers import (
     SelectEntityBuffer,
 )
 from entity_env.batching.entity_buffer import Batcher, EntityBuffer
-from entity_env.batching.speedups import gather, reader_of
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY
+from entity_env.core.speedups import gather, set_obs_class
 from entity_env.core.validation import of_selectors
 from entity_env.errors import SchemaError
+
+set_obs_class(Obs)
 
 _NOBODY: Final = -1
 _MAX_SINGLE: Final = 64
@@ -41,9 +43,9 @@ class _Column:
         """Entities of several observations that have not been read yet."""
         self.ends: list[int] = []
         """For each observation the length of `entities` after it."""
-        self.reader = reader_of(kind)
+        self.reader = None if kind is None or gather is None else kind.reader
         # The actor of a global action has no features: one filler number.
-        self.write: Writer = self._fill if kind is None else kind.writer(buffer.pending.extend)
+        self.write: Writer = self._fill if kind is None else kind.writer(buffer.pending)
 
     def compiled(self) -> tuple[type | None, object, list[Any], list[int], int, int]:
         """The column for `_speedups.gather`: its class, reader, where it adds what it reads and its

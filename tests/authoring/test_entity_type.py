@@ -50,12 +50,12 @@ def test_features_are_those_of_a_slow_reading_by_name(data: st.DataObject) -> No
 
 @settings(max_examples=30)
 @given(st.lists(instances(Snake)))
-def test_a_writer_hands_over_one_tuple_an_entity(snakes: list[Snake]) -> None:
+def test_a_writer_appends_the_features_of_each_entity(snakes: list[Snake]) -> None:
     kind = entity_type(Snake)
-    tuples: list[tuple[float, ...]] = []
-    kind.writer(tuples.append)(snakes)
+    numbers: list[float] = [7.0]
+    kind.writer(numbers)(snakes)
     assert_array_equal(
-        np.array(tuples, dtype=np.float32).reshape(-1, kind.width), kind.featurize(snakes)
+        np.array(numbers[1:], dtype=np.float32).reshape(-1, kind.width), kind.featurize(snakes)
     )
 
 

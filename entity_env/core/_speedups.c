@@ -1,5 +1,5 @@
-/* Reading observations, in C: the loops of obs_batcher.py, entity_buffer.py and action_buffers.py that
-   run for every observation of a step. They do what the loops in Python do, which run where this
+/* Reading observations, in C: the loops of entity_type.py and `batching` that run for every
+   observation of a step. They do what the loops in Python do, which run where this
    module was not built; where an observation has another form they stop, and Python goes on. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -76,14 +76,6 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
-static PyTypeObject ReaderType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "entity_env.batching._speedups.Reader",
-    .tp_basicsize = sizeof(Reader),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = reader_new,
-    .tp_dealloc = (destructor)reader_free,
-};
-
 /* Appends the values of entities; 1 = done, 0 = one cannot be read here, -1 = error. */
 static int read_entities(Reader *self, PyObject **entities, Py_ssize_t count, PyObject *numbers) {
     for (Py_ssize_t k = 0; k < count; k++) {
@@ -99,6 +91,33 @@ static int read_entities(Reader *self, PyObject **entities, Py_ssize_t count, Py
     }
     return 1;
 }
+
+/* read(entities, numbers) -> whether all were read; else nothing is added. */
+static PyObject *reader_read(Reader *self, PyObject *args) {
+    PyObject *given, *numbers;
+    if (!PyArg_ParseTuple(args, "OO!", &given, &PyList_Type, &numbers)) return NULL;
+    PyObject *entities = PySequence_Fast(given, "entities must be a sequence");
+    if (entities == NULL) return NULL;
+    Py_ssize_t before = PyList_GET_SIZE(numbers);
+    int done = read_entities(self, PySequence_Fast_ITEMS(entities), PySequence_Fast_GET_SIZE(entities), numbers);
+    Py_DECREF(entities);
+    if (done == 0 && cut_list(numbers, before)) return NULL;
+    return done < 0 ? NULL : PyBool_FromLong(done);
+}
+
+static PyMethodDef READER_METHODS[] = {
+    {"read", (PyCFunction)reader_read, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject ReaderType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "entity_env.core._speedups.Reader",
+    .tp_basicsize = sizeof(Reader),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = reader_new,
+    .tp_methods = READER_METHODS,
+    .tp_dealloc = (destructor)reader_free,
+};
 
 /* ---------------------------------------------------------------------------------------- gather */
 
@@ -332,7 +351,7 @@ static PyMethodDef METHODS[] = {
 };
 
 static struct PyModuleDef MODULE = {
-    PyModuleDef_HEAD_INIT, .m_name = "entity_env.batching._speedups", .m_size = -1, .m_methods = METHODS};
+    PyModuleDef_HEAD_INIT, .m_name = "entity_env.core._speedups", .m_size = -1, .m_methods = METHODS};
 
 PyMODINIT_FUNC PyInit__speedups(void) {
     if (PyType_Ready(&ReaderType)) return NULL;

@@ -13,16 +13,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.entity_type import EntityType
-from entity_env.authoring.obs import Obs
-
 try:
-    from entity_env.batching import _speedups
+    from entity_env.core import _speedups
 except ImportError:  # no compiler, or no wheel for this platform
     IS_COMPILED = False
 else:
     IS_COMPILED = True
-    _speedups.set_obs_class(Obs)
 
 gather: Final = _speedups.gather if IS_COMPILED else None
 """Gathers observations of one form, and reads their entities where these have slots; see
@@ -60,7 +56,19 @@ def pack_ints(numbers: list[int], out: NDArray[np.int64]) -> None:
         out[:] = numbers
 
 
-def reader_of(kind: EntityType | None) -> _speedups.Reader | None:
-    """What reads the features of a type from slots, for `gather`; None if some are no slots."""
-    slots = None if kind is None or not IS_COMPILED else kind.slots
-    return None if kind is None or slots is None else _speedups.Reader(kind.cls, slots)
+def reader_of(
+    cls: type, slots: tuple[tuple[str] | tuple[str, object], ...]
+) -> _speedups.Reader | None:
+    """What reads the slots of instances of a class; None if it was not built.
+
+    Args:
+        cls: the class; instances of its subclasses are not read.
+        slots: name of each slot to read, or the name and an object: whether the slot holds it.
+    """
+    return _speedups.Reader(cls, slots) if IS_COMPILED else None
+
+
+def set_obs_class(cls: type) -> None:
+    """Says which class `gather` gathers instances of, with the slots of an `Obs`."""
+    if IS_COMPILED:
+        _speedups.set_obs_class(cls)
