@@ -36,7 +36,7 @@ help:  ## list the targets
 venv: $(STAMP)  ## make .venv with all that development needs
 
 # Made anew when the dependencies change. The stamp is written last, so an interrupted installation is taken up again.
-$(STAMP): pyproject.toml constraints.txt entity_env/core/_speedups.c
+$(STAMP): pyproject.toml constraints.txt entity_env/authoring/_speedups.c
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Installing all that development needs into $(VENV): about two minutes the first time, then seconds."
 	@$(PYTHON) -m venv $(VENV)

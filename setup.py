@@ -5,8 +5,8 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "entity_env.core._speedups",
-            ["entity_env/core/_speedups.c"],
+            "entity_env.authoring._speedups",
+            ["entity_env/authoring/_speedups.c"],
             optional=True,  # no compiler: a warning, and observations are read in Python
         )
     ]

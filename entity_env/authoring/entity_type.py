@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.speedups import NO_NUMBER, pack_floats, reader_of
+from entity_env.authoring.speedups import NO_NUMBER, pack_floats, reader_of
 from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError, shown
 
 if TYPE_CHECKING:
-    from entity_env.core._speedups import Reader
+    from entity_env.authoring._speedups import Reader
 
 HIDDEN: Final = {"entity_env": "hidden"}
 """`name: str = field(metadata=HIDDEN)` keeps a field of a dataclass out of its features."""

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.authoring.speedups import pack_ints
 from entity_env.batching.frame import ActionSlots, Frame, FrameMemory, Slot
 from entity_env.core.spaces import (
     ActionName,
@@ -17,7 +18,6 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.speedups import pack_ints
 from entity_env.core.validation import as_mask
 from entity_env.errors import SchemaError
 

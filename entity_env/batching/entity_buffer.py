@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.authoring.entity_type import fits_float32
+from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats, pack_ints
 from entity_env.batching.action_buffers import ActionBuffer, EntityOffsets, action_buffer
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
 from entity_env.core.episode import Episode
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.core.speedups import FINITE, NO_NUMBER, pack_floats, pack_ints
 from entity_env.core.vec_obs import Metric, VecObs, metric_problem
 from entity_env.errors import SchemaError
 

@@ -9,6 +9,7 @@ from entity_env.authoring.action_type import ActionType, SelectEntity
 from entity_env.authoring.entity_type import EntityType, Writer
 from entity_env.authoring.obs import Obs, Rows, class_of_globals, num_of_class
 from entity_env.authoring.schema import Schema
+from entity_env.authoring.speedups import gather, set_obs_class
 from entity_env.batching.action_buffers import (
     CategoricalBuffer,
     GlobalCategoricalBuffer,
@@ -17,7 +18,6 @@ from entity_env.batching.action_buffers import (
 from entity_env.batching.entity_buffer import Batcher, EntityBuffer
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY
-from entity_env.core.speedups import gather, set_obs_class
 from entity_env.core.validation import of_selectors
 from entity_env.errors import SchemaError
 

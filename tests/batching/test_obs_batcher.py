@@ -23,11 +23,11 @@ from entity_env import (
     SelectEntity,
     VecObs,
 )
+from entity_env.authoring import speedups
 from entity_env.authoring.to_observation import to_observation
 from entity_env.batching import obs_batcher
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.batching.observation_batcher import ObservationBatcher
-from entity_env.core import speedups
 from tests.helpers.batches import assert_same, assert_shows, finish
 from tests.helpers.strategies import (
     CALL,

@@ -16,6 +16,7 @@ from entity_env.authoring.game_traceback import (
     stack_of,
     text_of,
 )
+from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats
 from entity_env.authoring.step_timeout import GameHangs
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout
@@ -30,7 +31,6 @@ from entity_env.core.episode import (
 from entity_env.core.seeding import Run
 from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ActionName
-from entity_env.core.speedups import FINITE, NO_NUMBER, pack_floats
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.core.vec_env_base import row_name
 from entity_env.core.vec_obs import merge_metrics

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 try:
-    from entity_env.core import _speedups
+    from entity_env.authoring import _speedups
 except ImportError:  # no compiler, or no wheel for this platform
     IS_COMPILED = False
 else:

@@ -111,7 +111,7 @@ static PyMethodDef READER_METHODS[] = {
 };
 
 static PyTypeObject ReaderType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "entity_env.core._speedups.Reader",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "entity_env.authoring._speedups.Reader",
     .tp_basicsize = sizeof(Reader),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = reader_new,
@@ -351,7 +351,7 @@ static PyMethodDef METHODS[] = {
 };
 
 static struct PyModuleDef MODULE = {
-    PyModuleDef_HEAD_INIT, .m_name = "entity_env.core._speedups", .m_size = -1, .m_methods = METHODS};
+    PyModuleDef_HEAD_INIT, .m_name = "entity_env.authoring._speedups", .m_size = -1, .m_methods = METHODS};
 
 PyMODINIT_FUNC PyInit__speedups(void) {
     if (PyType_Ready(&ReaderType)) return NULL;
