@@ -49,6 +49,34 @@ def flip_row(planes: Words1, first: int, word: int, following: int, bits: Long) 
 
 
 @func
+def flips_of(place: int, word: int, following: int, bits: Long) -> Word:
+    """Return what is flipped in a word of a row."""
+    near = wp.where(word == place, Word(bits >> Long(32)), Word(0))
+    return near | wp.where(following == place, Word(bits & Long(0xFFFFFFFF)), Word(0))
+
+
+@func
+def flip_whole_row(planes: Words1, first: int, word: int, following: int, bits: Long) -> Word:
+    """Do the same as `flip_row`, by all words of a row.
+
+    The compiler makes vectors of the words, and in low resolution of two rows at once: that takes
+    two thirds of the time. Of single rows it makes none, and they would take half as long again.
+    """
+    flips_0 = flips_of(0, word, following, bits)
+    flips_1 = flips_of(1, word, following, bits)
+    flips_2 = flips_of(2, word, following, bits)
+    flips_3 = flips_of(3, word, following, bits)
+    before_0, before_1 = Word(planes[first]), Word(planes[first + 1])
+    before_2, before_3 = Word(planes[first + 2]), Word(planes[first + 3])
+    planes[first] = before_0 ^ flips_0
+    planes[first + 1] = before_1 ^ flips_1
+    planes[first + 2] = before_2 ^ flips_2
+    planes[first + 3] = before_3 ^ flips_3
+    hit = (before_0 & flips_0) | (before_1 & flips_1)
+    return hit | (before_2 & flips_2) | (before_3 & flips_3)
+
+
+@func
 def draw_column(
     planes: Words1,
     memory: Bytes1,
@@ -73,8 +101,8 @@ def draw_column(
         while source < end:
             bits = (Long(doubled(Word(memory[source & last]))) << shift) & kept
             first = plane * PLANE_WORDS + (line & (HEIGHT - 2)) * ROW_WORDS
-            hit |= flip_row(planes, first, word, following, bits)
-            hit |= flip_row(planes, first + ROW_WORDS, word, following, bits)
+            hit |= flip_whole_row(planes, first, word, following, bits)
+            hit |= flip_whole_row(planes, first + ROW_WORDS, word, following, bits)
             line += 2
             source += stride
     else:
