@@ -3,17 +3,19 @@
 The full loop on CartPole by random pushes made beforehand: step, observation, reward and flags
 out, a mask built, what has ended reset; beside Gymnasium's `CartPoleVectorEnv`, `SyncVectorEnv` and
 single environment, EnvPool, and our own numpy version. MountainCar and Pendulum: the step alone.
-`no_reset_overhead`: beside steps with automatic resets whose results are written to the caller's
-arrays, and (`_vs_view`) beside such steps whose results are not copied. What `BatchVecEnv` costs
-over the loop by hand; and multi-snake on 1,024 boards beside entity-gym-rs.
+`operant_overhead`: what resets by the caller cost over steps that reset themselves, by processor
+time and with nothing copied; `no_reset_overhead`: the same where the results of those steps are
+copied to the caller's arrays. What `BatchVecEnv` costs over the loop by hand; and multi-snake on
+1,024 boards beside entity-gym-rs.
 
 One thread each, EnvPool's beside its caller's. Every contender lives in a process of its own and
-sleeps unless it is its turn; a ratio is the median over rounds of the ratio within a round.
+sleeps unless it is its turn (`operant_overhead` needs none); a ratio is the median over rounds of
+the ratio within a round.
 """
 
 from __future__ import annotations
 
-from benchmarks.batch_groups import classic, face, snake, start
+from benchmarks.batch_groups import classic, face, operant, snake, start
 from benchmarks.batch_groups.plan import Groups, measure_groups
 from benchmarks.common import report, rounds_and_json
 
@@ -21,6 +23,7 @@ _PACKAGES = ["entity-env", "numpy", "numba", "gymnasium", "envpool", "entity-gym
 
 GROUPS: Groups = {
     "first import": start.figures,
+    "operant": operant.figures,
     "classic control": classic.figures,
     "as a VecEnv": face.figures,
     "multi-snake": snake.figures,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.batch_groups.plan import Entry, Rounds, Setup, measured, median_us, ratio
+from benchmarks.batch_groups.plan import Entry, Setup, measured, median_us, ratio
 from benchmarks.peers.environment import envpool_python
 
 # Neighbours run one after another: those that are compared stand together.
@@ -10,7 +10,6 @@ _ENTRIES = {
     "vector_4096": Entry("classic_gymnasium:vector", (4096,)),
     "ours_4096": Entry("classic_ours:cart_pole", (4096,)),
     "auto_4096": Entry("classic_ours:cart_pole_auto", (4096,)),
-    "auto_view_4096": Entry("classic_ours:cart_pole_auto_view", (4096,)),
     "plain_4096": Entry("classic_ours:cart_pole_plain", (4096,)),
     "sync_4096": Entry("classic_gymnasium:sync", (4096,)),
     "vector_64": Entry("classic_gymnasium:vector", (64,)),
@@ -48,8 +47,7 @@ def figures(setup: Setup) -> dict[str, float]:
         "full_loop_msteps_4096": 1 / median_us(rounds, "ours_4096"),
         **{figure: ratio(rounds, *pair) for figure, pair in _RATIOS.items()},
         "vs_envpool_4096": min(ratio(rounds, "ours_4096", name) for name in pools),
-        "no_reset_overhead_pct_4096": _overhead_pct(rounds, "auto_4096"),
-        "no_reset_overhead_vs_view_pct_4096": _overhead_pct(rounds, "auto_view_4096"),
+        "no_reset_overhead_pct_4096": (1 / ratio(rounds, "ours_4096", "auto_4096") - 1) * 100,
         "mask_us_4096": median_us(rounds, "mask_4096"),
         "mountain_car_msteps_4096": 1 / median_us(rounds, "mountain_car_4096"),
         "pendulum_msteps_4096": 1 / median_us(rounds, "pendulum_4096"),
@@ -59,8 +57,3 @@ def figures(setup: Setup) -> dict[str, float]:
             if not name.startswith(("mask", "flatnonzero"))
         },
     }
-
-
-def _overhead_pct(rounds: Rounds, auto: str) -> float:
-    """How much longer the loop without automatic resets takes than a loop with them."""
-    return (1 / ratio(rounds, "ours_4096", auto) - 1) * 100

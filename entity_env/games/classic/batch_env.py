@@ -22,7 +22,13 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import checked_count, uses_numba
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, StateTable
+from entity_env.games.classic.state_table import (
+    CLOCK,
+    MAX_STEPS,
+    NEXT_DEADLINE,
+    SLOT,
+    StateTable,
+)
 from entity_env.vec.batch_env.batch_env import (
     MISFIT,
     BatchActions,
@@ -124,6 +130,8 @@ class ClassicEnv(BatchEnv):
             self._memory.terminals,
             self._memory.truncations,
             self._memory.ended,
+            self._memory.slots if self._is_compiled else (),
+            self._memory.header[SLOT : SLOT + 1].data,
         )
         self._result.num_ended = _NOT_RESET
         self._reset = self._make_reset()
@@ -178,10 +186,13 @@ class ClassicEnv(BatchEnv):
         memory.header[NEXT_DEADLINE] = memory.header[MAX_STEPS]
         memory.rewards[:] = 0
         result.num_ended = self._reset(self._all_envs, self._address)
+        result.go_on()
 
     def step(self, actions: BatchActions) -> None:
-        if self.step_no_reset_with_result(actions).num_ended:
-            self._result.num_ended = self._reset(self._result.ended, self._address)
+        result = self.step_no_reset_with_result(actions)
+        if result.num_ended:
+            result.is_fresh = False
+            result.num_ended = self._reset(result.ended, self._address)
 
     def step_no_reset(self, actions: BatchActions) -> None:
         self.step_no_reset_with_result(actions)
@@ -198,10 +209,16 @@ class ClassicEnv(BatchEnv):
         except (AttributeError, TypeError):  # no array
             pass
         result.num_ended = count if count >= 0 else self._step_slowly(actions)
+        result.is_fresh = True
         return result
 
     def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         result = self._result
+        if mask is result.given and seed is None and (words := mask._words) is not None:
+            # The usual call, with nothing to check.
+            result.is_fresh = False
+            result.num_ended = self._reset(words, self._address)
+            return
         if result.num_ended < 0:
             self._refuse("reset_envs")
         if getattr(mask, "num_envs", None) != self.num_envs or not isinstance(mask, ResetMask):
@@ -212,6 +229,7 @@ class ClassicEnv(BatchEnv):
         words = mask.words()
         if words is not None:
             result.num_ended = self._reset(words, self._address)
+            result.go_on()
 
     def view(self) -> StepResult:
         if self._result.num_ended < 0:
@@ -249,6 +267,7 @@ class ClassicEnv(BatchEnv):
 
     def close(self) -> None:
         self._result.num_ended = _CLOSED
+        self._result.given = ResetMask(self.num_envs)
 
     def __reduce__(self) -> NoReturn:
         # Compiled steps know their table by its address: a copy would write to the original's.

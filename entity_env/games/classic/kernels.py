@@ -36,13 +36,14 @@ from entity_env.games.classic.state_table import (
     NUM_ENVS,
     NUM_HEADERS,
     REWARDS,
+    SLOT,
     STATE,
     STREAMS,
     TERMINALS,
     TRUNCATIONS,
     WIDTH,
 )
-from entity_env.vec.batch_env.batch_env import MISFIT
+from entity_env.vec.batch_env.batch_env import MISFIT, NUM_SLOTS
 from entity_env.vec.batch_env.reset_mask_kernel import pack_words
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -195,12 +196,14 @@ def _finish_step(memory: int) -> int:
     else:
         deadlines = _longs(memory, DEADLINES)
         header[NEXT_DEADLINE] = _truncate(num_envs, header[CLOCK], deadlines, truncations)
-    return pack_words(
-        (num_envs + 63) // 64,
-        _words(memory, TERMINALS),
-        _words(memory, TRUNCATIONS),
-        _words(memory, ENDED),
-    )
+    num_words = (num_envs + 63) // 64
+    ended = _words(memory, ENDED)
+    num_ended = pack_words(num_words, _words(memory, TERMINALS), _words(memory, TRUNCATIONS), ended)
+    if header[SLOT]:
+        slot = ended[header[SLOT] * num_words :]
+        for j in range(num_words):
+            slot[j] = ended[j]
+    return num_ended
 
 
 @compiled()
@@ -246,8 +249,14 @@ def _num_words(chosen: Words, memory: int) -> int:
 
 @compiled()
 def _still_ended(chosen: Words, memory: int) -> int:
-    """Removes the reset environments from those that have ended; counts the others."""
-    ended = _words(memory, ENDED)
+    """Removes the reset environments from those that have ended; counts the others.
+
+    The bits of the slot that steps write were returned in a mask: steps take the next slot.
+    """
+    header, ended = _header(memory), _words(memory, ENDED)
+    slot = ended[header[SLOT] * ((header[NUM_ENVS] + 63) // 64) :]
+    if header[SLOT] and chosen.ctypes.data == slot.ctypes.data:
+        header[SLOT] = header[SLOT] % NUM_SLOTS + 1
     count = i64(0)
     for j in range(_num_words(chosen, memory)):
         ended[j] &= ~chosen[j]

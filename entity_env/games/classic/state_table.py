@@ -12,11 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.vec.batch_env.batch_env import NUM_SLOTS
+
 # Indices of rows; numpy integers, since numba would compile once more for each Python integer.
 HEADER: Final = np.int64(0)
 """int64: the scalars that `CLOCK` and so on are the indices of."""
 ENDED: Final = np.int64(1)
-"""uint64: a bit per environment, 1 = its episode has ended and it was not reset since."""
+"""uint64: a bit per environment, 1 = its episode has ended and it was not reset since; then
+`NUM_SLOTS` copies of these bits as they were after a step, for masks: see `PackedResult`."""
 TERMINALS: Final = np.int64(2)
 """uint8; so are the truncations."""
 TRUNCATIONS: Final = np.int64(3)
@@ -30,10 +33,11 @@ DEADLINES: Final = np.int64(8)
 STATE: Final = np.int64(10)
 """The state, a row per number; then the observations, environment after environment."""
 
-CLOCK, NUM_ENVS, MAX_STEPS, NEXT_DEADLINE, WIDTH = range(5)
-"""Steps so far; number of environments; length of an episode; earliest deadline; floats a row."""
+CLOCK, NUM_ENVS, MAX_STEPS, NEXT_DEADLINE, WIDTH, SLOT = range(6)
+"""Steps so far; number of environments; length of an episode; earliest deadline; floats a row; the
+slot that steps copy `ENDED` to, from 1; 0 = none."""
 
-NUM_HEADERS: Final = 5
+NUM_HEADERS: Final = 6
 
 LANES: Final = 16
 """Loops run over a multiple of this many environments, those past the last one unused: all go
@@ -61,6 +65,7 @@ class StateTable:
         terminals: `(num_envs,)` uint8.
         truncations: `(num_envs,)` uint8.
         ended: `(num_chunks,)` uint64, `terminals | truncations` as bits.
+        slots: `NUM_SLOTS` times `(num_chunks,)` uint64; see `ENDED`.
         streams: `(num_envs,)` uint64.
         deadlines: `(num_envs,)` int64.
         header: int64.
@@ -80,7 +85,9 @@ class StateTable:
         width = num_chunks * _CHUNK + _PAD
         self.table = _aligned_zeros(int(STATE) + state_size + obs_size, width)
         self.header: NDArray[np.int64] = self.table[HEADER].view(np.int64)
-        self.ended: NDArray[np.uint64] = self.table[ENDED].view(np.uint64)[:num_chunks]
+        bits = self.table[ENDED].view(np.uint64)[: (1 + NUM_SLOTS) * num_chunks]
+        self.ended: NDArray[np.uint64] = bits[:num_chunks]
+        self.slots: list[NDArray[np.uint64]] = np.split(bits, 1 + NUM_SLOTS)[1:]
         self.terminals: NDArray[np.uint8] = self.table[TERMINALS].view(np.uint8)[:num_envs]
         self.truncations: NDArray[np.uint8] = self.table[TRUNCATIONS].view(np.uint8)[:num_envs]
         self.moves = self.table[MOVES].view(np.float32 if has_torques else np.uint8)[:num_envs]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getrefcount
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,6 +23,10 @@ from entity_env.vec.batch_env.reset_mask import MISFIT as MISFIT, ResetMask as R
 
 _new = object.__new__
 _MOST_NAMED: Final = 8
+
+NUM_SLOTS: Final = 3
+"""Masks that a `PackedResult` uses in turn: of this step, of the last one, which the caller may
+still hold, and a free one."""
 
 BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
 """One action per environment: `(num_envs,)` integers, the index of a label, for a categorical
@@ -94,22 +99,67 @@ class StepResult:
         return f"StepResult(num_envs={self.num_envs}, obs_size={self.obs_size}, ended={ended})"
 
 
+def _no_mask() -> ResetMask:
+    """Takes the place of a mask that is never returned."""
+    return ResetMask(1)
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class PackedResult(StepResult):
     """A `StepResult` of environments that pack the bits of a mask while they step.
+
+    To make a mask and to copy its bits takes a tenth of a step of 4,096 CartPoles. So there are
+    `NUM_SLOTS` masks, whose bits a step writes itself, and one is returned again when it has no
+    other owner. A caller who keeps masks gets copies.
 
     Args:
         observations, rewards, terminals, truncations: as for `StepResult`.
         ended: `((num_envs + 63) // 64,)` uint64, the bits that a mask of `terminals` and
             `truncations` has; the environments keep them up to date, and `num_ended` with them.
+        slots: `NUM_SLOTS` arrays like `ended`, to one of which a step may copy it; or none.
+        slot: one int64 of the environment: the slot that its steps write, from 1; 0 = none. A reset
+            by the bits in this slot goes on to the next one.
     """
 
     ended: NDArray[np.uint64]
+    slots: Sequence[NDArray[np.uint64]]
+    slot: memoryview
     num_ended: int = field(default=0, init=False)
     """How many environments have ended and were not reset since."""
+    is_fresh: bool = field(default=False, init=False)
+    """Whether a step was the last to change `ended`, and no mask of it has been returned."""
+    given: ResetMask = field(default_factory=_no_mask, init=False)
+    """The mask of a slot that was returned last. Its owner may have changed it."""
+    _filled: ResetMask = field(default_factory=_no_mask, init=False)
+    _free: ResetMask = field(default_factory=_no_mask, init=False)
+    _num_owners: int = field(default=0, init=False)
+    """References to `_free` when the caller has none; 0 before the first mask."""
 
     def to_reset_mask(self) -> ResetMask:
         """A mask of the environments whose episode has ended and that were not reset since."""
+        count, mask = self.num_ended, self._filled
+        # The slot of `_free` is the next to be written. Without an end there is no reset to go on.
+        if not (count and self.is_fresh) or getrefcount(self._free) != self._num_owners:
+            return self._copied_mask()
+        self.is_fresh = False
+        self._filled, self._free, self.given = self._free, self.given, mask
+        mask._count = count
+        return mask
+
+    def go_on(self) -> None:
+        """Makes the environment write the right slot, after a reset by other bits than a slot's."""
+        self.is_fresh = False
+        if self._num_owners:
+            words = self._filled._words
+            self.slot[0] = 1 + [slot is words for slot in self.slots].index(True)
+
+    def _copied_mask(self) -> ResetMask:
+        if not self._num_owners and self.slots:
+            self._filled, self._free, self.given = (
+                ResetMask.of_words(self.num_envs, words, 0) for words in self.slots
+            )
+            self._num_owners = getrefcount(self._free)
+            self.go_on()
         # Inlined ResetMask.of_words: the call matters for a single environment.
         mask = _new(ResetMask)
         mask.num_envs = self.num_envs

@@ -99,11 +99,12 @@ class ResetMask:
     def chunks(self) -> NDArray[np.uint64]:
         """`((num_envs + 63) // 64,)` uint64: the bits, those past the last environment 0.
 
-        A read-only view; it shows later changes once an environment has been set.
+        A read-only copy.
         """
-        view = self._own_words().view()
-        view.flags.writeable = False
-        return view
+        # Not a view, which a mask in the memory of a batch must not outlive; see `PackedResult`.
+        chunks = self._own_words().copy()
+        chunks.flags.writeable = False
+        return chunks
 
     def any(self) -> bool:
         """Whether any environment is set, in constant time."""
@@ -170,6 +171,8 @@ class ResetMask:
         """A mask with a copy of the bits."""
         return self.of_words(self.num_envs, self._own_words().copy(), self._count)
 
+    __copy__ = copy
+
     @classmethod
     def of_words(cls, num_envs: int, words: NDArray[np.uint64] | None, count: int) -> ResetMask:
         """A mask of bits that are packed already, unchecked: for batch environments.
@@ -189,7 +192,8 @@ class ResetMask:
     def words(self) -> NDArray[np.uint64] | None:
         """The mask's own bits, laid out like `chunks`, or None when it never had any set.
 
-        For batch environments, which only read them: writing would break `any` and `count`.
+        For batch environments, which only read them, at once: writing would break `any` and
+        `count`, and the bits may change when the mask has no owner.
         """
         return self._words
 

@@ -1,6 +1,6 @@
 """Warp functions of the screen: drawing, clearing and scrolling planes of packed rows."""
 
-from entity_env.games.pixel.warp_utils.typing import Bytes1, Ints1, Word, Words1, func, wp
+from entity_env.games.pixel.warp_utils.typing import Bytes1, Ints1, Long, Word, Words1, func, wp
 from entity_env.games.pixel.xo_chip.machine_layout import (
     FLAG,
     HIGH,
@@ -22,24 +22,12 @@ def scale_of(registers: Ints1) -> int:
 
 
 @func
-def doubled(bits: Word) -> Word:
-    """Return the upper half of a word, each bit written twice."""
-    spread = bits >> Word(16)
-    spread = (spread | (spread << Word(8))) & Word(0x00FF00FF)
-    spread = (spread | (spread << Word(4))) & Word(0x0F0F0F0F)
-    spread = (spread | (spread << Word(2))) & Word(0x33333333)
-    spread = (spread | (spread << Word(1))) & Word(0x55555555)
+def doubled(byte: Word) -> Word:
+    """Return the bits of a byte, each written twice, as the lowest half of a word."""
+    # Bit k of the byte goes to bit 49 + 2 k (Anderson, Bit Twiddling Hacks, interleaving).
+    copies = (Long(byte) * Long(0x0101010101010101)) & Long(0x8040201008040201)
+    spread = Word((copies * Long(0x0102040810204081)) >> Long(49)) & Word(0x5555)
     return spread | (spread << Word(1))
-
-
-@func
-def sprite_line(memory: Bytes1, address: int, wide: int) -> Word:
-    """Return a sprite's row of one or, if wide, two bytes, the leftmost pixel highest."""
-    last = (memory.shape[0] - 1) & 0xFFFF
-    bits = Word(memory[address & last]) << Word(24)
-    if wide != 0:
-        return bits | (Word(memory[(address + 1) & last]) << Word(16))
-    return bits
 
 
 @func
@@ -51,29 +39,106 @@ def flip_word(planes: Words1, place: int, bits: Word) -> Word:
 
 
 @func
-def flip_row(planes: Words1, first: int, left: int, bits: Word, wrap: int) -> Word:
-    """Flip pixels of the row whose words begin at `first`, and return those that were lit."""
-    word, shift = left >> 5, left & 31
-    hit = flip_word(planes, first + word, bits >> Word(shift))
-    # Two shifts, since a shift by 32 is undefined.
-    beyond = (bits << Word(31 - shift)) << Word(1)
-    if beyond != Word(0) and (wrap != 0 or word < ROW_WORDS - 1):
-        hit |= flip_word(planes, first + ((word + 1) & (ROW_WORDS - 1)), beyond)
+def flip_row(planes: Words1, first: int, word: int, following: int, bits: Long) -> Word:
+    """Flip pixels of two words of the row that begins at `first`; return those that were lit.
+
+    Both are written, without a look whether both are touched: where sprites are is hard to predict.
+    """
+    near, far = Word(bits >> Long(32)), Word(bits & Long(0xFFFFFFFF))
+    return flip_word(planes, first + word, near) | flip_word(planes, first + following, far)
+
+
+@func
+def flips_of(place: int, word: int, following: int, bits: Long) -> Word:
+    """Return what is flipped in a word of a row."""
+    near = wp.where(word == place, Word(bits >> Long(32)), Word(0))
+    return near | wp.where(following == place, Word(bits & Long(0xFFFFFFFF)), Word(0))
+
+
+@func
+def flip_whole_row(planes: Words1, first: int, word: int, following: int, bits: Long) -> Word:
+    """Do the same as `flip_row`, by all words of a row.
+
+    The compiler makes vectors of the words, and in low resolution of two rows at once: that takes
+    two thirds of the time. Of single rows it makes none, and they would take half as long again.
+    """
+    flips_0 = flips_of(0, word, following, bits)
+    flips_1 = flips_of(1, word, following, bits)
+    flips_2 = flips_of(2, word, following, bits)
+    flips_3 = flips_of(3, word, following, bits)
+    before_0, before_1 = Word(planes[first]), Word(planes[first + 1])
+    before_2, before_3 = Word(planes[first + 2]), Word(planes[first + 3])
+    planes[first] = before_0 ^ flips_0
+    planes[first + 1] = before_1 ^ flips_1
+    planes[first + 2] = before_2 ^ flips_2
+    planes[first + 3] = before_3 ^ flips_3
+    hit = (before_0 & flips_0) | (before_1 & flips_1)
+    return hit | (before_2 & flips_2) | (before_3 & flips_3)
+
+
+@func
+def draw_column(
+    planes: Words1,
+    memory: Bytes1,
+    plane: int,
+    address: int,
+    stride: int,
+    left: int,
+    top: int,
+    rows: int,
+    scale: int,
+    wrap: int,
+) -> Word:
+    """Draw a column of bytes to a plane, and return the pixels that were lit."""
+    last, shift = (memory.shape[0] - 1) & 0xFFFF, Long(64 - 8 * scale - (left & 31))
+    word, following = left >> 5, ((left >> 5) + 1) & (ROW_WORDS - 1)
+    kept = Long(0xFFFFFFFFFFFFFFFF)
+    if wrap == 0 and following == 0:
+        kept = Long(0xFFFFFFFF00000000)
+    hit, line = Word(0), wp.int32(top)
+    source, end = wp.int32(address), address + rows * stride
+    if scale == 2:
+        while source < end:
+            bits = (Long(doubled(Word(memory[source & last]))) << shift) & kept
+            first = plane * PLANE_WORDS + (line & (HEIGHT - 2)) * ROW_WORDS
+            hit |= flip_whole_row(planes, first, word, following, bits)
+            hit |= flip_whole_row(planes, first + ROW_WORDS, word, following, bits)
+            line += 2
+            source += stride
+    else:
+        while source < end:
+            bits = (Long(memory[source & last]) << shift) & kept
+            first = plane * PLANE_WORDS + (line & (HEIGHT - 1)) * ROW_WORDS
+            hit |= flip_row(planes, first, word, following, bits)
+            line += 1
+            source += stride
     return hit
 
 
 @func
-def flip_line(
-    planes: Words1, plane: int, line: int, scale: int, left: int, bits: Word, wrap: int
+def draw_plane(
+    planes: Words1,
+    memory: Bytes1,
+    plane: int,
+    address: int,
+    wide: int,
+    left: int,
+    top: int,
+    rows: int,
+    scale: int,
+    wrap: int,
 ) -> Word:
-    """Flip pixels of a row, in low resolution of both that it covers."""
-    hit = Word(0)
-    if line >= HEIGHT and wrap == 0:
-        return hit
-    first = plane * PLANE_WORDS + (line & (HEIGHT - 1)) * ROW_WORDS
-    hit = flip_row(planes, first, left, bits, wrap)
-    if scale == 2:
-        hit |= flip_row(planes, first + ROW_WORDS, left, bits, wrap)
+    """Draw a sprite of one or, if wide, two columns of bytes; return pixels that were lit.
+
+    Two calls rather than a loop, which would cost each draw as much as two rows.
+    """
+    if wide == 0:
+        return draw_column(planes, memory, plane, address, 1, left, top, rows, scale, wrap)
+    hit = draw_column(planes, memory, plane, address, 2, left, top, rows, scale, wrap)
+    right = left + 8 * scale
+    if right < WIDTH or wrap != 0:
+        right = right & (WIDTH - 1)
+        hit |= draw_column(planes, memory, plane, address + 1, 2, right, top, rows, scale, wrap)
     return hit
 
 
@@ -85,17 +150,16 @@ def draw_planes(
     scale = scale_of(registers)
     left, top = (x * scale) & (WIDTH - 1), (y * scale) & (HEIGHT - 1)
     wrap = quirks & SPRITES_WRAP
-    rows, wide = wp.where(n == 0, 16, n), wp.where(n == 0, 1, 0)
+    height, wide = wp.where(n == 0, 16, n), wp.where(n == 0, 1, 0)
+    rows = wp.int32(height)
+    if wrap == 0:
+        rows = wp.min(rows, (HEIGHT - top) >> (scale - 1))
     address = wp.int32(registers[INDEX])
-    hit = Word(0)
+    selected, hit = registers[SELECTED], Word(0)
     for plane in range(2):
-        if (registers[SELECTED] >> plane) & 1:
-            for row in range(rows):
-                bits = sprite_line(memory, address, wide)
-                if scale == 2:
-                    bits = doubled(bits)
-                hit |= flip_line(planes, plane, top + scale * row, scale, left, bits, wrap)
-                address += 1 + wide
+        if (selected >> plane) & 1:
+            hit |= draw_plane(planes, memory, plane, address, wide, left, top, rows, scale, wrap)
+            address += height * (1 + wide)
     registers[FLAG] = wp.where(hit != Word(0), 1, 0)
 
 
