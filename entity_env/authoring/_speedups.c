@@ -214,7 +214,10 @@ static Py_ssize_t acting_group(PyObject *marked, int acts) {
     if (!PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2) return OTHER_FORM;
     PyObject *number = PyTuple_GET_ITEM(pair, 0), *kinds = PyTuple_GET_ITEM(pair, 1);
     if (!PyLong_CheckExact(number) || !PyTuple_CheckExact(kinds) || PyTuple_GET_SIZE(kinds)) return OTHER_FORM;
-    return PyLong_AsSsize_t(number);
+    Py_ssize_t acting = PyLong_AsSsize_t(number);
+    if (acting >= 0) return acting;
+    PyErr_Clear();
+    return OTHER_FORM;
 }
 
 typedef struct {
@@ -226,6 +229,9 @@ typedef struct {
 
 /* Adds one observation; 1 = done, 0 = it has another form, and nothing was added, -1 = error. */
 static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t row) {
+    /* First, because it may run Python: what is borrowed afterwards stays. */
+    int is_same = PyObject_RichCompareBool(asked, to->kinds, Py_EQ);
+    if (is_same != 1) return is_same;
     PyObject *groups = SLOT(obs, obs_at.groups), *marked = SLOT(obs, obs_at.actor_groups);
     PyObject *globals = SLOT(obs, obs_at.globals), *metrics = SLOT(obs, obs_at.metrics);
     if (!groups || !marked || !globals || !metrics || !PyList_CheckExact(groups)) return 0;
@@ -233,8 +239,6 @@ static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t 
     if ((PyObject *)Py_TYPE(globals) != to->globals_cls) return 0;
     Py_ssize_t acting = acting_group(marked, to->acts);
     if (acting == OTHER_FORM) return 0;
-    int is_same = PyObject_RichCompareBool(asked, to->kinds, Py_EQ);
-    if (is_same != 1) return is_same;
     Py_ssize_t num_acting = PyList_GET_SIZE(to->acting), num_local = to->num_columns - to->has_globals;
     for (Py_ssize_t k = 0; k < to->num_columns; k++)
         to->columns[k].row_start = PyList_GET_SIZE(to->columns[k].list);
