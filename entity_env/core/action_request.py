@@ -175,9 +175,10 @@ def questions(
             f"action {unknown[0]!r} is not in the action space, which has "
             f"{', '.join(action_space) or 'none'}"
         )
-    ids = observation.entity_ids(obs_space)
+    if observation.ids:
+        observation.entity_ids(obs_space)  # raises if their number is wrong
     return [
-        _question(name, space, observation, obs_space, ids)
+        _question(name, space, observation, obs_space)
         for name, space in action_space.items()
         if name in observation.actions
     ]
@@ -279,7 +280,6 @@ def _question(
     space: ActionSpace,
     observation: Observation,
     obs_space: ObsSpace,
-    ids: Sequence[EntityID],
 ) -> Question:
     mask = observation.actions[name]
     if not isinstance(mask, MASK_OF_SPACE[type(space)]):
@@ -290,9 +290,9 @@ def _question(
     actees: list[EntityID] = []
     actors: list[EntityID] = [*GLOBAL_ACTORS]
     if not isinstance(mask, GlobalCategoricalActionMask):
-        actors = [ids[i] for i in observation.actor_indices(name, obs_space).tolist()]
+        actors = observation.actor_ids(name, obs_space)
     if isinstance(mask, SelectEntityActionMask):
-        actees = [ids[i] for i in observation.actee_indices(name, obs_space).tolist()]
+        actees = observation.actee_ids(name, obs_space)
         num_choices = len(actees)
         if actors and not actees:
             raise SchemaError(

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ from entity_env.agents.rogue_net import (
     Weights,
     save_checkpoint,
 )
-from entity_env.agents.rogue_net.numpy_net import fused as numpy_fused
+from entity_env.agents.rogue_net.numpy_net import plan as numpy_plan
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
     GaussianArrays,
@@ -151,8 +150,8 @@ def test_numpy_1_multiplies_rows_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     fixture = FIXTURES[3]
     net, case = FusedNet(fixture.weights), fixture.cases()[0]
     expected = net.encode(_own(fixture, case), _shared(case))
-    monkeypatch.setattr(numpy_fused, "_row_dot", partial(np.einsum, "ij,ij->i"))
-    got = net.encode(_own(fixture, case), _shared(case))
+    monkeypatch.setattr(numpy_plan, "row_dot", numpy_plan._einsum_rows)
+    got = FusedNet(fixture.weights).encode(_own(fixture, case), _shared(case))
     assert got is not None
     assert expected is not None
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
