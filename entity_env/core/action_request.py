@@ -50,7 +50,7 @@ GLOBAL_ACTORS: Final[tuple[EntityID, ...]] = (None,)
 """Actors of a global action."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Question:
     """One requested action.
 
@@ -66,6 +66,21 @@ class Question:
     actors: Sequence[EntityID]
     actees: Sequence[EntityID]
     allowed: NDArray[np.bool_]
+
+    def __init__(
+        self,
+        name: ActionName,
+        space: ActionSpace,
+        actors: Sequence[EntityID],
+        actees: Sequence[EntityID],
+        allowed: NDArray[np.bool_],
+    ) -> None:
+        fields = self.__dict__  # for speed, as in `CategoricalActionMask`
+        fields["name"] = name
+        fields["space"] = space
+        fields["actors"] = actors
+        fields["actees"] = actees
+        fields["allowed"] = allowed
 
     @property
     def choices(self) -> Sequence[str]:
@@ -140,7 +155,8 @@ class Question:
         if isinstance(self.space, ContinuousActionSpace):
             require_in_bounds(self.name, self.space, chosen)
             return
-        for i, choice in enumerate(chosen):
+        choices = chosen.tolist() if isinstance(chosen, np.ndarray) else chosen
+        for i, choice in enumerate(choices):
             self._require_allowed(i, choice)
 
     def _require_allowed(self, actor: int, choice: int) -> None:

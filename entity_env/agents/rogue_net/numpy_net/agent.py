@@ -103,11 +103,10 @@ class SingleObservationReader:
             ]
         except (SchemaError, LookupError, TypeError, ValueError):
             return None
-        if shared.ndim != 1 or not all(asked):
+        known = [each for each in asked if each is not None]
+        if shared.ndim != 1 or len(known) < len(asked):
             return None
-        return _SingleObservation(
-            own, shared, visible, [each for each in asked if each is not None]
-        )
+        return _SingleObservation(own, shared, visible, known)
 
     def _features(self, observation: Observation) -> dict[EntityName, Float] | None:
         given = observation.features

@@ -54,10 +54,8 @@ Double: TypeAlias = NDArray[np.float64]
 
 _CONSTANT: Final = 8.0
 """The constant hidden unit, before and after the GELU."""
-_MAX_PLANS: Final = 64
+_MAX_PLANS: Final = 256
 """Plans that are kept, each with some 15 kB of objects."""
-_MAX_FLOATS: Final = 1 << 20
-"""Numbers in the arrays of all plans that are kept."""
 _MAX_ENTITIES: Final = 256
 """Plans of more are not kept, nor is their memory: making them takes no time beside the rest."""
 _MAX_SCORES: Final = 1 << 15
@@ -72,18 +70,15 @@ class _Plans:
         self._parameters = parameters
         self._buffers = Buffers()
         self._plans: dict[Size, Plan] = {}
-        self._num_floats = 0
 
     def of(self, size: Size) -> Plan:
         plan = self._plans.get(size)
         if plan is None:
-            if sum(size.counts) > _MAX_ENTITIES:
+            if size.length > _MAX_ENTITIES:
                 return Plan(self._parameters, size, Buffers())
-            if len(self._plans) >= _MAX_PLANS or self._num_floats > _MAX_FLOATS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-                self._num_floats = 0
             plan = self._plans[size] = Plan(self._parameters, size, self._buffers)
-            self._num_floats += plan.num_floats
         return plan
 
 
@@ -107,6 +102,7 @@ class FusedNet:
         }
         relpos = config.relpos_encoding
         self._relpos = NumpyRelpos.of(weights, self._inputs)
+        self._names = self._inputs.names
         self._has_global = GLOBAL_ENTITY in self._inputs.features
         # Options need all features of an entity in one array; else they go straight to `_embed`.
         self._is_joined = relpos is not None or config.translation is not None
@@ -159,16 +155,18 @@ class FusedNet:
                 arrays = self._inputs.of_one(own, shared)
             elif self._has_global:
                 arrays = {**own, GLOBAL_ENTITY: _NO_FEATURES}
-            counts = tuple(
-                [len(arrays[name]) if name in arrays else 0 for name in self._inputs.names]
-            )
-            if not any(counts):
+            counts = tuple([len(arrays[name]) if name in arrays else 0 for name in self._names])
+            length = sum(counts)
+            if not length:
                 return None
             is_hidden = visible is not None and not visible.all()
             tables = None if self._relpos is None else self._relpos.look_up(arrays)
-            size = Size(counts, None if wanted is None else len(wanted), is_hidden)
-            plans = self._idle.pop() if self._idle else _Plans(self._parameters)
-            x = plans.of(size).run(arrays, shared, visible, wanted, tables)
+            size = Size(length, None if wanted is None else len(wanted), is_hidden)
+            try:
+                plans = self._idle.pop()
+            except IndexError:
+                plans = _Plans(self._parameters)
+            x = plans.of(size).run(counts, arrays, shared, visible, wanted, tables)
             self._idle.append(plans)
         return x
 

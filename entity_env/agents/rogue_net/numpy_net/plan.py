@@ -121,12 +121,12 @@ class Size(NamedTuple):
     """What a plan depends on.
 
     Args:
-        counts: entities of each type, not all 0.
+        length: number of entities, at least 1.
         num_wanted: how many states are wanted; None = all.
         is_hidden: whether an entity is hidden.
     """
 
-    counts: tuple[int, ...]
+    length: int
     num_wanted: int | None
     is_hidden: bool
 
@@ -136,6 +136,8 @@ class Buffers:
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, type], NDArray[Any]] = {}
+        self.laid_out: object = None
+        """The mark of the plan that has last set what depends on types."""
 
     def floats(self, name: str, *shape: int) -> Float:
         """An array with anything in it, contiguous; the same memory for the same name."""
@@ -155,26 +157,53 @@ class Buffers:
         return flat[:size].reshape(shape)
 
 
+class _Positions:
+    """What relative positions add to attention."""
+
+    def __init__(self) -> None:
+        self.tables: RelposArrays | None = None
+        """Those of the observation that is being embedded."""
+
+    def add_logits(self, q: Float, rows: NDArray[np.intp] | None, logits: Float) -> None:
+        logits += self._of(rows).logits(q[None])[0]
+
+    def add_values(
+        self, raised: Float, gate: Float, rows: NDArray[np.intp] | None, mixed: Float
+    ) -> None:
+        tables = self._of(rows)
+        gated = tables.relpos.activate(gate[None]) if gate.shape[1] else None
+        mixed += tables.values(raised[None], gated)[0]
+
+    def _of(self, rows: NDArray[np.intp] | None) -> RelposArrays:
+        tables = self.tables
+        if tables is None:
+            raise TypeError("this network needs the tables of relative positions")
+        return tables if rows is None else tables.of_queries(rows)
+
+
 class Plan:
     """Embeds observations of one size, see `run`. Not for several threads at once."""
 
     def __init__(self, parameters: Parameters, size: Size, buffers: Buffers) -> None:
+        length, num_wanted, is_hidden = size
         self._parameters = parameters
         self._buffers = buffers
-        self._length = sum(size.counts)
-        self.num_floats = 0
-        """In arrays that it shares with no other plan."""
-        self._tables: RelposArrays | None = None
+        self._length = length
+        self._positions = _Positions()
+        self._bias = buffers.floats("bias", length, length) if is_hidden else None
+        self._wanted = None if num_wanted is None else np.empty(num_wanted, dtype=np.intp)
+        embedding = parameters.embedding
+        self._mark = object()  # not the plan: memory of a plan in a cycle would be freed late
+        self._counts: tuple[int, ...] = ()
         self._own: list[tuple[EntityName, Float, Float]] = []
         self._shared: list[tuple[Float, Float]] = []
-        self._bias = buffers.floats("bias", self._length, self._length) if size.is_hidden else None
-        num_wanted = size.num_wanted
-        self._wanted = None if num_wanted is None else np.empty(num_wanted, dtype=np.intp)
-        is_few = num_wanted is not None and num_wanted < self._length
-        self._calls: list[Call] = []
-        self._wide = self._inputs(size)
+        self._wide = buffers.floats("wide", length, len(embedding.limit))
         self._flat = self._wide.reshape(-1)
-        x = self._embed(np.repeat(np.arange(len(size.counts)), size.counts))
+        self._scale = buffers.floats("scale", length, embedding.scale.shape[1])
+        self._shift = buffers.floats("shift", length, embedding.shift.shape[1])
+        self._calls: list[Call] = []
+        is_few = num_wanted is not None and num_wanted < length
+        x = self._embed()
         for i, block in enumerate(parameters.blocks):
             rows = self._wanted if is_few and i == len(parameters.blocks) - 1 else None
             x = self._block(block, x, rows)
@@ -183,6 +212,7 @@ class Plan:
 
     def run(
         self,
+        counts: tuple[int, ...],
         arrays: Mapping[EntityName, Float],
         shared: Float,
         visible: NDArray[np.bool_] | None,
@@ -192,12 +222,15 @@ class Plan:
         """States, a new array `(num_wanted, d_model + 2)`; None if a feature is not finite.
 
         Args:
+            counts: number of entities of each type.
             arrays: features of every type with entities.
             shared: the global features.
             visible: `(num_entities,)`; read if one is hidden.
             wanted: entities whose states are returned.
             tables: of relative positions, if the network has them.
         """
+        if self._buffers.laid_out is not self._mark or counts != self._counts:
+            self._lay_out(counts)
         for name, mean, out in self._own:
             np.subtract(arrays[name], mean, out)
         for mean, out in self._shared:
@@ -210,53 +243,55 @@ class Plan:
             self._wanted[:] = wanted
         if self._bias is not None and visible is not None:
             np.multiply(visible[:, None] & ~visible, HIDDEN, self._bias)
-        self._tables = tables
+        self._positions.tables = tables
         for call, arguments in self._calls:
             call(*arguments)
-        self._tables = None
+        self._positions.tables = None
         return self._state.copy() if self._picked is None else self._state.take(self._picked, 0)
 
-    def _inputs(self, size: Size) -> Float:
-        """`(num_entities, num_columns)`: zeros, and the mark of the type of every entity."""
-        embedding = self._parameters.embedding
-        wide = np.zeros((self._length, len(embedding.limit)), dtype=np.float32)
+    def _lay_out(self, counts: tuple[int, ...]) -> None:
+        """Sets what depends on the type of each entity."""
+        embedding, wide = self._parameters.embedding, self._wide
+        self._buffers.laid_out = None
+        self._own, self._shared = [], []
+        wide[:] = 0.0
         stop = 0
-        for columns, count in zip(embedding.columns, size.counts, strict=True):
+        for number, (columns, count) in enumerate(zip(embedding.columns, counts, strict=True)):
+            if not count:
+                continue
             start, stop = stop, stop + count
             rows = wide[start:stop]
             rows[:, columns.mark] = 1.0
-            if count and len(columns.own_mean):
+            self._scale[start:stop] = embedding.scale[number]
+            self._shift[start:stop] = embedding.shift[number]
+            if len(columns.own_mean):
                 self._own.append((columns.name, columns.own_mean, rows[:, columns.own]))
-            if count and len(columns.shared_mean):
+            if len(columns.shared_mean):
                 self._shared.append((columns.shared_mean, rows[:, columns.shared]))
-        return wide
+        self._counts = counts
+        self._buffers.laid_out = self._mark
 
-    def _embed(self, types: NDArray[np.intp]) -> Float:
-        """Calls from features to states; `types` is `(num_entities,)`.
+    def _embed(self) -> Float:
+        """Calls from features to states.
 
         Arrays are contiguous and as large as each other: with rows of 9 or 32 numbers, numpy takes
         longer from row to row than for a row.
         """
-        embedding, length = self._parameters.embedding, self._length
-        d_model = len(embedding.state)
-        floats, wide = self._buffers.floats, self._wide
-        limit, scale, shift = (
-            np.repeat(embedding.limit[None], length, axis=0),
-            embedding.scale[types],
-            embedding.shift[types],
-        )
-        self.num_floats = wide.size + 2 * limit.size + scale.size + shift.size
+        embedding, length, wide = self._parameters.embedding, self._length, self._wide
+        d_model, floats = len(embedding.state), self._buffers.floats
+        highest, lowest = (floats(name, *wide.shape) for name in ("highest", "lowest"))
+        highest[:], lowest[:] = embedding.limit, -embedding.limit  # the same in all plans
         above, centered = (floats(name, length, d_model + 1) for name in ("above", "centered"))
         scaled, x = floats("scaled", length, d_model), floats("state", length, d_model + 2)
-        self._add(partial(np.minimum, out=wide), wide, limit)
-        self._add(partial(np.maximum, out=wide), wide, -limit)
+        self._add(partial(np.minimum, out=wide), wide, highest)
+        self._add(partial(np.maximum, out=wide), wide, lowest)
         self._multiply(wide, embedding.linear, above)
         self._add(partial(np.maximum, out=above), above, _ZERO)
         self._multiply(above, embedding.centering, centered)
         self._divide_by_deviation(centered, scaled)
-        self._add(np.multiply, scaled, scale, scaled)
+        self._add(np.multiply, scaled, self._scale, scaled)
         self._multiply(scaled, embedding.state, x)
-        self._add(np.add, x, shift, x)
+        self._add(np.add, x, self._shift, x)
         return x
 
     def _block(self, block: Block, x: Float, rows: NDArray[np.intp] | None) -> Float:
@@ -336,12 +371,14 @@ class Plan:
         begin = len(self._calls)
         self._multiply(q, k, logits)
         if self._parameters.has_relpos:
-            self._add(self._add_relpos_logits, q, rows, logits)
+            self._add(self._positions.add_logits, q, rows, logits)
         if (bias := self._bias_of(rows)) is not None:
             self._add(np.add, logits, bias, logits)
         mixed, total = self._mix(begin, logits, v)
         if self._parameters.has_relpos:
-            self._add(self._add_relpos_values, logits, parts[:, stop:], rows, mixed[:, :, :d_head])
+            self._add(
+                self._positions.add_values, logits, parts[:, stop:], rows, mixed[:, :, :d_head]
+            )
         means = floats("means", num_rows, n_head, d_head + 1)
         self._add(np.divide, mixed, total, means.transpose(1, 0, 2))
         return means
@@ -366,22 +403,6 @@ class Plan:
         bias = self._buffers.floats("bias of rows", len(rows), self._length)
         self._add(self._bias.take, rows, 0, bias, "clip")
         return bias
-
-    def _add_relpos_logits(self, q: Float, rows: NDArray[np.intp] | None, logits: Float) -> None:
-        logits += self._tables_of(rows).logits(q[None])[0]
-
-    def _add_relpos_values(
-        self, raised: Float, gate: Float, rows: NDArray[np.intp] | None, mixed: Float
-    ) -> None:
-        tables = self._tables_of(rows)
-        gated = tables.relpos.activate(gate[None]) if gate.shape[1] else None
-        mixed += tables.values(raised[None], gated)[0]
-
-    def _tables_of(self, rows: NDArray[np.intp] | None) -> RelposArrays:
-        tables = self._tables
-        if tables is None:
-            raise TypeError("this network needs the tables of relative positions")
-        return tables if rows is None else tables.of_queries(rows)
 
     def _norm(self, x: Float, name: str) -> Float:
         """Calls to `(len(x), d_model + 1)`: rows of deviation 1 by the root of `d_model`, and 1."""
