@@ -191,8 +191,6 @@ def questions(
             f"action {unknown[0]!r} is not in the action space, which has "
             f"{', '.join(action_space) or 'none'}"
         )
-    if observation.ids:
-        observation.entity_ids(obs_space)  # raises if their number is wrong
     return [
         _question(name, space, observation, obs_space)
         for name, space in action_space.items()
@@ -307,6 +305,8 @@ def _question(
     actors: list[EntityID] = [*GLOBAL_ACTORS]
     if not isinstance(mask, GlobalCategoricalActionMask):
         actors = observation.actor_ids(name, obs_space)
+    elif observation.ids:
+        observation.entity_ids(obs_space)  # raises if their number is wrong
     if isinstance(mask, SelectEntityActionMask):
         actees = observation.actee_ids(name, obs_space)
         num_choices = len(actees)

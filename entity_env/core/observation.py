@@ -354,9 +354,9 @@ class Observation:
         obs_space: ObsSpace,
     ) -> list[EntityID]:
         if ids is not None or types is None or self.ids:
+            index = self._indices(action, role, ids, types, obs_space).tolist()
             known = self.entity_ids(obs_space)
-            index = self._indices(action, role, ids, types, obs_space)
-            return [known[i] for i in index.tolist()]
+            return [known[i] for i in index]
         # Without making the ids of all others.
         _require_types(action, role, types, obs_space)
         return [entity_id for name in types for entity_id in self._ids_of_type(name)]

@@ -272,12 +272,18 @@ def _fuse_block(config: RogueNetConfig, tensors: Mapping[str, Double], i: int) -
     )
     projection[0, -1] = tensors[f"{prefix}.attn.proj.bias"]
     attention = _fuse_norm(tensors, f"{prefix}.ln1", *_attention(config, tensors, prefix))
-    scores, values = None, np.zeros((0, d_model))
+    scores, values, largest_logit = None, np.zeros((0, d_model)), math.inf
     if config.relpos_encoding is None and n_head * (d_model + 1) ** 2 <= _MAX_SCORES:
         heads = attention[:, : n_head * (3 * config.d_head + 1)].reshape(d_model + 1, n_head, -1)
         q, k, v = np.split(heads, (config.d_head, 2 * config.d_head), axis=2)
-        scores = _f32(np.einsum("ihc,jhc->ihj", q, k).reshape(d_model + 1, -1))
+        by_head = np.einsum("ihc,jhc->ihj", q, k)
+        scores = _f32(by_head.reshape(d_model + 1, -1))
         values = np.einsum("ihc,hcj->hij", v, projection).reshape(-1, d_model)
+        # Normed states are at most 1 long, without their last column, a one.
+        norm = np.hypot.reduce
+        of_head = norm(norm(by_head[:-1, :, :-1], axis=2), axis=0) + abs(by_head[-1, :, -1])
+        of_head += norm(by_head[:-1, :, -1], axis=0) + norm(by_head[-1, :, :-1], axis=1)
+        largest_logit = float(of_head.max())
     output_bias = tensors[f"{prefix}.mlp.2.bias"] / _CONSTANT
     output = np.concatenate((tensors[f"{prefix}.mlp.2.weight"].T, output_bias[None]))
     weight = np.pad(tensors[f"{prefix}.mlp.0.weight"].T * SCALE, ((0, 0), (0, 1)))
@@ -287,6 +293,7 @@ def _fuse_block(config: RogueNetConfig, tensors: Mapping[str, Double], i: int) -
         projection=_f32(_to_state(projection).reshape(-1, d_model + 2)),
         scores=scores,
         values=_f32(_to_state(values)),
+        largest_logit=largest_logit,
         hidden=_f32(_fuse_norm(tensors, f"{prefix}.ln2", weight, bias)),
         output=_f32(_to_state(output)),
     )

@@ -41,6 +41,8 @@ row_dot: Callable[[Float, Float, Float], object] = getattr(np, "vecdot", _einsum
 _MIN_SUM = 1e-25
 _MAX_SUM = 1e30
 """Sums of unnormalized attention between these are exact enough; others are computed again."""
+_MAX_LOGIT = 50.0
+"""Sums of attention of smaller logits are between `_MIN_SUM` and `_MAX_SUM`."""
 _ZERO = np.zeros((), dtype=np.float32)
 _LARGEST_DOT = 8192
 """Length of vectors for which BLAS wakes no other thread."""
@@ -94,6 +96,8 @@ class Block:
         scores: `(d_model + 1, n_head * (d_model + 1))`: with it a query is compared with normed
             states, instead of keys; None = it would be too large.
         values: `(n_head * (d_model + 1), d_model + 2)`, the projection of mixed normed states.
+        largest_logit: no attention logit is larger, or smaller than its negative; infinite if that
+            is not known.
         hidden: `(d_model + 1, d_hidden + 1)`, with a constant unit.
         output: `(d_hidden + 1, d_model + 2)`.
     """
@@ -102,6 +106,7 @@ class Block:
     projection: Float
     scores: Float | None
     values: Float
+    largest_logit: float
     hidden: Float
     output: Float
 
@@ -219,7 +224,9 @@ class Plan:
         wanted: NDArray[np.int64] | None,
         tables: RelposArrays | None,
     ) -> Float | None:
-        """States, a new array `(num_wanted, d_model + 2)`; None if a feature is not finite.
+        """States, a new array `(num_wanted, d_model + 2)`.
+
+        None if a feature is not finite, or so large that its square is not.
 
         Args:
             counts: number of entities of each type.
@@ -305,7 +312,7 @@ class Plan:
         added = floats("added", *x.shape)
         scores = block.scores
         if scores is not None and self._compares_states(block, scores, len(normed), len(x)):
-            mixed, projection = self._attend_to_states(scores, normed, rows), block.values
+            mixed, projection = self._attend_to_states(block, scores, normed, rows), block.values
         else:
             mixed, projection = self._attend(block, normed, rows), block.projection
         self._multiply(mixed.reshape(len(x), -1), projection, added)
@@ -329,7 +336,7 @@ class Plan:
         return among_states <= among_heads + _CALL
 
     def _attend_to_states(
-        self, scores: Float, normed: Float, rows: NDArray[np.intp] | None
+        self, block: Block, scores: Float, normed: Float, rows: NDArray[np.intp] | None
     ) -> Float:
         """Calls to `(num_rows, n_head, d_model + 1)` means of normed states, by attention."""
         floats, n_head = self._buffers.floats, self._parameters.n_head
@@ -346,7 +353,7 @@ class Plan:
         if (bias := self._bias_of(rows)) is not None:
             by_row = logits.reshape(num_rows, n_head, length)
             self._add(np.add, by_row, bias[:, None], by_row)
-        mixed, total = self._mix(begin, logits, normed)
+        mixed, total = self._mix(block, begin, logits, normed)
         means = floats("means", num_rows, n_head, width)
         self._add(np.divide, mixed, total, means.reshape(-1, width))
         return means
@@ -374,7 +381,7 @@ class Plan:
             self._add(self._positions.add_logits, q, rows, logits)
         if (bias := self._bias_of(rows)) is not None:
             self._add(np.add, logits, bias, logits)
-        mixed, total = self._mix(begin, logits, v)
+        mixed, total = self._mix(block, begin, logits, v)
         if self._parameters.has_relpos:
             self._add(
                 self._positions.add_values, logits, parts[:, stop:], rows, mixed[:, :, :d_head]
@@ -383,7 +390,7 @@ class Plan:
         self._add(np.divide, mixed, total, means.transpose(1, 0, 2))
         return means
 
-    def _mix(self, begin: int, logits: Float, values: Float) -> tuple[Float, Float]:
+    def _mix(self, block: Block, begin: int, logits: Float, values: Float) -> tuple[Float, Float]:
         """Calls to sums of values by unnormalized attention, and the sum of that, `(…, 1)`.
 
         `begin` is the first of the calls that compute the logits, which are overwritten.
@@ -392,9 +399,10 @@ class Plan:
         again = self._calls[begin:]
         self._add(np.exp, logits, logits)
         self._multiply(logits, values, mixed)
-        shifted: list[Call] = [(_shift, (logits,)), *self._calls[begin + len(again) :]]
-        total = mixed.reshape(-1, mixed.shape[-1])[:, -1]
-        self._add(_repeat_unless_exact, total, again + shifted)
+        if not block.largest_logit < _MAX_LOGIT:
+            shifted: list[Call] = [(_shift, (logits,)), *self._calls[begin + len(again) :]]
+            total = mixed.reshape(-1, mixed.shape[-1])[:, -1]
+            self._add(_repeat_unless_exact, total, again + shifted)
         return mixed, mixed[..., -1:]
 
     def _bias_of(self, rows: NDArray[np.intp] | None) -> Float | None:
