@@ -147,7 +147,7 @@ class FusedNet:
     ) -> Float | None:
         """States of the entities, or of those wanted, type after type; see `plan`.
 
-        None if there is no entity, or a feature that is not finite.
+        None if there is no entity, or a feature that is not finite, or beyond 1e19.
         """
         arrays = own
         with np.errstate(all="ignore"):

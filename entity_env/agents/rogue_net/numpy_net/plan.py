@@ -43,7 +43,6 @@ _MAX_SUM = 1e30
 """Sums of unnormalized attention between these are exact enough; others are computed again."""
 _MAX_LOGIT = 50.0
 """Sums of attention of smaller logits are between `_MIN_SUM` and `_MAX_SUM`."""
-_ZERO = np.zeros((), dtype=np.float32)
 _LARGEST_DOT = 8192
 """Length of vectors for which BLAS wakes no other thread."""
 _CALL = 150_000
@@ -287,13 +286,14 @@ class Plan:
         embedding, length, wide = self._parameters.embedding, self._length, self._wide
         d_model, floats = len(embedding.state), self._buffers.floats
         highest, lowest = (floats(name, *wide.shape) for name in ("highest", "lowest"))
-        highest[:], lowest[:] = embedding.limit, -embedding.limit  # the same in all plans
+        zeros = floats("zeros", length, d_model + 1)
+        highest[:], lowest[:], zeros[:] = embedding.limit, -embedding.limit, 0.0  # for all plans
         above, centered = (floats(name, length, d_model + 1) for name in ("above", "centered"))
         scaled, x = floats("scaled", length, d_model), floats("state", length, d_model + 2)
         self._add(partial(np.minimum, out=wide), wide, highest)
         self._add(partial(np.maximum, out=wide), wide, lowest)
         self._multiply(wide, embedding.linear, above)
-        self._add(partial(np.maximum, out=above), above, _ZERO)
+        self._add(partial(np.maximum, out=above), above, zeros)
         self._multiply(above, embedding.centering, centered)
         self._divide_by_deviation(centered, scaled)
         self._add(np.multiply, scaled, self._scale, scaled)
