@@ -62,7 +62,10 @@ def to_observation(
         terminated=terminated,
         truncated=truncated,
         global_features=_globals(obs, schema, actions),
-        features={name: np.concatenate(rows) for name, rows in features.items()},
+        features={
+            name: rows[0] if len(rows) == 1 else np.concatenate(rows)
+            for name, rows in features.items()
+        },
         ids=ids,
         actions={kind.name: _action_mask(kind, obs, schema) for kind in actions},
         visible=_visible(obs, schema),
@@ -72,7 +75,7 @@ def to_observation(
 
 def _finite(name: EntityName, cls: type, group: Group) -> NDArray[np.float32]:
     kind = entity_type(cls)
-    rows = group.values.copy() if isinstance(group, Rows) else kind.featurize(group)
+    rows = group.values.copy() if type(group) is Rows else kind.featurize(group)
     if not np.isfinite(rows).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
         raise SchemaError(

@@ -50,7 +50,7 @@ GLOBAL_ACTORS: Final[tuple[EntityID, ...]] = (None,)
 """Actors of a global action."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Question:
     """One requested action.
 
@@ -66,6 +66,21 @@ class Question:
     actors: Sequence[EntityID]
     actees: Sequence[EntityID]
     allowed: NDArray[np.bool_]
+
+    def __init__(
+        self,
+        name: ActionName,
+        space: ActionSpace,
+        actors: Sequence[EntityID],
+        actees: Sequence[EntityID],
+        allowed: NDArray[np.bool_],
+    ) -> None:
+        fields = self.__dict__  # for speed, as in `CategoricalActionMask`
+        fields["name"] = name
+        fields["space"] = space
+        fields["actors"] = actors
+        fields["actees"] = actees
+        fields["allowed"] = allowed
 
     @property
     def choices(self) -> Sequence[str]:
@@ -140,7 +155,8 @@ class Question:
         if isinstance(self.space, ContinuousActionSpace):
             require_in_bounds(self.name, self.space, chosen)
             return
-        for i, choice in enumerate(chosen):
+        choices = chosen.tolist() if isinstance(chosen, np.ndarray) else chosen
+        for i, choice in enumerate(choices):
             self._require_allowed(i, choice)
 
     def _require_allowed(self, actor: int, choice: int) -> None:
@@ -175,9 +191,8 @@ def questions(
             f"action {unknown[0]!r} is not in the action space, which has "
             f"{', '.join(action_space) or 'none'}"
         )
-    ids = observation.entity_ids(obs_space)
     return [
-        _question(name, space, observation, obs_space, ids)
+        _question(name, space, observation, obs_space)
         for name, space in action_space.items()
         if name in observation.actions
     ]
@@ -279,7 +294,6 @@ def _question(
     space: ActionSpace,
     observation: Observation,
     obs_space: ObsSpace,
-    ids: Sequence[EntityID],
 ) -> Question:
     mask = observation.actions[name]
     if not isinstance(mask, MASK_OF_SPACE[type(space)]):
@@ -290,9 +304,11 @@ def _question(
     actees: list[EntityID] = []
     actors: list[EntityID] = [*GLOBAL_ACTORS]
     if not isinstance(mask, GlobalCategoricalActionMask):
-        actors = [ids[i] for i in observation.actor_indices(name, obs_space).tolist()]
+        actors = observation.actor_ids(name, obs_space)
+    elif observation.ids:
+        observation.entity_ids(obs_space)  # raises if their number is wrong
     if isinstance(mask, SelectEntityActionMask):
-        actees = [ids[i] for i in observation.actee_indices(name, obs_space).tolist()]
+        actees = observation.actee_ids(name, obs_space)
         num_choices = len(actees)
         if actors and not actees:
             raise SchemaError(

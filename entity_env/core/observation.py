@@ -270,7 +270,7 @@ class Observation:
         """
         ids = self.entity_ids(obs_space)
         try:
-            index_of = {entity_id: i for i, entity_id in enumerate(ids)}
+            index_of = dict(zip(ids, range(len(ids)), strict=True))
         except TypeError as error:
             raise SchemaError(f"ids of entities must be hashable: {error}") from error
         if len(index_of) != len(ids):
@@ -311,6 +311,29 @@ class Observation:
             raise SchemaError(f"action {action!r} selects no entity: its mask is {mask!r}")
         return self._indices(action, "actee", mask.actee_ids, mask.actee_types, obs_space)
 
+    def actor_ids(self, action: ActionName, obs_space: ObsSpace) -> list[EntityID]:
+        """Id of every entity that performs `action`, an action of this observation that is not
+        global; otherwise as `actor_indices`.
+
+        Raises:
+            SchemaError: as there, or another number of ids than entities.
+        """
+        mask = self.actions[action]
+        if isinstance(mask, GlobalCategoricalActionMask):
+            raise SchemaError(f"action {action!r} is global: no entity performs it")
+        return self._chosen_ids(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
+
+    def actee_ids(self, action: ActionName, obs_space: ObsSpace) -> list[EntityID]:
+        """Id of every entity that `action`, one of this observation, can select.
+
+        Raises:
+            SchemaError: as `actee_indices`, or another number of ids than entities.
+        """
+        mask = self.actions[action]
+        if not isinstance(mask, SelectEntityActionMask):
+            raise SchemaError(f"action {action!r} selects no entity: its mask is {mask!r}")
+        return self._chosen_ids(action, "actee", mask.actee_ids, mask.actee_types, obs_space)
+
     def _ids_of_type(self, name: EntityName) -> Sequence[EntityID]:
         count = self.num_entities(name)
         ids = self.ids.get(name)
@@ -322,6 +345,22 @@ class Observation:
             )
         return ids
 
+    def _chosen_ids(
+        self,
+        action: ActionName,
+        role: str,
+        ids: Sequence[EntityID] | None,
+        types: Sequence[EntityName] | None,
+        obs_space: ObsSpace,
+    ) -> list[EntityID]:
+        if ids is not None or types is None or self.ids:
+            index = self._indices(action, role, ids, types, obs_space).tolist()
+            known = self.entity_ids(obs_space)
+            return [known[i] for i in index]
+        # Without making the ids of all others.
+        _require_types(action, role, types, obs_space)
+        return [entity_id for name in types for entity_id in self._ids_of_type(name)]
+
     def _indices(
         self,
         action: ActionName,
@@ -332,18 +371,20 @@ class Observation:
     ) -> NDArray[np.int64]:
         if ids is not None:
             return self._indices_of_ids(action, role, ids, obs_space)
-        ranges: dict[EntityName, NDArray[np.int64]] = {}
-        offset = 0
+        starts: dict[EntityName, int] = {}
+        stop = 0
         for name in obs_space.entities:
-            count = self.num_entities(name)
-            ranges[name] = np.arange(offset, offset + count, dtype=np.int64)
-            offset += count
+            starts[name] = stop
+            stop += self.num_entities(name)
         if types is None:
-            return np.arange(offset, dtype=np.int64)
-        unknown = [name for name in types if name not in ranges]
-        if unknown:
-            raise unknown_type(action, role, unknown[0], ranges)
-        chosen = [ranges[name] for name in types]
+            return np.arange(stop, dtype=np.int64)
+        _require_types(action, role, types, obs_space)
+        chosen = [
+            np.arange(starts[name], starts[name] + self.num_entities(name), dtype=np.int64)
+            for name in types
+        ]
+        if len(chosen) == 1:
+            return chosen[0]
         return np.concatenate(chosen) if chosen else np.zeros(0, dtype=np.int64)
 
     def _indices_of_ids(
@@ -354,6 +395,14 @@ class Observation:
         if missing:
             raise unknown_id(action, role, missing[0], index_of)
         return np.array([index_of[entity_id] for entity_id in ids], dtype=np.int64)
+
+
+def _require_types(
+    action: ActionName, role: str, types: Sequence[EntityName], obs_space: ObsSpace
+) -> None:
+    for name in types:
+        if name not in obs_space.entities:
+            raise unknown_type(action, role, name, obs_space.entities)
 
 
 def unknown_type(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ from entity_env.core.vec_obs import VecActions
 from entity_env.errors import CheckpointError, SchemaError
 
 Float: TypeAlias = NDArray[np.float32]
+
+_NOTHING: Final = np.zeros(0, dtype=np.float32)
 
 
 class _RequestedAction(NamedTuple):
@@ -92,18 +94,19 @@ class SingleObservationReader:
         if own is None or len(observation.global_features) != self._num_shared:
             return None
         try:
-            shared = _as_float(np.asarray(observation.global_features))
+            shared = _NOTHING
+            if self._num_shared:
+                shared = _as_float(np.asarray(observation.global_features))
             visible = self._visible(observation, own) if observation.visible else None
             asked = [
                 self._asked(name, mask, observation) for name, mask in observation.actions.items()
             ]
         except (SchemaError, LookupError, TypeError, ValueError):
             return None
-        if shared.ndim != 1 or not all(asked):
+        known = [each for each in asked if each is not None]
+        if shared.ndim != 1 or len(known) < len(asked):
             return None
-        return _SingleObservation(
-            own, shared, visible, [each for each in asked if each is not None]
-        )
+        return _SingleObservation(own, shared, visible, known)
 
     def _features(self, observation: Observation) -> dict[EntityName, Float] | None:
         given = observation.features

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -12,6 +12,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Float: TypeAlias = NDArray[np.float32]
+Call: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
+"""A function and its arguments, among them the arrays that it writes to."""
 
 CLIP: Final = np.float32(5.0)
 """Normalized features are clipped at this many standard deviations."""
@@ -56,18 +58,24 @@ def _gelu_table() -> _GeluTable:
     return _GeluTable((offset - in_u * SHIFT).astype(np.float32), in_u.astype(np.float32))
 
 
-def gelu_of_scaled(u: Float) -> Float:
-    """The GELU of `(u - SHIFT) / SCALE`; overwrites `u`."""
+def gelu_calls(u: Float, piece: NDArray[np.intp], part: Float) -> list[Call]:
+    """Calls that replace `u` by the GELU of `(u - SHIFT) / SCALE`, with two arrays to work in."""
     table = _gelu_table()
-    piece = u.astype(np.intp)
-    u *= table.slope.take(piece, mode="clip")
-    u += table.offset.take(piece, mode="clip")
-    return u
+    return [
+        (piece.__setitem__, (..., u)),
+        (table.slope.take, (piece, None, part, "clip")),
+        (np.multiply, (u, part, u)),
+        (table.offset.take, (piece, None, part, "clip")),
+        (np.add, (u, part, u)),
+    ]
 
 
 def table_gelu(x: Float) -> Float:
     """The GELU, to a few roundings of float32."""
-    return gelu_of_scaled(x * np.float32(SCALE) + np.float32(SHIFT))
+    u = x * np.float32(SCALE) + np.float32(SHIFT)
+    for call, arguments in gelu_calls(u, np.empty(u.shape, np.intp), np.empty_like(u)):
+        call(*arguments)
+    return u
 
 
 def relu(x: Float) -> Float:
@@ -90,10 +98,19 @@ def layer_norm(x: Float, weight: Float, bias: Float) -> Float:
     return normed
 
 
+_FEW: Final = 32
+"""Numbers of which Python finds the largest, and the sum, before numpy does."""
+
+
 def softmax(logits: Float) -> Float:
     """Probabilities along the last axis."""
+    raised: Float
+    if logits.ndim == 2 and len(logits) == 1 and logits.size <= _FEW:
+        raised = np.exp(logits - max(logits[0].tolist()))
+        raised /= sum(raised[0].tolist())
+        return raised
     # `reduce` itself: the methods `max` and `sum` take twice as long for a few numbers.
-    raised: Float = np.exp(logits - np.maximum.reduce(logits, axis=-1, keepdims=True))
+    raised = np.exp(logits - np.maximum.reduce(logits, axis=-1, keepdims=True))
     raised /= np.add.reduce(raised, axis=-1, keepdims=True)
     return raised
 
@@ -122,30 +139,51 @@ _LARGEST_OF_A_ROW: Final = 2**13
 """The same of one row, which is a vector for BLAS."""
 
 
-def product(x: Float, y: Float) -> Float:
-    """`x @ y`, of two or more dimensions each, by this thread alone.
+def product(x: Float, y: Float, out: Float | None = None) -> Float:
+    """`x @ y`, of two or more dimensions each, by this thread alone; into `out` if it is given.
 
     Other threads of BLAS save nothing with matrices as small as those of a decision, and where the
     processors are busy with other work, waiting for them takes a hundred times as long.
     """
+    if _is_small(x, y):
+        if out is None:
+            # `dot` takes half the time of `matmul` for a few numbers.
+            few: Float = x.dot(y) if x.ndim == y.ndim == 2 else np.matmul(x, y)
+            return few
+        return np.matmul(x, y, out=out)
     rows, inner, columns = x.shape[-2], *y.shape[-2:]
     size = inner * columns
-    found: Float
-    if rows * size <= (_LARGEST_PRODUCT if rows > 1 else _LARGEST_OF_A_ROW):
-        found = np.matmul(x, y)
-    elif rows == 1:
-        found = product(np.repeat(x, 2, axis=-2), y)[..., :1, :]
+    if out is None:
+        shape = *np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), rows, columns
+        out = np.empty(shape, x.dtype)
+    if rows == 1:
+        out[...] = product(np.repeat(x, 2, axis=-2), y)[..., :1, :]
     elif 3 * size > _LARGEST_PRODUCT and columns > 1:
         half = columns // 2
-        parts = product(x, y[..., :half]), product(x, y[..., half:])
-        found = np.concatenate(parts, axis=-1)
+        product(x, y[..., :half], out[..., :half])
+        product(x, y[..., half:], out[..., half:])
     else:
-        found = np.empty((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), rows, columns), x.dtype)
         num_parts = -(-rows // max(3, _LARGEST_PRODUCT // size))  # of two rows or more
         for i in range(num_parts):
             part = slice(rows * i // num_parts, rows * (i + 1) // num_parts)
-            np.matmul(x[..., part, :], y, out=found[..., part, :])
-    return found
+            np.matmul(x[..., part, :], y, out=out[..., part, :])
+    return out
+
+
+def product_call(x: Float, y: Float, out: Float) -> Call:
+    """The call of `product` with a contiguous `out`, which may skip looking at sizes."""
+    if not _is_small(x, y):
+        return product, (x, y, out)
+    return (x.dot, (y, out)) if x.ndim == 2 else (np.matmul, (x, y, out))
+
+
+def _is_small(x: Float, y: Float) -> bool:
+    """Whether BLAS wakes no other thread for `x @ y`."""
+    rows = x.shape[-2]
+    is_small: bool = rows * x.shape[-1] * y.shape[-1] <= (
+        _LARGEST_PRODUCT if rows > 1 else _LARGEST_OF_A_ROW
+    )
+    return is_small
 
 
 def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:

@@ -5,23 +5,23 @@ depend on the observation is fused into the parameters once:
 
 - Embeddings: the features of all types are columns of one matrix, with one more column per type
   that is 1 for its entities. One product applies the linear layers of all types.
-- A layer norm and the linear layer after it are `x @ A / deviation + b`: subtracting the mean is
-  linear, so it is in `A`, and the scale and shift of the norm are in `A` and `b`. The last columns
-  of the same product are `x @ (1 - 1/d) / sqrt(d)`, whose squares add up to the variance.
+- Layer norms subtract the mean of a row, which is linear: whatever adds to a state adds numbers of
+  mean 0, and the mean to a column of its own. Scale and shift are in the matrix after the norm.
 - Values have a column of ones behind each head, so that the product with unnormalized attention
   also gives its sum, and the bias of the projection after it is a row of a matrix.
+- Attention of few entities compares normed states with each other: the keys' matrix is in that of
+  the queries, and the values' matrix in that of the projection.
 - The hidden layer has a constant unit for the bias of the next one, and is scaled for the table
   of the GELU.
 
-`net` is the same network in plain steps; tests compare the two.
+`plan` lays out the calls; `net` is the same network in plain steps; tests compare the two.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,64 +31,61 @@ from entity_env.agents.rogue_net.features import Inputs
 from entity_env.agents.rogue_net.numpy_net.functions import (
     CLIP,
     EPSILON,
-    HIDDEN,
     SCALE,
     SHIFT,
-    gelu_of_scaled,
     input_statistics,
     product,
 )
-from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
+from entity_env.agents.rogue_net.numpy_net.plan import (
+    Block,
+    Buffers,
+    Columns,
+    Embedding,
+    Parameters,
+    Plan,
+    Size,
+)
+from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos
 from entity_env.agents.rogue_net.weights import RELPOS, Weights
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName, SelectEntityActionSpace
 
 Float: TypeAlias = NDArray[np.float32]
 Double: TypeAlias = NDArray[np.float64]
 
-_row_dot: Callable[[Float, Float], Float] = getattr(np, "vecdot", partial(np.einsum, "ij,ij->i"))
-"""Dot products of rows. Five of them are a tenth of a decision by `einsum`, which numpy 1 has."""
 _CONSTANT: Final = 8.0
 """The constant hidden unit, before and after the GELU."""
-_MIN_SUM: Final = 1e-25
-_MAX_SUM: Final = 1e30
-"""Sums of unnormalized attention between these are exact enough; others are computed again."""
+_MAX_PLANS: Final = 256
+"""Plans that are kept, each with some 15 kB of objects."""
+_MAX_ENTITIES: Final = 256
+"""Plans of more are not kept, nor is their memory: making them takes no time beside the rest."""
+_MAX_SCORES: Final = 1 << 15
+"""Numbers in the matrix that compares states, at most."""
+_NO_FEATURES: Final = np.zeros((1, 0), dtype=np.float32)
 
 
-class _Columns(NamedTuple):
-    """Columns of one entity type in the matrix of all features."""
+class _Plans:
+    """Plans by size, with their memory. Not for several threads at once."""
 
-    name: EntityName
-    own: slice
-    shared: slice
-    mark: int
-    """Column that is 1 for entities of this type."""
-    own_mean: Float
-    shared_mean: Float
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._buffers = Buffers()
+        self._plans: dict[Size, Plan] = {}
 
-
-class _Normed(NamedTuple):
-    """A layer norm with the linear layer after it."""
-
-    matrix: Float
-    """`(d_model, width + d_model)`"""
-    bias: Float
-    """`(width,)`"""
-    width: int
-
-
-class _FusedBlock(NamedTuple):
-    """One block of the transformer, with biases as rows of the matrices that add them."""
-
-    attention: _Normed
-    projection: Float
-    hidden: _Normed
-    output: Float
+    def of(self, size: Size) -> Plan:
+        plan = self._plans.get(size)
+        if plan is None:
+            if size.length > _MAX_ENTITIES:
+                return Plan(self._parameters, size, Buffers())
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[size] = Plan(self._parameters, size, self._buffers)
+        return plan
 
 
 class FusedNet:
     """Embeddings and logits of one observation.
 
-    It is immutable: several agents may share one, on any thread.
+    Several agents may share one, on any thread.
 
     Args:
         weights: as for `NumpyNet`.
@@ -105,17 +102,29 @@ class FusedNet:
         }
         relpos = config.relpos_encoding
         self._relpos = NumpyRelpos.of(weights, self._inputs)
+        self._names = self._inputs.names
+        self._has_global = GLOBAL_ENTITY in self._inputs.features
         # Options need all features of an entity in one array; else they go straight to `_embed`.
         self._is_joined = relpos is not None or config.translation is not None
         num_shared = 0 if self._is_joined else len(weights.obs_space.global_features)
-        self._columns = _entity_columns(self._inputs, weights.tensors, num_shared)
-        self._inverse, self._embedding = _fuse_embedding(self._inputs, tensors, self.config.d_model)
-        self._centering = _f32(_centering(self.config.d_model) / math.sqrt(self.config.d_model))
-        self._blocks = [_fuse_block(self.config, tensors, i) for i in range(self.config.n_layer)]
+        self._parameters = Parameters(
+            n_head=config.n_head,
+            d_head=config.d_head,
+            has_relpos=relpos is not None,
+            embedding=_fuse_embedding(
+                self._inputs,
+                tensors,
+                config.d_model,
+                _entity_columns(self._inputs, weights.tensors, num_shared),
+            ),
+            blocks=[_fuse_block(config, tensors, i) for i in range(config.n_layer)],
+        )
+        self._idle: list[_Plans] = []
+        """Those that no thread is using."""
         self._labels = {
-            name: (
-                _f32(tensors[f"action_heads.{name}.proj.weight"].T),
-                _f32(tensors[f"action_heads.{name}.proj.bias"]),
+            name: _of_state(
+                tensors[f"action_heads.{name}.proj.weight"].T,
+                tensors[f"action_heads.{name}.proj.bias"],
             )
             for name, space in weights.action_space.items()
             if not isinstance(space, SelectEntityActionSpace)
@@ -126,6 +135,9 @@ class FusedNet:
             if isinstance(space, SelectEntityActionSpace)
         }
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_idle": []}  # arrays of a plan share memory, copies would not
+
     def encode(
         self,
         own: Mapping[EntityName, Float],
@@ -133,151 +145,46 @@ class FusedNet:
         visible: NDArray[np.bool_] | None = None,
         wanted: NDArray[np.int64] | None = None,
     ) -> Float | None:
-        """Embeddings of the entities, type after type."""
-        if not self._is_joined:
-            arrays = own
-            if GLOBAL_ENTITY in self._inputs.features:
-                arrays = {**own, GLOBAL_ENTITY: np.zeros((1, 0), dtype=np.float32)}
-        else:
-            arrays = self._inputs.of_one(own, shared)
+        """States of the entities, or of those wanted, type after type; see `plan`.
+
+        None if there is no entity, or a feature that is not finite, or beyond 1e19.
+        """
+        arrays = own
         with np.errstate(all="ignore"):
-            x = self._embed(arrays, shared)
-            if x is None:
+            if self._is_joined:
+                arrays = self._inputs.of_one(own, shared)
+            elif self._has_global:
+                arrays = {**own, GLOBAL_ENTITY: _NO_FEATURES}
+            counts = tuple([len(arrays[name]) if name in arrays else 0 for name in self._names])
+            length = sum(counts)
+            if not length:
                 return None
+            is_hidden = visible is not None and not visible.all()
             tables = None if self._relpos is None else self._relpos.look_up(arrays)
-            bias = None if visible is None else _hidden(visible)
-            for block in self._blocks[:-1]:
-                x += self._attend(block, x, bias, tables)
-                x += self._mlp(block, x)
-            rows = None if wanted is None or len(wanted) >= len(x) else wanted
-            for block in self._blocks[-1:]:
-                mixed = self._attend(block, x, bias, tables, rows)
-                x = mixed + (x if rows is None else x.take(rows, axis=0))
-                x += self._mlp(block, x)
-        if wanted is None or (rows is not None and self._blocks):
-            return x
-        return x.take(wanted, axis=0)
-
-    def score_labels(self, name: ActionName, actors: Float) -> Float:
-        """`(num_actors, num_labels)` logits, or means of a continuous action."""
-        weight, bias = self._labels[name]
-        logits = product(actors, weight)
-        logits += bias
-        return logits
-
-    def score_actees(self, name: ActionName, actors: Float, actees: Float) -> Float:
-        """`(num_actors, num_actees)` logits."""
-        query, query_bias, key, key_bias = self._selects[name]
-        queries = product(actors, query)
-        queries += query_bias
-        keys = product(actees, key)
-        keys += key_bias
-        return product(queries, keys.T)
-
-    def _embed(self, arrays: Mapping[EntityName, Float], shared: Float) -> Float | None:
-        num_entities = sum(map(len, arrays.values()))
-        if not num_entities:
-            return None
-        wide = np.zeros((num_entities, len(self._embedding)), dtype=np.float32)
-        stop = 0
-        for name, own, common, mark, own_mean, shared_mean in self._columns:
-            array = arrays.get(name)
-            if array is None or not len(array):
-                continue
-            start, stop = stop, stop + len(array)
-            rows = wide[start:stop]
-            np.subtract(array, own_mean, out=rows[:, own])
-            if len(shared_mean):
-                np.subtract(shared, shared_mean, out=rows[:, common])
-            rows[:, mark] = 1.0
-        if not math.isfinite(np.add.reduce(wide, axis=None)):
-            return None
-        wide *= self._inverse
-        np.maximum(wide, -CLIP, out=wide)
-        np.minimum(wide, CLIP, out=wide)
-        d_model = self.config.d_model
-        parts = product(wide, self._embedding)
-        x = product(np.maximum(parts[:, :d_model], np.float32(0)), self._centering)
-        x /= _deviation(x)
-        x *= parts[:, d_model : 2 * d_model]
-        x += parts[:, 2 * d_model :]
+            size = Size(length, None if wanted is None else len(wanted), is_hidden)
+            try:
+                plans = self._idle.pop()
+            except IndexError:
+                plans = _Plans(self._parameters)
+            x = plans.of(size).run(counts, arrays, shared, visible, wanted, tables)
+            self._idle.append(plans)
         return x
 
-    def _attend(
-        self,
-        block: _FusedBlock,
-        x: Float,
-        bias: Float | None,
-        tables: RelposArrays | None,
-        rows: NDArray[np.int64] | None = None,
-    ) -> Float:
-        """Attention of every entity, or of the entities `rows`."""
-        n_head, d_head, length = self.config.n_head, self.config.d_head, len(x)
-        normed = _norm(block.attention, x)
-        heads = normed[:, : n_head * (3 * d_head + 1)].reshape(length, n_head, -1)
-        heads = heads.transpose(1, 0, 2)
-        q, v = heads[:, :, :d_head], heads[:, :, 2 * d_head :]
-        k = heads[:, :, d_head : 2 * d_head].transpose(0, 2, 1)
-        if rows is not None:
-            q = q[:, rows]
-            bias = None if bias is None else bias[rows]
-            tables = None if tables is None else tables.of_queries(rows)
-        logits = product(q, k)
-        if tables is not None:
-            logits += tables.logits(q[None])[0]
-        if bias is not None:
-            logits += bias
-        raised = np.exp(logits)
-        y = product(raised, v)
-        total = y[:, :, d_head:]
-        if not (
-            np.minimum.reduce(total, axis=None) > _MIN_SUM
-            and np.maximum.reduce(total, axis=None) < _MAX_SUM
-        ):
-            logits -= logits.max(axis=2, keepdims=True)
-            raised = np.exp(logits)
-            y = product(raised, v)
-            total = y[:, :, d_head:]
-        if tables is not None:
-            gate = normed[None, :, n_head * (3 * d_head + 1) :]
-            gated = tables.relpos.activate(gate) if gate.shape[2] else None
-            y[:, :, :d_head] += tables.values(raised[None], gated)[0]
-        mixed = np.empty((y.shape[1], n_head, d_head + 1), dtype=np.float32)
-        np.divide(y, total, out=mixed.transpose(1, 0, 2))
-        return product(mixed.reshape(len(mixed), -1), block.projection)
+    def score_labels(self, name: ActionName, actors: Float) -> Float:
+        """`(num_actors, num_labels)` logits, or means of a continuous action, of states."""
+        return product(actors, self._labels[name])
 
-    def _mlp(self, block: _FusedBlock, x: Float) -> Float:
-        return product(gelu_of_scaled(_norm(block.hidden, x)), block.output)
-
-
-def _deviation(centered: Float) -> Float:
-    """`(num_entities, 1)` of rows that are centered and divided by the root of their length."""
-    variance = _row_dot(centered, centered)
-    variance += EPSILON
-    return np.sqrt(variance, out=variance)[:, None]
-
-
-def _norm(layer: _Normed, x: Float) -> Float:
-    parts = product(x, layer.matrix)
-    normed: Float = parts[:, : layer.width] / _deviation(parts[:, layer.width :])
-    normed += layer.bias
-    return normed
-
-
-def _hidden(visible: NDArray[np.bool_]) -> Float | None:
-    """Bias of the logits, `(num_entities, num_entities)`, query first; None = nothing is hidden."""
-    if visible.all():
-        return None
-    hidden: NDArray[np.bool_] = visible[:, None] & ~visible
-    bias: Float = hidden * HIDDEN
-    return bias
+    def score_actees(self, name: ActionName, actors: Float, actees: Float) -> Float:
+        """`(num_actors, num_actees)` logits of states."""
+        query, key = self._selects[name]
+        return product(product(actors, query), product(actees, key).T)
 
 
 def _entity_columns(
     inputs: Inputs, tensors: Mapping[str, NDArray[Any]], num_shared: int
-) -> list[_Columns]:
+) -> list[Columns]:
     """Columns of every type, in order; the last `num_shared` features are the global ones."""
-    found: list[_Columns] = []
+    found: list[Columns] = []
     start, num_columns = 0, sum(inputs.widths.values())
     for number, (name, width) in enumerate(inputs.widths.items()):
         middle, stop = start + width - num_shared, start + width
@@ -285,7 +192,7 @@ def _entity_columns(
         if width:
             mean, _ = input_statistics(tensors, f"embedding.embeddings.{name}.0")
         found.append(
-            _Columns(
+            Columns(
                 name,
                 slice(start, middle),
                 slice(middle, stop),
@@ -299,58 +206,96 @@ def _entity_columns(
 
 
 def _fuse_embedding(
-    inputs: Inputs, tensors: Mapping[str, Double], d_model: int
-) -> tuple[Float, Float]:
-    """Inverse deviations of all features, and one matrix for all types.
-
-    Its columns are the linear layer, then the scale and the shift of the layer norm, which depend
-    on the type alone. A type without features has only the shift.
-    """
+    inputs: Inputs, tensors: Mapping[str, Double], d_model: int, columns: list[Columns]
+) -> Embedding:
+    """One matrix for all types. A type without features has only the shift."""
     num_columns = sum(inputs.widths.values())
-    inverse = np.ones(num_columns + len(inputs.names))
-    matrix = np.zeros((num_columns + len(inputs.names), 3, d_model))
+    deviations = np.full(num_columns + len(inputs.names), np.inf)
+    linear = np.zeros((len(deviations), d_model + 1))
+    scale = np.zeros((len(inputs.names), d_model))
+    shift = np.zeros((len(inputs.names), d_model + 2))
+    linear[num_columns:, d_model] = 1.0
     start = 0
     for number, (name, width) in enumerate(inputs.widths.items()):
-        mark, prefix = num_columns + number, f"embedding.embeddings.{name}"
+        prefix = f"embedding.embeddings.{name}"
         if not width:
-            matrix[mark, 2] = tensors[f"{prefix}.embedding"][0]
+            shift[number] = _to_state(tensors[f"{prefix}.embedding"][0], is_start=True)
             continue
-        _, deviation = input_statistics(tensors, f"{prefix}.0")
-        inverse[start : start + width] = 1.0 / deviation
-        matrix[start : start + width, 0] = tensors[f"{prefix}.1.weight"].T
-        matrix[mark] = [
-            tensors[f"{prefix}.1.bias"],
-            tensors[f"{prefix}.3.weight"] * math.sqrt(d_model),  # the divisor of `_centering`
-            tensors[f"{prefix}.3.bias"],
-        ]
+        rows = slice(start, start + width)
+        _, deviations[rows] = input_statistics(tensors, f"{prefix}.0")
+        linear[rows, :d_model] = tensors[f"{prefix}.1.weight"].T / deviations[rows, None]
+        linear[num_columns + number, :d_model] = tensors[f"{prefix}.1.bias"]
+        scale[number] = tensors[f"{prefix}.3.weight"] * math.sqrt(d_model)
+        shift[number] = _to_state(tensors[f"{prefix}.3.bias"], is_start=True)
         start += width
-    return _f32(inverse), _f32(matrix.reshape(len(matrix), -1))
+    centering = np.zeros((d_model + 1, d_model + 1))
+    centering[:d_model, :d_model] = _centering(d_model)
+    centering[d_model, d_model] = _constant(d_model)
+    return Embedding(
+        columns,
+        limit=_f32(float(CLIP) * deviations),
+        linear=_f32(linear),
+        centering=_f32(centering),
+        scale=_f32(scale),
+        state=_f32(_to_state(np.eye(d_model))),
+        shift=_f32(shift),
+    )
 
 
-def _fuse_block(config: RogueNetConfig, tensors: Mapping[str, Double], i: int) -> _FusedBlock:
-    """_FusedBlock `i` of the transformer."""
+def _to_state(added: Double, is_start: bool = False) -> Double:
+    """Embeddings, or matrices of which they are the columns, as states, or what adds to these."""
+    d_model = added.shape[-1]
+    constant = np.full((*added.shape[:-1], 1), _constant(d_model) if is_start else 0.0)
+    mean = added.mean(axis=-1, keepdims=True)
+    return np.concatenate((added - mean, constant, mean), axis=-1)
+
+
+def _of_state(weight: Double, bias: Double) -> Float:
+    """Matrix of the linear layer of the embeddings that are in states."""
+    d_model = len(weight)
+    constant = bias / _constant(d_model)
+    return _f32(np.concatenate((weight, constant[None], weight.sum(axis=0, keepdims=True))))
+
+
+def _constant(d_model: int) -> float:
+    """Column of a state: its square over `d_model` is what layer norms add to the variance."""
+    return math.sqrt(float(EPSILON) * d_model)
+
+
+def _fuse_block(config: RogueNetConfig, tensors: Mapping[str, Double], i: int) -> Block:
+    """Block `i` of the transformer."""
     prefix = f"backbone.blocks.{i}"
-    width = config.d_head + 1
-    projection = np.zeros((config.n_head, width, config.d_model))
+    n_head, d_model = config.n_head, config.d_model
+    projection = np.zeros((n_head, config.d_head + 1, d_model))
     projection[:, :-1] = tensors[f"{prefix}.attn.proj.weight"].T.reshape(
-        config.n_head, config.d_head, config.d_model
+        n_head, config.d_head, d_model
     )
     projection[0, -1] = tensors[f"{prefix}.attn.proj.bias"]
-    output = tensors[f"{prefix}.mlp.2.weight"].T
+    attention = _fuse_norm(tensors, f"{prefix}.ln1", *_attention(config, tensors, prefix))
+    scores, values, largest_logit = None, np.zeros((0, d_model)), math.inf
+    if config.relpos_encoding is None and n_head * (d_model + 1) ** 2 <= _MAX_SCORES:
+        heads = attention[:, : n_head * (3 * config.d_head + 1)].reshape(d_model + 1, n_head, -1)
+        q, k, v = np.split(heads, (config.d_head, 2 * config.d_head), axis=2)
+        by_head = np.einsum("ihc,jhc->ihj", q, k)
+        scores = _f32(by_head.reshape(d_model + 1, -1))
+        values = np.einsum("ihc,hcj->hij", v, projection).reshape(-1, d_model)
+        # Normed states are at most 1 long, without their last column, a one.
+        norm = np.hypot.reduce
+        of_head = norm(norm(by_head[:-1, :, :-1], axis=2), axis=0) + abs(by_head[-1, :, -1])
+        of_head += norm(by_head[:-1, :, -1], axis=0) + norm(by_head[-1, :, :-1], axis=1)
+        largest_logit = float(of_head.max())
     output_bias = tensors[f"{prefix}.mlp.2.bias"] / _CONSTANT
-    hidden_weight = tensors[f"{prefix}.mlp.0.weight"].T * SCALE
-    hidden_bias = tensors[f"{prefix}.mlp.0.bias"] * SCALE + SHIFT
-    constant = np.zeros((config.d_model, 1)), [_CONSTANT * SCALE + SHIFT]
-    return _FusedBlock(
-        attention=_fuse_norm(tensors, f"{prefix}.ln1", *_attention(config, tensors, prefix)),
-        projection=_f32(projection.reshape(-1, config.d_model)),
-        hidden=_fuse_norm(
-            tensors,
-            f"{prefix}.ln2",
-            np.concatenate((hidden_weight, constant[0]), axis=1),
-            np.concatenate((hidden_bias, constant[1])),
-        ),
-        output=_f32(np.concatenate((output, output_bias[None]))),
+    output = np.concatenate((tensors[f"{prefix}.mlp.2.weight"].T, output_bias[None]))
+    weight = np.pad(tensors[f"{prefix}.mlp.0.weight"].T * SCALE, ((0, 0), (0, 1)))
+    bias = np.append(tensors[f"{prefix}.mlp.0.bias"], _CONSTANT) * SCALE + SHIFT
+    return Block(
+        attention=_f32(attention),
+        projection=_f32(_to_state(projection).reshape(-1, d_model + 2)),
+        scores=scores,
+        values=_f32(_to_state(values)),
+        largest_logit=largest_logit,
+        hidden=_f32(_fuse_norm(tensors, f"{prefix}.ln2", weight, bias)),
+        output=_f32(_to_state(output)),
     )
 
 
@@ -374,17 +319,10 @@ def _attention(
     return np.concatenate(weights, axis=1), np.concatenate(biases)
 
 
-def _fuse_norm(
-    tensors: Mapping[str, Double],
-    norm: str,
-    weight: Double,
-    bias: Double,
-) -> _Normed:
-    d_model = len(weight)
-    centered = _centering(d_model)
-    scaled = tensors[f"{norm}.weight"][:, None] * weight
-    matrix = np.concatenate((centered @ scaled, centered / math.sqrt(d_model)), axis=1)
-    return _Normed(_f32(matrix), _f32(tensors[f"{norm}.bias"] @ weight + bias), len(bias))
+def _fuse_norm(tensors: Mapping[str, Double], norm: str, weight: Double, bias: Double) -> Double:
+    """A layer norm's scale and shift with the linear layer after it, see `Block`."""
+    scaled = math.sqrt(len(weight)) * tensors[f"{norm}.weight"][:, None] * weight
+    return np.concatenate((scaled, (tensors[f"{norm}.bias"] @ weight + bias)[None]))
 
 
 def _centering(d_model: int) -> Double:
@@ -392,17 +330,14 @@ def _centering(d_model: int) -> Double:
     return np.eye(d_model) - 1.0 / d_model
 
 
-def _fuse_select(
-    tensors: Mapping[str, Double], name: ActionName, d_qk: int
-) -> tuple[Float, Float, Float, Float]:
-    """Weight and bias of the scaled queries, and of the keys."""
+def _fuse_select(tensors: Mapping[str, Double], name: ActionName, d_qk: int) -> tuple[Float, Float]:
+    """Matrices of the scaled queries, and of the keys."""
     prefix, scale = f"action_heads.{name}", 1.0 / math.sqrt(d_qk)
-    return (
-        _f32(tensors[f"{prefix}.query_proj.weight"].T * scale),
-        _f32(tensors[f"{prefix}.query_proj.bias"] * scale),
-        _f32(tensors[f"{prefix}.key_proj.weight"].T),
-        _f32(tensors[f"{prefix}.key_proj.bias"]),
+    query, key = (
+        (tensors[f"{prefix}.{part}_proj.weight"].T, tensors[f"{prefix}.{part}_proj.bias"])
+        for part in ("query", "key")
     )
+    return _of_state(query[0] * scale, query[1] * scale), _of_state(*key)
 
 
 def _f32(array: Double) -> Float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Mapping
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,7 @@ from entity_env.agents.rogue_net import (
     Weights,
     save_checkpoint,
 )
-from entity_env.agents.rogue_net.numpy_net import fused as numpy_fused
+from entity_env.agents.rogue_net.numpy_net import fused as numpy_fused, plan as numpy_plan
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
     GaussianArrays,
@@ -151,8 +153,8 @@ def test_numpy_1_multiplies_rows_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     fixture = FIXTURES[3]
     net, case = FusedNet(fixture.weights), fixture.cases()[0]
     expected = net.encode(_own(fixture, case), _shared(case))
-    monkeypatch.setattr(numpy_fused, "_row_dot", partial(np.einsum, "ij,ij->i"))
-    got = net.encode(_own(fixture, case), _shared(case))
+    monkeypatch.setattr(numpy_plan, "row_dot", numpy_plan._einsum_rows)
+    got = FusedNet(fixture.weights).encode(_own(fixture, case), _shared(case))
     assert got is not None
     assert expected is not None
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
@@ -279,6 +281,79 @@ def test_all_ways_are_equal(config: RogueNetConfig, data: st.DataObject) -> None
 @given(data=st.data())
 def test_all_ways_are_equal_with_positions(config: RogueNetConfig, data: st.DataObject) -> None:
     _equal_ways(_weights(POSITIONED, config, 0, 0.4), data.draw(observations(POSITIONED)))
+
+
+def _of_size(count: int, num_actors: int, is_hidden: bool) -> Observation:
+    """Of `count` and some others; 5 to 12 make 12 in all."""
+    rng = np.random.default_rng(count)
+    others = 12 - count if 5 <= count <= 12 else count % 3
+    actors = rng.permutation(count)[:num_actors].tolist()
+    return _usual(
+        features={
+            "A": rng.normal(size=(count, 2)).astype(np.float32),
+            "B": rng.normal(size=(others, 3)).astype(np.float32),
+        },
+        ids={"A": list(range(count)), "B": [("B", i) for i in range(others)]},
+        actions={
+            "move": CategoricalActionMask(actor_ids=actors),
+            "a.b": SelectEntityActionMask(actor_ids=actors[:1]),
+            "push": ContinuousActionMask(actor_ids=actors),
+            "mode": GlobalCategoricalActionMask(),
+        },
+        visible={"A": np.arange(count) % 2 == 0} if is_hidden else {},
+    )
+
+
+@pytest.mark.parametrize("cost_of_calls", [-(10**12), 10**12], ids=["heads", "states"])
+@pytest.mark.parametrize("num_actors", [1, 2, 400])
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_plans_of_all_sizes_are_as_exact(
+    monkeypatch: pytest.MonkeyPatch, cost_of_calls: int, num_actors: int, is_hidden: bool
+) -> None:
+    """Few entities and many, which are not kept; in turns, so that they use the same memory."""
+    monkeypatch.setattr(numpy_plan, "_CALL", cost_of_calls)
+    agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
+    for count in (1, 9, 70, 5, 2, 300, 9, 5, 2, 70):
+        observation = _of_size(count, num_actors, is_hidden)
+        quick, slow = agent.choose(observation), agent._choose_from_batch(observation)
+        for name, each in quick[1].items():
+            np.testing.assert_allclose(each, slow[1][name], rtol=1e-3, atol=2e-5)
+        np.testing.assert_allclose(quick[0]["push"], slow[0]["push"], rtol=1e-3, atol=1e-4)
+
+
+def test_a_copy_of_an_agent_has_memory_of_its_own() -> None:
+    """Arrays of a plan share memory; copied one by one they would not."""
+    agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
+    expected = agent.choose(_of_size(5, 1, False))[1]["move"]
+    for other in (copy.deepcopy(agent), pickle.loads(pickle.dumps(agent)), copy.copy(agent)):
+        other.choose(_of_size(6, 1, False))
+        np.testing.assert_array_equal(other.choose(_of_size(5, 1, False))[1]["move"], expected)
+
+
+def test_agents_share_a_network_on_any_thread() -> None:
+    net = FusedNet(_weights(OBS, CONFIGS[0], 4, 0.4))
+    rng = np.random.default_rng(0)
+    own = [{"A": rng.normal(size=(40, 2)).astype(np.float32)} for _ in range(8)]
+    expected = [net.encode(each, np.zeros(1, np.float32)) for each in own]
+
+    def differs(i: int) -> bool:
+        found = [net.encode(own[i], np.zeros(1, np.float32)) for _ in range(100)]
+        return any(not np.array_equal(each, expected[i]) for each in found)  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(len(own)) as pool:
+        assert not any(pool.map(differs, range(len(own))))
+
+
+def test_few_plans_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_fused, "_MAX_PLANS", 3)
+    agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
+    fused = agent._fused
+    assert fused is not None
+    for count in (2, 3, 4, 5, 6, 2, 300):
+        agent.choose(_of_size(count, 1, False))
+        (plans,) = fused._idle
+        assert 1 <= len(plans._plans) <= 3
+        assert all(size.length <= numpy_fused._MAX_ENTITIES for size in plans._plans)
 
 
 def _usual(**changes: object) -> Observation:
