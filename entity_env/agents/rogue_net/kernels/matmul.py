@@ -62,8 +62,7 @@ def _make_tile(
 
     Each matrix comes with the flat index where the tile begins. Adds to `rows` rows of `vectors`
     vectors of `out` the sum over `k < depth` of column `k` of `a` times row `k` of `b`; rows and
-    columns of `a` are `row` and `step` numbers apart. Every sum is in the order of `k`, whatever
-    the tile.
+    columns of `a` are `row` and `step` numbers apart. Sums are in the order of `k` in every tile.
     """
     make: Any = arrayobj.make_array
     room: Any = cgutils.alloca_once
