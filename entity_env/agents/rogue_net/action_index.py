@@ -59,6 +59,13 @@ class Actees:
         return _slots(self.mask.actees, self.max_actees)
 
     @cached_property
+    def source(self) -> Int:
+        """`(num_rows * max_actees,)` packed index of the actee in each slot, 0 in an empty one."""
+        source = np.zeros(self.num_rows * self.max_actees, dtype=np.int64)
+        source[self.slots] = self.packed
+        return source
+
+    @cached_property
     def actor_slots(self) -> Int:
         """`(num_actors,)` index of each actor in `num_rows * max_actors` slots."""
         return _slots(self.mask.actors, self.max_actors)

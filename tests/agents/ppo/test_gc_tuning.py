@@ -14,7 +14,9 @@ from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
 def as_in_a_new_process() -> Iterator[None]:
     tune_malloc.cache_clear()
     gc.unfreeze()
+    before = gc.get_threshold()
     yield
+    gc.set_threshold(*before)
     gc.freeze()
 
 
@@ -67,3 +69,20 @@ def test_what_others_have_frozen_stays_so() -> None:
         assert gc.get_freeze_count() >= count - 10  # some of them may have been freed
     finally:
         gc.unfreeze()
+
+
+def test_collections_are_rare_until_the_end() -> None:
+    gc.set_threshold(700, 11, 12)
+    with freeze_gc() as freeze:
+        assert gc.get_threshold() == (700, 11, 12)
+        freeze()
+        assert gc.get_threshold() == (20_000, 11, 12)
+    assert gc.get_threshold() == (700, 11, 12)
+
+
+@pytest.mark.parametrize("threshold", [0, 50_000])
+def test_a_program_that_collects_never_or_less_often_keeps_its_threshold(threshold: int) -> None:
+    gc.set_threshold(threshold, 10, 10)
+    with freeze_gc() as freeze:
+        freeze()
+        assert gc.get_threshold() == (threshold, 10, 10)

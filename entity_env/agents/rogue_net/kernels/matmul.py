@@ -11,33 +11,37 @@ from typing import Any, Final
 
 from llvmlite import ir  # type: ignore[import-untyped]  # ships no types
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, registry
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from entity_env.agents.rogue_net.kernels.simd import Floats, vectorized
+from entity_env.agents.rogue_net.kernels.simd import Floats, vectorized, vectorized_inline
 
 _LANES: Final = 8
 """Numbers of a vector."""
-_ROWS: Final = 4
-"""Rows of a tile; with two vectors a row, its sums and factors just fit the registers."""
+_CODEGEN: Final[Any] = registry.cpu_target.target_context.codegen()
+_IS_WIDE: Final = "+avx512f" in _CODEGEN.magic_tuple()[2]
+"""Whether the machine has registers of two vectors, and twice as many."""
+_ROWS: Final = 8 if _IS_WIDE else 4
+_MOST: Final = 4 if _IS_WIDE else 2
+"""Rows of a tile, and vectors of a row: its sums and factors just fit the registers."""
+_HALF: Final = _MOST // 2
 
 
-_VECTOR: Final = ir.VectorType(ir.FloatType(), _LANES)
 _INDEX: Final = ir.IntType(64)
 
 
-def _vector_at(builder: Any, place: Any, number: int) -> Any:  # noqa: ANN401 - numba's, untyped
+def _vector_at(builder: Any, place: Any, number: int, kind: Any) -> Any:  # noqa: ANN401 - numba's, untyped
     """The address of a vector, `number` vectors after a place."""
-    moved = builder.gep(place, [_INDEX(number * _LANES)])
-    return builder.bitcast(moved, _VECTOR.as_pointer())
+    moved = builder.gep(place, [_INDEX(number * kind.count)])
+    return builder.bitcast(moved, kind.as_pointer())
 
 
-def _spread(builder: Any, number: Any) -> Any:  # noqa: ANN401 - numba's, untyped
+def _spread(builder: Any, number: Any, kind: Any) -> Any:  # noqa: ANN401 - numba's, untyped
     """A vector of one number."""
-    undefined, lane = ir.Constant(_VECTOR, ir.Undefined), ir.IntType(32)
+    undefined, lane = ir.Constant(kind, ir.Undefined), ir.IntType(32)
     one = builder.insert_element(undefined, number, lane(0))
-    lanes = ir.Constant(ir.VectorType(lane, _LANES), None)
+    lanes = ir.Constant(ir.VectorType(lane, kind.count), None)
     return builder.shuffle_vector(one, one, lanes)
 
 
@@ -58,12 +62,14 @@ def _make_tile(
 
     Each matrix comes with the flat index where the tile begins. Adds to `rows` rows of `vectors`
     vectors of `out` the sum over `k < depth` of column `k` of `a` times row `k` of `b`; rows and
-    columns of `a` are `row` and `step` numbers apart.
+    columns of `a` are `row` and `step` numbers apart. Sums are in the order of `k` in every tile.
     """
     make: Any = arrayobj.make_array
     room: Any = cgutils.alloca_once
     count: Any = cgutils.for_range
-    num_rows, across = range(rows.literal_value), range(vectors.literal_value)
+    is_joined = _IS_WIDE and vectors.literal_value % 2 == 0
+    kind = ir.VectorType(ir.FloatType(), _LANES * (1 + is_joined))
+    num_rows, across = range(rows.literal_value), range(vectors.literal_value // (1 + is_joined))
 
     def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         def begin(argument: int) -> tuple[Any, Any]:
@@ -77,15 +83,18 @@ def _make_tile(
         (left, _), (right, width), (to, to_width) = begin(0), begin(3), begin(6)
         row, step = (builder.extract_value(arguments[2], at) for at in range(2))
         heads = rows_from(left, row)
-        places = [_vector_at(builder, at, c) for at in rows_from(to, to_width) for c in across]
-        sums = [room(builder, _VECTOR) for _ in places]  # which become registers
+        places = [
+            _vector_at(builder, at, c, kind) for at in rows_from(to, to_width) for c in across
+        ]
+        sums = [room(builder, kind) for _ in places]  # which become registers
         for total, place in zip(sums, places, strict=True):
             builder.store(builder.load(place, align=4), total)
         with count(builder, arguments[5]) as loop:
             line = builder.gep(right, [builder.mul(loop.index, width)])
-            factors = [builder.load(_vector_at(builder, line, c), align=4) for c in across]
+            factors = [builder.load(_vector_at(builder, line, c, kind), align=4) for c in across]
             at = builder.mul(loop.index, step)
-            numbers = [_spread(builder, builder.load(builder.gep(head, [at]))) for head in heads]
+            loaded = [builder.load(builder.gep(head, [at])) for head in heads]
+            numbers = [_spread(builder, number, kind) for number in loaded]
             pairs = ((number, factor) for number in numbers for factor in factors)
             for total, pair in zip(sums, pairs, strict=True):
                 product = builder.fmul(*pair, flags=("contract",))
@@ -101,28 +110,31 @@ def _make_tile(
 _tile: Any = intrinsic(prefer_literal=True)(_make_tile)
 
 
-@vectorized
+@vectorized_inline  # so that a stride of 1 is known, which doubles the speed
 def _add_tiles(a: Floats, strides: tuple[int, int], b: Floats, depth: int, out: Floats) -> None:
     """Adds a product to `out`, but for the last columns that fill no vector.
 
     `strides` are those of a row and a column of the left factor.
     """
     num_rows, width = out.shape
-    last = width - width % _LANES
-    for c in range(0, last, 2 * _LANES):
-        is_pair = c + 2 * _LANES <= last
-        r = 0
-        while r + _ROWS <= num_rows:
-            if is_pair:
-                _tile(a, r * strides[0], strides, b, c, depth, out, r * width + c, _ROWS, 2)
+    last, end = width - width % _LANES, num_rows - num_rows % _ROWS
+    c = 0
+    while c < last:
+        num_vectors = _MOST
+        while c + num_vectors * _LANES > last:
+            num_vectors //= 2
+        for r in range(0, end, _ROWS):
+            i, o = r * strides[0], r * width + c
+            if num_vectors == _MOST:
+                _tile(a, i, strides, b, c, depth, out, o, _ROWS, _MOST)
+            elif num_vectors == _HALF:
+                _tile(a, i, strides, b, c, depth, out, o, _ROWS, _HALF)
             else:
-                _tile(a, r * strides[0], strides, b, c, depth, out, r * width + c, _ROWS, 1)
-            r += _ROWS
-        for left in range(r, num_rows):
-            at = left * width + c
-            _tile(a, left * strides[0], strides, b, c, depth, out, at, 1, 1)
-            if is_pair:
-                _tile(a, left * strides[0], strides, b, c + _LANES, depth, out, at + _LANES, 1, 1)
+                _tile(a, i, strides, b, c, depth, out, o, _ROWS, 1)
+        for r in range(end, num_rows):
+            for left in range(c, c + num_vectors * _LANES, _LANES):
+                _tile(a, r * strides[0], strides, b, left, depth, out, r * width + left, 1, 1)
+        c += num_vectors * _LANES
 
 
 @vectorized

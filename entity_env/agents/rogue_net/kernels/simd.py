@@ -34,9 +34,12 @@ ONE: Final = np.float32(1.0)
 _NUMBER: Final = ir.FloatType()
 _INDEX: Final = ir.IntType(32)
 
-vectorized = compiled(frozenset({"reassoc", "contract", "nsz"}))
+_ANY_ORDER: Final = frozenset({"reassoc", "contract", "nsz"})
+vectorized = compiled(_ANY_ORDER)
 """`compiled`, with sums in any order, as vectors need them; infinities and NaN keep their
 meaning."""
+vectorized_inline = compiled(_ANY_ORDER, inline=True)
+"""`vectorized`, and inlined into compiled callers, whose constants it sees."""
 
 
 class F32Vector(types.Type):

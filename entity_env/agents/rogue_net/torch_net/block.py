@@ -27,7 +27,7 @@ from entity_env.agents.rogue_net.torch_net.attention import (
 )
 from entity_env.agents.rogue_net.torch_net.tensors import as_array, dropped, layer_norm, linear
 
-_SLICE: Final = 96
+_SLICE: Final = 192
 """Entities taken through all steps at a time, so that activations stay in the cache."""
 LARGEST_MODEL: Final = 128
 """Wider blocks are left to torch, whose BLAS multiplies them faster."""

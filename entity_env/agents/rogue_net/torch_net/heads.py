@@ -61,21 +61,24 @@ class SelectEntityHead(nn.Module):
         return _categorical(self._compare(x, queries, actees), choices)
 
     def _compare(self, x: EncodedEntities, queries: Tensor, actees: Actees) -> Tensor:
-        """The logits, by batched products over padded observations."""
-        keys = self.key_proj(x.gather(actees.packed))
-        actor_slots = as_tensor(actees.actor_slots, keys.device)
-        actee_slots = as_tensor(actees.slots, keys.device)
-        padded_queries = keys.new_zeros(actees.num_rows * actees.max_actors, queries.shape[1])
-        padded_keys = keys.new_zeros(actees.num_rows * actees.max_actees, keys.shape[1])
+        """The logits, by batched products over padded observations.
+
+        A product with a key is one with the entity, of the query times the layer that makes keys:
+        where there are fewer actors than actees, these are fewer products.
+        """
+        keys, shift = x.gather(actees.source), queries.new_zeros(())
+        if len(queries) < len(actees.packed):
+            shift = torch.mv(queries, self.key_proj.bias).unsqueeze(1)
+            queries = queries @ self.key_proj.weight
+        else:
+            keys = self.key_proj(keys)
+        slots = as_tensor(actees.actor_slots, keys.device)
+        padded = keys.new_zeros(actees.num_rows * actees.max_actors, queries.shape[1])
         logits = torch.bmm(
-            padded_queries.index_copy(0, actor_slots, queries).view(
-                actees.num_rows, actees.max_actors, -1
-            ),
-            padded_keys.index_copy(0, actee_slots, keys)
-            .view(actees.num_rows, actees.max_actees, -1)
-            .transpose(1, 2),
+            padded.index_copy(0, slots, queries).view(actees.num_rows, actees.max_actors, -1),
+            keys.view(actees.num_rows, actees.max_actees, -1).transpose(1, 2),
         )
-        return logits.flatten(0, 1).index_select(0, actor_slots)
+        return logits.flatten(0, 1).index_select(0, slots) + shift
 
 
 class GaussianHead(nn.Module):

@@ -186,4 +186,5 @@ def test_actees_know_their_slots() -> None:
     actees = actees_of([2, 0, 3], [1, 0, 2])
     assert (actees.num_rows, actees.max_actors, actees.max_actees) == (3, 2, 3)
     assert actees.slots.tolist() == [0, 1, 6, 7, 8]
+    assert actees.source.tolist() == [0, 1, 0, 0, 0, 0, 2, 3, 4]
     assert actees.actor_slots.tolist() == [0, 4, 5]
