@@ -55,7 +55,7 @@ Double: TypeAlias = NDArray[np.float64]
 _CONSTANT: Final = 8.0
 """The constant hidden unit, before and after the GELU."""
 _MAX_PLANS: Final = 256
-"""Plans that are kept, each with some 15 kB of objects."""
+"""Plans that are kept, each with some 30 kB of objects."""
 _MAX_ENTITIES: Final = 256
 """Plans of more are not kept, nor is their memory: making them takes no time beside the rest."""
 _MAX_SCORES: Final = 1 << 15
