@@ -108,6 +108,10 @@ class EntityType:
     _sources: tuple[str, ...]
     _constants: dict[str, object] = dataclasses.field(compare=False, hash=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Without what is made once in every process: readers in C cannot be pickled.
+        return {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
+
     @property
     def width(self) -> int:
         """Number of features."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from dataclasses import dataclass, field, make_dataclass
 from enum import Flag
 from typing import Annotated, Any, ClassVar
@@ -26,6 +27,12 @@ from tests.helpers.strategies import (
     named_features_of,
     untyped,
 )
+
+
+@dataclass(slots=True)
+class Slotted:
+    x: int
+    y: float
 
 
 def with_field(kind: object) -> type:
@@ -57,6 +64,14 @@ def test_a_writer_appends_the_features_of_each_entity(snakes: list[Snake]) -> No
     assert_array_equal(
         np.array(numbers[1:], dtype=np.float32).reshape(-1, kind.width), kind.featurize(snakes)
     )
+
+
+def test_it_can_be_pickled_after_it_has_read() -> None:
+    kind = entity_type(Slotted)
+    rows = kind.featurize([Slotted(1, 2.5)])
+    again = pickle.loads(pickle.dumps(kind))
+    assert again == kind
+    assert_array_equal(again.featurize([Slotted(1, 2.5)]), rows)
 
 
 def test_names_follow_the_fields() -> None:
