@@ -29,6 +29,7 @@ _MAX_SINGLE: Final = 64
 
 _Actors: TypeAlias = tuple[tuple[ActionType[Any], ...], int, int, int]
 """Entities that act: their actions (none = all), index of their type, first one, number."""
+_Buffers: TypeAlias = list[GlobalCategoricalBuffer | CategoricalBuffer]
 _NO_ROLES: Final[Mapping[int, tuple[ActionType[Any], ...]]] = {}
 
 
@@ -103,6 +104,12 @@ class ObsBatcher(Batcher):
         self._acting: list[int] = []
         """Row, type, first and count of each group of actors, one after another."""
         self._named: list[tuple[int, Mapping[str, float]]] = []
+        self._gathered: list[list[Any]] = [self._named, self._acting, self._asking]
+        self._gathered += [each for c in columns for each in (c.entities, c.ends)]
+        self._form: tuple[tuple[ActionType[Any], ...], _Buffers | None, bool] = (), [], False
+        """Of the actions that were asked for last, what `_form_of` returns."""
+        self._empty = [(0, 0)] * len(columns), tuple(column.compiled() for column in columns)
+        """Lengths of the buffers, and columns, of a batch without rows."""
         self._is_clean = True
         """False while the bulk path runs: an interrupt may leave what it gathered behind."""
 
@@ -258,12 +265,16 @@ class ObsBatcher(Batcher):
         if not self._is_clean:
             self._drop_gathered()
         kinds = next((asked[i] for i in range(first, len(shown)) if shown[i] is not None), ())
-        buffers = [self.actions[kind.name] for kind in kinds]
-        acts = len(buffers) == 1 and isinstance(buffers[0], CategoricalBuffer)
-        if not acts and not all(isinstance(each, GlobalCategoricalBuffer) for each in buffers):
+        if kinds != self._form[0]:
+            self._form = kinds, *self._form_of(kinds)
+        _, buffers, acts = self._form
+        if buffers is None:
             return 0
         self._is_clean = False
-        before = [(len(c.buffer.pending), len(c.buffer.ends)) for c in self._all_columns]
+        before, columns = self._empty
+        if self.num_rows:
+            before = [(len(c.buffer.pending), len(c.buffer.ends)) for c in self._all_columns]
+            columns = tuple(column.compiled() for column in self._all_columns)
         if gather is None:
             count = self._gather(shown, asked, first, kinds, acts)
         else:
@@ -274,7 +285,7 @@ class ObsBatcher(Batcher):
                 self.num_rows,
                 kinds,
                 acts,
-                tuple(column.compiled() for column in self._all_columns),
+                columns,
                 self._globals_cls,
                 self._globals is not None,
                 self._acting,
@@ -293,6 +304,14 @@ class ObsBatcher(Batcher):
         self._drop_gathered()
         self.num_rows += count
         return count
+
+    def _form_of(self, kinds: tuple[ActionType[Any], ...]) -> tuple[_Buffers | None, bool]:
+        """The buffers of observations that ask for these actions, and whether it is one of actors;
+        None if these observations are added one by one."""
+        buffers = [self.actions[kind.name] for kind in kinds]
+        found = [b for b in buffers if isinstance(b, GlobalCategoricalBuffer | CategoricalBuffer)]
+        acts = any(isinstance(each, CategoricalBuffer) for each in found)
+        return (found if len(found) == len(kinds) <= (1 if acts else len(kinds)) else None), acts
 
     def _gather(
         self,
@@ -374,9 +393,6 @@ class ObsBatcher(Batcher):
         return True
 
     def _drop_gathered(self) -> None:
-        for column in self._all_columns:
-            column.entities.clear()
-            column.ends.clear()
-        for gathered in (self._named, self._acting, self._asking):
+        for gathered in self._gathered:
             gathered.clear()
         self._is_clean = True
