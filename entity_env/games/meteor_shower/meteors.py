@@ -5,8 +5,8 @@ in numpy, for thousands of copies at once: training takes those. From one seed b
 episode.
 
 Entities and features:
-    Body: x, from 0 to width - 1; y, from 0 to height - 1, grows upwards; dx, how far to the right of
-        the ship; is_ship, 1 for the ship, which is the first.
+    Body: x, from 0 to width - 1; y, from 0 to height - 1, grows upwards; dx, how far to the right
+        of the ship; is_ship, 1 for the ship, which is the first.
 Actions:
     Steer: LEFT, STAY or RIGHT, by one cell; at the border the ship stays.
 Reward:
