@@ -7,7 +7,6 @@ Measured by `benchmarks/featurize.py`; anything that reflects per entity is 10 t
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 import struct
 import types
@@ -123,24 +122,14 @@ class EntityType:
         return max(self.width, 1)
 
     @cached_property
-    def slots(self) -> tuple[tuple[str] | tuple[str, object], ...] | None:
-        """For each feature its slot, or the slot and the member that it asks for; None
-        if there are no features, or one is read in another way."""
+    def reader(self) -> Reader | None:
+        """Reads the features in C; None where that was not built, or if there are none, or one is
+        no slot, nor whether a slot holds a member."""
         found = [_SLOT.fullmatch(source) for source in self._sources]
         slots = [
             (slot[1], self._constants[slot[2]]) if slot[2] else (slot[1],) for slot in found if slot
         ]
-        own = inspect.getattr_static(self.cls, "__getattribute__")
-        is_plain = own is object.__getattribute__ and all(
-            inspect.ismemberdescriptor(inspect.getattr_static(self.cls, name, None))
-            for name, *_ in slots
-        )
-        return tuple(slots) if is_plain and slots and len(slots) == len(found) else None
-
-    @cached_property
-    def reader(self) -> Reader | None:
-        """Reads the features in C; None where that was not built, or for a class without slots."""
-        return None if self.slots is None else reader_of(self.cls, self.slots)
+        return reader_of(self.cls, tuple(slots)) if slots and len(slots) == len(found) else None
 
     def writer(self, numbers: list[float]) -> Writer:
         """Makes a function that appends the features of each entity to `numbers`.

@@ -59,13 +59,18 @@ def pack_ints(numbers: list[int], out: NDArray[np.int64]) -> None:
 def reader_of(
     cls: type, slots: tuple[tuple[str] | tuple[str, object], ...]
 ) -> _speedups.Reader | None:
-    """What reads the slots of instances of a class; None if it was not built.
+    """What reads the slots of instances of a class; None if it was not built, or a name is no slot.
 
     Args:
         cls: the class; instances of its subclasses are not read.
         slots: name of each slot to read, or the name and an object: whether the slot holds it.
     """
-    return _speedups.Reader(cls, slots) if IS_COMPILED else None
+    if not IS_COMPILED:
+        return None
+    try:
+        return _speedups.Reader(cls, slots)
+    except ValueError:
+        return None
 
 
 def set_obs_class(cls: type) -> None:

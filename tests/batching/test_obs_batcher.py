@@ -309,6 +309,15 @@ class Odd(Loose):
 
 
 @dataclass(slots=True)
+class Filled:
+    turn: Turn
+    value: float
+
+    def __getattr__(self, name: str) -> float:
+        return 0.0
+
+
+@dataclass(slots=True)
 class Guarded:
     turn: Turn
     value: float
@@ -409,7 +418,7 @@ class TestEqualsTheLongWay:
         ]
         added_both_ways(PLAIN, shown, [(ACT,)] * 4)
 
-    @pytest.mark.parametrize("cls", [Marked, Odd, Loose, Guarded])
+    @pytest.mark.parametrize("cls", [Marked, Odd, Loose, Guarded, Filled])
     def test_classes_with_and_without_slots(self, cls: type) -> None:
         things = [[cls(turn, number)] for turn in Turn for number in (1, 2.5, True, np.float64(7))]
         shown = [Obs().entities(each) for each in things]
