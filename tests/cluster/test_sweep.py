@@ -281,6 +281,7 @@ WORDS = (
 @slow
 @with_ray
 def test_a_sweep_runs_its_trials_and_draws_them(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
     out = tmp_path / "out"
     code, stdout, stderr = run(*WORDS, "--steps", "2000", "--out", str(out))
     assert code == 0, stderr
@@ -305,6 +306,7 @@ def test_a_sweep_runs_its_trials_and_draws_them(tmp_path: Path) -> None:
 @with_ray
 def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
     """Trials that are over stay as they are; the others continue from their checkpoint."""
+    pytest.importorskip("ray")
     out = tmp_path / "out"
     words = (*WORDS, "--steps", "15000", "--out", str(out))
     process = subprocess.Popen(
@@ -348,8 +350,7 @@ def _rows(out: Path) -> list[dict[str, Any]]:
 @with_ray
 def test_a_worse_trial_of_a_population_continues_a_better_one(tmp_path: Path) -> None:
     """Two trials take turns on one CPU; the worse one gets settings near those of the other."""
-    import ray
-
+    ray = pytest.importorskip("ray")
     sweep = sweep_of(
         tmp_path / "out", "learning_rate=1e-4:1e-2:log", num_trials=2, is_population=True
     )
@@ -371,6 +372,7 @@ class Idle:
 @slow
 @with_ray
 def test_a_trial_that_diverges_fails_alone(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
     config = PPOConfig(total_steps=600, net=CONFIG.net)
     found = [SearchRange.parse("learning_rate=1e-3,1e30", config)]
     sweep = Sweep(SNAKE, config, found, 2, tmp_path / "out")

@@ -250,6 +250,7 @@ def start(folder: Path, *args: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # all kernels with an empty cache: 20 s on an idle core
 def test_all_that_a_run_needs_is_compiled_by_the_child(tmp_path: Path) -> None:
     with start(tmp_path, "wait") as process:
         output, _ = process.communicate()
