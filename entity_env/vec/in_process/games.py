@@ -38,11 +38,14 @@ class GameBatch(LocalBatch):
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an action, in the order of the rows of the last batch."""
+        self._answers: Iterator[Any] = iter(())
+        """What each of them gets, made when it is taken: with as many new objects as there are
+        games, Python's garbage collector would go through all games in every step."""
         self._shown: list[Obs | None] = []
         """Observation of every row, read after all environments have been stepped."""
         self._asked: list[tuple[ActionType[Any], ...]] = []
         """Action types that every row asks for."""
-        self._lengths: NDArray[np.int64] | None = None
+        self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
         """Lengths of the last step; see `FrameLayout`."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
         """Last observation of rows that are over, unless the next episode begins at once."""
@@ -94,35 +97,25 @@ class GameBatch(LocalBatch):
         self._last.clear()
         if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
             [(name, chosen)] = values.items()
-            if self._set_all_actions(name, chosen):
+            kind = self._waiting[0].kinds[0]
+            if isinstance(kind, Categorical | GlobalCategorical):
+                self._answers = self._choices(kind, chosen, self.layout.actions[name].row)
                 return
-        answers = {name: iter(chosen) for name, chosen in values.items()}
-        for agent in self._waiting:
-            obs = agent.obs or Obs()
-            decoded = tuple(answer_to(kind, obs, answers[kind.name]) for kind in agent.kinds)
-            agent.give(decoded[0] if len(decoded) == 1 else decoded)
+        given = {name: iter(chosen) for name, chosen in values.items()}
+        self._answers = map(partial(_answer, given), self._waiting)
 
-    def _set_all_actions(self, name: ActionName, chosen: list[Any]) -> bool:
-        """Fast path, if all agents wait for the same categorical action; else returns False."""
-        kind = self._waiting[0].kinds[0]
-        if isinstance(kind, GlobalCategorical):
-            choices = kind.choices
-            for agent, index in zip(self._waiting, chosen, strict=True):
-                agent.give(choices[index])
-            return True
-        if not isinstance(kind, Categorical) or self._lengths is None:
-            return False
+    def _choices(
+        self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
+    ) -> Iterator[Any]:
+        """Answers if all agents wait for the same categorical action."""
         choices = kind.choices
-        lengths = self._lengths[self.layout.actions[name].row]
+        if isinstance(kind, GlobalCategorical):
+            return map(choices.__getitem__, chosen)
+        lengths = self._lengths[row]
         if len(chosen) == len(lengths) and lengths.min() == 1:  # one actor everywhere
-            for agent, index in zip(self._waiting, chosen, strict=True):
-                agent.give([choices[index]])
-            return True
-        answers = iter(chosen)
-        counts = lengths.tolist()
-        for agent, count in zip(self._waiting, counts, strict=True):
-            agent.give([choices[index] for index in islice(answers, count)])
-        return True
+            return ([choices[index]] for index in chosen)
+        indices = iter(chosen)
+        return ([choices[index] for index in islice(indices, n)] for n in lengths.tolist())
 
     def _read(self) -> None:
         try:
@@ -137,13 +130,18 @@ class GameBatch(LocalBatch):
 
     def _act_from(self, first: int) -> None:
         hosts, current, rewards = self._hosts, self.current, self._rewards
+        answers = self._answers
         if self.num_agents > 1 or self.autoreset != "same_step":
             for env_id in range(first, self.num_envs):
                 current[0] = env_id
-                if hosts[env_id].is_over:
+                host = hosts[env_id]
+                for agent in host.agents:
+                    if agent.obs is not None:
+                        agent.give(next(answers))
+                if host.is_over:
                     self._reset_env(env_id)
                 else:
-                    hosts[env_id].resume()
+                    host.resume()
                 self._collect(env_id)
             return
         # The same with `_collect` inlined, for games with one agent.
@@ -151,8 +149,10 @@ class GameBatch(LocalBatch):
         for env_id in range(first, self.num_envs):
             current[0] = env_id
             host = hosts[env_id]
-            host.resume()
             agent = host.agents[0]
+            if agent.obs is not None:
+                agent.give(next(answers))
+            host.resume()
             obs = agent.obs
             if obs is None or not agent.is_playing:
                 self._collect(env_id)
@@ -216,6 +216,12 @@ class GameBatch(LocalBatch):
     def _score_error(self, env_id: int) -> str:
         shown = [agent.obs for agent in self._hosts[env_id].agents if agent.obs is not None]
         return next(filter(None, map(obs_problem, shown)), "")
+
+
+def _answer(given: Mapping[ActionName, Iterator[Any]], agent: TrainAgent) -> object:
+    obs = agent.obs or Obs()
+    decoded = tuple(answer_to(kind, obs, given[kind.name]) for kind in agent.kinds)
+    return decoded[0] if len(decoded) == 1 else decoded
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:

@@ -1,0 +1,31 @@
+"""GameBatch: what a step leaves to Python's garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+
+import numpy as np
+
+from entity_env.games import multi_snake
+from entity_env.vec import VecEnv
+
+
+def test_a_step_of_many_games_collects_no_garbage() -> None:
+    """As many objects become free as are made: answers are not made for all games beforehand."""
+    num_envs, num_steps = 3 * gc.get_threshold()[0], 10
+    rng = np.random.default_rng(0)
+    num_collections = 0
+
+    def count(phase: str, info: Mapping[str, int]) -> None:
+        nonlocal num_collections
+        num_collections += phase == "start"
+
+    with VecEnv(multi_snake.with_settings(num_snakes=1), num_envs) as env:
+        env.reset(seed=0)
+        for step in range(2 * num_steps):
+            if step == num_steps:  # the games are at different points of their episodes
+                gc.callbacks.append(count)
+            env.act({"Move": rng.integers(0, 4, num_envs)})
+        gc.callbacks.remove(count)
+    assert num_collections < num_steps // 2
