@@ -183,13 +183,12 @@ def _block_backward(
         by_x,
         _SLICE,
     )
-    query_weight, key_weight, value_weight = np.split(by_weight, 3)
-    query_bias, key_bias, value_bias = np.split(by_bias, 3)
+    query, key, value = (slice(at, at + width) for at in range(0, 3 * width, width))
     return by_x, by._replace(
-        query_weight=query_weight,
-        query_bias=query_bias,
-        key_weight=key_weight,
-        key_bias=key_bias,
-        value_weight=value_weight,
-        value_bias=value_bias,
+        query_weight=by_weight[query],
+        query_bias=by_bias[query],
+        key_weight=by_weight[key],
+        key_bias=by_bias[key],
+        value_weight=by_weight[value],
+        value_bias=by_bias[value],
     )
