@@ -148,6 +148,8 @@ class EnvironmentBatch(LocalBatch):
                         self._reset_env(env_id)
                     earn(0.0)
                     show(all_shown[env_id])
+                    if is_same_step:  # not kept until the next reset, when it is in no cache
+                        all_shown[env_id] = None
                 else:
                     earn(reward)
                     show(observation)

@@ -128,6 +128,7 @@ class PooledLayout:
         )
 
 
+Floats: TypeAlias = NDArray[np.float32]
 AttentionLayout: TypeAlias = PaddedLayout | PackedLayout | PooledLayout
 
 
@@ -248,7 +249,7 @@ class _Pad(torch.autograd.Function):
 def attend(qkv: Tensor, packed: PackedLayout) -> Tensor:
     """Attention by the numba kernel."""
     if not torch.is_grad_enabled():
-        return attention_forward(qkv.contiguous(), packed)[0]
+        return torch.from_numpy(attention_forward(as_array(qkv), packed)[0])
     mixed: Tensor = _Attend.apply(qkv, packed)  # type: ignore[no-untyped-call]
     return mixed
 
@@ -256,36 +257,37 @@ def attend(qkv: Tensor, packed: PackedLayout) -> Tensor:
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, qkv: Tensor, packed: PackedLayout) -> Tensor:
-        qkv = qkv.contiguous()
-        mixed, shares = attention_forward(qkv, packed)
-        ctx.save_for_backward(qkv)
-        ctx.packed, ctx.shares = packed, shares  # type: ignore[attr-defined]  # takes attributes
-        return mixed
+        array = as_array(qkv)
+        mixed, shares = attention_forward(array, packed)
+        ctx.saved = array, shares, packed  # type: ignore[attr-defined]  # takes attributes
+        return torch.from_numpy(mixed)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
-        (qkv,) = ctx.saved_tensors  # type: ignore[attr-defined]  # set by save_for_backward
-        packed: PackedLayout = ctx.packed  # type: ignore[attr-defined]  # set in forward
-        shares = ctx.shares  # type: ignore[attr-defined]  # set in forward
-        return attention_backward(qkv, gradient.contiguous(), shares, packed), None
+        qkv, shares, packed = ctx.saved  # type: ignore[attr-defined]  # set in forward
+        by_qkv = attention_backward(qkv, as_array(gradient), shares, packed)
+        return torch.from_numpy(by_qkv), None
 
 
-def attention_forward(qkv: Tensor, packed: PackedLayout) -> tuple[Tensor, NDArray[np.float32]]:
-    """The mixed values, and the attention weights that `attention_backward` needs."""
+def attention_forward(qkv: Floats, packed: PackedLayout) -> tuple[Floats, Floats]:
+    """The mixed values, and the attention weights that `attention_backward` needs.
+
+    `qkv` is `(num_entities, 3 * d_model)`, contiguous.
+    """
     forward, _ = _kernels()
     d_head = qkv.shape[1] // 3 // packed.n_head
     wide = _widened(qkv, d_head)
-    mixed = wide.new_empty(len(wide), wide.shape[1] // 3)
+    mixed = np.empty((len(wide), wide.shape[1] // 3), dtype=np.float32)
     shares = np.empty(packed.num_shares, dtype=np.float32)
     forward(
-        _flat(wide),
+        wide.reshape(-1),
         packed.order,
         packed.offsets,
         packed.visible,
         packed.n_head,
         np.float32(d_head**-0.5),
-        _flat(mixed),
+        mixed.reshape(-1),
         shares,
         packed.max_length,
     )
@@ -293,44 +295,44 @@ def attention_forward(qkv: Tensor, packed: PackedLayout) -> tuple[Tensor, NDArra
 
 
 def attention_backward(
-    qkv: Tensor, gradient: Tensor, shares: NDArray[np.float32], packed: PackedLayout
-) -> Tensor:
-    """The gradient of `qkv`, from that of the mixed values."""
+    qkv: Floats, gradient: Floats, shares: Floats, packed: PackedLayout
+) -> Floats:
+    """The gradient of `qkv`, from that of the mixed values; both contiguous."""
     _, backward = _kernels()
     d_head = qkv.shape[1] // 3 // packed.n_head
     wide = _widened(qkv, d_head)
-    by_qkv = torch.empty_like(wide)
+    by_qkv = np.empty_like(wide)
     backward(
-        _flat(wide),
+        wide.reshape(-1),
         packed.order,
         packed.offsets,
         packed.n_head,
         np.float32(d_head**-0.5),
         shares,
-        _flat(_widened(gradient, d_head)),
-        _flat(by_qkv),
+        _widened(gradient, d_head).reshape(-1),
+        by_qkv.reshape(-1),
         packed.max_length,
     )
     return _narrowed(by_qkv, d_head)
 
 
-def _widened(x: Tensor, d_head: int) -> Tensor:
+def _widened(x: Floats, d_head: int) -> Floats:
     """Every head padded with zeros to a multiple of 8 numbers."""
     if d_head % 8 == 0:
         return x
-    return functional.pad(x.view(len(x), -1, d_head), (0, -d_head % 8)).flatten(1)
+    num_rows, num_heads = len(x), x.shape[1] // d_head
+    heads = x.reshape(num_rows, num_heads, d_head)
+    wide = np.pad(heads, ((0, 0), (0, 0), (0, -d_head % 8)))
+    return wide.reshape(num_rows, num_heads * wide.shape[2])
 
 
-def _narrowed(x: Tensor, d_head: int) -> Tensor:
+def _narrowed(x: Floats, d_head: int) -> Floats:
     """Every head without that padding."""
     if d_head % 8 == 0:
         return x
-    return x.view(len(x), -1, d_head + -d_head % 8)[:, :, :d_head].flatten(1)
-
-
-def _flat(tensor: Tensor) -> NDArray[np.float32]:
-    """A flat view of a contiguous tensor."""
-    return as_array(tensor).reshape(-1)
+    wide = d_head + -d_head % 8
+    heads = x.reshape(len(x), x.shape[1] // wide, wide)[:, :, :d_head]
+    return np.ascontiguousarray(heads).reshape(len(x), heads.shape[1] * d_head)
 
 
 @cache

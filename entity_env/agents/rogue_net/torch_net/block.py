@@ -7,11 +7,10 @@ passes over its entities, with a gradient of our own.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias, TypeGuard, cast
+from typing import Final, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
@@ -20,6 +19,7 @@ from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.attention import (
     Attention,
     AttentionLayout,
+    Floats,
     PackedLayout,
     Pool,
     attention_backward,
@@ -31,8 +31,6 @@ _SLICE: Final = 192
 """Entities taken through all steps at a time, so that activations stay in the cache."""
 LARGEST_MODEL: Final = 128
 """Wider blocks are left to torch, whose BLAS multiplies them faster."""
-
-Floats: TypeAlias = NDArray[np.float32]
 
 
 class TransformerBlock(nn.Module):
@@ -142,8 +140,8 @@ def block_forward(x: Floats, packed: PackedLayout, w: BlockWeights) -> tuple[Flo
     qkv = np.empty((len(x), 3 * x.shape[1]), dtype=np.float32)
     norm, weights = (w.ln1_weight, w.ln1_bias), (w.query_weight, w.key_weight, w.value_weight)
     to_qkv(x, norm, weights, (w.query_bias, w.key_bias, w.value_bias), qkv, _SLICE)
-    values, shares = attention_forward(torch.from_numpy(qkv), packed)
-    mixed, y, out = values.numpy(), np.empty_like(x), np.empty_like(x)
+    mixed, shares = attention_forward(qkv, packed)
+    y, out = np.empty_like(x), np.empty_like(x)
     norm, weights = (w.ln2_weight, w.ln2_bias), (w.proj_weight, w.mlp_weight, w.last_weight)
     to_out(x, mixed, norm, weights, (w.proj_bias, w.mlp_bias, w.last_bias), y, out, _SLICE)
     return out, _Saved(x, qkv, shares, mixed, y)
@@ -170,13 +168,12 @@ def _block_backward(
         by_x,
         _SLICE,
     )
-    qkv, slope = torch.from_numpy(saved.qkv), torch.from_numpy(by_mixed)
-    by_qkv = attention_backward(qkv, slope, saved.shares, packed)
+    by_qkv = attention_backward(saved.qkv, by_mixed, saved.shares, packed)
     width = by_x.shape[1]
     by_weight = np.zeros((3 * width, width), dtype=np.float32)
     by_bias = np.zeros(3 * width, dtype=np.float32)
     to_qkv_backward(
-        by_qkv.numpy(),
+        by_qkv,
         saved.x,
         (w.ln1_weight, w.ln1_bias),
         (w.query_weight, w.key_weight, w.value_weight),
@@ -186,13 +183,12 @@ def _block_backward(
         by_x,
         _SLICE,
     )
-    query_weight, key_weight, value_weight = np.split(by_weight, 3)
-    query_bias, key_bias, value_bias = np.split(by_bias, 3)
+    query, key, value = (slice(at, at + width) for at in range(0, 3 * width, width))
     return by_x, by._replace(
-        query_weight=query_weight,
-        query_bias=query_bias,
-        key_weight=key_weight,
-        key_bias=key_bias,
-        value_weight=value_weight,
-        value_bias=value_bias,
+        query_weight=by_weight[query],
+        query_bias=by_bias[query],
+        key_weight=by_weight[key],
+        key_bias=by_bias[key],
+        value_weight=by_weight[value],
+        value_bias=by_bias[value],
     )

@@ -31,7 +31,8 @@ def masked_log_softmax(logits: Tensor, allowed: NDArray[np.bool_] | None) -> Ten
     """Log-probabilities of `(num_actors, num_choices)` logits; finite where not allowed."""
     if allowed is not None:
         logits = logits.masked_fill(as_tensor(~allowed, logits.device), FORBIDDEN)
-    return torch.log_softmax(logits, dim=-1)
+    # Over a short last dimension torch's CPU softmax is not vectorized, see `_padded_attention`.
+    return torch.log_softmax(logits.t(), dim=0).t()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class CategoricalDistribution(ActionDistribution):
     def draw(self, generator: torch.Generator | None) -> Tensor:
         # An exponential race: the smallest of `Exp(1) / p` has probability p. On the CPU an
         # exponential draw can be 0, and 0 / 0 would win every race.
-        race = torch.empty_like(self.logprobs).exponential_(generator=generator).clamp_min_(1e-30)
+        race = torch.empty(self.logprobs.shape, device=self.logprobs.device)
+        race = race.exponential_(generator=generator).clamp_min_(1e-30)
         return (self.logprobs.exp() / race).argmax(dim=1)
 
     def logprob(self, samples: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
 from entity_env.agents.rogue_net.batch_layout import Layout
@@ -18,7 +19,12 @@ from entity_env.agents.rogue_net.relpos import RelposBuckets
 from entity_env.agents.rogue_net.torch_net.attention import AttentionLayout
 from entity_env.agents.rogue_net.torch_net.block import TransformerBlock
 from entity_env.agents.rogue_net.torch_net.relpos import RelposEncoding, RelposTables
-from entity_env.agents.rogue_net.torch_net.tensors import as_tensor, dropped
+from entity_env.agents.rogue_net.torch_net.tensors import (
+    as_array,
+    as_tensor,
+    dropped,
+    use_kernels,
+)
 from entity_env.core.spaces import EntityName
 
 
@@ -67,7 +73,7 @@ class Transformer(nn.Module):
         return EncodedEntities(*blocks[-1].begin(x, layout))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EncodedEntities:
     """Packed output of the transformer: `x + last(hidden)`, or `x` alone.
 
@@ -88,13 +94,21 @@ class EncodedEntities:
     def gather(self, packed: NDArray[np.int64]) -> Tensor:
         """`(len(packed), d_model)`: the entities of that index."""
         index = as_tensor(packed, self.x.device)
-        gathered = self.x.index_select(0, index)
         if self.hidden is None or self.last is None:
+            if not self._has_kernels():
+                return self.x.index_select(0, index)
+            gathered: Tensor
+            gathered, self.x = _Gather.apply(self.x, index)  # type: ignore[no-untyped-call]
             return gathered
+        gathered = self.x.index_select(0, index)
         return gathered + self.last.forward(self.hidden.index_select(0, index))
 
     def mean_pool(self, layout: Layout) -> Tensor:
         """`(num_rows, d_model)`: mean over the entities of each observation; 0 where none is."""
+        if self.hidden is None and self._has_kernels():
+            pooled: Tensor
+            pooled, self.x = _MeanPool.apply(self.x, layout)  # type: ignore[no-untyped-call]
+            return pooled
         count = as_tensor(np.maximum(layout.lengths, 1).astype(np.float32), self.x.device)
         count = count.unsqueeze(1)
         mean = _sum_rows(self.x, layout) / count
@@ -104,8 +118,64 @@ class EncodedEntities:
         share = as_tensor((layout.lengths > 0).astype(np.float32), self.x.device)
         return torch.addcmul(mean + product, share.unsqueeze(1), self.last.bias)
 
+    def _has_kernels(self) -> bool:
+        return self.x.requires_grad and use_kernels(len(self.x), self.x.device)
+
 
 def _sum_rows(x: Tensor, layout: Layout) -> Tensor:
     """`(num_rows, width)`: sum over the entities of each observation."""
     rows = as_tensor(layout.rows, x.device)
     return x.new_zeros(len(layout.lengths), x.shape[1]).index_add(0, rows, x)
+
+
+# Whatever reads entities passes them on to the next that reads, so that on the way back each adds
+# to the gradient of the one after it. Torch makes a matrix for each, and adds them: these were a
+# tenth of a minibatch of CherryPick.
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.saved = x.shape, index  # type: ignore[attr-defined]  # a context takes attributes
+        ctx.set_materialize_grads(False)
+        return x.index_select(0, index), x
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: FunctionCtx, by_gathered: Tensor | None, by_x: Tensor | None
+    ) -> tuple[Tensor | None, None]:
+        from entity_env.agents.rogue_net.kernels.reading import add_rows
+
+        shape, index = ctx.saved  # type: ignore[attr-defined]  # set in forward
+        if by_gathered is None:
+            return by_x, None
+        by_x = torch.zeros(shape) if by_x is None else by_x.contiguous()
+        add_rows(as_array(by_gathered), index.numpy(), as_array(by_x))
+        return by_x, None
+
+
+class _MeanPool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        from entity_env.agents.rogue_net.kernels.reading import mean_rows
+
+        ctx.saved = x.shape, layout  # type: ignore[attr-defined]  # a context takes attributes
+        ctx.set_materialize_grads(False)
+        pooled = torch.zeros(len(layout.lengths), x.shape[1])
+        mean_rows(as_array(x), layout.order, layout.offsets, pooled.numpy())
+        return pooled, x
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: FunctionCtx, by_pooled: Tensor | None, by_x: Tensor | None
+    ) -> tuple[Tensor | None, None]:
+        from entity_env.agents.rogue_net.kernels.reading import mean_rows_backward
+
+        shape, layout = ctx.saved  # type: ignore[attr-defined]  # set in forward
+        if by_pooled is None:
+            return by_x, None
+        is_new = by_x is None
+        by_x = torch.empty(shape) if by_x is None else by_x.contiguous()
+        given, place = as_array(by_pooled), (layout.order, layout.offsets)
+        mean_rows_backward(given, *place, is_new, as_array(by_x))
+        return by_x, None

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.action_index import Actees, find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, ObsBatch, lay_out
+from entity_env.agents.rogue_net.torch_net import tensors as torch_tensors
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
 from entity_env.agents.rogue_net.torch_net.heads import SelectEntityHead
 from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
@@ -103,7 +105,16 @@ def mean_by_book(whole: Tensor, layout: Layout) -> Tensor:
     return torch.stack([whole[each].mean(0) if len(each) else zero for each in rows])
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.fixture(params=[0, 1000], ids=["kernels", "torch"])
+def _few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code takes care of everything, or of nothing."""
+    monkeypatch.setattr(torch_tensors, "FEW", request.param)
+
+
+@pytest.mark.usefixtures("_few")
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(COUNTS, WIDTHS, st.booleans(), READS, st.integers(0, 99))
 def test_reads_equal_the_book_in_any_order(
     counts: list[tuple[int, int]], width: int, has_hidden: bool, reads: list[str], seed: int
