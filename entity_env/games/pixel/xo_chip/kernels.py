@@ -16,6 +16,7 @@ from entity_env.games.pixel.warp_utils.typing import (
     Words3,
     func,
     kernel,
+    native,
     wp,
 )
 from entity_env.games.pixel.xo_chip.kernels_screen import (
@@ -49,6 +50,7 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     PC,
     PITCH,
     PLANE_WORDS,
+    PREFETCHED_BYTES,
     RANDOM,
     ROW_WORDS,
     SAVED,
@@ -468,6 +470,19 @@ def machine_at(state: Longs2, env: int) -> Long:
     return state.ptr + Long(env) * Long(state.shape[1]) * Long(8)
 
 
+@native(
+    """
+#if !defined(__CUDA_ARCH__)
+for (int place = 0; place < num_bytes; place += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(address) + place, 1);
+#endif
+"""
+)
+def prefetch(address: Long, num_bytes: int) -> None:
+    """Let a processor fetch memory in the background; nothing on a GPU."""
+    ...
+
+
 @kernel
 def step_machines(
     actions: Ints1,
@@ -485,6 +500,9 @@ def step_machines(
     registers = wp.array(ptr=row, shape=(NUM_REGISTERS,), dtype=wp.int32)
     planes = wp.array(ptr=row + Long(FIRST_PLANE_BYTE), shape=(NUM_PLANE_WORDS,), dtype=Word)
     memory = wp.array(ptr=row + Long(FIRST_MEMORY_BYTE), shape=(memory_size,), dtype=wp.uint8)
+    # While this machine runs; without it, a program that draws takes a fifth longer.
+    if env + 1 < state.shape[0]:
+        prefetch(machine_at(state, env + 1), PREFETCHED_BYTES)
     if registers[HALT] != 0:
         return
     keys = held_keys[wp.clamp(actions[env], 0, held_keys.shape[0] - 1)]
