@@ -398,13 +398,14 @@ def draw_sprite(
     registers: Ints1,
     planes: Words1,
     memory: Bytes1,
+    doubles: Words1,
     after: int,
     opcode: int,
     quirks: int,
 ) -> int:
     """Run DXYN."""
     x, y = registers[x_of(opcode)], registers[y_of(opcode)]
-    draw_planes(registers, planes, memory, x, y, opcode & 15, quirks)
+    draw_planes(registers, planes, memory, doubles, x, y, opcode & 15, quirks)
     return after | wp.where((quirks & DRAW_ENDS_FRAME) != 0, ENDS_FRAME, 0)
 
 
@@ -413,6 +414,7 @@ def execute(
     registers: Ints1,
     planes: Words1,
     memory: Bytes1,
+    doubles: Words1,
     at: int,
     keys: int,
     quirks: int,
@@ -454,7 +456,9 @@ def execute(
         registers[x_of(opcode)] = draw_random(registers) & opcode & 255
         return following(memory, at)
     if group == 0xD:
-        return draw_sprite(registers, planes, memory, following(memory, at), opcode, quirks)
+        return draw_sprite(
+            registers, planes, memory, doubles, following(memory, at), opcode, quirks
+        )
     if group == 0xE:
         return skip_by_key(registers, memory, at, following(memory, at), opcode, keys)
     return misc(registers, memory, at, following(memory, at), opcode, keys, quirks)
@@ -465,6 +469,7 @@ def run_frame(
     registers: Ints1,
     planes: Words1,
     memory: Bytes1,
+    doubles: Words1,
     start: int,
     instructions: int,
     keys: int,
@@ -474,7 +479,7 @@ def run_frame(
     pc = wp.int32(start)
     count = wp.int32(0)
     while count < instructions:
-        pc = execute(registers, planes, memory, pc, keys, quirks)
+        pc = execute(registers, planes, memory, doubles, pc, keys, quirks)
         if pc >= ENDS_FRAME:
             break
         count += 1
@@ -508,13 +513,17 @@ def prefetch(address: Long, num_bytes: int) -> None:
 def step_machines(
     actions: Ints1,
     held_keys: Ints1,
+    doubles: Words1,
     state: Longs2,
     memory_size: int,
     frames: int,
     instructions: int,
     quirks: int,
 ) -> None:
-    """Run frames of instructions on a machine with the keys of its button held."""
+    """Run frames of instructions on a machine with the keys of its button held.
+
+    `doubles` has the bits of each byte, each written twice.
+    """
     env = wp.tid()
     # Arrays of known strides: views of `state` would cost a fifth more.
     row = machine_at(state, env)
@@ -524,13 +533,14 @@ def step_machines(
     # While this machine runs; without it, a program that draws takes a fifth longer.
     if env + 1 < state.shape[0]:
         prefetch(machine_at(state, env + 1), PREFETCHED_BYTES)
+    doubled = wp.array(ptr=doubles.ptr, shape=(256,), dtype=Word)
     if registers[HALT] != 0:
         return
     keys = held_keys[wp.clamp(actions[env], 0, held_keys.shape[0] - 1)]
     pc = wp.int32(registers[PC])
     frame = wp.int32(0)
     while frame < frames and pc < HALTS:
-        pc = run_frame(registers, planes, memory, pc, instructions, keys, quirks)
+        pc = run_frame(registers, planes, memory, doubled, pc, instructions, keys, quirks)
         frame += 1
     registers[PC] = pc & ADDRESS
 
