@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     def kernel(function: Function) -> Function:
         """Decorator of a kernel, which runs once for every index that it is launched over."""
 
+    def native(snippet: str) -> Callable[[Function], Function]:
+        """Decorator of a function whose body is C++."""
+
     class wp:
         """Functions of Warp that kernels use."""
 
@@ -88,5 +91,5 @@ else:
     Floats1, Floats2 = wp.array1d(dtype=wp.float32), wp.array2d(dtype=wp.float32)
     Flags1 = wp.array1d(dtype=wp.bool)
     Word, Long = wp.uint32, wp.uint64
-    func = wp.func
+    func, native = wp.func, wp.func_native
     kernel = wp.kernel(enable_backward=False)

@@ -22,64 +22,71 @@ def scale_of(registers: Ints1) -> int:
 
 
 @func
-def doubled(byte: Word) -> Word:
-    """Return the bits of a byte, each written twice, as the lowest half of a word."""
-    # Bit k of the byte goes to bit 49 + 2 k (Anderson, Bit Twiddling Hacks, interleaving).
-    copies = (Long(byte) * Long(0x0101010101010101)) & Long(0x8040201008040201)
-    spread = Word((copies * Long(0x0102040810204081)) >> Long(49)) & Word(0x5555)
-    return spread | (spread << Word(1))
+def flip_pair(words: Words1, near: int, far: int, bits: Long) -> Long:
+    """Flip pixels of two words, the near one by the low half; return what they were before."""
+    before = Long(words[near]) | (Long(words[far]) << Long(32))
+    after = before ^ bits
+    words[near] = Word(after)
+    words[far] = Word(after >> Long(32))
+    return before
 
 
 @func
-def flip_word(planes: Words1, place: int, bits: Word) -> Word:
-    """Flip pixels, and return those that were lit."""
-    before = planes[place]
-    planes[place] = before ^ bits
-    return before & bits
+def draw_rows(
+    words: Words1,
+    near: int,
+    far: int,
+    memory: Bytes1,
+    doubles: Words1,
+    address: int,
+    stride: int,
+    top: int,
+    rows: int,
+    scale: int,
+    shift: int,
+    kept: Long,
+) -> Long:
+    """Draw a column of bytes to two words of rows, and return the pixels that were lit.
 
-
-@func
-def flip_row(planes: Words1, first: int, word: int, following: int, bits: Long) -> Word:
-    """Flip pixels of two words of the row that begins at `first`; return those that were lit.
-
-    Both are written, without a look whether both are touched: where sprites are is hard to predict.
+    Without a look whether both words are touched: where sprites are is hard to predict.
     """
-    near, far = Word(bits >> Long(32)), Word(bits & Long(0xFFFFFFFF))
-    return flip_word(planes, first + word, near) | flip_word(planes, first + following, far)
+    last = (memory.shape[0] - 1) & 0xFFFF
+    # The two shifts are a rotation, which the compiler finds if both are of one number.
+    forth, back = Long(shift & 63), Long(-shift & 63)
+    hit, place = Long(0), wp.int32(top) * ROW_WORDS
+    source, end = wp.int32(address), address + rows * stride
+    if scale == 2:
+        while source < end:
+            bits = Long(doubles[memory[source & last]])
+            bits = ((bits << forth) | (bits >> back)) & kept
+            place = place & (PLANE_WORDS - 2 * ROW_WORDS)
+            before = flip_pair(words, place + near, place + far, bits)
+            before |= flip_pair(words, place + ROW_WORDS + near, place + ROW_WORDS + far, bits)
+            hit |= before & bits
+            place += 2 * ROW_WORDS
+            source += stride
+    else:
+        while source < end:
+            bits = Long(memory[source & last])
+            bits = ((bits << forth) | (bits >> back)) & kept
+            place = place & (PLANE_WORDS - ROW_WORDS)
+            hit |= flip_pair(words, place + near, place + far, bits) & bits
+            place += ROW_WORDS
+            source += stride
+    return hit
 
 
 @func
-def flips_of(place: int, word: int, following: int, bits: Long) -> Word:
-    """Return what is flipped in a word of a row."""
-    near = wp.where(word == place, Word(bits >> Long(32)), Word(0))
-    return near | wp.where(following == place, Word(bits & Long(0xFFFFFFFF)), Word(0))
-
-
-@func
-def flip_whole_row(planes: Words1, first: int, word: int, following: int, bits: Long) -> Word:
-    """Do the same as `flip_row`, by all words of a row.
-
-    The compiler makes vectors of the words, and in low resolution of two rows at once: that takes
-    two thirds of the time. Of single rows it makes none, and they would take half as long again.
-    """
-    flips_0 = flips_of(0, word, following, bits)
-    flips_1 = flips_of(1, word, following, bits)
-    flips_2 = flips_of(2, word, following, bits)
-    flips_3 = flips_of(3, word, following, bits)
-    before_0, before_1 = Word(planes[first]), Word(planes[first + 1])
-    before_2, before_3 = Word(planes[first + 2]), Word(planes[first + 3])
-    planes[first] = before_0 ^ flips_0
-    planes[first + 1] = before_1 ^ flips_1
-    planes[first + 2] = before_2 ^ flips_2
-    planes[first + 3] = before_3 ^ flips_3
-    hit = (before_0 & flips_0) | (before_1 & flips_1)
-    return hit | (before_2 & flips_2) | (before_3 & flips_3)
+def words_from(planes: Words1, first: int) -> Words1:
+    """Return the words from one on, as many as a plane has."""
+    return wp.array(ptr=planes.ptr + Long(4 * first), shape=(PLANE_WORDS,), dtype=Word)
 
 
 @func
 def draw_column(
     planes: Words1,
     memory: Bytes1,
+    doubles: Words1,
     plane: int,
     address: int,
     stride: int,
@@ -88,37 +95,36 @@ def draw_column(
     rows: int,
     scale: int,
     wrap: int,
-) -> Word:
-    """Draw a column of bytes to a plane, and return the pixels that were lit."""
-    last, shift = (memory.shape[0] - 1) & 0xFFFF, Long(64 - 8 * scale - (left & 31))
-    word, following = left >> 5, ((left >> 5) + 1) & (ROW_WORDS - 1)
-    kept = Long(0xFFFFFFFFFFFFFFFF)
-    if wrap == 0 and following == 0:
-        kept = Long(0xFFFFFFFF00000000)
-    hit, line = Word(0), wp.int32(top)
-    source, end = wp.int32(address), address + rows * stride
-    if scale == 2:
-        while source < end:
-            bits = (Long(doubled(Word(memory[source & last]))) << shift) & kept
-            first = plane * PLANE_WORDS + (line & (HEIGHT - 2)) * ROW_WORDS
-            hit |= flip_whole_row(planes, first, word, following, bits)
-            hit |= flip_whole_row(planes, first + ROW_WORDS, word, following, bits)
-            line += 2
-            source += stride
-    else:
-        while source < end:
-            bits = (Long(memory[source & last]) << shift) & kept
-            first = plane * PLANE_WORDS + (line & (HEIGHT - 1)) * ROW_WORDS
-            hit |= flip_row(planes, first, word, following, bits)
-            line += 1
-            source += stride
-    return hit
+) -> Long:
+    """Draw a column of bytes to a plane, and return the pixels that were lit.
+
+    Within the screen it is in two adjacent words, which the compiler reads and writes as one where
+    their distance is a constant.
+    """
+    # The leftmost pixel of the first word is bit 31.
+    first, shift, kept = plane * PLANE_WORDS, 96 - 8 * scale - left, Long(0xFFFFFFFFFFFFFFFF)
+    if left + 8 * scale <= WIDTH:
+        word = wp.min(left >> 5, ROW_WORDS - 2)
+        words = words_from(planes, first + word)
+        shift += 32 * word
+        return draw_rows(
+            words, 0, 1, memory, doubles, address, stride, top, rows, scale, shift, kept
+        )
+    if wrap == 0:
+        kept = Long(0xFFFFFFFF)
+    word = ROW_WORDS - 1
+    words = words_from(planes, first)
+    shift += 32 * word
+    return draw_rows(
+        words, word, 0, memory, doubles, address, stride, top, rows, scale, shift, kept
+    )
 
 
 @func
 def draw_plane(
     planes: Words1,
     memory: Bytes1,
+    doubles: Words1,
     plane: int,
     address: int,
     wide: int,
@@ -127,24 +133,33 @@ def draw_plane(
     rows: int,
     scale: int,
     wrap: int,
-) -> Word:
+) -> Long:
     """Draw a sprite of one or, if wide, two columns of bytes; return pixels that were lit.
 
     Two calls rather than a loop, which would cost each draw as much as two rows.
     """
     if wide == 0:
-        return draw_column(planes, memory, plane, address, 1, left, top, rows, scale, wrap)
-    hit = draw_column(planes, memory, plane, address, 2, left, top, rows, scale, wrap)
+        return draw_column(planes, memory, doubles, plane, address, 1, left, top, rows, scale, wrap)
+    hit = draw_column(planes, memory, doubles, plane, address, 2, left, top, rows, scale, wrap)
     right = left + 8 * scale
     if right < WIDTH or wrap != 0:
         right = right & (WIDTH - 1)
-        hit |= draw_column(planes, memory, plane, address + 1, 2, right, top, rows, scale, wrap)
+        hit |= draw_column(
+            planes, memory, doubles, plane, address + 1, 2, right, top, rows, scale, wrap
+        )
     return hit
 
 
 @func
 def draw_planes(
-    registers: Ints1, planes: Words1, memory: Bytes1, x: int, y: int, n: int, quirks: int
+    registers: Ints1,
+    planes: Words1,
+    memory: Bytes1,
+    doubles: Words1,
+    x: int,
+    y: int,
+    n: int,
+    quirks: int,
 ) -> None:
     """Draw a sprite 8 wide and n high, or 16 by 16 for n = 0, for each selected plane."""
     scale = scale_of(registers)
@@ -155,12 +170,14 @@ def draw_planes(
     if wrap == 0:
         rows = wp.min(rows, (HEIGHT - top) >> (scale - 1))
     address = wp.int32(registers[INDEX])
-    selected, hit = registers[SELECTED], Word(0)
+    selected, hit = registers[SELECTED], Long(0)
     for plane in range(2):
         if (selected >> plane) & 1:
-            hit |= draw_plane(planes, memory, plane, address, wide, left, top, rows, scale, wrap)
+            hit |= draw_plane(
+                planes, memory, doubles, plane, address, wide, left, top, rows, scale, wrap
+            )
             address += height * (1 + wide)
-    registers[FLAG] = wp.where(hit != Word(0), 1, 0)
+    registers[FLAG] = wp.where(hit != Long(0), 1, 0)
 
 
 @func

@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.errors import SchemaError
-from entity_env.games.pixel.xo_chip.quirks import HEIGHT, NUM_KEYS, STACK_DEPTH, WIDTH, Quirks
+from entity_env.games.pixel.xo_chip.quirks import (
+    HEIGHT,
+    NUM_KEYS,
+    PROGRAM_START,
+    STACK_DEPTH,
+    WIDTH,
+    Quirks,
+)
 from entity_env.games.pixel.xo_chip.reference_machine import Halt, PlainMachine
 
 # The registers, a word each. V0 to VF come first.
@@ -37,6 +44,8 @@ NUM_PLANE_WORDS = 2 * PLANE_WORDS
 FIRST_PLANE_BYTE = 4 * NUM_REGISTERS
 FIRST_MEMORY_WORD = NUM_REGISTERS + NUM_PLANE_WORDS
 FIRST_MEMORY_BYTE = 4 * FIRST_MEMORY_WORD
+# What most steps use: registers, planes, fonts and the begin of the program.
+PREFETCHED_BYTES = FIRST_MEMORY_BYTE + PROGRAM_START + 256
 # A picture row of bytes, four a word.
 SHADE_WORDS = WIDTH // 4
 

@@ -21,7 +21,7 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     machine_row,
     quirk_bits,
 )
-from entity_env.games.pixel.xo_chip.quirks import HEIGHT, KEYS, WIDTH, XOCHIP, Quirks
+from entity_env.games.pixel.xo_chip.quirks import HEIGHT, KEYS, WIDTH, XOCHIP, Quirks, double
 from entity_env.games.pixel.xo_chip.reference_machine import PlainMachine
 
 # Threads that restore one machine, so that they access adjacent words.
@@ -132,6 +132,9 @@ class XoChipWorld(CheckedWorld):
 
         keys = [1 << KEYS[button] for button in Button]
         held_keys = torch.tensor(keys, dtype=torch.int32, device=self.device)
+        doubles = torch.tensor(
+            [double(byte, 8) for byte in range(256)], dtype=torch.int32, device=self.device
+        )
         state = self._state.view(torch.int64), warp.uint64
         bank = self._bank.view(torch.int64), warp.uint64
         lanes = _LANES[self.device.type]
@@ -142,6 +145,7 @@ class XoChipWorld(CheckedWorld):
             (
                 (zeros(torch.int32), warp.int32),
                 (held_keys, warp.int32),
+                (doubles, warp.uint32),
                 state,
                 self.quirks.memory_size,
                 self.frames,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.games.pixel.xo_chip import programs
-from entity_env.games.pixel.xo_chip.quirks import CHIP8, SUPERCHIP, XOCHIP, Quirks
+from entity_env.games.pixel.xo_chip.quirks import CHIP8, SUPERCHIP, WIDTH, XOCHIP, Quirks
 from entity_env.games.pixel.xo_chip.reference_machine import Halt, PlainMachine
 from entity_env.games.pixel.xo_chip.world import XoChipWorld
 from tests.games.pixel.xo_chip.random_programs import (
@@ -101,6 +101,18 @@ def test_every_opcode(quirks: Quirks) -> None:
     world = check_opcodes(opcodes(np.random.default_rng(1)), quirks, seed=2)
     unknown = (world.halts == Halt.UNKNOWN_OPCODE).sum()
     assert unknown == 0
+
+
+@pytest.mark.parametrize("opcode", [0xD015, 0xD010])
+@pytest.mark.parametrize("high", [False, True])
+def test_a_sprite_in_every_column(quirks: Quirks, opcode: int, *, high: bool) -> None:
+    rng = np.random.default_rng(5)
+    machines = [one_opcode(opcode, rng, quirks) for _ in range(WIDTH)]
+    for x, machine in enumerate(machines):
+        machine.v[0], machine.screen.high = x, high
+    world = world_of(machines, quirks, frames=1, instructions=1)
+    run_both(world, machines, actions_for(machines, rng, 1))
+    assert_same(world, machines)
 
 
 def test_random_programs(quirks: Quirks) -> None:
