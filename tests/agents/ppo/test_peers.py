@@ -248,7 +248,7 @@ def test_the_first_network_is_that_of_all() -> None:
 # Two processes that gloo joins.
 
 _RANK = """
-import json, os, sys, time
+import gc, json, os, sys, time
 from dataclasses import replace
 from datetime import timedelta
 from operator import itemgetter
@@ -257,6 +257,7 @@ import torch, torch.distributed as dist
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
 from tests.agents.ppo.small_envs import VecXor, VecSigns
+gc.freeze()  # training does so once a run, after half a second of collection
 rank, out = int(os.environ["RANK"]), Path(sys.argv[1])
 dist.init_process_group("gloo", timeout=timedelta(seconds=40))
 config = PPOConfig(total_steps=512, net=RogueNetConfig(d_model=16, n_layer=1), num_steps=2,
