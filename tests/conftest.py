@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -37,7 +38,10 @@ settings.register_profile("fast", settings.get_profile("dev"), max_examples=_FEW
 settings.register_profile("ci-fast", settings.get_profile("ci"), max_examples=_FEW_EXAMPLES)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-# Workers begin with what they would import anyway: 30 ms each rather than 500, or more of numba.
+# Full collections are left to the end of each file: 60 in a process took 7 s.
+gc.set_threshold(5_000, 10, 1_000)
+
+# Workers begin with what they would import anyway: 30 ms each rather than 500, or 900 with numba.
 multiprocessing.set_forkserver_preload(
     [
         "entity_env.vec.workers.process",
@@ -45,11 +49,13 @@ multiprocessing.set_forkserver_preload(
         "tests.helpers.executors",
         "pytest",
         "hypothesis.stateful",
-        *(["entity_env.vec.batch_env.reset_mask_kernel"] if find_spec("numba") else []),
+        *(
+            ["entity_env.vec.batch_env.reset_mask_kernel", "tests.numba_registries"]
+            if find_spec("numba")
+            else []
+        ),
     ]
 )
-# Now, while the current folder is searched: a VecEnv starts it without that, and finds no tests.
-multiprocessing.forkserver.ensure_running()
 
 watch_segments()
 
@@ -59,12 +65,47 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 _MANY_TESTS = 100
+# What takes longest, the longest first. Others follow by their number of tests.
+_LONG_FILES = (
+    "tests/project/test_typing.py",
+    "tests/agents/ppo/test_peers.py",
+    "tests/contract/test_executors.py",
+    "tests/agents/ppo/test_trainer.py",
+    "tests/agents/ppo/self_play/test_pool.py",
+    "tests/vec/workers/test_worker_faults.py",
+    "tests/vec/batch_env/test_vec_env.py",
+    "tests/games/pixel/worlds/test_game_boy.py",
+    "tests/vec/workers/test_worker_attacks.py",
+    "tests/vec/test_failures.py",
+    "tests/cli/commands/test_train.py",
+    "tests/cli/commands/test_train_azul.py",
+    "tests/project/test_layout.py",
+    "tests/cli/commands/test_pixel.py",
+    "tests/vec/test_training_replays.py",
+    "tests/games/pixel/test_end_to_end.py",
+    "tests/games/pixel/test_without_extras.py",
+)
 _OPTIONAL = ("msgpack", "numba", "pyboy", "ray", "safetensors", "tensorboard", "torch", "warp")
 _MISSING = tuple(name for name in _OPTIONAL if find_spec(name) is None)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Starts the fork server of a process that runs tests; one that shares them out has none."""
+    if getattr(config.option, "numprocesses", None):
+        config.option.loadscopereorder = False  # not by their number of tests alone
+        return
+    # While the current folder is searched: a VecEnv starts it without that, and finds no tests.
+    multiprocessing.forkserver.ensure_running()
+    gc.disable()  # modules and tests are no garbage: until all are there, it takes a tenth longer
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bounds the examples of properties that ask for a number of their own, too."""
+    """Puts the longest files first, and bounds the examples of properties.
+
+    Processes that get files end together then. Properties that ask for a number of examples of
+    their own are bounded, too.
+    """
+    _sort_by_length(items)
     if settings.default is None or settings.default.max_examples != _FEW_EXAMPLES:
         return
     for item in items:
@@ -84,6 +125,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compiles what training needs before many tests: a single one would take too long over it."""
+    gc.enable()
     if len(session.items) >= _MANY_TESTS and not session.config.option.collectonly:
         _compile(session.config)
     # Half a million objects of tests and packages live as long as the process: a full garbage
@@ -110,6 +152,19 @@ def _compile(config: pytest.Config) -> None:
             train(vec, PPOConfig(total_steps=160, num_steps=2))
     if cache is not None:
         cache.set("entity_env/compiled", state)
+
+
+def _sort_by_length(items: list[pytest.Item]) -> None:
+    """Files stay whole, and their tests in order."""
+    sizes = Counter(_file(item) for item in items)
+    ranks = {file: (1, -size) for file, size in sizes.items()}
+    ranks.update({file: (0, rank) for rank, file in enumerate(_LONG_FILES)})
+    first = {file: number for number, file in enumerate(sizes)}
+    items.sort(key=lambda item: (ranks[_file(item)], first[_file(item)]))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(wrapper=True)

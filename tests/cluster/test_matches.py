@@ -61,7 +61,9 @@ def test_the_first_block_has_the_seed_of_the_run() -> None:
     assert len({block_seed(seed, block) for seed in (7, 8) for block in range(50)}) == 100
 
 
-@pytest.mark.parametrize("game", [tic_tac_toe, azul], ids=["tic_tac_toe", "azul"])
+@pytest.mark.parametrize(
+    "game", [tic_tac_toe, azul.with_settings(max_rounds=1)], ids=["tic_tac_toe", "azul"]
+)
 def test_a_match_is_its_blocks(game: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are played one at a time, the last one first, are the match."""
     options = {"seed": 3, "load": lambda name, seed: RandomAgent(seed)}

@@ -248,7 +248,7 @@ def test_the_first_network_is_that_of_all() -> None:
 # Two processes that gloo joins.
 
 _RANK = """
-import json, os, sys, time
+import gc, json, os, sys, time
 from dataclasses import replace
 from datetime import timedelta
 from operator import itemgetter
@@ -257,6 +257,7 @@ import torch, torch.distributed as dist
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
 from tests.agents.ppo.small_envs import VecXor, VecSigns
+gc.freeze()  # training does so once a run, after half a second of collection
 rank, out = int(os.environ["RANK"]), Path(sys.argv[1])
 dist.init_process_group("gloo", timeout=timedelta(seconds=40))
 config = PPOConfig(total_steps=512, net=RogueNetConfig(d_model=16, n_layer=1), num_steps=2,
@@ -313,7 +314,53 @@ def told_by(
     return told
 
 
-def test_two_processes_train_one_network(tmp_path: Path) -> None:
+_ENDLESS = """
+def slowly(progress):
+    if progress.update == 2:
+        (out / f"ready{rank}").touch()
+    time.sleep(0.02)
+
+endless = replace(config, total_steps=10**9, peer_timeout_s=3)
+tell("endless", lambda: facts(train(VecXor(), endless, out=out / "endless", on_update=slowly)))
+"""
+
+
+def told_after(
+    how: signal.Signals, processes: list[subprocess.Popen[str]], folder: Path
+) -> list[dict[str, list[object]]]:
+    """What each of two ranks printed; the second gets a signal in `_ENDLESS`.
+
+    It stops the first: at once if it was killed, after the time limit if it hangs; Ctrl-C ends
+    both with one save.
+    """
+    try:
+        while not all((folder / f"ready{rank}").exists() for rank in range(2)):
+            assert all(process.poll() is None for process in processes)
+            time.sleep(0.05)
+        processes[1].send_signal(how)
+        begin = time.monotonic()
+        processes[0].wait(40)
+        took = time.monotonic() - begin
+        place = f"rank 1 of 2 ({socket.gethostname()}, process {processes[1].pid})"
+        if how == signal.SIGSTOP:
+            processes[1].kill()
+        first, second = told_by(processes)
+    finally:
+        for process in processes:
+            process.kill()
+    assert (folder / "endless" / "checkpoint" / "config.json").exists()
+    if how == signal.SIGINT:
+        assert first["endless"] == second["endless"]
+        assert first["endless"][-1] is True
+    else:
+        word = "its process ended" if how == signal.SIGKILL else "does not answer"
+        assert first["endless"] == ["WorkerError", f"{place}: {word}"]
+    assert took < 30
+    return [first, second]
+
+
+@pytest.mark.timeout(120)
+def test_two_processes_train_one_network_until_one_is_killed(tmp_path: Path) -> None:
     code = """
 class Raising(VecXor):
     def act(self, actions):
@@ -341,7 +388,8 @@ tell("spaces", lambda: facts(train(VecSigns() if rank else VecXor(), config)))
 tell("out", lambda: facts(train(VecXor(), config, out=out / f"own{rank}")))
 tell("again", lambda: facts(train(VecXor(), config)))
 """
-    first, second = told_by(start_ranks(code, str(tmp_path)))
+    processes = start_ranks(code + _ENDLESS, str(tmp_path))
+    first, second = told_after(signal.SIGKILL, processes, tmp_path)
     rows = VecXor().num_rows
     for name in ("run", "resumed", "stops", "again"):
         assert first[name] == second[name], name
@@ -364,49 +412,12 @@ tell("again", lambda: facts(train(VecXor(), config)))
         assert "`out` must be a folder that all ranks share" in str(each["out"][1])
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        signal.SIGKILL,
-        pytest.param(signal.SIGSTOP, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-    ],
-)
-def test_a_rank_that_ends_stops_the_others(how: signal.Signals, tmp_path: Path) -> None:
-    """At once if it was killed, after the time limit if it hangs; Ctrl-C ends all with one save."""
-    code = """
-def slowly(progress):
-    if progress.update == 2:
-        (out / f"ready{rank}").touch()
-    time.sleep(0.02)
-
-endless = replace(config, total_steps=10**9, peer_timeout_s=3)
-tell("run", lambda: facts(train(VecXor(), endless, out=out / "run", on_update=slowly)))
-"""
-    processes = start_ranks(code, str(tmp_path))
-    try:
-        while not all((tmp_path / f"ready{rank}").exists() for rank in range(2)):
-            assert all(process.poll() is None for process in processes)
-            time.sleep(0.05)
-        processes[1].send_signal(how)
-        begin = time.monotonic()
-        processes[0].wait(40)
-        took = time.monotonic() - begin
-        place = f"rank 1 of 2 ({socket.gethostname()}, process {processes[1].pid})"
-        if how == signal.SIGSTOP:
-            processes[1].kill()
-        first, second = told_by(processes)
-    finally:
-        for process in processes:
-            process.kill()
-    assert (tmp_path / "run" / "checkpoint" / "config.json").exists()
-    if how == signal.SIGINT:
-        assert first["run"] == second["run"]
-        assert first["run"][-1] is True
-    else:
-        word = "its process ended" if how == signal.SIGKILL else "does not answer"
-        assert first["run"] == ["WorkerError", f"{place}: {word}"]
-    assert took < 30
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGINT])
+def test_a_rank_that_hangs_or_is_interrupted_stops_the_others(
+    how: signal.Signals, tmp_path: Path
+) -> None:
+    told_after(how, start_ranks(_ENDLESS, str(tmp_path)), tmp_path)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from entity_env.vec import VecEnv
 pytestmark = pytest.mark.timeout(240)
 
 SMALL = ("--num-envs=8", "--num-threads=1", "--d-model=8", "--n-head=1")
+FEW = "--eval-episodes=2"
 
 
 def run(*args: str) -> Result:
@@ -62,13 +63,13 @@ def test_it_has_settings_of_its_own() -> None:
 
 def test_what_is_learnt_plays(tmp_path: Path) -> None:
     out = str(tmp_path / "azul")
-    result = run("train", "azul", "--out", out, "--steps", "256", *SMALL)
+    result = run("train", "azul", "--out", out, "--steps", "256", FEW, *SMALL)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "trained 256 steps" in result.stdout
     training: dict[str, Any] = dict(read_header(find_checkpoint(Path(out))).training)
     assert training["config"]["net"]["n_layer"] == 0
     assert training["config"]["net"]["d_model"] == 8
-    again = run("train", "azul", "--out", out, "--steps", "320", "--num-envs", "8", "--resume")
+    again = run("train", "azul", "--out", out, "--steps", "320", "--num-envs=8", "--resume", FEW)
     assert again.exit_code == 0
     assert "trained 320 steps" in again.stdout
     played = run("eval", "azul", "--agent", out, "--agent", out, "--episodes", "2")

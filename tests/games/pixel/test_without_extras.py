@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,8 +15,26 @@ from tests.games.pixel.worlds.game_boy_rom import square_rom
 
 _BLOCKED = """
 import sys
-for name in {missing!r}:
-    sys.modules[name] = None
+sys.modules[{missing!r}] = None
+"""
+# Forks, each for a program: torch, whose import takes longer than all the rest, is there for all.
+_FORKS = """
+import json, os, sys, traceback, torch
+for folder, program in json.load(sys.stdin).items():
+    process = os.fork()
+    if process:
+        os.waitpid(process, 0)
+        continue
+    for number, suffix in ((1, ".out"), (2, ".err")):
+        os.dup2(os.open(folder + suffix, os.O_WRONLY | os.O_CREAT), number)
+    os.chdir(folder)
+    try:
+        exec(program, {"__name__": "__main__"})
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 """
 _COMMANDS = """
 import contextlib, io, json
@@ -42,12 +61,20 @@ XoChipWorld(bytes(2), 1)
 """
 
 
-def without(missing: str, code: str, *, cwd: Path) -> subprocess.CompletedProcess[str]:
+class Output(NamedTuple):
+    """What a program wrote."""
+
+    stdout: str
+    stderr: str
+
+
+def without(missing: str, code: str, *, cwd: Path) -> Output:
     """Runs code in a process of its own, for which a package is not installed."""
-    program = _BLOCKED.format(missing=[missing]) + code
-    return subprocess.run(
+    program = _BLOCKED.format(missing=missing) + code
+    done = subprocess.run(
         [sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, timeout=50
     )
+    return Output(done.stdout, done.stderr)
 
 
 needs_all_others = pytest.mark.skipif(
@@ -55,12 +82,11 @@ needs_all_others = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A ROM that shows nothing, and a cartridge."""
-    (tmp_path / "loop.ch8").write_bytes(b"\x12\x00")
-    (tmp_path / "square.gb").write_bytes(square_rom())
-    return tmp_path
+def with_roms(folder: Path) -> Path:
+    """Writes a ROM that shows nothing, and a cartridge."""
+    (folder / "loop.ch8").write_bytes(b"\x12\x00")
+    (folder / "square.gb").write_bytes(square_rom())
+    return folder
 
 
 def told(package: str, extra: str) -> str:
@@ -84,19 +110,66 @@ COMMANDS = {
 }
 
 
+def commands_of(missing: str) -> str:
+    return _COMMANDS.format(commands=[argv for argv, _ in COMMANDS[missing]])
+
+
+_CHECKS = "entity_env.games.pixel.worlds.checks"
+# A world of kernels does need Warp; asked for last, in the same process.
+PROGRAMS = {
+    **{("commands", missing): commands_of(missing) for missing in ("warp", "pyboy")},
+    **{("grid", missing): _GRID + _KERNELS for missing in ("warp", "pyboy")},
+    ("checks", _CHECKS): "from entity_env.games.pixel import GridWorld",
+}
+"""By their name and what they miss, which is not torch."""
+
+
+class Done(NamedTuple):
+    """A program that has ended, and the folder it ran in."""
+
+    output: Output
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """All programs by their name and what they miss, with a dash between."""
+    folders = {key: with_roms(tmp_path_factory.mktemp("-".join(key))) for key in PROGRAMS}
+    programs = {
+        str(folders[key]): _BLOCKED.format(missing=key[1]) + code for key, code in PROGRAMS.items()
+    }
+    subprocess.run(
+        [sys.executable, "-c", _FORKS],
+        input=json.dumps(programs),
+        text=True,
+        timeout=50,
+        check=True,
+    )
+    return {
+        "-".join(key): Done(
+            Output(*(Path(f"{folder}.{name}").read_text() for name in ("out", "err"))), folder
+        )
+        for key, folder in folders.items()
+    }
+
+
 @needs_all_others
 @pytest.mark.parametrize("missing", COMMANDS)
-def test_a_command_says_in_one_line_what_is_missing(missing: str, folder: Path) -> None:
-    before = sorted(folder.iterdir())
-    code = _COMMANDS.format(commands=[argv for argv, _ in COMMANDS[missing]])
-    done = without(missing, code, cwd=folder)
+def test_a_command_says_in_one_line_what_is_missing(
+    missing: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if missing == "torch":
+        folder = with_roms(tmp_path)
+        done = without(missing, commands_of(missing), cwd=folder)
+    else:
+        done, folder = request.getfixturevalue("done")[f"commands-{missing}"]
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     for (code, stderr), (argv, message) in zip(outcomes, COMMANDS[missing], strict=True):
         assert code, argv
         [line] = stderr.splitlines()
         assert line.startswith("entity-env: ")
         assert line.endswith(message)
-    assert sorted(folder.iterdir()) == before
+    assert sorted(path.name for path in folder.iterdir()) == ["loop.ch8", "square.gb"]
 
 
 def test_names_of_the_package_without_torch(tmp_path: Path) -> None:
@@ -129,20 +202,18 @@ def test_what_needs_no_torch_is_there_without_it(tmp_path: Path) -> None:
 
 @needs_all_others
 @pytest.mark.parametrize("missing", ["warp", "pyboy"])
-def test_a_grid_needs_neither_warp_nor_pyboy(missing: str, tmp_path: Path) -> None:
-    # A world of kernels does need Warp; asked for last, in the same process.
-    done = without(missing, _GRID + _KERNELS, cwd=tmp_path)
-    assert done.stdout == ("TorchGoalOps\n" if missing == "warp" else "WarpGoalOps\n")
+def test_a_grid_needs_neither_warp_nor_pyboy(missing: str, done: dict[str, Done]) -> None:
+    stdout, stderr = done[f"grid-{missing}"].output
+    assert stdout == ("TorchGoalOps\n" if missing == "warp" else "WarpGoalOps\n")
     if missing == "warp":
-        assert told("warp-lang", "pixel") in done.stderr.splitlines()[-1]
+        assert told("warp-lang", "pixel") in stderr.splitlines()[-1]
     else:
-        assert done.stderr == ""
+        assert stderr == ""
 
 
 @needs_all_others
-def test_other_modules_that_are_missing_are_not_taken_for_torch(tmp_path: Path) -> None:
+def test_other_modules_that_are_missing_are_not_taken_for_torch(done: dict[str, Done]) -> None:
     """A broken installation is no missing extra."""
-    own = "entity_env.games.pixel.worlds.checks"
-    done = without(own, "from entity_env.games.pixel import GridWorld", cwd=tmp_path)
-    assert "MissingExtraError" not in done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith(f"ModuleNotFoundError: import of {own}")
+    stderr = done[f"checks-{_CHECKS}"].output.stderr
+    assert "MissingExtraError" not in stderr
+    assert stderr.strip().splitlines()[-1].startswith(f"ModuleNotFoundError: import of {_CHECKS}")

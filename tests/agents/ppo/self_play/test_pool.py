@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -90,11 +91,19 @@ def test_a_run_is_the_same_twice_and_a_resumed_one_goes_on(tmp_path: Path) -> No
     assert len(steps) > 8
 
 
+@pytest.fixture(scope="module")
+def earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tests copy it."""
+    folder = tmp_path_factory.mktemp("earlier")
+    run(new_pool(snapshot_every=200), folder)
+    return folder
+
+
 @pytest.mark.parametrize("damage", ["missing", "text", "entry", "file", "rating", "other"])
 def test_damaged_files_are_one_warning(
-    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, earlier_run: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(new_pool(snapshot_every=200), tmp_path)
+    shutil.copytree(earlier_run, tmp_path, dirs_exist_ok=True)
     path = tmp_path / FOLDER / "pool.json"
     data = json.loads(path.read_text())
     if damage == "missing":
