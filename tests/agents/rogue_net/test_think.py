@@ -297,9 +297,12 @@ def test_attention_is_in_the_order_of_the_game(data: st.DataObject) -> None:
     known, game = data.draw(grown_games())
     observation = data.draw(shown(known, game))
     weights = weights_for(known)
-    for agent_of in (NumpyAgent(weights, adapt=True), NeuralAgent(policy_of(weights), adapt=True)):
-        agent = joined(agent_of, game)
-        strict = NumpyAgent(weights)
+    policy = policy_of(weights)
+    for adapting, strict in (
+        (NumpyAgent(weights, adapt=True), NumpyAgent(weights)),
+        (NeuralAgent(policy, adapt=True), NeuralAgent(policy)),
+    ):
+        agent = joined(adapting, game)
         adapted = FeatureAdaptor(known, game).observation(observation)
         found, expected = agent.think(observation), strict.think(adapted)
         assert found.attention is not None
