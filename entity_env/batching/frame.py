@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import is_
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,10 @@ class FrameLayout:
         return slot
 
 
+Slots: TypeAlias = list[NDArray[Any] | None]
+"""One flat array each; None = absent."""
+
+
 class FrameMemory(Protocol):
     """Allocates the arrays of a batch."""
 
@@ -129,6 +133,7 @@ class LocalMemory:
         """The beginning of each array that was handed out last."""
         self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
         self._last: tuple[Frame, bytes] | None = None
+        self._join = _Join([], [], [], False)
 
     def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
         if self._lengths.shape != (layout.num_lengths, num_rows):
@@ -155,6 +160,33 @@ class LocalMemory:
         self._last = frame, lengths
         return frame
 
+    def join(self, layout: FrameLayout, sources: Sequence[Slots]) -> _Join:
+        """Copies the slots of several frames to this memory, one frame after another."""
+        join = self._join
+        if len(sources) != len(join.sources) or not all(map(is_, sources, join.sources)):
+            copies: list[tuple[list[NDArray[Any]], NDArray[Any]]] = []
+            slots: Slots = [None] * len(layout.slots)
+            for slot, *parts in zip(layout.slots, *sources, strict=True):
+                if present := [part for part in parts if part is not None]:
+                    out = self.allocate(slot, sum(map(len, present)) // slot.width)
+                    slots[slot.index] = out
+                    copies.append((present, out))
+            is_partial = any(len(present) < len(sources) for present, _ in copies)
+            join = self._join = _Join(sources, copies, slots, is_partial)
+        for present, out in join.copies:
+            np.concatenate(present, out=out)
+        return join
+
+
+class _Join(NamedTuple):
+    """What was joined last: of the same sources, its copies are made again as they are."""
+
+    sources: Sequence[Slots]
+    copies: list[tuple[list[NDArray[Any]], NDArray[Any]]]
+    slots: Slots
+    is_partial: bool
+    """Some sources lack arrays that others have."""
+
 
 @dataclass(eq=False)
 class Frame:
@@ -168,7 +200,7 @@ class Frame:
 
     layout: FrameLayout
     lengths: NDArray[np.int64]
-    slots: list[NDArray[Any] | None]
+    slots: Slots
 
     @cached_property
     def features(self) -> dict[EntityName, RaggedArray[np.float32]]:
@@ -191,6 +223,13 @@ class Frame:
     def action_masks(self) -> dict[ActionName, VecActionMask]:
         """Actors and masks of every action."""
         return {name: self._action_mask(where) for name, where in self.layout.actions.items()}
+
+    @cached_property
+    def has_actors(self) -> NDArray[np.bool_]:
+        """`(num_rows,)`: the row waits for an action."""
+        rows = [where.row for where in self.layout.actions.values()]
+        has_actors: NDArray[np.bool_] = np.add.reduce(self.lengths[rows]) > 0
+        return has_actors
 
     def _action_mask(self, where: ActionSlots) -> VecActionMask:
         lengths = self.lengths[where.row]
@@ -230,31 +269,24 @@ def concat_frames(
     layout: FrameLayout,
     frames: Sequence[Frame],
     lengths: NDArray[np.int64],
-    memory: FrameMemory | None = None,
+    memory: LocalMemory | None = None,
 ) -> Frame:
     """One frame of several, at least one, by at most one copy of every array.
 
-    The copies are new arrays, or in a memory, which need not have the lengths.
+    The copies are in the memory, or in memory of their own; the lengths need not be.
     """
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
-    slots: list[NDArray[Any] | None] = []
-    is_partial = False
-    for slot, *parts in zip(layout.slots, *(frame.slots for frame in frames), strict=True):
-        present = [part for part in parts if part is not None]
-        out = None
-        if present and memory is not None:
-            out = memory.allocate(slot, sum(map(len, present)) // slot.width)
-        slots.append(np.concatenate(present, out=out) if present else None)
-        is_partial |= 0 < len(present) < len(frames)
-    gathered = Frame(layout, lengths, slots)
-    if memory is not None and not is_partial:
-        return memory.written(gathered)
-    if is_partial:  # a frame without actors has no array of actors, either
-        for where in layout.entities.values():
-            _fill_partial(gathered, frames, where.visible, where.row)
-        for action in layout.actions.values():
-            _fill_partial(gathered, frames, action.mask, action.row, action)
+    memory = memory or LocalMemory()
+    join = memory.join(layout, [frame.slots for frame in frames])
+    if not join.is_partial:
+        return memory.written(Frame(layout, lengths, join.slots))
+    gathered = Frame(layout, lengths, join.slots.copy())
+    # A frame without actors has no array of actors, either.
+    for where in layout.entities.values():
+        _fill_partial(gathered, frames, where.visible, where.row)
+    for action in layout.actions.values():
+        _fill_partial(gathered, frames, action.mask, action.row, action)
     return gathered
 
 

@@ -77,7 +77,8 @@ def _checked(
     _require_choices(name, values, num_actors)
     if isinstance(mask, VecCategoricalActionMask) and mask.mask is None and num_actors:
         num_choices = len(space)  # type: ignore[arg-type]  # a categorical one
-        if np.minimum.reduce(values) >= 0 and np.maximum.reduce(values) < num_choices:
+        # A negative number is a large one without a sign.
+        if values.dtype == np.int64 and np.maximum.reduce(values.view(np.uint64)) < num_choices:
             return values
     if isinstance(mask, VecSelectEntityActionMask):
         limits = mask.actees.lengths[mask.actors.row_index]

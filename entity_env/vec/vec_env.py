@@ -246,7 +246,7 @@ class VecEnv(VecEnvBase):
             self._require_reset()
             raise ProtocolError("no actions were sent: call send before recv")
         busy = list(self._busy)
-        num_busy = sum(len(self._backend.groups[group]) for group in busy)
+        num_busy = self._num_envs_of(busy)
         if min_envs is not None and not 1 <= min_envs <= num_busy:
             raise UsageError(f"min_envs must be from 1 to {num_busy}, got {min_envs}")
         self._clock.begin_call()
@@ -256,7 +256,7 @@ class VecEnv(VecEnvBase):
             step = self._backend.collect(groups)
             previous = {group: self._busy.pop(group) for group in groups}
             self._num_steps += 1
-            self._num_env_steps += sum(len(self._backend.groups[group]) for group in groups)
+            self._num_env_steps += self._num_envs_of(groups)
             return self._make_pending(groups, step, previous)
         except Exception as error:
             self._require_open(error)
@@ -443,6 +443,10 @@ class VecEnv(VecEnvBase):
         self._is_settled = True
         return obs
 
+    def _num_envs_of(self, groups: Sequence[int]) -> int:
+        sizes = self._backend.groups
+        return self.num_envs if len(groups) == len(sizes) else sum(len(sizes[i]) for i in groups)
+
     def _wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         self._clock.begin_wait()
         try:
@@ -476,8 +480,7 @@ class VecEnv(VecEnvBase):
         busy = list(self._busy)
         self._forget()
         if busy:
-            num_envs = sum(len(self._backend.groups[group]) for group in busy)
-            self._backend.collect(self._backend.wait(busy, num_envs))
+            self._backend.collect(self._backend.wait(busy, self._num_envs_of(busy)))
 
     def _new_log(self, num_envs: int) -> ActionLog:
         """A log of actions, for a game."""

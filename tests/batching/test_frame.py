@@ -229,6 +229,22 @@ def test_what_nobody_has_stays_absent_and_several_share_no_memory(data: st.DataO
         )
 
 
+@given(data=st.data())
+def test_frames_are_joined_in_memory_that_was_used_before(data: st.DataObject) -> None:
+    """Other frames, the same ones, or the same arrays with other values."""
+    memory = LocalMemory()
+    batches = data.draw(st.lists(st.lists(frames(LAYOUT), min_size=2, max_size=3), max_size=2))
+    order = data.draw(st.lists(st.sampled_from(batches), max_size=5)) if batches else []
+    for parts in order:
+        for part in parts:
+            for array in part.slots:
+                if array is not None:
+                    array[:] = np.roll(array, 1)
+        expected = [row for part in parts for row in rows_of(part)]
+        parts = [Frame(LAYOUT, part.lengths, part.slots) for part in parts]
+        assert rows_of(concat_frames(LAYOUT, parts, side_by_side(parts), memory)) == expected
+
+
 @given(frame=frames(LAYOUT))
 def test_one_frame_is_not_copied(frame: Frame) -> None:
     lengths = frame.lengths.copy()

@@ -164,26 +164,17 @@ class WorkerHandle:
 
     def act(self, values: ActionValues, timeout_s: float | None) -> None:
         """Makes the worker step; only `read` raises if it is gone."""
-        if self.error is not None:
-            return
-        arrays = [np.ascontiguousarray(a, _dtype(a)) for a in values.values()]
-        block = self._room(sum(-(-array.nbytes // 8) * 8 for array in arrays))
-        if block is None:
-            return
-        offset = 0
-        for array in arrays:
-            block.array(offset, array.size, array.dtype.type)[:] = array.reshape(-1)
-            offset += -(-array.nbytes // 8) * 8
-        self.num_steps += 1
-        self._notify(Command.ACT, self.parity ^ 1, timeout_s)
+        parts = [np.ascontiguousarray(a, _dtype(a)).tobytes() for a in values.values()]
+        data = b"".join(part.ljust(-(-len(part) // 8) * 8) for part in parts)
+        self.num_steps += self._send(Command.ACT, data, self.parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
         """Makes the worker begin new episodes; only `read` raises if it is gone."""
-        self._order(Command.RESET, reset, self.parity ^ 1, timeout_s)
+        self._send(Command.RESET, pickle.dumps(reset), self.parity ^ 1, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> None:
         """Makes the worker render one of its environments; `read_image` has the result."""
-        self._order(Command.RENDER, env_id, self.parity, timeout_s)
+        self._send(Command.RENDER, pickle.dumps(env_id), self.parity, timeout_s)
 
     def read_image(self) -> Any:  # noqa: ANN401 - an array, or None
         """Result of `render`."""
@@ -232,18 +223,15 @@ class WorkerHandle:
         """The message in the block of this number, or in the next one."""
         return message_in(SharedBlock.receive(self.connection, number))
 
-    def _order(
-        self, command: Command, message: object, parity: int, timeout_s: float | None
-    ) -> None:
-        if self.error is not None:
-            return
-        data = pickle.dumps(message)
-        block = self._room(len(data))
+    def _send(self, command: int, data: bytes, parity: int, timeout_s: float | None) -> bool:
+        """Sends a command with its actions or message; False if the worker is gone."""
+        block = self._room(len(data)) if self.error is None else None
         if block is None:
-            return
+            return False
         block.buffer[: len(data)] = data
         self._words[Word.COMMAND_BYTES] = len(data)
         self._notify(command, parity, timeout_s)
+        return True
 
     def _room(self, num_bytes: int) -> SharedBlock | None:
         """The block for commands, of at least this size; None when the worker is gone."""
@@ -360,7 +348,7 @@ class WorkerHandle:
         with contextlib.suppress(ValueError):  # killed, and not reported yet
             self.process.close()
 
-    def _notify(self, command: Command, parity: int, timeout_s: float | None) -> None:
+    def _notify(self, command: int, parity: int, timeout_s: float | None) -> None:
         words = self._words
         words[Word.COMMAND] = command
         words[Word.PARITY] = parity

@@ -107,8 +107,8 @@ class WorkerPool:
 
     def start_act(self, group: int, values: ActionValues) -> None:
         self._require_own_process()
-        rows = self._rows.slice_of(self.groups[group])
-        self._stats.length[rows] += self._has_actors[rows]
+        length = self._stats.length[self._slices[group]]
+        length += self._num_asked[self._slices[group]]
         self._idle(group).act(values, self._step_timeout_s)
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
@@ -196,6 +196,7 @@ class WorkerPool:
         for worker in sorted(self._workers, key=lambda worker: worker.is_busy):  # hanging ones last
             worker.request_exit(start + _EXIT_TIMEOUT_S)
         failures = [worker.close(start + _END_TIMEOUT_S) for worker in self._workers]
+        self._joined = LocalMemory(), LocalMemory()  # it keeps views of what workers have written
         if self._rows_block is not None:
             self._rows_block.close()
         self._header.close()
@@ -236,7 +237,6 @@ class WorkerPool:
                     worker=index,
                 )
         self._layout = FrameLayout(*self.spaces)
-        self._actor_rows = [action.row for action in self._layout.actions.values()]
         self.num_rows = num_rows = num_envs * self.num_agents
         num_bytes = SharedRows.num_bytes(self._layout, num_envs, self.num_agents)
         self._rows_block = block = SharedBlock.create(num_bytes)
@@ -246,7 +246,9 @@ class WorkerPool:
         self._stats.number[:] = 0
         self._is_playing = np.zeros(num_rows, dtype=np.bool_)
         """The first observation has been shown, and not the last."""
-        self._has_actors = np.zeros(num_rows, dtype=np.bool_)
+        self._num_asked = np.zeros(num_rows)
+        """1 where the row waits for an action, else 0."""
+        self._slices = [self._rows.slice_of(envs) for envs in self.groups]
         for worker in self._workers:
             worker.begin(self._rows, block)
 
@@ -341,8 +343,8 @@ class WorkerPool:
                 self._stats.reset(over)
                 self._is_playing[over] = False
         self._stats.number[rows] = self._rows.numbers[rows]
-        num_actors = np.add.reduce(step.frame.lengths[self._actor_rows])
-        self._has_actors[rows] = has_actors = num_actors > 0
+        has_actors = step.frame.has_actors
+        self._num_asked[rows] = has_actors
         self._is_playing[rows] |= has_actors
 
     def _with_lost(self, worker: WorkerHandle, step: BatchStep) -> BatchStep:

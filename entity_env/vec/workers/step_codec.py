@@ -99,6 +99,7 @@ class Arena:
         self.number = 0
         """Number of this block among those that were sent; 0 = not sent yet."""
         self._words = self.block.buffer.cast("q")
+        self._blank = np.array([0, _ABSENT] * self.num_entries, dtype=np.int64).tobytes()
         self._used = 0
         self._outgrown: list[tuple[memoryview, int]] = []
         """Blocks of this step that were too small, and the bytes used in each."""
@@ -107,9 +108,7 @@ class Arena:
         """Begins a new step."""
         self._outgrown.clear()  # not empty after a step that failed
         self._used = _aligned(16 * self.num_entries)
-        words = self._words
-        for i in range(1, 2 * self.num_entries, 2):
-            words[i] = _ABSENT
+        self.block.buffer[: len(self._blank)] = self._blank
 
     def allocate(self, entry: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Array `(count,)` that the caller fills before `seal`."""
