@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
 from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 
+_AT_ONCE: Final = 256
+"""Agents that are given their actions before their games are resumed. With as many new lists as
+there are games, Python's garbage collector would go through all games in every step."""
+
 
 class GameBatch(LocalBatch):
     """Copies of one game; arguments as for `LocalBatch`."""
@@ -38,9 +42,9 @@ class GameBatch(LocalBatch):
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an action, in the order of the rows of the last batch."""
-        self._answers: Iterator[Any] = iter(())
-        """What each of them gets, made when it is taken: with as many new objects as there are
-        games, Python's garbage collector would go through all games in every step."""
+        self._answers: Iterator[tuple[TrainAgent, Any]] = iter(())
+        """What each of them gets, if all wait for the same action."""
+        self._num_answered = 0
         self._shown: list[Obs | None] = []
         """Observation of every row, read after all environments have been stepped."""
         self._asked: list[tuple[ActionType[Any], ...]] = []
@@ -99,15 +103,27 @@ class GameBatch(LocalBatch):
             [(name, chosen)] = values.items()
             kind = self._waiting[0].kinds[0]
             if isinstance(kind, Categorical | GlobalCategorical):
-                self._answers = self._choices(kind, chosen, self.layout.actions[name].row)
+                answers = self._choices(kind, chosen, self.layout.actions[name].row)
+                self._answers, self._num_answered = zip(self._waiting, answers, strict=True), 0
                 return
+        self._answers = iter(())
         given = {name: iter(chosen) for name, chosen in values.items()}
-        self._answers = map(partial(_answer, given), self._waiting)
+        for agent in self._waiting:
+            obs = agent.obs or Obs()
+            decoded = tuple(answer_to(kind, obs, given[kind.name]) for kind in agent.kinds)
+            agent.give(decoded[0] if len(decoded) == 1 else decoded)
+
+    def _answer_before(self, env_id: int) -> None:
+        """Gives the actions of all environments before one, if they are not given yet."""
+        count = max(env_id * self.num_agents - self._num_answered, 0)
+        self._num_answered += count
+        for agent, answer in islice(self._answers, count):
+            agent.give(answer)
 
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
     ) -> Iterator[Any]:
-        """Answers if all agents wait for the same categorical action."""
+        """Answers if all agents wait for the same categorical action, made when they are taken."""
         choices = kind.choices
         if isinstance(kind, GlobalCategorical):
             return map(choices.__getitem__, chosen)
@@ -129,30 +145,30 @@ class GameBatch(LocalBatch):
         return step
 
     def _act_from(self, first: int) -> None:
+        at_once = max(_AT_ONCE // self.num_agents, 1)
+        for begin in range(first, self.num_envs, at_once):
+            end = min(begin + at_once, self.num_envs)
+            self._answer_before(end)
+            self._resume(range(begin, end))
+
+    def _resume(self, env_ids: range) -> None:
         hosts, current, rewards = self._hosts, self.current, self._rewards
-        answers = self._answers
         if self.num_agents > 1 or self.autoreset != "same_step":
-            for env_id in range(first, self.num_envs):
+            for env_id in env_ids:
                 current[0] = env_id
-                host = hosts[env_id]
-                for agent in host.agents:
-                    if agent.obs is not None:
-                        agent.give(next(answers))
-                if host.is_over:
+                if hosts[env_id].is_over:
                     self._reset_env(env_id)
                 else:
-                    host.resume()
+                    hosts[env_id].resume()
                 self._collect(env_id)
             return
         # The same with `_collect` inlined, for games with one agent.
         show, ask, wait = self._shown.append, self._asked.append, self._waiting.append
-        for env_id in range(first, self.num_envs):
+        for env_id in env_ids:
             current[0] = env_id
             host = hosts[env_id]
-            agent = host.agents[0]
-            if agent.obs is not None:
-                agent.give(next(answers))
             host.resume()
+            agent = host.agents[0]
             obs = agent.obs
             if obs is None or not agent.is_playing:
                 self._collect(env_id)
@@ -216,12 +232,6 @@ class GameBatch(LocalBatch):
     def _score_error(self, env_id: int) -> str:
         shown = [agent.obs for agent in self._hosts[env_id].agents if agent.obs is not None]
         return next(filter(None, map(obs_problem, shown)), "")
-
-
-def _answer(given: Mapping[ActionName, Iterator[Any]], agent: TrainAgent) -> object:
-    obs = agent.obs or Obs()
-    decoded = tuple(answer_to(kind, obs, given[kind.name]) for kind in agent.kinds)
-    return decoded[0] if len(decoded) == 1 else decoded
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:
