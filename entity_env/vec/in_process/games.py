@@ -44,7 +44,7 @@ class GameBatch(LocalBatch):
         """Agents that wait for an action, in the order of the rows of the last batch."""
         self._answers: Iterator[tuple[TrainAgent, Any]] = iter(())
         """What each of them gets, if all wait for the same action."""
-        self._num_answered = 0
+        self._envs_at_once = max(_AT_ONCE // num_agents, 1)
         self._shown: list[Obs | None] = []
         """Observation of every row, read after all environments have been stepped."""
         self._asked: list[tuple[ActionType[Any], ...]] = []
@@ -104,7 +104,7 @@ class GameBatch(LocalBatch):
             kind = self._waiting[0].kinds[0]
             if isinstance(kind, Categorical | GlobalCategorical):
                 answers = self._choices(kind, chosen, self.layout.actions[name].row)
-                self._answers, self._num_answered = zip(self._waiting, answers, strict=True), 0
+                self._answers = zip(self._waiting, answers, strict=True)
                 return
         self._answers = iter(())
         given = {name: iter(chosen) for name, chosen in values.items()}
@@ -112,13 +112,6 @@ class GameBatch(LocalBatch):
             obs = agent.obs or Obs()
             decoded = tuple(answer_to(kind, obs, given[kind.name]) for kind in agent.kinds)
             agent.give(decoded[0] if len(decoded) == 1 else decoded)
-
-    def _answer_before(self, env_id: int) -> None:
-        """Gives the actions of all environments before one, if they are not given yet."""
-        count = max(env_id * self.num_agents - self._num_answered, 0)
-        self._num_answered += count
-        for agent, answer in islice(self._answers, count):
-            agent.give(answer)
 
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
@@ -145,11 +138,12 @@ class GameBatch(LocalBatch):
         return step
 
     def _act_from(self, first: int) -> None:
-        at_once = max(_AT_ONCE // self.num_agents, 1)
+        at_once = self._envs_at_once
         for begin in range(first, self.num_envs, at_once):
-            end = min(begin + at_once, self.num_envs)
-            self._answer_before(end)
-            self._resume(range(begin, end))
+            # After a failure the first of these have theirs already, and later ones get theirs too.
+            for agent, answer in islice(self._answers, at_once * self.num_agents):
+                agent.give(answer)
+            self._resume(range(begin, min(begin + at_once, self.num_envs)))
 
     def _resume(self, env_ids: range) -> None:
         hosts, current, rewards = self._hosts, self.current, self._rewards
