@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from entity_env.core.vec_obs import (
     VecSelectEntityActionMask,
 )
 from entity_env.errors import SchemaError
+
+_INT64: Final = np.dtype(np.int64)
 
 
 def checked_vec_actions(
@@ -78,7 +80,7 @@ def _checked(
     if isinstance(mask, VecCategoricalActionMask) and mask.mask is None and num_actors:
         num_choices = len(space)  # type: ignore[arg-type]  # a categorical one
         # A negative number is a large one without a sign.
-        if values.dtype == np.int64 and np.maximum.reduce(values.view(np.uint64)) < num_choices:
+        if values.dtype == _INT64 and np.maximum.reduce(values.view(np.uint64)) < num_choices:
             return values
     if isinstance(mask, VecSelectEntityActionMask):
         limits = mask.actees.lengths[mask.actors.row_index]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import FrameLayout, LocalMemory, concat_frames
-from entity_env.core.episode import EpisodeCollector, EpisodeStats
+from entity_env.core.episode import NO_EPISODES, EpisodeCollector, EpisodeStats
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.vec_obs import merge_metrics
 from entity_env.errors import (
@@ -399,6 +399,8 @@ class WorkerPool:
             )
         frame = concat_frames(self._layout, [step.frame for step in steps], lengths, memory)
         joined = BatchStep(frame, *arrays)
+        if all(step.ended is step.lost is NO_EPISODES and not step.metrics for step in steps):
+            return joined
         first = 0
         for worker, step in zip(workers, steps, strict=True):
             offset = worker.envs.start * self.num_agents - first
