@@ -47,8 +47,11 @@ PLOTS: Final = {
     "train": Bars(
         "Training: steps a second over enn-trainer's",
         {
-            f"fps_ratio_{name}": name
-            for name in ("Xor", "CherryPick", "MultiSnake", "MoveToOrigin", "TreasureHunt")
+            "fps_ratio_xor": "Xor",
+            "fps_ratio_cherry_pick": "CherryPick",
+            "fps_ratio_multi_snake": "MultiSnake",
+            "fps_ratio_move_to_origin": "MoveToOrigin",
+            "fps_ratio_treasure_hunt": "TreasureHunt",
         },
         is_ratio=True,
     ),
