@@ -129,8 +129,8 @@ def _sum_rows(x: Tensor, layout: Layout) -> Tensor:
 
 
 # Whatever reads entities passes them on to the next that reads, so that on the way back each adds
-# to the gradient of the one after it. Torch makes a matrix for each, and adds them: these were a
-# tenth of a minibatch of CherryPick.
+# to the gradient of the one after it, in place: nothing else may use `x` in between. Torch makes a
+# matrix for each, and adds them: these were a tenth of a minibatch of CherryPick.
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
