@@ -43,7 +43,7 @@ class GameBatch(LocalBatch):
         self._waiting: list[TrainAgent] = []
         """Agents that wait for an action, in the order of the rows of the last batch."""
         self._answers: Iterator[tuple[TrainAgent, Any]] = iter(())
-        """What each of them gets, if all wait for the same action."""
+        """Each of them with its action, made when it is taken."""
         self._envs_at_once = max(_AT_ONCE // num_agents, 1)
         self._shown: list[Obs | None] = []
         """Observation of every row, read after all environments have been stepped."""
@@ -99,19 +99,17 @@ class GameBatch(LocalBatch):
 
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
         self._last.clear()
+        self._answers = zip(self._waiting, self._decoded(values), strict=True)
+
+    def _decoded(self, values: Mapping[ActionName, list[Any]]) -> Iterator[Any]:
+        """The answers to all agents that wait, in their order."""
         if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
             [(name, chosen)] = values.items()
             kind = self._waiting[0].kinds[0]
             if isinstance(kind, Categorical | GlobalCategorical):
-                answers = self._choices(kind, chosen, self.layout.actions[name].row)
-                self._answers = zip(self._waiting, answers, strict=True)
-                return
-        self._answers = iter(())
+                return self._choices(kind, chosen, self.layout.actions[name].row)
         given = {name: iter(chosen) for name, chosen in values.items()}
-        for agent in self._waiting:
-            obs = agent.obs or Obs()
-            decoded = tuple(answer_to(kind, obs, given[kind.name]) for kind in agent.kinds)
-            agent.give(decoded[0] if len(decoded) == 1 else decoded)
+        return (_answer(agent, given) for agent in self._waiting)
 
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
@@ -140,7 +138,7 @@ class GameBatch(LocalBatch):
     def _act_from(self, first: int) -> None:
         at_once = self._envs_at_once
         for begin in range(first, self.num_envs, at_once):
-            # After a failure the first of these have theirs already, and later ones get theirs too.
+            # As many as may wait in these environments; if fewer do, later ones get theirs, too.
             for agent, answer in islice(self._answers, at_once * self.num_agents):
                 agent.give(answer)
             self._resume(range(begin, min(begin + at_once, self.num_envs)))
@@ -226,6 +224,12 @@ class GameBatch(LocalBatch):
     def _score_error(self, env_id: int) -> str:
         shown = [agent.obs for agent in self._hosts[env_id].agents if agent.obs is not None]
         return next(filter(None, map(obs_problem, shown)), "")
+
+
+def _answer(agent: TrainAgent, given: Mapping[ActionName, Iterator[Any]]) -> object:
+    obs = agent.obs or Obs()
+    decoded = tuple(answer_to(kind, obs, given[kind.name]) for kind in agent.kinds)
+    return decoded[0] if len(decoded) == 1 else decoded
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:
