@@ -79,8 +79,7 @@ def _checked(
     _require_choices(name, values, num_actors)
     if isinstance(mask, VecCategoricalActionMask) and mask.mask is None and num_actors:
         num_choices = len(space)  # type: ignore[arg-type]  # a categorical one
-        # A negative number is a large one without a sign.
-        if values.dtype == _INT64 and np.maximum.reduce(values.view(np.uint64)) < num_choices:
+        if _are_below(num_choices, values):
             return values
     if isinstance(mask, VecSelectEntityActionMask):
         limits = mask.actees.lengths[mask.actors.row_index]
@@ -92,6 +91,13 @@ def _checked(
     if allowed is not None:
         _require_all(name, space, allowed, values, mask, where, "which its mask forbids", limits)
     return values
+
+
+def _are_below(limit: int, values: NDArray[Any]) -> bool:
+    """Whether all integers are from 0 to `limit - 1`."""
+    if values.dtype == _INT64:  # a negative number is a large one without a sign
+        return bool(np.maximum.reduce(values.view(np.uint64)) < limit)
+    return bool(np.minimum.reduce(values) >= 0 and np.maximum.reduce(values) < limit)
 
 
 def _flat(

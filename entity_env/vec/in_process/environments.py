@@ -61,7 +61,8 @@ class EnvironmentBatch(LocalBatch):
         self._observation_writer = writer
         self._observation_final_writer = final_writer
         self._shown: list[Any] = [Observation(reward=0.0)] * len(envs)
-        """Last observation of each environment, in its own format."""
+        """Last observation of each environment, in its own format; with autoreset "same_step" the
+        first one of an episode, until it is added."""
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in envs]
         self._episodes = [_CurrentEpisode() for _ in envs]

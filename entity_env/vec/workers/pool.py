@@ -162,7 +162,7 @@ class WorkerPool:
                 steps[worker.index] = self._recover(worker)
             else:
                 failed = failed or self._with_place(step)
-                rows = self._rows.slice_of(worker.envs)
+                rows = self._slices[worker.index]
                 self._stats.number[rows] = self._rows.numbers[rows]
         if failed is not None:  # the workers that have stepped are counted
             for group, step in steps.items():
@@ -247,7 +247,7 @@ class WorkerPool:
         self._is_playing = np.zeros(num_rows, dtype=np.bool_)
         """The first observation has been shown, and not the last."""
         self._num_asked = np.zeros(num_rows)
-        """1 where the row waits for an action, else 0."""
+        """1 where the row waits for an action, else 0; floats, as `EpisodeStats.length` has."""
         self._slices = [self._rows.slice_of(envs) for envs in self.groups]
         for worker in self._workers:
             worker.begin(self._rows, block)
@@ -334,7 +334,7 @@ class WorkerPool:
         if len(groups) == len(self._workers):
             rows: slice | NDArray[np.int64] = slice(None)
         else:
-            parts = (self._rows.slice_of(self.groups[group]) for group in groups)
+            parts = (self._slices[group] for group in groups)
             rows = np.concatenate([np.arange(self.num_rows)[part] for part in parts])
         self._stats.reward[rows] += step.reward
         for finished in (step.ended, step.lost):
