@@ -5,8 +5,10 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
@@ -23,6 +25,10 @@ from tests.helpers.leaks import holdings, leaked_since, watch_segments
 
 # Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Where commands record what their user has named: a folder of the tests, emptied after each.
+_CONFIG = tempfile.TemporaryDirectory(prefix="entity-env-tests-", ignore_cleanup_errors=True)
+os.environ["XDG_CONFIG_HOME"] = _CONFIG.name
 
 # No run of the command line starts a compiler beside it, and all of them repeat themselves.
 os.environ["ENTITY_ENV_COMPILE"] = "wait"
@@ -217,6 +223,13 @@ def _invoke_or_skip(runner: CliRunner, *args: Any, **keywords: Any) -> Result:  
 if _MISSING:
     _invoke = CliRunner.invoke
     CliRunner.invoke = _invoke_or_skip  # type: ignore[assignment, method-assign]
+
+
+@pytest.fixture(autouse=True)
+def named_nothing_before() -> Iterator[None]:
+    """Forget after each test what its commands named."""
+    yield
+    shutil.rmtree(os.path.join(_CONFIG.name, "entity-env"), ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

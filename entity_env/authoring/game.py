@@ -13,7 +13,7 @@ from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game_traceback import stack_of
 from entity_env.authoring.local_run import AgentRun, Turn, Watch
 from entity_env.authoring.schema import Schema
-from entity_env.authoring.settings import check_setting, parse_setting
+from entity_env.authoring.settings import check_setting, is_plain_setting, parse_setting
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
@@ -134,6 +134,19 @@ class Game:
         game.__dict__.update(self.__dict__)
         game.settings = {**self.settings, **{k: self._checked(k, v) for k, v in settings.items()}}
         return game
+
+    def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
+        """The settings that could name a file or anything else outside the game.
+
+        These are texts other than listed choices. Numbers, flags, and members of an Enum or a
+        `Literal` are data, which a file may choose.
+        """
+        return {
+            name: value
+            for name, value in settings.items()
+            if name in self.parameters
+            and not is_plain_setting(value, self.parameters[name].annotation)
+        }
 
     def with_transport(self, transport: Transport | None) -> Game:
         """The same game, whose copies wait for their actions in another way; None = as they do.

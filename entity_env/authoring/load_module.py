@@ -113,14 +113,18 @@ def execute_file(name: str, file: Path) -> ModuleType:
 
 
 def file_below(name: str) -> Path | None:
-    """The file at or below the current folder that `load_module` imports by a dotted name."""
+    """The file at or below the current folder that is imported by a dotted name.
+
+    `load_module` imports it so as a module of its packages; `import_named` also from folders that
+    are no packages.
+    """
     parts = name.split(".")
     if not all(map(str.isidentifier, parts)):
         return None
     for first in range(len(parts)):
         path = Path(*parts[first:])
         for file in (path.with_name(f"{path.name}.py"), path / _INIT):
-            if file.is_file() and _place_of(file.resolve())[0] == name:
+            if file.is_file() and (not first or _place_of(file.resolve())[0] == name):
                 return file
     return None
 

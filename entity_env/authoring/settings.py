@@ -47,6 +47,23 @@ def check_setting(value: object, annotation: object, where: str) -> object:
     raise UsageError(f"{where} needs {_show(annotation)}, got {value!r}")
 
 
+def is_plain_setting(value: object, annotation: object) -> bool:
+    """True for a number, a flag, None or a listed choice; False for any other text or object."""
+    if isinstance(value, str):
+        try:
+            value = parse_setting(value, annotation, "")
+        except UsageError:
+            return False
+    kinds = _kinds(annotation)
+    listed = [
+        x
+        for kind in kinds
+        if typing.get_origin(kind) is typing.Literal
+        for x in typing.get_args(kind)
+    ]
+    return isinstance(value, bool | int | float | Enum | None) or value in listed
+
+
 def _kinds(annotation: object) -> tuple[Any, ...]:
     if annotation is inspect.Parameter.empty:
         return (Any,)

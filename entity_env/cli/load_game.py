@@ -25,6 +25,7 @@ from entity_env.agents.scripted_agent import is_bot_file
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.load_module import (
+    file_below,
     import_named,
     load_module,
     nearest as nearest,
@@ -33,6 +34,7 @@ from entity_env.authoring.load_module import (
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.game_errors import load_error
+from entity_env.cli.named import Name, remember
 from entity_env.core.episode import Episode
 from entity_env.core.validation import has_numba
 from entity_env.errors import (
@@ -51,6 +53,8 @@ Load: TypeAlias = Callable[[str, int], Agent]
 
 NAMED: Mapping[str, Game] = {**GAMES, **{name: each.game for name, each in BATCH_GAMES.items()}}
 """Every game that needs no file, by name."""
+ENVIRONMENTS: Final = ("gymnasium", "pettingzoo")
+"""Libraries whose environments are games, `gymnasium:CartPole-v1`."""
 _MAX_NAMED: Final = 8
 
 
@@ -63,32 +67,78 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     A module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder. Or an
     environment: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` where a module registers it,
     `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`.
+
+    The name and the settings are recorded as named by the user: check those from files first, with
+    `game_code` and `setting_names`.
     """
-    package, _, env_id = name.partition(":")
-    if env_id and package in ("gymnasium", "pettingzoo"):
-        return _environment(package, env_id, _parse_settings(settings))
+    parsed = _parse_settings(settings)
     try:
-        game = NAMED[name] if name in NAMED else _found_game(name)
+        if (code := game_code(name)) is not None:
+            remember(code)
+        if _is_environment(name):
+            game = _environment(name, parsed)
+        else:
+            game = (NAMED[name] if name in NAMED else _found_game(name)).with_settings(**parsed)
     except OSError as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
-    return game.with_settings(**_parse_settings(settings))
+    for each in setting_names(game, parsed).values():
+        remember(each)
+    return game
+
+
+def game_code(name: str) -> Name | None:
+    """The code that a game's name runs, as `remember` records it; None for a game of this package.
+
+    A file or package, or the name of an environment or of an installed module.
+    """
+    if name in NAMED:
+        return None
+    if _is_environment(name):
+        return name
+    place, _ = _split_name(name)
+    return place if isinstance(place, Path) else file_below(place) or place
+
+
+def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]:
+    """What `remember` records of the settings that could name a file: a path, or NAME=VALUE."""
+    found: dict[str, Name] = {}
+    for name, value in game.open_settings(settings).items():
+        found[name] = f"{game.name} {name}={value}"
+        with suppress(OSError, ValueError):  # no path at all
+            if Path(str(value)).exists():
+                found[name] = Path(str(value))
+    return found
+
+
+def _is_environment(name: str) -> bool:
+    package, _, env_id = name.partition(":")
+    return bool(env_id) and package in ENVIRONMENTS
 
 
 def _found_game(name: str) -> Game:
     """The game of a file, a folder or a module."""
+    place, wanted = _split_name(name)
+    if isinstance(place, Path):
+        where = name.removesuffix(f":{wanted}") if wanted else name
+        return _game_in(_load_file(place), where, wanted)
+    if (wanted or "." in place) and all(map(str.isidentifier, place.split("."))):
+        return _game_in(_load_named(place, name), place, wanted)
+    if Path(f"{name}.py").is_file():
+        raise UsageError(f"no game {name!r}; did you mean the file {name}.py?")
+    raise _no_game(name)
+
+
+def _split_name(name: str) -> tuple[Path | str, str]:
+    """The file, folder or module of a name, and the game's name in it, "" if it has none."""
     whole, _, inner = name.rpartition(":")
     is_split = whole.endswith(".py") or (bool(whole) and Path(whole).is_dir())
     path, wanted = (whole, inner) if is_split else (name, "")
     if path.endswith(".py") or "/" in path or "\\" in path:
-        return _game_in(_load_file(Path(path)), path, wanted)
+        return Path(path), wanted
     if Path(path).is_dir() and (not wanted or Path(path, "__init__.py").is_file()):
-        return _game_in(_load_file(Path(path)), path, wanted)
+        return Path(path), wanted
     module, _, wanted = name.partition(":")
-    if (wanted or "." in module) and all(map(str.isidentifier, module.split("."))):
-        return _game_in(_load_named(module, name), module, wanted)
-    if Path(f"{name}.py").is_file():
-        raise UsageError(f"no game {name!r}; did you mean the file {name}.py?")
-    raise _no_game(name)
+    return module, wanted
 
 
 def _no_game(name: str, reason: str = "") -> UsageError:
@@ -178,8 +228,9 @@ _FAMILIES: Final[Mapping[str, str]] = {
 """Modules of PettingZoo's families of environments, in the order of the search."""
 
 
-def _environment(package: str, env_id: str, settings: Mapping[str, str]) -> Game:
+def _environment(name: str, settings: Mapping[str, str]) -> Game:
     """The game of an environment; one that can be drawn as text is."""
+    package, _, env_id = name.partition(":")
     find = _of_gymnasium if package == "gymnasium" else _of_pettingzoo
     try:
         game = find(env_id).with_settings(**settings)
@@ -189,9 +240,9 @@ def _environment(package: str, env_id: str, settings: Mapping[str, str]) -> Game
     except EntityEnvError:
         raise
     except ImportError as error:
-        name = error.name or env_id.partition(":")[0]
-        missing = f": pip install {name}" if isinstance(error, ModuleNotFoundError) else ""
-        raise UsageError(f"{package}:{env_id}: {error}{missing}") from error
+        module = error.name or env_id.partition(":")[0]
+        missing = f": pip install {module}" if isinstance(error, ModuleNotFoundError) else ""
+        raise UsageError(f"{name}: {error}{missing}") from error
     return game
 
 
@@ -301,10 +352,12 @@ class AgentLoader:
     names: Mapping[str, str] | None = None
 
     def __call__(self, name: str, seed: int) -> Agent:
+        file = split_file_name(name)
+        if file is not None:
+            remember(file[0])
         try:
             return load_agent(name, seed=seed, **vars(self))
         except (Exception, SystemExit) as error:
-            file = split_file_name(name)
             if file is None:
                 raise
             raise load_error(file[0], error) from error

@@ -20,9 +20,11 @@ from entity_env.authoring.game import Transport
 from entity_env.cli.game_errors import episode_named
 from entity_env.cli.load_game import AgentLoader
 from entity_env.errors import UsageError
+from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 from entity_env.vec.options import OnError
 
 _Command: TypeAlias = Callable[..., Any]
+_GIB: Final = 1 << 30
 
 
 class FiniteFloat(click.types.FloatParamType):
@@ -127,6 +129,48 @@ def set_option(command: _Command) -> _Command:
     return decorated
 
 
+step_timeout_option = click.option(
+    "--step-timeout",
+    "step_timeout_s",
+    type=FiniteRange(min=0, max=1e6),
+    default=30,
+    metavar="SECONDS",
+    callback=lambda context, parameter, value: value or None,
+    help="Time a game may take between two actions before it counts as hanging; 0 = no limit. "
+    "Without workers only games that hang in Python code can be stopped.",
+)
+
+
+def limit_options(command: _Command) -> _Command:
+    """Adds the limits of playing a replay again; the command gets them as `limits`."""
+
+    @click.option(
+        "--timeout",
+        "timeout_s",
+        type=FiniteRange(min=0, min_open=True, max=1e6),
+        default=PLAY_LIMITS.timeout_s,
+        metavar="SECONDS",
+        help="Time that playing a file again may take.",
+    )
+    @click.option(
+        "--max-memory",
+        "max_gib",
+        type=FiniteRange(min=0, min_open=True, max=1e6),
+        default=(PLAY_LIMITS.max_memory or 0) / _GIB,
+        metavar="GIB",
+        help="Memory that playing a file again may take, on Linux.",
+    )
+    @step_timeout_option
+    @wraps(command)
+    def with_limits(
+        *, timeout_s: float, max_gib: float, step_timeout_s: float | None, **options: object
+    ) -> object:
+        limits = PlayLimits(timeout_s, step_timeout_s, int(max_gib * _GIB))
+        return command(limits=limits, **options)
+
+    return with_limits
+
+
 def agent_options(command: _Command) -> _Command:
     """Adds the options that say which agents play and how; the command gets `agents` and `load`."""
 
@@ -182,16 +226,6 @@ def agent_options(command: _Command) -> _Command:
     return with_loader
 
 
-step_timeout_option = click.option(
-    "--step-timeout",
-    "step_timeout_s",
-    type=FiniteRange(min=0, max=1e6),
-    default=30,
-    metavar="SECONDS",
-    callback=lambda context, parameter, value: value or None,
-    help="Time a game may take between two actions before it counts as hanging; 0 = no limit. "
-    "Without workers only games that hang in Python code can be stopped.",
-)
 on_error_option = click.option(
     "--on-error",
     type=click.Choice(get_args(OnError)),

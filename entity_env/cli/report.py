@@ -23,12 +23,11 @@ from entity_env.agents.ppo.tracking.runs import (
     read_run,
     replays_of,
 )
-from entity_env.cli.commands.replay import game_of
+from entity_env.cli.commands.replay import shown_replay
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.load_game import nearest
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError
-from entity_env.replay import Replay
-from entity_env.views import find_look
+from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 from entity_env.views.animation import Animation
 from entity_env.views.chart import Mark, Series, svg_begin, svg_chart
 from entity_env.views.page import as_iframe
@@ -308,8 +307,15 @@ a { color: inherit; }
 """
 
 
-def replay_pages(runs: Sequence[TrainingRun]) -> tuple[Pages, list[str]]:
-    """Pages that show the replays along the runs, and a sentence for each that cannot be shown."""
+def replay_pages(
+    runs: Sequence[TrainingRun], games: Sequence[str] = (), limits: PlayLimits = PLAY_LIMITS
+) -> tuple[Pages, list[str]]:
+    """Pages that show the replays along the runs, and a sentence for each that cannot be shown.
+
+    Args:
+        runs: of training.
+        games, limits: as of `shown_replay`.
+    """
     pages, problems = {}, []
     for run in runs:
         try:
@@ -319,22 +325,18 @@ def replay_pages(runs: Sequence[TrainingRun]) -> tuple[Pages, list[str]]:
             continue
         for step, path in found:
             try:
-                pages[path] = _animation(path, step).html()
-            except (EntityEnvError, OSError) as error:
+                pages[path] = _animation(path, step, games, limits).html()
+            except (EntityEnvError, GameFailed, OSError) as error:
                 problems.append(f"{path} cannot be shown: {error}")
     return pages, problems
 
 
-def _animation(path: Path, step: int) -> Animation:
-    replay = Replay.load(path)
-    try:
-        game = replay.with_settings_of(game_of(replay, None))
-    except (EntityEnvError, GameFailed):  # of a file that is elsewhere, or has changed
-        game = None
+def _animation(path: Path, step: int, games: Sequence[str], limits: PlayLimits) -> Animation:
+    replay, _, look, turns = shown_replay(path, games, limits)
     return Animation.of(
-        replay.turns(game),
+        turns,
         *replay.spaces,
-        None if game is None else find_look(game),
+        look,
         num_agents=replay.header.num_agents,
         title=replay.header.game,
         facts=(f"after {step:,} decisions of training",),

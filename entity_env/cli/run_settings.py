@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -19,7 +23,9 @@ from entity_env.agents.ppo.tracking.settings_file import (
     run_settings,
 )
 from entity_env.agents.rogue_net import RogueNetConfig
-from entity_env.cli.load_game import load_game, nearest
+from entity_env.authoring.load_module import split_file_name
+from entity_env.cli.load_game import game_code, load_game, nearest, setting_names
+from entity_env.cli.named import Name, remember, was_named
 from entity_env.errors import UsageError, shown
 
 _Text: TypeAlias = str | list[str]
@@ -32,6 +38,17 @@ _OF_THE_CALL: Final = {"config", "set_train", "resume", "out", "help"}
 """Options that a run does not go on with."""
 _SET: Final = "set"
 _TABLES: Final = ("net", "game", "run")
+_WRITTEN: Final = ("out", "failures")
+"""Folders that a run writes."""
+_PLAYERS: Final = ("opponent", "eval_opponent")
+"""Options that take an agent: a path, or a word."""
+_PLAIN: Final = {
+    "eval_opponent": "random",
+    "opponent": r"(self|random|none)(=.*)?",
+    "quirks": r"\w+",
+    "ray": "auto|local",
+}
+"""Texts of options that name nothing outside the package."""
 
 
 @dataclass
@@ -43,13 +60,17 @@ class GivenSettings:
             with them `run.json` says how to go on.
         trainer: settings of the trainer, each with its source, later ones first in rank.
         earlier: the `run.json` of the run that goes on; empty for a new run.
-        sources: where options that were not typed are from.
+        run_file: its path.
+        sources: the files of options that were not typed.
+        setting_sources: the files of settings of the game that were not typed.
     """
 
     options: dict[str, _Text] = field(default_factory=dict)
     trainer: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     earlier: Mapping[str, Any] = field(default_factory=dict)
+    run_file: str = ""
     sources: dict[str, str] = field(default_factory=dict)
+    setting_sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def total_steps(self) -> int | None:
@@ -84,6 +105,15 @@ class GivenSettings:
             if before.get(name) != value
         ]
 
+    def of_files(self) -> Iterator[tuple[str, str, str]]:
+        """Option, file and text of every option that was not typed; without settings of games."""
+        for option, source in self.sources.items():
+            for text in _texts(self.options.get(option, [])):
+                yield option, source, text
+        opponents = self.earlier.get("opponents")
+        if "opponent" not in self.options and isinstance(opponents, dict):
+            yield from (("opponent", self.run_file, str(name)) for name in opponents)
+
     @property
     def stored(self) -> dict[str, _Text]:
         """The options with which the run goes on."""
@@ -111,7 +141,9 @@ class RunCommand(click.Command):
             if name in by_param and isinstance(value, str | list | bool)
         }
         repeated = {by_param[p.name] for p in self.params if p.name and _is_repeated(p)}
+        kinds = {by_param[p.name]: p.type for p in self.params if p.name}
         given = _collect(texts, {option: name for name, option in by_param.items()}, repeated)
+        _require_named(given, texts, kinds)
         ctx.default_map = {
             **(ctx.default_map or {}),
             **{
@@ -159,8 +191,8 @@ def _collect(
     file = SettingsFile({}, {}, {}) if path is None else read_settings(path)
     found: list[tuple[str, Mapping[str, object]]] = []
     if typed.get("resume"):
-        out = _folder({**file.run, **typed})
-        given.earlier = read_about(out)
+        out = _folder(typed, file.run)
+        given.earlier, given.run_file = read_about(out), str(out / RUN_FILE)
         if given.earlier:
             _require_same_game(typed.get("game"), given.earlier, out)
             run = run_settings(given.earlier).run
@@ -180,12 +212,17 @@ def _collect(
     for source, options in found:
         for name, value in options.items():
             if (option := name.replace("-", "_")) in own:
-                is_single = option in repeated and not isinstance(value, list)
-                given.options[option] = _text([value] if is_single else value)
+                given.options[option] = _option_text(value, option in repeated, f"{source}: {name}")
                 given.sources[option] = source
-        settings |= _by_name(given.options.pop(_SET, ()))
+        given.sources.pop(_SET, None)
+        own_settings = _by_name(given.options.pop(_SET, ()))
+        settings |= own_settings
+        given.setting_sources |= dict.fromkeys(own_settings, source)
     settings |= {name: _game_text(path, name, value) for name, value in file.game.items()}
-    settings |= _by_name(typed.get(_SET, ()))
+    given.setting_sources |= dict.fromkeys(file.game, str(path))
+    settings |= (typed_settings := _by_name(typed.get(_SET, ())))
+    for name in typed_settings:
+        given.setting_sources.pop(name, None)
     given.options |= {name: _text(typed[name]) for name in own & set(typed)}
     given.sources = {name: each for name, each in given.sources.items() if name not in typed}
     if settings:
@@ -193,13 +230,13 @@ def _collect(
     return given
 
 
-def _folder(given: Mapping[str, Any]) -> Path:
+def _folder(typed: Mapping[str, Any], file: Mapping[str, Any]) -> Path:
     """The folder of the run that goes on."""
-    if "out" in given:
-        return Path(str(given["out"]))
-    if "game" not in given:
+    if "out" in typed or "out" in file:
+        return Path(str(typed.get("out", file.get("out"))))
+    if "game" not in typed:
         raise UsageError("--resume needs the folder of the run, --out runs/NAME, or its game")
-    return Path("runs", load_game(str(given["game"])).name)
+    return Path("runs", load_game(str(typed["game"])).name)
 
 
 def _require_same_game(typed: str | None, earlier: Mapping[str, Any], out: Path) -> None:
@@ -253,6 +290,96 @@ def _game_text(path: Path | None, name: str, value: object) -> str:
             f"{path}: in [game]: {name} must be a number or a text, got {shown(value)}"
         )
     return f"{name}={_text(value)}"
+
+
+def _require_named(
+    given: GivenSettings, typed: Mapping[str, Any], kinds: Mapping[str, Any]
+) -> None:
+    """Checks that files name no code and no path but those that the user has named.
+
+    What was typed counts as named from now on, and so do the files that pass.
+
+    Raises:
+        UsageError: a file names something else; says what to type.
+    """
+    for option in kinds.keys() & typed.keys() - {_SET}:  # settings are recorded with the game
+        for text in _texts(typed[option]):
+            if (name := _named_by(option, kinds[option], text)) is not None:
+                remember(name)
+    refused, naming = [], set()
+    for option, source, text in given.of_files():
+        name = _named_by(option, kinds.get(option, click.STRING), text)
+        if name is not None:
+            naming.add(source)
+            if not (was_named(Path(source)) or was_named(name)):
+                refused.append((source, option, text))
+    if not refused and given.setting_sources and "game" in given.options:
+        game = load_game(str(given.options["game"]))
+        texts = dict(each.partition("=")[::2] for each in given.options[_SET])
+        for key, what in setting_names(game, texts).items():
+            if source := given.setting_sources.get(key, ""):
+                naming.add(source)
+                if not (was_named(Path(source)) or was_named(what)):
+                    refused.append((source, _SET, f"{key}={texts[key]}"))
+    if refused:
+        sources = " and ".join(dict.fromkeys(source for source, _, _ in refused))
+        names = ", ".join(shown(text) for _, _, text in refused)
+        words = shlex.join(word for _, option, text in refused for word in _typed(option, text))
+        raise UsageError(
+            f"{sources}: code and paths of a file are used only if you have named them here before "
+            f"and they have not changed since, got {names}: if you trust them, add to the command: "
+            f"{words}"
+        )
+    for source in naming:
+        remember(Path(source))
+
+
+def _named_by(option: str, kind: object, text: str) -> Name | None:
+    """What an option names, as `remember` records it; None for numbers, choices and other data.
+
+    Folders to write, below the current one, are data, too.
+    """
+    if isinstance(kind, click.Path):
+        path = os.path.realpath(text)
+        is_below = option in _WRITTEN and Path(path).is_relative_to(Path.cwd().resolve())
+        return None if is_below else f"path {path}"
+    if not isinstance(kind, click.types.StringParamType):
+        return None
+    if option == "game":
+        return game_code(text)
+    if re.fullmatch(_PLAIN.get(option, ""), text):
+        return None
+    name = text.rpartition("=")[0] or text if option == "opponent" else text  # NAME=SHARE
+    if (file := split_file_name(name)) is not None:
+        return file[0]
+    if option == "callback":
+        return None  # it is refused later: only files have callbacks
+    with suppress(OSError, ValueError):
+        if Path(name).exists() or option not in _PLAYERS or not re.fullmatch(r"[\w-]+", name):
+            return f"path {os.path.realpath(name)}"
+    return None
+
+
+def _typed(option: str, text: str) -> list[str]:
+    return [text] if option == "game" else [f"--{option.replace('_', '-')}", text]
+
+
+def _option_text(value: object, is_repeated: bool, where: str) -> _Text:
+    """The text of an option's value in a file."""
+    expected = "a number or a text"
+    if is_repeated:
+        expected = "a list of texts"
+        value = value if isinstance(value, list) else [value]
+    for each in value if is_repeated and isinstance(value, list) else [value]:
+        if isinstance(each, list | dict | None) or "\0" in str(each):
+            raise UsageError(f"{where} must be {expected}, got {shown(each)}")
+    return _text(value)
+
+
+def _texts(value: object) -> list[str]:
+    """An option as texts: what was typed for it, once or several times."""
+    text = _text(value)
+    return [text] if isinstance(text, str) else text
 
 
 def _text(value: object) -> _Text:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.console import Console
 
-from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult
+from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
 from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
+from entity_env.agents.ppo.tracking.runs import RUN_FILE
 from entity_env.agents.rogue_net import RogueNetConfig, read_network
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, read_header
 from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
@@ -25,6 +26,7 @@ from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.game_errors import game_errors, load_error
 from entity_env.cli.load_game import has_self_play, is_batch, make_training_env, nearest
+from entity_env.cli.named import remember
 from entity_env.cli.opponents import make_pool
 from entity_env.cli.options import default_workers
 from entity_env.core.vec_obs import VecEnvironment
@@ -48,6 +50,7 @@ def load_callback(name: str) -> type[Callback]:
     path, wanted = split_file_name(name) or (Path(), None)
     if wanted is None:
         raise UsageError(f"--callback needs FILE.py:CLASS, got {shown(name)}")
+    remember(path)
     try:
         module = load_module(path)
     except BaseException as error:
@@ -61,6 +64,14 @@ def load_callback(name: str) -> type[Callback]:
         hint = nearest(wanted, classes) or (f"; it has {', '.join(classes)}" if classes else "")
         raise UsageError(f"{path} has no class {wanted!r} that derives from Callback{hint}")
     return classes[wanted]
+
+
+class _RememberRun(Callback):
+    """Records the folder of a run as made here: what its `run.json` names counts as named."""
+
+    def on_start(self, state: TrainState) -> None:
+        if state.out is not None and not state.rank:
+            remember(state.out / RUN_FILE)
 
 
 def _made(callback: type[Callback]) -> Callback:
@@ -306,7 +317,7 @@ class PlannedRun(NamedTuple):
 
     def callbacks(self, launched: Launched, vec: VecEnv | AzulTables) -> list[Callback]:
         """What sees the run of a rank."""
-        found = list(map(_made, self.own_callbacks))
+        found = [_RememberRun(), *map(_made, self.own_callbacks)]
         kinds, moments = self.kept.kinds, self.kept.moments
         if not launched.rank and (kinds or moments):
             of = vec if isinstance(vec, VecEnv) and kinds else None

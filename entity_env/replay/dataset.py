@@ -46,6 +46,7 @@ def dataset_of(
     winners: bool = False,
     min_reward: float | None = None,
     on_replay: Callable[[Replay], None] | None = None,
+    turns: Callable[[Replay, Game | None], list[Turn]] = Replay.turns,
 ) -> Dataset:
     """The decisions of agents in replays.
 
@@ -60,6 +61,7 @@ def dataset_of(
         winners, min_reward: as of `Dataset.filter`. An episode that has not ended counts with what
             it earned so far.
         on_replay: called after each.
+        turns: returns the turns of a replay; `turns_in_new_process` has limits.
 
     Raises:
         UsageError: replays of other spaces, none of these agents, or no decisions.
@@ -70,7 +72,7 @@ def dataset_of(
     for replay in _loaded(replays):
         num_before = recorder.num_decisions
         try:
-            recorder.add_episode(*_turns(replay, game), replay.name)
+            recorder.add_episode(*_turns(replay, game, turns), replay.name)
         except SchemaError as error:
             raise ReplayError(f"{replay.name}: {error}") from error
         choice.add(replay, recorder.num_decisions - num_before)
@@ -89,16 +91,19 @@ def _loaded(replays: Iterable[Replay | str | Path]) -> Iterator[Replay]:
 
 
 def _turns(
-    replay: Replay, game: Game | Callable[[Replay], Game] | None
+    replay: Replay,
+    game: Game | Callable[[Replay], Game] | None,
+    turns: Callable[[Replay, Game | None], list[Turn]],
 ) -> tuple[Spaces, list[Turn]]:
     """The spaces and the turns of a replay."""
     if isinstance(game, Game):  # which also says of which entities there is exactly one
         spaces = game.obs_space(), game.action_space()
         if found := schema_divergence(replay.spaces, spaces):
             raise UsageError(f"{replay.name} is of another game than {game.name}: {found}")
-        return spaces, replay.turns(game)
+        return spaces, turns(replay, game)
     needs_game = game is not None and not replay.has_observations
-    return replay.spaces, replay.turns(game(replay) if game is not None and needs_game else None)
+    played = game(replay) if game is not None and needs_game else None
+    return replay.spaces, turns(replay, played)
 
 
 class _Choice:

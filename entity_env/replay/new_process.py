@@ -1,4 +1,4 @@
-"""Verifies replays in a process of its own, where sets of texts have another order."""
+"""Play replays again in a new process, which has limits and another order of sets."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.load_module import execute_file
+from entity_env.authoring.local_run import Turn
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.replay import Replay
 from entity_env.replay.writer import place_of
+
+if sys.platform != "win32":
+    import resource
 
 _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
@@ -25,34 +29,77 @@ _MAIN: Final = (
 """The modules of Python come first until all are loaded: a game may be called `random.py`."""
 
 
+class PlayLimits(NamedTuple):
+    """What playing a replay again may take: a file of 200 bytes can ask for a board of any size.
+
+    Args:
+        timeout_s: seconds for all replays of a call together; None = no limit.
+        step_timeout_s: as for `Game.run`.
+        max_memory: bytes of private memory of the process, where the system has such a limit
+            (Linux); None = no limit.
+    """
+
+    timeout_s: float | None = 600.0
+    step_timeout_s: float | None = 30.0
+    max_memory: int | None = 4 << 30
+
+
+PLAY_LIMITS: Final = PlayLimits()
+"""Limits that files of anybody get by default."""
+
+
 def verify_in_new_process(
     game: Game,
     replays: Sequence[Replay],
     *,
     timeout_s: float | None = 60.0,
     step_timeout_s: float | None = None,
+    max_memory: int | None = PLAY_LIMITS.max_memory,
 ) -> list[Divergence | None]:
     """`Replay.verify` of several replays of a game, in a new process with another hash seed.
 
     Args:
         game: is imported there by its name, or pickled, as where it is defined in `__main__`.
         replays: of that game.
-        timeout_s: for all of them together; None = no limit.
-        step_timeout_s: as for `Game.run`.
+        timeout_s, step_timeout_s, max_memory: as of `PlayLimits`.
 
     Raises:
         ReplayError: the game cannot be pickled, the process died or took too long, or a replay
             cannot be played.
     """
+    limits = PlayLimits(timeout_s, step_timeout_s, max_memory)
+    found: list[Divergence | None] = _in_new_process(game, Replay.verify, replays, limits)
+    return found
+
+
+def turns_in_new_process(
+    replay: Replay, game: Game | None, limits: PlayLimits = PLAY_LIMITS
+) -> list[Turn]:
+    """`Replay.turns`, in a new process with limits if the game has to be played for it.
+
+    Raises:
+        ReplayError: as of `Replay.turns` and `verify_in_new_process`.
+    """
+    if replay.has_observations:
+        return replay.turns(game)
+    game = game or replay.find_game()
+    [turns] = _in_new_process(game, Replay.turns, [replay], limits)
+    return turns  # type: ignore[no-any-return]  # pickled
+
+
+def _in_new_process(
+    game: Game, method: Callable[..., Any], replays: Sequence[Replay], limits: PlayLimits
+) -> list[Any]:
+    """What a method of `Replay` returns for each of some replays of a game."""
     import cloudpickle  # takes 10 ms
 
     try:
         # By its name where it can be imported: classes made by `make_dataclass` cannot be pickled.
         place = _place_and_file(game)
-        contents = [replay.to_bytes() for replay in replays]
+        contents = [(replay.to_bytes(), replay.name) for replay in replays]
         # Apart: the settings may be of classes of the module, which is loaded first.
         rest = cloudpickle.dumps((None if place else game, game.settings, contents))
-        job = pickle.dumps((place, rest, step_timeout_s))
+        job = pickle.dumps((place, rest, method.__name__, limits))
     except Exception as error:
         raise ReplayError(
             f"{game.name} cannot be sent to another process: {type(error).__name__}: {error}"
@@ -62,12 +109,13 @@ def verify_in_new_process(
     # Not from the current folder either: -P.
     command = [sys.executable, "-P", "-c", _MAIN]
     given = pickle.dumps(sys.path) + job
+    limit_s = limits.timeout_s
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, timeout=timeout_s, env=environment
+            command, input=given, capture_output=True, timeout=limit_s, env=environment
         )
     except subprocess.TimeoutExpired as error:
-        raise ReplayError(f"{game.name}: playing again took longer than {timeout_s} s") from error
+        raise ReplayError(f"{game.name}: playing again took longer than {limit_s:g} s") from error
     marker = done.stdout.rfind(_MARK)
     if done.returncode or marker < 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
@@ -75,7 +123,7 @@ def verify_in_new_process(
         if done.returncode < 0:
             reason = f"it died (signal {-done.returncode})"
         raise ReplayError(f"{game.name} cannot be played in another process: {reason}")
-    found: list[Divergence | None] | str = pickle.loads(  # noqa: S301 - of our own process
+    found: list[Any] | str = pickle.loads(  # noqa: S301 - of our own process
         done.stdout[marker + len(_MARK) :]
     )
     if isinstance(found, str):
@@ -106,7 +154,9 @@ _MARK: Final = b"\0entity-env\0"
 
 def main() -> None:
     """The new process: reads the job from standard input, and writes what it found."""
-    place, rest, step_timeout_s = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    place, rest, method, limits = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    if limits.max_memory is not None:
+        _limit_memory(limits.max_memory)
     module = None
     if place is not None:
         name, attribute, file = place
@@ -115,14 +165,20 @@ def main() -> None:
     if module is not None:
         game = getattr(module, attribute)
     game.settings = settings  # also those that a replay cannot keep
-    found: list[Divergence | None] | str = []
+    found: list[Any] | str = []
     try:
-        found = [
-            Replay.from_bytes(content).verify(game, step_timeout_s=step_timeout_s)
-            for content in contents
-        ]
+        replays = [Replay.from_bytes(content, name) for content, name in contents]
+        step_timeout_s = limits.step_timeout_s
+        found = [getattr(each, method)(game, step_timeout_s=step_timeout_s) for each in replays]
     except ReplayError as error:
         found = str(error)
     sys.stdout.flush()
     sys.stdout.buffer.write(_MARK + pickle.dumps(found))
     sys.stdout.buffer.flush()
+
+
+def _limit_memory(num_bytes: int) -> None:
+    if sys.platform != "win32":
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = num_bytes if hard == resource.RLIM_INFINITY else min(num_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))

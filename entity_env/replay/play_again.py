@@ -18,7 +18,7 @@ from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ActionName
-from entity_env.errors import ReplayError, SchemaError, UsageError
+from entity_env.errors import ReplayError, SchemaError, UsageError, shown
 from entity_env.replay.divergence import (
     Divergence,
     at_line,
@@ -363,8 +363,19 @@ def game_with_settings(replay: RecordedEpisode, game: Game) -> Game:
     """The game with the settings of a replay.
 
     Raises:
-        ReplayError: it has no such settings, or another number of agents.
+        ReplayError: it has no such settings, or another number of agents; or the settings could
+            name a file, and the given game has other ones: see `Game.open_settings`.
     """
+    defaults = {name: parameter.default for name, parameter in game.parameters.items()}
+    current = {**defaults, **game.settings}
+    for name, value in game.open_settings(replay.header.settings).items():
+        if name not in current or current[name] != value:
+            text = shown(value)
+            raise ReplayError(
+                f"{replay.name} was played with {name}={text}, which a file may not choose, as it "
+                f"could be a path: if you trust it, give the setting yourself, --set {name}={text} "
+                f"or game.with_settings({name}=...)"
+            )
     try:
         game = game.with_settings(**replay.header.settings)
     except (UsageError, TypeError) as error:  # TypeError: a setting that is called "self"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from entity_env.views.animation import Animation
     from entity_env.views.look import Look
 
-_PACKAGE: Final = __name__.partition(".")[0]
+_GAMES: Final = f"{__name__.partition('.')[0]}.games."
 
 
 class Replay:
@@ -159,7 +159,7 @@ class Replay:
             ReplayError: it is not there; pass it then.
         """
         module, _, name = self.header.source.partition(":")
-        if module.partition(".")[0] == _PACKAGE:
+        if module.startswith(_GAMES):
             try:
                 import_module(module)
             except (ImportError, ValueError):
@@ -238,13 +238,15 @@ class Replay:
                 f"{self.num_decisions}, got {at}"
             )
 
-    def turns(self, game: Game | None = None) -> list[Turn]:
+    def turns(self, game: Game | None = None, *, step_timeout_s: float | None = 30.0) -> list[Turn]:
         """Every decision with what was seen, and the ends, in order.
 
-        From the file, or, if it has actions alone, by playing them again.
+        From the file, or, if it has actions alone, by playing them again in this process;
+        `turns_in_new_process` also limits time and memory.
 
         Args:
             game: None = `find_game`; not needed if the file has what was seen.
+            step_timeout_s: as for `Game.run`.
 
         Raises:
             ReplayError: the file does not fit its own spaces; the game is not there or differs.
@@ -255,7 +257,13 @@ class Replay:
         if self.failure and not self.num_decisions:
             return turns
         game = game or self.find_game()
-        found, _ = play_again(self, game, watch=turns.append, stops=bool(self.failure))
+        found, _ = play_again(
+            self,
+            game,
+            watch=turns.append,
+            step_timeout_s=step_timeout_s,
+            stops=bool(self.failure),
+        )
         if found is not None:
             raise ReplayError(f"{self.name} cannot be shown: {found}")
         return turns
@@ -312,6 +320,7 @@ class Replay:
         look: Look | None = None,
         *,
         thinker: PolicyAgent | None = None,
+        turns: Sequence[Turn] | None = None,
     ) -> Animation:
         """The episode as a page, a video or stills; see `turns`.
 
@@ -320,6 +329,7 @@ class Replay:
             look: None = the game's.
             thinker: whose probabilities, value and attention are shown at every decision, whoever
                 decided; None = those that were kept, without attention.
+            turns: what `turns` returned before; None = call it.
 
         Raises:
             ReplayError: it has no decisions, or as of `turns`.
@@ -330,7 +340,7 @@ class Replay:
         if game is None and (look is None or not self.has_observations):
             with suppress(ReplayError):
                 game = self.find_game()
-        turns = self.turns(game)
+        turns = self.turns(game) if turns is None else turns
         if not turns:
             raise ReplayError(f"{self.name} has no decisions, so there is nothing to be drawn")
         if game is not None:

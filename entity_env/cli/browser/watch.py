@@ -9,17 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from entity_env.agents.ppo.tracking.runs import CURVES_FILE, RUN_FILE
+from entity_env.agents.ppo.tracking.runs import CURVES_FILE, REPLAY_FOLDERS, RUN_FILE
 from entity_env.cli.browser.server import Page, PageServer
-from entity_env.cli.commands.replay import game_and_look
+from entity_env.cli.commands.replay import shown_replay
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.report import STYLE, find_runs, plain, replay_id, report_body
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
-from entity_env.replay import Replay
+from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 
 _PAGE: Final = Path(__file__).with_name("watch.html")
 _POLL_S: Final = 1.0
-_FOLDERS: Final = ("replays", "failures")
 _MAX_PAGES: Final = 8
 """Pages of replays that are kept."""
 
@@ -27,17 +26,20 @@ State: TypeAlias = tuple[tuple[Path, int, int], ...]
 """Files with their times and sizes."""
 
 
-def watch_runs(folders: Sequence[Path], *, is_opened: bool) -> None:
+def watch_runs(
+    folders: Sequence[Path], *, games: Sequence[str], limits: PlayLimits, is_opened: bool
+) -> None:
     """Serves the report of training runs until Ctrl-C; what is new appears in it.
 
     Args:
         folders: as for `find_runs`.
+        games, limits: as of `shown_replay`.
         is_opened: open the browser, if there is a screen.
 
     Raises:
         UsageError: no runs.
     """
-    page = RunPage(folders)
+    page = RunPage(folders, games, limits)
     with page.server, suppress(KeyboardInterrupt):
         page.server.announce("Training runs", is_opened=is_opened)
         while True:
@@ -52,8 +54,15 @@ class RunPage:
         UsageError: no runs.
     """
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        games: Sequence[str] = (),
+        limits: PlayLimits = PLAY_LIMITS,
+    ) -> None:
         self._folders = folders
+        self._games = games
+        self._limits = limits
         self._page = Page.of(_PAGE, STYLE)
         self._state: State = ()
         self._files: dict[str, Path] = {}
@@ -85,25 +94,27 @@ class RunPage:
         return None if path is None else self._replay_page(path)
 
     def _replay_page(self, path: Path) -> Page:
-        """The animation of a replay; games that have to be played for it are, in this thread."""
+        """The animation of a replay; drawn in this thread, while others show other replays."""
+        try:
+            key = path, path.stat().st_mtime_ns
+            with self._lock:
+                page = self._pages.get(key)
+            if page is None:
+                replay, game, look, turns = shown_replay(path, self._games, self._limits)
+                page = Page.of_animation(replay.animation(game, look, turns=turns).html())
+        except (EntityEnvError, GameFailed, OSError) as error:
+            raise ReplayError(f"it cannot be shown: {error}") from error
         with self._lock:
-            try:
-                key = path, path.stat().st_mtime_ns
-                if key not in self._pages:
-                    replay = Replay.load(path)
-                    html = replay.animation(*game_and_look(replay, None, None)).html()
-                    while len(self._pages) >= _MAX_PAGES:
-                        self._pages.pop(next(iter(self._pages)))
-                    self._pages[key] = Page.of_animation(html)
-            except (EntityEnvError, GameFailed, OSError) as error:
-                raise ReplayError(f"it cannot be shown: {error}") from error
-            return self._pages[key]
+            self._pages[key] = page
+            while len(self._pages) > _MAX_PAGES:
+                self._pages.pop(next(iter(self._pages)))
+        return page
 
 
 def _replays(run: Path) -> Iterator[Path]:
     """The replays in the folders of a run; nothing that lies elsewhere and is only linked to."""
     inside = run.resolve()
-    for folder in _FOLDERS:
+    for folder in REPLAY_FOLDERS:
         for path in sorted((run / folder).glob("*.replay"), key=lambda p: (len(p.name), p)):
             if path.is_file() and path.resolve().is_relative_to(inside):
                 yield path

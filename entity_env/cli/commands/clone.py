@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,13 +37,14 @@ from entity_env.cli.options import (
     FiniteFloat,
     FiniteRange,
     game_argument,
+    limit_options,
     require_writable,
     set_option,
-    step_timeout_option,
 )
 from entity_env.core.space_json import differences
 from entity_env.errors import UsageError
 from entity_env.replay.dataset import dataset_of, replay_files
+from entity_env.replay.new_process import PlayLimits, turns_in_new_process
 
 if TYPE_CHECKING:
     from entity_env.agents.imitation import CloneResult
@@ -60,7 +61,7 @@ class _Source(NamedTuple):
     episodes: int
     greedy: bool
     seed: int
-    step_timeout_s: float | None
+    limits: PlayLimits
 
     def decisions(self, game: Game | None) -> Dataset:
         """All decisions; of replays and datasets their spaces must be those of the game."""
@@ -93,11 +94,12 @@ class _Source(NamedTuple):
                 stack.enter_context(game_errors(game))
             return dataset_of(
                 files,
-                game or (lambda replay: game_of(replay, None)),
+                game or game_of,
                 agents=self.agents,
                 winners=self.winners,
                 min_reward=self.min_reward,
                 on_replay=bar.count,
+                turns=partial(turns_in_new_process, limits=self.limits),
             )
 
     def _played(self, game: Game) -> Dataset:
@@ -127,7 +129,7 @@ class _Source(NamedTuple):
                 seed=self.seed,
                 episodes=self.episodes,
                 watch=recorder,
-                step_timeout_s=self.step_timeout_s,
+                step_timeout_s=self.limits.step_timeout_s,
             )
         return self._chosen(recorder.dataset(), ids)
 
@@ -167,7 +169,7 @@ def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--greedy", is_flag=True, help="With --play: trained agents take the most probable action."
     )
     @click.option("--seed", type=SEED, default=1, help="Seed of the episodes, and of learning.")
-    @step_timeout_option
+    @limit_options
     @wraps(command)
     def with_source(*, agents: Sequence[str], **options: Any) -> object:  # noqa: ANN401 - as click's
         given = {name: options.pop(name) for name in _Source._fields if name != "agents"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import click
 from rich.console import Console
@@ -16,22 +16,27 @@ from rich.console import Console
 from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.keyboard import Keyboard
+from entity_env.agents.ppo.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
-from entity_env.authoring.load_module import file_below
+from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
-from entity_env.cli.game_errors import game_errors
+from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import (
+    ENVIRONMENTS,
     HUMAN,
     NAMED,
     AgentLoader,
+    game_code,
     load_game,
     load_players,
     player_names,
     require_person,
     run_or_episode,
+    setting_names,
     single_keys,
 )
+from entity_env.cli.named import remember, was_named
 from entity_env.cli.options import (
     SEED,
     FiniteRange,
@@ -39,6 +44,7 @@ from entity_env.cli.options import (
     agent_options,
     clock_option,
     game_argument,
+    limit_options,
     look_option,
     require_writable,
     run_seed_option,
@@ -47,7 +53,8 @@ from entity_env.cli.options import (
 )
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.replay import Replay, ReplayWriter, verify_in_new_process
-from entity_env.replay.file import SUFFIX
+from entity_env.replay.file import SUFFIX, ReplayHeader
+from entity_env.replay.new_process import PlayLimits, turns_in_new_process
 from entity_env.replay.play_again import play_again
 from entity_env.views import Look, find_look
 from entity_env.views.describe import describe_number
@@ -60,38 +67,78 @@ _SPEEDS: Final = {"up": 2.0, "down": 0.5}
 game_option = click.option(
     "--game",
     metavar="GAME",
-    help="The game of the replay.  [default: the one it names, if it is one of the package or a "
-    "file in this folder]",
+    help="The game of the replay.  [default: the one it names, if it is one of the package, or one "
+    "that you have named here before and not changed since]",
 )
 
 
-def game_of(replay: Replay, given: str | None) -> Game:
-    """The game of a replay: the given one, or the one that it names.
+def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = ()) -> Game:
+    """The game of a replay: the given one, or the one that it names, with its named settings.
 
-    Of those that it names only games of the package, environments by their id, and files at or
-    below the current folder are loaded: a replay may come from anywhere.
+    A replay may come from anywhere. It names a game of the package, or code that the user has
+    named before. What `record` and `train` wrote here counts as named.
+
+    Args:
+        replay: loaded from a file.
+        given: GAME, as typed.
+        settings: of the game, as typed.
 
     Raises:
         ReplayError: it has to be given.
     """
-    if given is not None:
-        return load_game(given)
+    header = replay.header
+    path = Path(replay.name)
+    run, is_own = _run_of(path, header.game), was_named(path)
+    name = given or _game_in_package(header) or run.get("game") or _game_named(replay, is_own)
+    game = load_game(name, settings)
+    of_run = run.get("settings", {})
+    named = {
+        key: header.settings[key]
+        for key, what in setting_names(game, header.settings).items()
+        if is_own or of_run.get(key) == header.settings[key] or was_named(what)
+    }
+    return game.with_settings(**named)
+
+
+def _run_of(replay: Path, game: str) -> Mapping[str, Any]:
+    """The `run.json` of the run made here that left a replay of a game; empty if there is none."""
+    folder = replay.parent.parent
+    if replay.parent.name not in REPLAY_FOLDERS or not was_named(folder / RUN_FILE):
+        return {}
+    about = read_about(folder)
+    return about if about.get("game_name") == game else {}
+
+
+def _game_in_package(header: ReplayHeader) -> str | None:
+    is_own = not header.source or header.source.startswith("entity_env.")
+    return header.game if is_own and header.game in NAMED else None
+
+
+def _game_named(replay: Replay, is_own: bool) -> str:
+    """GAME as a replay names it; raises `ReplayError` if it must not be loaded for that."""
     name, source = replay.header.game, replay.header.source
-    if name in NAMED and (not source or source.startswith("entity_env.")):
-        return NAMED[name]
     package, _, rest = source.partition(":")
-    if package in ("gymnasium", "pettingzoo") and ":" not in rest:
-        return load_game(source)
     path = PurePath(package)
-    is_below = path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts
-    if is_below and Path(path).is_file():
-        return load_game(source)
-    if (file := file_below(package)) is not None:
-        return load_game(f"{file}:{rest}")
-    where = f" in {source}" if source else ""
-    raise ReplayError(
-        f"{replay.name} is of the game {name!r}{where}, which is not here: give it, --game FILE.py"
-    )
+    is_below = source and not path.is_absolute() and ".." not in path.parts
+    code = game_code(source) if is_below else None
+    is_module = isinstance(code, str) and package not in ENVIRONMENTS
+    if (
+        code is None
+        or (isinstance(code, Path) and not code.is_file())
+        or (is_module and not was_named(code))
+    ):
+        where = f" in {source}" if source else ""
+        raise ReplayError(
+            f"{replay.name} is of the game {name!r}{where}, which is not here: give it, --game "
+            "FILE.py"
+        )
+    word = f"{code}:{rest}" if isinstance(code, Path) else source
+    if not (is_own or was_named(code)):
+        raise ReplayError(
+            f"{replay.name} is of the game {word}, which you have not named here before, or which "
+            f"has changed since: if you trust its code, name it, --game {shlex.quote(word)}"
+        )
+    return word
 
 
 @click.command()
@@ -161,6 +208,7 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
     if not writer.replays:
         click.echo("left before the first decision: nothing was written")
         return
+    remember(out)
     replay = writer.replays[0]
     rewards = ", ".join("-" if each is None else describe_number(each) for each in replay.rewards)
     click.echo(
@@ -194,6 +242,8 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
 )
 @look_option
 @game_option
+@set_option
+@limit_options
 def replay(
     file: Path,
     first: int,
@@ -206,6 +256,8 @@ def replay(
     debug: int | None,
     look: str | None,
     game: str | None,
+    settings: Sequence[str],
+    limits: PlayLimits,
 ) -> None:
     """Show the replay FILE in the terminal, step by step in both directions.
 
@@ -218,18 +270,20 @@ def replay(
         raise UsageError("--agent and --out are of --take-over: say from which decision on")
     found = Replay.load(file)
     if debug is not None:
-        _debug(found, game_of(found, game), debug)
+        _debug(found, game_of(found, game, settings), debug)
     elif take_over is not None:
         out = file.with_name(f"{file.stem}-from-{take_over}{SUFFIX}") if out is None else out
-        _take_over(found, game_of(found, game), take_over, agents, load, out, look, seed)
+        chosen = game_of(found, game, settings)
+        _take_over(found, chosen, take_over, agents, load, out, look, seed, limits)
     else:
-        _show(found, first, fps, look, game)
+        played, drawn_by = game_and_look(found, look, game, settings)
+        _show(found, first, fps, turns_in_new_process(found, played, limits), drawn_by)
 
 
-def _show(found: Replay, first: int, fps: float, look: str | None, game: str | None) -> None:
+def _show(
+    found: Replay, first: int, fps: float, turns: Sequence[Turn], drawn_by: Look | None
+) -> None:
     """Draws the episode in the terminal."""
-    chosen, drawn_by = game_and_look(found, look, game)
-    turns = found.turns(chosen)
     if first >= len(turns):
         raise UsageError(f"{found.name} has {len(turns)} frames: --from must be below, got {first}")
     console = Console()
@@ -325,10 +379,13 @@ def _take_over(
     out: Path,
     look: str | None,
     seed: int | None,
+    limits: PlayLimits,
 ) -> None:
     """Goes on from a decision with other agents, and writes the new replay."""
     found.require_decision(at)
     game = found.with_settings_of(game)
+    # Raises where the settings ask for too much, before the game is played in this process.
+    verify_in_new_process(game, [found], **limits._asdict())
     names = player_names(game, agents)
     seed = secrets.randbelow(2**31) if seed is None else seed
     parent = {"sha": found.sha, "at": at}
@@ -362,17 +419,10 @@ def _debug(found: Replay, game: Game, at: int) -> None:
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @game_option
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=FiniteRange(min=0, min_open=True, max=1e6),
-    default=600,
-    metavar="SECONDS",
-    help="Time that playing a file again may take.",
-)
-@step_timeout_option
+@set_option
+@limit_options
 def verify(
-    files: Sequence[Path], game: str | None, timeout_s: float, step_timeout_s: float | None
+    files: Sequence[Path], game: str | None, settings: Sequence[str], limits: PlayLimits
 ) -> None:
     """Play replays again, and say where their games differ.
 
@@ -383,9 +433,8 @@ def verify(
     for path in files:
         try:
             replay = Replay.load(path)
-            [found] = verify_in_new_process(
-                game_of(replay, game), [replay], timeout_s=timeout_s, step_timeout_s=step_timeout_s
-            )
+            chosen = game_of(replay, game, settings)
+            [found] = verify_in_new_process(chosen, [replay], **limits._asdict())
         except EntityEnvError as error:
             click.echo(f"{path}: cannot be played: {one_line(error)}", err=True)
             worst = 2
@@ -416,8 +465,17 @@ def verify(
 )
 @look_option
 @game_option
+@set_option
+@limit_options
 def draw(
-    file: Path, out: Path, at: int | None, agent: str | None, look: str | None, game: str | None
+    file: Path,
+    out: Path,
+    at: int | None,
+    agent: str | None,
+    look: str | None,
+    game: str | None,
+    settings: Sequence[str],
+    limits: PlayLimits,
 ) -> None:
     """Draw the replay FILE: as a page to play and step through, as pictures, or as a video.
 
@@ -428,23 +486,59 @@ def draw(
     thinker = None if agent is None else load_agent(agent)
     if thinker is not None and not isinstance(thinker, PolicyAgent):
         raise UsageError(f"{agent} computes no probabilities to be shown")
-    animation = replay.animation(*game_and_look(replay, look, game), thinker=thinker)
+    played, drawn_by = game_and_look(replay, look, game, settings)
+    turns = turns_in_new_process(replay, played, limits)
+    animation = replay.animation(played, drawn_by, thinker=thinker, turns=turns)
     animation.write(out, at)
     size = out.stat().st_size / 1024
     click.echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")
 
 
+class ShownReplay(NamedTuple):
+    """A replay, with its game and look if they may be loaded, and its turns."""
+
+    replay: Replay
+    game: Game | None
+    look: Look | None
+    turns: list[Turn]
+
+
+def shown_replay(path: Path, games: Sequence[str], limits: PlayLimits) -> ShownReplay:
+    """A replay of a training run, as it is drawn.
+
+    One that keeps what was seen is drawn without its game if that has changed, or was not named.
+
+    Args:
+        path: of the replay.
+        games: GAMEs that the user named; the one of the replay's name is taken.
+        limits: of playing it again.
+
+    Raises:
+        EntityEnvError, GameFailed: it cannot be shown.
+    """
+    replay = Replay.load(path)
+    given = next((each for each in games if load_game(each).name == replay.header.game), None)
+    game, look = None, None
+    try:
+        game = replay.with_settings_of(game_of(replay, given))
+        look = find_look(game)
+    except (EntityEnvError, GameFailed):
+        if not replay.has_observations:
+            raise
+    return ShownReplay(replay, game, look, turns_in_new_process(replay, game, limits))
+
+
 def game_and_look(
-    replay: Replay, look: str | None, game: str | None
+    replay: Replay, look: str | None, game: str | None, settings: Sequence[str]
 ) -> tuple[Game | None, Look | None]:
     """What a replay is drawn with; its game is needed for its look, or if nothing was kept."""
-    if replay.has_observations and game is None:
-        try:
-            chosen = game_of(replay, None)
-        except ReplayError:  # it can be drawn without
-            return None, Look() if look is None else named_look(look)
-    else:
-        chosen = game_of(replay, game)
+    try:
+        chosen = game_of(replay, game, settings)
+    except ReplayError as error:
+        if not replay.has_observations or game is not None:
+            raise
+        click.echo(f"drawn without its game: {one_line(error)}", err=True)
+        return None, Look() if look is None else named_look(look)
     return chosen, find_look(replay.with_settings_of(chosen), look)
 
 

@@ -15,6 +15,7 @@ from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.cli.display.console import plain_table
+from entity_env.cli.options import limit_options
 from entity_env.cli.report import (
     find_runs,
     plain,
@@ -26,6 +27,7 @@ from entity_env.cli.report import (
     run_table,
 )
 from entity_env.errors import UsageError
+from entity_env.replay.new_process import PlayLimits
 
 _DEFAULT: Final = Path("runs")
 _WIDTH: Final = 200
@@ -42,6 +44,15 @@ folders_argument = click.argument(
     metavar="[RUN]...",
     type=click.Path(path_type=Path),
     callback=lambda context, parameter, value: value or (_DEFAULT,),
+)
+
+games_option = click.option(
+    "--game",
+    "games",
+    multiple=True,
+    metavar="GAME",
+    help="A game of the runs, whose code then draws their replays. May be repeated.  [default: "
+    "those of the package, of runs trained here, and those you have named here before]",
 )
 
 
@@ -79,9 +90,16 @@ def list_runs(context: click.Context, folders: Sequence[Path]) -> None:
     metavar="NAME",
     help="A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated.",
 )
+@games_option
+@limit_options
 @click.pass_context
 def report(
-    context: click.Context, folders: Sequence[Path], out: Path, names: Sequence[str]
+    context: click.Context,
+    folders: Sequence[Path],
+    out: Path,
+    names: Sequence[str],
+    games: Sequence[str],
+    limits: PlayLimits,
 ) -> None:
     """Write the curves of training runs to one file.
 
@@ -95,7 +113,7 @@ def report(
     runs, code = _read(folders)
     require_curves(runs, names)
     if write is report_html:
-        pages, problems = replay_pages(runs)
+        pages, problems = replay_pages(runs, games, limits)
         code = _tell(problems) or code
         text = report_html(runs, names, pages)
     else:

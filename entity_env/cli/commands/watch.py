@@ -7,14 +7,19 @@ from pathlib import Path
 
 import click
 
-from entity_env.cli.commands.runs import folders_argument
-from entity_env.cli.options import open_option
+from entity_env.cli.commands.runs import folders_argument, games_option
+from entity_env.cli.options import limit_options, open_option
+from entity_env.replay.new_process import PlayLimits
 
 
 @click.command()
 @folders_argument
+@games_option
+@limit_options
 @open_option
-def watch(folders: Sequence[Path], is_opened: bool) -> None:
+def watch(
+    folders: Sequence[Path], games: Sequence[str], limits: PlayLimits, is_opened: bool
+) -> None:
     """Watch training in the browser: curves, the table of runs, and their replays, live.
 
     RUN is the folder of a training run, or a folder of such folders.  [default: runs]
@@ -23,4 +28,4 @@ def watch(folders: Sequence[Path], is_opened: bool) -> None:
     """
     from entity_env.cli.browser.watch import watch_runs
 
-    watch_runs(folders, is_opened=is_opened)
+    watch_runs(folders, games=games, limits=limits, is_opened=is_opened)

@@ -138,6 +138,10 @@ class ImportedGame(Game):
         # In a worker the classes are made again: a copy of a generated dataclass has no fields.
         return ImportedGame, (self._load, self.settings), {"transport": self.transport}
 
+    def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
+        """All settings: they are passed to another library."""
+        return dict(settings)
+
     def with_settings(self, **settings: object) -> ImportedGame:
         """The game of an environment that is made with other settings; its spaces may differ."""
         if not settings:

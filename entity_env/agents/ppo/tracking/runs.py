@@ -30,6 +30,7 @@ from entity_env.core.vec_obs import Metric
 from entity_env.errors import CheckpointError, UsageError
 
 RUN_FILE: Final = "run.json"
+REPLAY_FOLDERS: Final = ("replays", "failures")
 CURVES_FILE: Final = "curves.jsonl"
 REWARD: Final = "episode/mean_reward"
 """Name of the curve that runs are compared by."""
@@ -419,10 +420,14 @@ def read_run(path: Path) -> TrainingRun:
 
 
 def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
-    """Replays that were recorded along a run: the step of each, in order, and its file."""
-    folder = run.path / "replays"
+    """Replays that were recorded along a run: the step of each, in order, and its file.
+
+    Links that lead out of the run's folder are left out.
+    """
+    inside, folder = run.path.resolve(), run.path / REPLAY_FOLDERS[0]
     try:
         files = list(folder.iterdir()) if folder.is_dir() else []
+        files = [file for file in files if file.resolve().is_relative_to(inside)]
     except OSError as error:
         raise CheckpointError(f"cannot read {folder}: {error}") from error
     found = [(_REPLAY.fullmatch(file.name), file) for file in files]

@@ -1,0 +1,83 @@
+"""The record of what the user has named: code and paths that files may refer to.
+
+Files are data. A replay, a settings file or a run folder may refer to a game, a bot or a folder,
+but only what the user named on a command line here, now or before, is imported or opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import click
+
+from entity_env.core.files import read_file, write_file
+
+Name: TypeAlias = Path | str
+"""A file or folder, which counts as named while its content stays the same; or any other words."""
+
+_APP: Final = "entity-env"
+_MAX_BYTES: Final = 1 << 16
+_PRIVATE: Final = 0o700
+
+
+def remember(name: Name) -> None:
+    """Record a name for later commands of this user.
+
+    A file or folder that cannot be read is left out. Where the user's settings folder cannot be
+    written, nothing is recorded, and has to be named again next time.
+    """
+    if was_named(name):
+        return
+    with suppress(OSError, ValueError):
+        entry = _entry(name)
+        entry.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        write_file(entry, _content(name))
+
+
+def was_named(name: Name) -> bool:
+    """True if the user has named this before, and a file or folder has not changed since."""
+    try:
+        return read_file(_entry(name), _MAX_BYTES) == _content(name)
+    except (OSError, ValueError):
+        return False
+
+
+def _entry(name: Name) -> Path:
+    """The file that records a name: one per path, so that a new digest replaces the old one."""
+    key = hashlib.sha256(_text(name)).hexdigest()[:32]
+    return Path(click.get_app_dir(_APP), "named", key)
+
+
+def _content(name: Name) -> bytes:
+    digest = _digest(name) if isinstance(name, Path) else "words"
+    return b"%s\n%s\n" % (digest.encode(), _text(name))
+
+
+def _text(name: Name) -> bytes:
+    text = os.path.realpath(name) if isinstance(name, Path) else name
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file; of a package its Python files, of another folder the files in it."""
+    total = hashlib.sha256()
+    for file in _files(path):
+        with open(file, "rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        total.update(f"{digest} {file.relative_to(path)}\n".encode("utf-8", "surrogatepass"))
+    return total.hexdigest()
+
+
+def _files(path: Path) -> Iterable[Path]:
+    """The regular files of a path; OSError if there are none."""
+    is_package = (path / "__init__.py").is_file()
+    inside = path.rglob("*.py") if is_package else path.iterdir() if path.is_dir() else [path]
+    found = sorted(each for each in inside if each.is_file())
+    if not found:
+        raise FileNotFoundError(str(path))
+    return found

@@ -1,0 +1,409 @@
+"""Files are data: what they name is neither imported nor opened, unless the user named it."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from entity_env.cli import main
+from entity_env.cli.named import remember, was_named
+from entity_env.cli.run_settings import RunCommand
+from entity_env.errors import ReplayError
+from entity_env.games import snake
+from entity_env.games.pixel.play import pixel_rom
+from entity_env.replay import Replay
+from tests.cli.commands.test_replay import GAME, GOLDEN
+
+CANARY = "open(__file__ + '.ran', 'w').close()\n"
+CALLBACK = f"{CANARY}from entity_env.agents.ppo import Callback\nclass C(Callback): pass\n"
+BOT = f"{CANARY}class Bot:\n    def choose(self, *args): return None\n"
+SMALL = ("--steps=64", "--num-envs=4", "--num-workers=0", "--eval-interval=0")
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(main, list(map(str, args)))
+
+
+def forget() -> None:
+    """As on another machine, where nothing was named."""
+    shutil.rmtree(click.get_app_dir("entity-env"), ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def has_run(folder: Path) -> list[str]:
+    """The files whose code ran."""
+    return sorted(path.name.removesuffix(".ran") for path in folder.rglob("*.ran"))
+
+
+def changed(path: Path, to: Path, **header: object) -> Path:
+    """A copy of a replay with another header."""
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    lines[0] = json.dumps({**json.loads(lines[0]), **header})
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    return to
+
+
+class TestRecord:
+    @pytest.mark.parametrize("name", ["gymnasium:CartPole-v1", "dots quirks=\ud800", "x\ny"])
+    def test_words_are_remembered(self, name: str) -> None:
+        assert not was_named(name)
+        remember(name)
+        assert was_named(name)
+        assert not was_named(f"{name} ")
+
+    def test_a_file_counts_while_it_stays_the_same(self, here: Path) -> None:
+        path = here / "a.py"
+        path.write_text("x = 1")
+        remember(Path("a.py"))
+        assert was_named(path)
+        path.write_text("x = 2")
+        assert not was_named(path)
+        remember(path)
+        assert was_named(path)
+        path.unlink()
+        assert not was_named(path)
+
+    def test_a_path_is_no_words_and_words_are_no_path(self, here: Path) -> None:
+        (here / "a.py").write_text("x = 1")
+        remember("a.py")
+        remember(str(here / "a.py"))
+        assert not was_named(here / "a.py")
+
+    @pytest.mark.parametrize("inner", ["units/kinds.py", "board.py", "__init__.py"])
+    def test_a_package_counts_with_all_its_modules(self, here: Path, inner: str) -> None:
+        package = here / "mygame"
+        (package / "units").mkdir(parents=True)
+        for name in ("__init__.py", "board.py", "units/kinds.py"):
+            (package / name).write_text("x = 1")
+        remember(package)
+        assert was_named(package)
+        (package / inner).write_text("x = 2")
+        assert not was_named(package)
+
+    def test_what_is_no_file_is_not_recorded(self, here: Path) -> None:
+        (here / "loop").symlink_to("loop")
+        os.mkfifo(here / "fifo")
+        for path in (here / "none", here / "loop", here / "fifo", Path("a\0b"), Path("x" * 5000)):
+            remember(path)
+            assert not was_named(path)
+
+    def test_without_a_place_to_record_everything_has_to_be_named_again(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (here / "file").write_text("")
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "file"))
+        remember("words")
+        assert not was_named("words")
+
+
+class TestReplays:
+    @pytest.fixture
+    def stranger(self, here: Path) -> Path:
+        """The run folder of somebody else, with a Python file, below the current folder."""
+        (here / "mine.py").write_text(GAME)
+        for see in ("see", "no-see"):
+            assert run("record", "mine.py", f"--{see}", "--out", f"{see}.replay").exit_code == 0
+        forget()
+        folder = here / "stranger"
+        for place in ("replays", "failures"):
+            for i, see in enumerate(("see", "no-see")):
+                path = folder / place / f"step-{i}.replay"
+                changed(here / f"{see}.replay", path, source="stranger/helper.py:dots")
+        (folder / "helper.py").write_text(CANARY + GAME)
+        (folder / "helper_look.py").write_text(CANARY)
+        about = {"format": "entity_env.run", "game": "stranger/helper.py", "game_name": "dots"}
+        (folder / "run.json").write_text(json.dumps({**about, "config": {}, "settings": {}}))
+        (folder / "curves.jsonl").write_text('{"step":1,"episode/mean_reward":1}\n')
+        return folder
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("report", "stranger", "--out", "r.html"),
+            ("report", ".", "--out", "r.html"),
+            ("draw", "stranger/replays/step-0.replay", "--out", "r.html"),
+            ("draw", "stranger/replays/step-1.replay", "--out", "r.html"),
+            ("replay", "stranger/replays/step-0.replay"),
+            ("replay", "stranger/replays/step-1.replay"),
+            ("replay", "stranger/replays/step-1.replay", "--take-over", "1"),
+            ("replay", "stranger/replays/step-1.replay", "--debug", "1"),
+            ("verify", "stranger/replays/step-0.replay"),
+            ("verify", "stranger/replays/step-1.replay"),
+            ("dataset", "stranger", "--out", "r.npz"),
+            ("clone", "snake", "stranger", "--out", "r"),
+        ],
+        ids=" ".join,
+    )
+    def test_their_code_does_not_run(self, stranger: Path, command: tuple[str, ...]) -> None:
+        result = run(*command)
+        assert has_run(stranger) == []
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        if "step-1" in " ".join(command):
+            assert result.exit_code == 2
+            assert "stranger/helper.py:dots, which you have not named here before" in result.stderr
+            assert "--game stranger/helper.py:dots" in result.stderr
+
+    @pytest.mark.parametrize("source", ["stranger.helper:dots", "./stranger/helper.py:dots"])
+    def test_nor_by_other_names(self, stranger: Path, source: str) -> None:
+        path = changed(stranger.parent / "no-see.replay", stranger / "x.replay", source=source)
+        assert "which you have not named here before" in run("verify", path).stderr
+        assert has_run(stranger) == []
+
+    @pytest.mark.parametrize("source", ["", "entity_env.", "entity_env.__main__:main", "os:x"])
+    def test_nor_modules_that_are_no_games(self, stranger: Path, source: str) -> None:
+        path = changed(stranger.parent / "no-see.replay", stranger / "x.replay", source=source)
+        assert "which is not here: give it, --game" in run("verify", path).stderr
+        with pytest.raises(ReplayError, match="which is not imported: pass the game"):
+            Replay.load(path).turns()
+
+    def test_what_was_seen_is_drawn_without_the_game(self, stranger: Path) -> None:
+        result = run("draw", stranger / "replays" / "step-0.replay", "--out", "r.html")
+        assert result.exit_code == 0, result.output
+        assert "drawn without its game: " in result.stderr
+        assert Path("r.html").exists()
+
+    def test_named_on_this_command_line_it_runs(self, stranger: Path) -> None:
+        path = stranger / "replays" / "step-1.replay"
+        result = run("verify", path, "--game", "stranger/helper.py:dots")
+        assert "same, 5 decisions" in result.output
+        assert has_run(stranger) == ["helper.py"]
+
+    def test_named_for_a_report_it_draws(self, stranger: Path) -> None:
+        result = run("report", "stranger", "--out", "r.html", "--game", "stranger/helper.py:dots")
+        assert result.exit_code != 2
+        assert has_run(stranger) == ["helper.py", "helper_look.py"]
+
+    def test_named_before_it_runs_until_it_changes(self, stranger: Path) -> None:
+        path = stranger / "replays" / "step-1.replay"
+        assert run("check", "stranger/helper.py").exit_code == 0
+        assert run("verify", path).exit_code == 0
+        (stranger / "helper.py").write_text(CANARY + GAME + "\n")
+        (stranger / "helper.py.ran").unlink()
+        assert "or which has changed since" in run("verify", path).stderr
+        assert has_run(stranger) == []
+
+    def test_a_replay_recorded_here_plays_after_the_game_changed(self, here: Path) -> None:
+        (here / "mine.py").write_text(GAME)
+        assert run("record", "mine.py", "--out", "x.replay").exit_code == 0
+        (here / "mine.py").write_text(GAME + "\n")
+        assert run("verify", "x.replay").exit_code == 0
+
+    def test_an_environment_has_to_be_named(self, here: Path) -> None:
+        pytest.importorskip("gymnasium")
+        out = here / "x.replay"
+        given = ("record", "gymnasium:CartPole-v1", "--set", "sutton_barto_reward=True")
+        assert run(*given, "--out", out).exit_code == 0
+        assert run("verify", out).exit_code == 0
+        forget()
+        refusal = run("verify", out)
+        assert "--game gymnasium:CartPole-v1" in refusal.stderr
+        refusal = run("verify", out, "--game", "gymnasium:CartPole-v1")
+        assert "--set sutton_barto_reward=True" in refusal.stderr
+        assert refusal.exit_code == 2
+        setting = ("--set", "sutton_barto_reward=True")
+        assert run("verify", out, "--game", "gymnasium:CartPole-v1", *setting).exit_code == 0
+
+    def test_an_environment_of_a_module_of_theirs_is_not_imported(self, here: Path) -> None:
+        (here / "helper.py").write_text(CANARY)
+        path = changed(GOLDEN / "snake.replay", here / "x.replay", source="gymnasium:helper:X-v0")
+        assert "--game gymnasium:helper:X-v0" in run("verify", path).stderr
+        assert has_run(here) == []
+
+    @pytest.mark.parametrize("command", [("verify",), ("draw", "--out=r.html"), ("replay",)])
+    @pytest.mark.parametrize("name", ["rom", "goal"])
+    def test_settings_open_no_path(self, here: Path, command: tuple[str, ...], name: str) -> None:
+        pytest.importorskip("torch")
+        (here / "evil.gb").write_bytes(bytes(1 << 15))
+        lines = {"game": "pixel", "source": "", "settings": {name: "evil.gb"}}
+        path = changed(GOLDEN / "pixel_maze.replay", here / "x.replay", **lines)
+        result = run(command[0], path, *command[1:])
+        assert result.exit_code in (0, 2)
+        if result.exit_code:
+            assert f"was played with {name}='evil.gb', which a file may not choose" in result.stderr
+            assert f"--set {name}='evil.gb'" in result.stderr
+        assert "PyBoy" not in result.output
+
+    def test_a_setting_counts_for_the_file_that_was_named(self, here: Path) -> None:
+        """Another cartridge of the same name is another one."""
+        game = GAME.replace("length: int = 5", "level: str = 'one', length: int = 5")
+        (here / "mine.py").write_text(game)
+        (here / "level.txt").write_text("one")
+        given = ("record", "mine.py", "--set", "level=level.txt", "--out", "a.replay")
+        assert run(*given).exit_code == 0
+        changed(here / "a.replay", here / "b.replay")
+        assert run("verify", "b.replay").exit_code == 0
+        (here / "level.txt").write_text("another")
+        assert "--set level='level.txt'" in run("verify", "b.replay").stderr
+        assert run("verify", "b.replay", "--set", "level=level.txt").exit_code == 0
+        changed(here / "a.replay", here / "c.replay", settings={"level": "/etc/passwd"})
+        assert "--set level='/etc/passwd'" in run("verify", "c.replay").stderr
+
+    def test_numbers_and_listed_choices_are_data(self) -> None:
+        assert snake.open_settings({"board_size": 3}) == {}
+        assert snake.open_settings({"board_size": "3"}) == {}
+        assert list(pixel_rom.open_settings({"rom": "x.gb", "quirks": "xochip"})) == ["rom"]
+
+
+class TestSettings:
+    @pytest.fixture
+    def stranger(self, here: Path) -> Path:
+        folder = here / "stranger"
+        folder.mkdir()
+        (folder / "helper.py").write_text(CANARY + GAME)
+        (folder / "cb.py").write_text(CALLBACK)
+        (folder / "bot.py").write_text(BOT)
+        return folder
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ('game = "stranger/helper.py"', "stranger/helper.py"),
+            ('game = "stranger.helper:dots"', "stranger.helper:dots"),
+            ('game = "gymnasium:stranger.helper:X-v0"', "gymnasium:stranger.helper:X-v0"),
+            ('game = "snake"\ncallback = ["stranger/cb.py:C"]', "--callback stranger/cb.py:C"),
+            ('game = "tic_tac_toe"\nopponent = "stranger/bot.py:Bot"', "--opponent stranger/bot"),
+            ('game = "tic_tac_toe"\nopponent = ["a.zip/x.agent=0.5"]', "--opponent a.zip/x.agent"),
+            ('game = "tic_tac_toe"\neval_opponent = "stranger/bot.py"', "--eval-opponent stranger"),
+            ('game = "snake"\ninit_from = "stranger"', "--init-from stranger"),
+            ('game = "snake"\nout = "/tmp/elsewhere"', "--out /tmp/elsewhere"),
+            ('game = "snake"\nfailures = "../elsewhere"', "--failures ../elsewhere"),
+            ('game = "snake"\nray = "ray://10.0.0.1:1"', "--ray ray://10.0.0.1:1"),
+            ('game = "pixel"\nrom = "stranger/helper.py"', "--rom stranger/helper.py"),
+            ('game = "pixel"\n[game]\nrom = "evil.gb"', "--set rom=evil.gb"),
+        ],
+    )
+    @pytest.mark.parametrize("form", ["toml", "json", "resume"])
+    def test_a_file_names_nothing(self, stranger: Path, text: str, words: str, form: str) -> None:
+        pytest.importorskip("torch")
+        data = tomllib.loads(f"[run]\n{text}")
+        if form == "toml":
+            (stranger / "s.toml").write_text(f"[run]\n{text}\n")
+            result = run("train", "--config", "stranger/s.toml", *SMALL)
+        else:
+            options = data["run"]
+            game = options.pop("game")
+            options["set"] = [f"{key}={value}" for key, value in data.get("game", {}).items()]
+            about = {"format": "entity_env.run", "game": game, "options": options}
+            (stranger / "run.json").write_text(json.dumps(about))
+            given = ("--resume", "--out", "stranger")
+            if form == "json":
+                given = ("--config", "stranger/run.json", "--out=x")
+            result = run("train", *given, *SMALL)
+        assert has_run(stranger) == []
+        if form != "toml" and re.match("--out|--init-from", words):
+            return  # given, or left out
+        assert result.exit_code == 2, result.output
+        assert "are used only if you have named them here before" in result.stderr
+        assert words in result.stderr
+        assert result.stderr.count("\n") == 1
+
+    def test_opponents_of_a_run_are_named(self, stranger: Path) -> None:
+        about = {"format": "entity_env.run", "game": "tic_tac_toe", "options": {}}
+        about["opponents"] = {"stranger/bot.py:Bot": 1.0, "self": 0.5}
+        (stranger / "run.json").write_text(json.dumps(about))
+        result = run("train", "--resume", "--out", "stranger", *SMALL)
+        assert "--opponent stranger/bot.py:Bot" in result.stderr
+        assert has_run(stranger) == []
+
+    def test_what_was_typed_once_is_named_later(self, stranger: Path) -> None:
+        pytest.importorskip("torch")
+        config = stranger / "s.toml"
+        config.write_text('[run]\ngame = "stranger/helper.py"\ncallback = ["stranger/cb.py:C"]\n')
+        given = ("train", "--config", config, *SMALL)
+        typed = ("stranger/helper.py", "--callback", "stranger/cb.py:C")
+        assert run(*given[:3], *typed, *SMALL, "--out=a").exit_code == 0
+        assert run(*given, "--out=b").exit_code == 0
+        (stranger / "helper.py").write_text(GAME + "\n")  # the file that names it is the same
+        assert run(*given, "--out=c").exit_code == 0
+        config.write_text(config.read_text() + "num_envs = 2\n")
+        assert run(*given, "--out=d").exit_code == 0
+        config.write_text(config.read_text() + "num_workers = 0\n")
+        (stranger / "helper.py").write_text(GAME + "\n\n")
+        assert "stranger/helper.py" in run(*given, "--out=e").stderr
+
+    def test_a_run_trained_here_goes_on_after_its_game_changed(self, stranger: Path) -> None:
+        pytest.importorskip("torch")
+        given = ("--callback", "stranger/cb.py:C", "--set", "length=3", "--replays=1")
+        result = run("train", "stranger/helper.py", *given, *SMALL, "--out=a")
+        assert result.exit_code == 0, result.output
+        (stranger / "helper.py").write_text(GAME + "\n")
+        (stranger / "cb.py").write_text(CALLBACK + "\n")
+        again = run("train", "--resume", "--out=a", "--steps=96")
+        assert again.exit_code == 0, again.output
+        (stranger / "helper.py").write_text(CANARY + GAME)
+        (stranger / "helper.py.ran").unlink()
+        assert run("report", "a", "--out", "r.html").exit_code == 0
+
+    def test_a_run_moved_here_from_elsewhere_names_nothing(self, stranger: Path) -> None:
+        pytest.importorskip("torch")
+        assert run("train", "stranger/helper.py", *SMALL, "--out=a").exit_code == 0
+        shutil.copytree("a", "b")
+        (stranger / "helper.py").write_text(GAME + "\n")
+        refusal = run("train", "--resume", "--out=b", "--steps=96").stderr
+        assert "add to the command: stranger/helper.py" in refusal
+        given = ("train", "stranger/helper.py", "--resume", "--out=b", "--steps=96")
+        assert run(*given).exit_code == 0
+
+    def test_every_option_of_text_needs_a_name_by_default(self) -> None:
+        """A new option that takes any text cannot be forgotten."""
+        from entity_env.cli.run_settings import _named_by
+
+        command = main.commands["train"]
+        assert isinstance(command, RunCommand)
+        words = "odd/words.py"
+        unnamed = {
+            param.name
+            for param in command.params
+            if isinstance(param.type, click.types.StringParamType)
+            and _named_by((param.name or ""), param.type, words) is None
+        }
+        assert unnamed == set()
+
+
+BOMBS: dict[str, Callable[[], dict[str, object]]] = {
+    "cherry_pick": lambda: {"num_good": 10**8},
+    "snake": lambda: {"board_size": 30_000},
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("command", ["verify", "draw", "replay", "dataset", "report"])
+def test_a_small_file_takes_bounded_time_and_memory(here: Path, name: str, command: str) -> None:
+    replay = Replay.load(GOLDEN / f"{name}.replay")
+    lines = [line for line in replay.lines if line.end is None][:1]
+    header = replay.header.__class__(**{**vars(replay.header), "settings": BOMBS[name]()})
+    bare = [type(line)(line.agent_id, line.step, line.actions) for line in lines]
+    folder = here / "run" / "replays"
+    folder.mkdir(parents=True)
+    Replay(header, bare).save(folder / "step-1.replay")
+    (here / "run" / "run.json").write_text('{"format": "entity_env.run", "config": {}}')
+    (here / "run" / "curves.jsonl").write_text('{"step":1,"episode/mean_reward":1}\n')
+    given = (folder / "step-1.replay",) if command != "report" else (here / "run",)
+    out = {"draw": ("--out=x.html",), "dataset": ("--out=x.npz",), "report": ("--out=x.html",)}
+    limits = ("--step-timeout=1", "--max-memory=1")
+    result = run(command, *given, *out.get(command, ()), *limits)
+    assert result.exit_code in (1, 2)
+    assert re.search("no answer for 1 s|MemoryError", result.output)
+
+
+def test_a_game_that_hangs_in_c_is_ended_with_its_process(here: Path) -> None:
+    hanging = GAME.replace("    rng, x =", "    if length > 9: sum(range(10**15))\n    rng, x =")
+    (here / "mine.py").write_text(hanging)
+    assert run("record", "mine.py", "--no-see", "--out", "a.replay").exit_code == 0
+    changed(here / "a.replay", here / "b.replay", settings={"length": 10})
+    result = run("draw", "b.replay", "--out", "x.html", "--timeout=2")
+    assert "playing again took longer than 2 s" in result.stderr
