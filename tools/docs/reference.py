@@ -25,6 +25,9 @@ _INDEX = """# Reference
 What every name, option and file means. To learn how they go together, begin with
 [a game in ten minutes](../tutorials/first_game.md).
 
+[Writing a game](writing_games.md) has all that games are written with on one page: `Game`, `Obs`,
+`Agent`, actions and fields, with examples.
+
 ## Packages
 
 @PACKAGES@
