@@ -259,7 +259,8 @@ class Observation:
         is an entity's index everywhere else."""
         ids: list[EntityID] = []
         for name in obs_space.entities:
-            ids.extend(self._ids_of_type(name))
+            if name in self.features or name in self.ids:  # a file may declare thousands of types
+                ids.extend(self._ids_of_type(name))
         return ids
 
     def index_of_ids(self, obs_space: ObsSpace) -> dict[EntityID, int]:

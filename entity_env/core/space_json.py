@@ -113,8 +113,9 @@ def _list_differences(
     kind: str, where: str, expected: Sequence[str], got: Sequence[str], names: tuple[str, str]
 ) -> Iterator[str]:
     expected_name, got_name = names
-    missing = [item for item in expected if item not in got]
-    added = [item for item in got if item not in expected]
+    there, known = set(got), set(expected)
+    missing = [item for item in expected if item not in there]
+    added = [item for item in got if item not in known]
     yield from (f"{where}{expected_name} has {kind} {x!r}, {got_name} has not" for x in missing)
     yield from (f"{where}{got_name} has {kind} {x!r}, {expected_name} has not" for x in added)
     if not missing and not added and list(expected) != list(got):

@@ -7,6 +7,10 @@ Not here: what draws an episode (`views`), and the arrays that off-policy learni
 from entity_env.replay.dataset import dataset_of as dataset_of
 from entity_env.replay.divergence import Divergence as Divergence
 from entity_env.replay.file import Decision as Decision, End as End, ReplayHeader as ReplayHeader
-from entity_env.replay.new_process import verify_in_new_process as verify_in_new_process
+from entity_env.replay.new_process import (
+    PlayLimits as PlayLimits,
+    turns_in_new_process as turns_in_new_process,
+    verify_in_new_process as verify_in_new_process,
+)
 from entity_env.replay.replay import Replay as Replay
 from entity_env.replay.writer import ReplayWriter as ReplayWriter, record as record

@@ -152,10 +152,10 @@ class Script:
         if failure and self.is_over:
             is_same = failure.partition("\n")[0] == now
             if not is_same and not (failure.startswith(_HANGS) and now.startswith(_HANGS)):
-                text = f"the game failed with {failure}, it raises {now} now"
+                text = f"the game failed with {failure}, now it {_fails_with(now)}"
                 self.divergence = Divergence("raises", text, was=failure, now=now)
             return
-        line, text = self._first_left(), f"the game raises {now}"
+        line, text = self._first_left(), f"the game {_fails_with(now)}"
         if line is None:
             self.divergence = Divergence("raises", text, was=failure or None, now=now)
         else:
@@ -201,6 +201,10 @@ class Script:
         if now == line.checksum:
             return None
         return observation_divergence(line, observation, self._spaces, last_score, now)
+
+
+def _fails_with(failure: str) -> str:
+    return failure if failure.startswith(_HANGS) else f"raises {failure}"
 
 
 class ReplayAgent(PolicyAgent):

@@ -116,6 +116,8 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
     """Yields the entities of an observation in the order of `Observation.entity_ids`."""
     ids = enumerate(observation.entity_ids(obs_space))
     for name, space in obs_space.entities.items():
+        if name not in observation.features:
+            continue
         visible = observation.visible.get(name)
         for i in range(observation.num_entities(name)):
             row = np.asarray(observation.features[name][i], dtype=np.float64)

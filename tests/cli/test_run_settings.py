@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.cli import main
+from entity_env.cli.run_settings import _own, _public_name
 
 TOML = """
 total_steps = 64
@@ -287,3 +290,30 @@ def test_the_layout_of_the_file_is_in_the_help() -> None:
     help_text = run("--help").output
     assert "[net]" in help_text
     assert "--set-train" in help_text
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["\0", "../x", "auto", "a.py:B", "1" * 5000, "a=b", "gymnasium:x"]),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(), values, max_size=1),
+    max_leaves=3,
+)
+
+
+@given(data=st.data())
+def test_values_of_any_type_are_taken_or_refused_in_one_line(data: st.DataObject) -> None:
+    train = main.commands["train"]
+    names = sorted(_own({_public_name(param): param.name or "" for param in train.params}))
+    options = data.draw(st.dictionaries(st.sampled_from(names), _VALUES, max_size=3))
+    about = {"format": "entity_env.run", "options": {"game": "snake", **options}, "config": {}}
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "callback", lambda **_: None)
+        path = Path(folder, "run.json")
+        path.write_text(json.dumps(about))
+        result = run("--config", str(path), "--out", str(Path(folder, "run")))
+    assert result.exit_code in (0, 2), result.exception
+    assert result.stderr.count("\n") == (result.exit_code == 2)

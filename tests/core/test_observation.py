@@ -20,6 +20,7 @@ from entity_env import (
     SchemaError,
     SelectEntityActionMask,
 )
+from entity_env.views.seen import seen_entities
 from tests.helpers.strategies import action_spaces, obs_spaces, observations, untyped
 
 SPACE = ObsSpace(["t"], {"A": Entity(["x"]), "B": Entity(["x", "y"]), "C": Entity([])})
@@ -180,3 +181,20 @@ def test_actees_that_are_not_there_are_named() -> None:
 def test_a_categorical_action_has_labels() -> None:
     action = CategoricalAction(["a", "b"], np.array([1, 0]), ["up", "down"])
     assert action.labels == ["down", "up"]
+
+
+def test_types_without_entities_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may declare thousands of types: what is done per type was done per line of it."""
+    space = ObsSpace(entities={f"E{i}": Entity(["x"]) for i in range(1000)})
+    observation = Observation(reward=0, features={"E7": [[1.0]], "E3": [[2.0]]})
+    counted: set[str] = set()
+    count = Observation.num_entities
+
+    def counting(self: Observation, name: str) -> int:
+        counted.add(name)
+        return count(self, name)
+
+    monkeypatch.setattr(Observation, "num_entities", counting)
+    assert observation.entity_ids(space) == [("E3", 0), ("E7", 0)]
+    assert [entity.index for entity in seen_entities(observation, space)] == [0, 1]
+    assert counted == {"E3", "E7"}
