@@ -14,12 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from entity_env.cli import main
+from entity_env.cli.browser.watch import RunPage
 from entity_env.cli.named import remember, was_named
 from entity_env.cli.run_settings import RunCommand
 from entity_env.errors import ReplayError
 from entity_env.games import snake
 from entity_env.games.pixel.play import pixel_rom
 from entity_env.replay import Replay
+from tests.cli.browser.page import request
 from tests.cli.commands.test_replay import GAME, GOLDEN
 
 CANARY = "open(__file__ + '.ran', 'w').close()\n"
@@ -156,6 +158,14 @@ class TestReplays:
             assert result.exit_code == 2
             assert "stranger/helper.py:dots, which you have not named here before" in result.stderr
             assert "--game stranger/helper.py:dots" in result.stderr
+
+    def test_nor_when_their_run_is_watched(self, stranger: Path) -> None:
+        page = RunPage([stranger])
+        with page.server:
+            for name, path in page._files.items():
+                status, _, text = request(page.server.url + name)
+                assert status == (200 if path.name == "step-0.replay" else 422), text
+        assert has_run(stranger) == []
 
     @pytest.mark.parametrize("source", ["stranger.helper:dots", "./stranger/helper.py:dots"])
     def test_nor_by_other_names(self, stranger: Path, source: str) -> None:
