@@ -90,6 +90,8 @@ class AgentRun:
         timeout: StepTimeout | None = None,
     ) -> None:
         self.agent_id = agent_id
+        self.is_running = False
+        """`Game.run` is playing it."""
         self.is_stopped = False
         self.is_left = False
         """The game was unwound, since it ended episodes that are not counted."""

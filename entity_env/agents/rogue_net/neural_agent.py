@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -148,6 +149,10 @@ class TrainedAgent(PolicyAgent):
     def join(self, run: AgentRun) -> None:
         super().join(run)
         self._is_declared = True
+
+    def copy_for_seat(self) -> Self:
+        """A copy that plays in another seat, with the same network and random generator."""
+        return copy.copy(self)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
         if self.schema is not self._checked:
