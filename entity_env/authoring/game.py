@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkabl
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.agent import Agent, one_per_seat
 from entity_env.authoring.game_traceback import stack_of
-from entity_env.authoring.local_run import AgentRun, Turn, Watch
+from entity_env.authoring.local_run import AFTER_NONE, AgentRun, Turn, Watch
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.settings import check_setting, parse_setting
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
@@ -292,6 +292,8 @@ class Game:
                 except (UsageError, MissingExtraError, WorkerError):
                     raise  # not of an episode, or its place is known
                 except Exception as error:
+                    if any(run.has_refused for run in runs):
+                        error.add_note(AFTER_NONE)
                     error.add_note(_place_of(runs, seeds, number))
                     raise
         return [episode for run in runs for episode in run.episodes]
