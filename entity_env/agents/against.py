@@ -16,7 +16,7 @@ from entity_env.agents.load import load_agent
 from entity_env.agents.scripted_agent import Bot, BotSource, ScriptedAgent, is_bot_file, load_bot
 from entity_env.authoring.agent import Agent, Answered, Pending
 from entity_env.authoring.game import Game, no_game_over, no_group
-from entity_env.authoring.local_run import AgentRun
+from entity_env.authoring.local_run import AFTER_NONE, AgentRun
 from entity_env.authoring.obs import Obs
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.errors import GameExit, ProtocolError, SchemaError, UsageError
@@ -138,6 +138,10 @@ class _PlayAgainst:
             except GameExit:
                 if not match.is_left:
                     raise
+            except Exception as error:
+                if match.has_refused:
+                    error.add_note(AFTER_NONE)
+                raise
             if match.returned(match.seats[learner]):
                 return
 
@@ -163,13 +167,13 @@ class _Match:
         self.is_left = False
         """The game was unwound, since it ends episodes and asks nothing."""
         self._num_ignored = 0
-        self._num_refused = 0
-        """How often `act` returned None after the end."""
+        self.has_refused = False
+        """`act` has returned None after the end."""
 
     def asks(self, seat: _Seat) -> bool:
         """Whether a seat may be asked; as `goes_on`."""
         goes_on = self.goes_on(seat)
-        self._num_refused += not goes_on
+        self.has_refused |= not goes_on
         return goes_on
 
     def goes_on(self, seat: _Seat) -> bool:
@@ -180,7 +184,7 @@ class _Match:
             self._num_ignored += 1
             if self._num_ignored > _MAX_IGNORED:
                 # A loop over episodes that ask nothing would never end.
-                self.is_left = not self._num_refused
+                self.is_left = not self.has_refused
                 if self.is_left or self._num_ignored > 2 * _MAX_IGNORED:
                     raise GameExit
                 raise ProtocolError(

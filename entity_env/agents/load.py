@@ -116,7 +116,10 @@ def load_agent(
     weights = _read(source)
     if names:
         weights = renamed(weights, names)
-    return kind.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
+    agent = kind.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
+    if isinstance(source, str | os.PathLike):
+        agent.path = os.fspath(source)
+    return agent
 
 
 def _read(source: AgentSource) -> Weights:

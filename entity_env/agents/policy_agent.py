@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from random import Random
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
 
 from entity_env.authoring.action_type import ActionKey, ActionType
-from entity_env.authoring.agent import Agent, Answered
+from entity_env.authoring.agent import Agent, Answered, one_per_seat
 from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.schema import Schema
@@ -22,7 +26,7 @@ class PolicyAgent(Agent):
     """Base class of agents that implement `decide`.
 
     Works in `Game.run`, which binds it to the schema of the game, and if `play` of a game is called
-    with it directly.
+    with it directly; there one object cannot tell its seats apart, so pass one for each.
     """
 
     def __init__(self) -> None:
@@ -71,6 +75,31 @@ class PolicyAgent(Agent):
     def join(self, run: AgentRun) -> None:
         self._run = run
         self._schema = run.schema
+
+    def take_seat(self, run: AgentRun) -> Agent:
+        agent = self.copy_for_seat() if self._run.is_running else self
+        agent.join(run)
+        return agent
+
+    def copy_for_seat(self) -> Self:
+        """A copy that plays in another seat at the same time: a deep copy of its attributes that
+        shares random generators, those that its attributes hold included.
+
+        Raises:
+            UsageError: an attribute cannot be copied.
+        """
+        parts = [*vars(self).values()]
+        parts += [part for each in parts for part in getattr(each, "__dict__", {}).values()]
+        shared: list[object] = [
+            each for each in parts if isinstance(each, Random | np.random.Generator)
+        ]
+        shared += [self._run, self._schema, self._asked]
+        try:
+            return copy.deepcopy(self, {id(each): each for each in shared})
+        except Exception as error:  # of any attribute
+            raise one_per_seat(
+                self, f"cannot be copied ({type(error).__name__}: {error})"
+            ) from error
 
     def questions(self, observation: Observation) -> list[Question]:
         """The actions that an observation asks for, with actors and masks."""

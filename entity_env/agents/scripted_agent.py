@@ -233,17 +233,18 @@ def _list(choices: Sequence[object]) -> str:
 class _Wrapped(ScriptedAgent):
     """A function, or an object with a method `choose` or `act`, as a bot."""
 
-    def __init__(self, source: BotSource, choose: Callable[..., object], begin: object) -> None:
+    def __init__(self, source: BotSource, bot: object, choose: Callable[..., object]) -> None:
         self._source = source
+        self._bot = bot
         self._choose = choose
-        self._begin = begin
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         return self._choose(obs, *actions)
 
     def begin_episode(self) -> None:
-        if callable(self._begin):
-            self._begin()
+        begin = getattr(self._bot, "begin_episode", None)
+        if callable(begin):
+            begin()
 
     @property
     def label(self) -> str:
@@ -286,7 +287,7 @@ class Bot:
         """
         source = self.source
         if not isinstance(source, type):
-            return _Wrapped(source, source, None)
+            return _Wrapped(source, source, source)
         try:
             made = source(seed=seed) if _takes_seed(source) else source()
         except EntityEnvError:
@@ -301,7 +302,7 @@ class Bot:
         if isinstance(made, Agent):
             return made
         choose = next(getattr(made, name) for name in _METHODS if hasattr(made, name))
-        return _Wrapped(source, choose, getattr(made, "begin_episode", None))
+        return _Wrapped(source, made, choose)
 
 
 def is_bot(value: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, overload
 from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.local_run import AgentRun
 from entity_env.authoring.obs import Obs
-from entity_env.errors import ProtocolError
+from entity_env.errors import ProtocolError, UsageError
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -155,3 +155,24 @@ class Agent(ABC):
         raise ProtocolError(
             f"{type(self).__name__} is driven by its environment and cannot be handed to Game.run"
         )
+
+    def take_seat(self, run: AgentRun) -> Agent:
+        """Joins a run, and returns the agent that plays in it; called by `Game.run`.
+
+        Returns:
+            This object, or a copy with its own state if this one already plays in another seat.
+
+        Raises:
+            ProtocolError: as `join`.
+            UsageError: a copy is needed, and the agent cannot be copied.
+        """
+        self.join(run)
+        return self
+
+
+def one_per_seat(agent: Agent, why: str) -> UsageError:
+    """The error for an agent that fills several seats and cannot have a state for each."""
+    return UsageError(
+        f"one {type(agent).__name__} fills several seats at the same time, but {why}: make or load "
+        "one agent per seat"
+    )

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from entity_env.authoring.action_type import ActionKey
+from entity_env.authoring.agent import Agent, one_per_seat
 from entity_env.authoring.game_traceback import stack_of
-from entity_env.authoring.local_run import AgentRun, Turn, Watch
+from entity_env.authoring.local_run import AFTER_NONE, AgentRun, Turn, Watch
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.settings import check_setting, is_plain_setting, parse_setting
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
@@ -28,9 +29,6 @@ from entity_env.errors import (
     UsageError,
     WorkerError,
 )
-
-if TYPE_CHECKING:
-    from entity_env.authoring.agent import Agent
 
 Transport: TypeAlias = Literal["greenlet", "thread"]
 """How a game that is stepped waits for its actions: all games of a process in one thread, in under
@@ -202,7 +200,9 @@ class Game:
         """Plays a number of episodes in this thread.
 
         Args:
-            agents: `num_agents` of them.
+            agents: `num_agents` of them. One object may fill several seats: it plays the first, and
+                copies play the others, each with its own state. Copies share its network and its
+                random stream, so seeded agents answer differently than separate objects.
             seed: of the run, 0 or more.
             episodes: number of episodes; afterwards `act` returns None.
             watch: called with a `Turn` after every decision and at the end of every episode; a
@@ -215,7 +215,8 @@ class Game:
             The episodes of every agent, in the order of the agents.
 
         Raises:
-            UsageError: another number of agents, or a wrong setting.
+            UsageError: another number of agents, a wrong setting, or an agent that fills several
+                seats and cannot be copied.
             ProtocolError: `play` returned in the middle of an episode without `game_over`, or it
                 continues after `act` returned None.
             WorkerError: it hangs.
@@ -263,19 +264,24 @@ class Game:
         runs = [
             AgentRun(game.schema, i, episodes, seeds, watch, timeout) for i in range(len(agents))
         ]
-        for agent, run in zip(agents, runs, strict=True):
+        for run in runs:
             run.match = () if game.respawns else runs
-            agent.join(run)
-        if not isinstance(watch, RunWatcher):
-            return game._play_episodes(agents, runs, seeds, timeout)
-        watch.begin_run(game, agents, seeds, episodes)
+            run.is_running = True
         try:
-            played = game._play_episodes(agents, runs, seeds, timeout)
-        except BaseException as error:
-            watch.end_run(error)
-            raise
-        watch.end_run(None)
-        return played
+            seats = _seats(agents, runs)
+            if not isinstance(watch, RunWatcher):
+                return game._play_episodes(seats, runs, seeds, timeout)
+            watch.begin_run(game, seats, seeds, episodes)
+            try:
+                played = game._play_episodes(seats, runs, seeds, timeout)
+            except BaseException as error:
+                watch.end_run(error)
+                raise
+            watch.end_run(None)
+            return played
+        finally:
+            for run in runs:
+                run.is_running = False
 
     def _play_episodes(
         self,
@@ -299,6 +305,8 @@ class Game:
                 except (UsageError, MissingExtraError, WorkerError):
                     raise  # not of an episode, or its place is known
                 except Exception as error:
+                    if any(run.has_refused for run in runs):
+                        error.add_note(AFTER_NONE)
                     error.add_note(_place_of(runs, seeds, number))
                     raise
         return [episode for run in runs for episode in run.episodes]
@@ -351,6 +359,17 @@ def no_group() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         raise error from None
+
+
+def _seats(agents: Sequence[Agent], runs: Sequence[AgentRun]) -> list[Agent]:
+    """A different agent for every run: one that fills several seats is copied."""
+    seats: list[Agent] = []
+    for agent, run in zip(agents, runs, strict=True):
+        seat = agent.take_seat(run)
+        if any(seat is other for other in seats):
+            raise one_per_seat(agent, "its state cannot be told apart by seat")
+        seats.append(seat)
+    return seats
 
 
 def _place_of(runs: Sequence[AgentRun], seeds: EpisodeSeeds, first: int) -> str:

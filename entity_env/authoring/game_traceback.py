@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import difflib
 import importlib
 import threading
 import traceback
@@ -106,13 +108,39 @@ def trace_of(error: BaseException, trace: TracebackType | None = None) -> str:
     trace = trace or error.__traceback__
     try:
         if len(str(error)) <= MAX_MESSAGE:
-            lines = traceback.format_exception(type(error), error, trace, limit=-_MAX_FRAMES)
-            return shortened_trace("".join(lines))
+            return shortened_trace(_formatted(error, trace))
     except Exception:  # of the game's exception: its text, its notes, what it was raised from
         pass
     frames = traceback.format_tb(trace, limit=-_MAX_FRAMES)
     summary = f"{type(error).__name__}: {shortened(text_of(error))}"
     return shortened_trace("".join([*frames, summary]))
+
+
+def _formatted(error: BaseException, trace: TracebackType | None) -> str:
+    report = traceback.TracebackException(type(error), error, trace, limit=-_MAX_FRAMES)
+    lines, last = list(report.format()), list(report.format_exception_only())
+    message = f"{type(error).__name__}: {error}"
+    if last[0] == f"{message}\n":  # Python 3.12 and later have added its suggestion
+        lines[-len(last)] = f"{message}{suggestion_of(error)}\n"
+    return "".join(lines)
+
+
+def suggestion_of(error: BaseException) -> str:
+    """ ". Did you mean: 'entities'?" for a misspelled attribute or name, else "".
+
+    Python 3.11 suggests names only for uncaught errors, when it prints them.
+    """
+    if not isinstance(error, AttributeError | NameError) or not isinstance(error.name, str):
+        return ""
+    if isinstance(error, AttributeError):
+        known = dir(error.obj)
+    else:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        known = [*frames[-1].f_locals, *frames[-1].f_globals, *dir(builtins)] if frames else []
+    is_public = not error.name.startswith("_")
+    known = [each for each in known if not (is_public and each.startswith("_"))]
+    close = difflib.get_close_matches(error.name, known, n=1)
+    return f". Did you mean: {close[0]!r}?" if close else ""
 
 
 def text_of(error: BaseException) -> str:

@@ -21,6 +21,10 @@ from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import metric_problem
 from entity_env.errors import GameExit, ProtocolError, SchemaError
 
+AFTER_NONE: Final = (
+    "act had returned None before, as it does when the program closes the game: play must return"
+)
+"""Note for an error of a game that did not return."""
 _MAX_IGNORED: Final = 100
 
 
@@ -90,7 +94,11 @@ class AgentRun:
         timeout: StepTimeout | None = None,
     ) -> None:
         self.agent_id = agent_id
+        self.is_running = False
+        """`Game.run` is playing it."""
         self.is_stopped = False
+        self.has_refused = False
+        """`act` has returned None."""
         self.is_left = False
         """The game was unwound, since it ended episodes that are not counted."""
         self.is_over = False
@@ -125,7 +133,7 @@ class AgentRun:
         """Makes `act` return None from now on; GameExit if the game ignores that many times."""
         self._require_not_over("asked")
         self._timeout.start()
-        self.is_stopped = True
+        self.is_stopped = self.has_refused = True
         self._ignore()
 
     def _ignore(self) -> None:

@@ -201,7 +201,10 @@ class Obs:
         else:
             may_block = isinstance(kind, SelectEntity)
             shape = count, len(choices)
-            allowed = as_mask(mask, shape, kind.name, may_block=may_block, is_global=is_global)
+            try:
+                allowed = as_mask(mask, shape, kind.name, may_block=may_block, is_global=is_global)
+            except SchemaError as error:
+                raise mask_error(error, kind, self) from None
             rows = [list(compress(choices, row)) for row in allowed.tolist()]
         return rows[0] if is_global else rows
 
@@ -241,6 +244,55 @@ def num_actors(kind: ActionType[Any], obs: Obs) -> int:
     """Number of entities that perform an action."""
     groups = obs.actor_groups or ()
     return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
+
+
+def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaError:
+    """An error of the mask of an action for actors, with the actors that the observation gives it
+    if these do not fit the mask."""
+    if not isinstance(kind, SelectEntity | Categorical):
+        return error
+    mask = (obs.masks or {}).get(kind)
+    try:
+        shape = np.shape(() if mask is None else mask)
+    except ValueError:  # rows of different lengths
+        return error
+    hint = ""
+    if isinstance(kind, SelectEntity):
+        num_actees = num_of_class(kind.actee, obs)
+        if not num_actees:
+            actee = kind.actee.__name__
+            hint = f"; the observation shows no {actee}: add obs.entities([{actee}(...), ...])"
+        elif shape[-1:] != (num_actees,):
+            return error
+    if not hint and shape[:1] != (num_actors(kind, obs),):
+        hint = _actors_hint(kind, obs, shape[0] if shape else 0)
+    return SchemaError(f"{error}{hint}") if hint else error
+
+
+def _actors_hint(kind: ActionType[Any], obs: Obs, wanted: int) -> str:
+    """Which entities perform an action, and how to change that; "" if all are of one class."""
+    call = f"SelectEntity({kind.actee.__name__})" if isinstance(kind, SelectEntity) else repr(kind)
+    acting = [(obs.groups[i], performs) for i, performs in obs.actor_groups or ()]
+    mine = [group for group, performs in acting if group and (not performs or kind in performs)]
+    counts: dict[str, int] = {}
+    for group in mine:
+        name = getattr(class_of(group), "__name__", "")
+        counts[name] = counts.get(name, 0) + len(group)
+    if not counts:
+        return f"; no actor performs it: show those that do with obs.actors([...], {call})"
+    if len({id(group) for group in mine}) < len(mine):
+        return (
+            "; obs.actors was called twice with the same entities: call it once, with all of their "
+            "actions"
+        )
+    if len(counts) == 1:
+        return ""
+    who = " and ".join(f"{count} {name}" for name, count in counts.items())
+    only = next((name for name, count in counts.items() if count == wanted), next(iter(counts)))
+    return (
+        f"; its actors are {who}: if only {only} performs it, say "
+        f"obs.actors([{only}(...), ...], {call})"
+    )
 
 
 def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:

@@ -16,7 +16,15 @@ from entity_env.authoring.action_type import (
     SelectEntity,
 )
 from entity_env.authoring.entity_type import entity_type
-from entity_env.authoring.obs import Group, Obs, Rows, class_of, class_of_globals, num_of_class
+from entity_env.authoring.obs import (
+    Group,
+    Obs,
+    Rows,
+    class_of,
+    class_of_globals,
+    mask_error,
+    num_of_class,
+)
 from entity_env.authoring.schema import Schema
 from entity_env.core.observation import (
     ActionMask,
@@ -29,7 +37,7 @@ from entity_env.core.observation import (
     SelectEntityActionMask,
 )
 from entity_env.core.spaces import EntityName
-from entity_env.core.validation import of_selectors
+from entity_env.core.validation import as_mask, of_selectors
 from entity_env.errors import SchemaError
 
 
@@ -105,6 +113,19 @@ def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
     if obs.actor_groups is None:
         raise schema.no_actors(kind)
     actors = _actor_ids(kind, obs)
+    try:
+        return _mask_for(actors, kind, obs, mask, schema)
+    except SchemaError as error:
+        raise mask_error(error, kind, obs) from None
+
+
+def _mask_for(
+    actors: list[EntityID],
+    kind: ActionType[Any],
+    obs: Obs,
+    mask: BoolMask | None,
+    schema: Schema,
+) -> ActionMask:
     if isinstance(kind, SelectEntity):
         name = schema.entity(kind.actee).name
         num_actees = num_of_class(kind.actee, obs)
@@ -113,10 +134,20 @@ def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
             actors = [actor for actor, is_asked in zip(actors, has_target, strict=True) if is_asked]
         return SelectEntityActionMask(actor_ids=actors, actee_types=[name], mask=allowed)
     if isinstance(kind, Categorical):
+        if mask is not None and _num_rows(mask) != len(actors):
+            # The values are checked later, where the actors are no longer known by class.
+            as_mask(mask, (len(actors), len(kind.choices)), kind.name)
         return CategoricalActionMask(actor_ids=actors, mask=mask)
     if mask is not None:
         raise SchemaError(f"{schema.game}: {kind!r} takes no mask")
     return ContinuousActionMask(actor_ids=actors)
+
+
+def _num_rows(mask: BoolMask) -> int | None:
+    try:
+        return len(mask)
+    except TypeError:  # a single value
+        return None
 
 
 def _actor_ids(kind: ActionType[Any], obs: Obs) -> list[EntityID]:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from entity_env.authoring.action_type import ActionType, SelectEntity
 from entity_env.authoring.entity_type import EntityType, Writer
-from entity_env.authoring.obs import Obs, Rows, class_of_globals, num_of_class
+from entity_env.authoring.obs import Obs, Rows, class_of_globals, mask_error, num_of_class
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.speedups import gather, set_obs_class
 from entity_env.batching.action_buffers import (
@@ -171,7 +171,10 @@ class ObsBatcher(Batcher):
             elif obs.actor_groups is None:
                 raise self.schema.no_actors(action)
             else:
-                self._add_actors(action, obs, actors)
+                try:
+                    self._add_actors(action, obs, actors)
+                except SchemaError as error:
+                    raise mask_error(error, action, obs) from None
         features = obs.global_features
         if features.__class__ is not self._globals_cls:
             self._add_frozen_globals(features)

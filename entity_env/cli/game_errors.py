@@ -6,7 +6,6 @@ import inspect
 import os
 import re
 import shlex
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ import click
 
 from entity_env.agents import ScriptedAgent
 from entity_env.authoring.game import Game, ends_program
-from entity_env.authoring.game_traceback import line_of_error, mistake_of, notes_of
+from entity_env.authoring.game_traceback import line_of_error, mistake_of, notes_of, trace_of
 from entity_env.authoring.load_module import where_tried
 from entity_env.errors import (
     AnswerError,
@@ -124,7 +123,7 @@ def _trace_from_bot(error: BaseException) -> str | None:
         trace = trace.tb_next
     if trace is None:
         return None
-    return "".join(traceback.format_exception(type(error), error, trace))
+    return trace_of(error, trace)
 
 
 def trace_from(error: BaseException, file: str) -> str | None:
@@ -135,7 +134,7 @@ def trace_from(error: BaseException, file: str) -> str | None:
         return None
     if isinstance(error, EntityEnvError):
         return mistake_of(error, trace)
-    return "".join(traceback.format_exception(type(error), error, trace))
+    return trace_of(error, trace)
 
 
 def _first_frame(error: BaseException, file: str) -> TracebackType | None:

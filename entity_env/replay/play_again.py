@@ -229,7 +229,7 @@ class ReplayAgent(PolicyAgent):
     def join(self, run: AgentRun) -> None:
         super().join(run)
         if self._then is not None:
-            self._then.join(run)
+            self._then = self._then.take_seat(run)
 
     def act(self, obs: Any, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         self._script.has_left |= self._run.is_stopped

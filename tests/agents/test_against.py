@@ -27,12 +27,12 @@ from entity_env.agents import (
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.action_type import ActionKey
 from entity_env.core.episode import Episode
-from entity_env.errors import AnswerError, ProtocolError, ReplayError
+from entity_env.errors import AnswerError, ProtocolError, ReplayError, WorkerError
 from entity_env.games import rock_paper_scissors, snake, tic_tac_toe
 from entity_env.games.azul import azul
 from entity_env.replay import Replay, record
 from entity_env.vec import VecEnv
-from tests.helpers.tiny_games import TINY_GAMES, Dot, DrawingBot, Move
+from tests.helpers.tiny_games import TINY_GAMES, Dot, DrawingBot, Move, ask, dots_game
 
 
 class FirstFree(ScriptedAgent):
@@ -301,6 +301,22 @@ def test_the_learner_may_leave() -> None:
     for game in (race, races, tic_tac_toe):
         agents = [Leaving() for _ in range(game.num_agents)]
         assert against(game, DrawingBot).run(*agents) == []
+
+
+def test_a_game_that_takes_none_for_an_answer_is_told_why_it_fails() -> None:
+    def play_on(agents: Sequence[Agent], *, seed: int) -> None:
+        while True:
+            for agent in agents:
+                assert ask(agent).name  # type: ignore[union-attr]
+            for agent in agents:
+                agent.game_over()
+
+    game = against(dots_game(play_on, num_agents=2), DrawingBot)
+    with VecEnv(game, num_envs=1) as vec:
+        actions = random_actions(vec.reset(seed=1), game.action_space(), np.random.default_rng(1))
+        with pytest.raises(WorkerError) as caught:
+            vec.act(actions)
+    assert "act had returned None before" in caught.value.game_traceback
 
 
 BOT = """

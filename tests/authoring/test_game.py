@@ -291,6 +291,21 @@ def breaks(agent: Agent, *, seed: int) -> None:
     raise KeyError("broken")
 
 
+def needs_an_answer(agent: Agent, *, seed: int) -> None:
+    while True:
+        assert ask(agent).name  # type: ignore[union-attr]
+        agent.game_over()
+
+
+def test_an_error_after_act_returned_none_says_so() -> None:
+    with pytest.raises(AttributeError, match="'NoneType'") as caught:
+        dots_game(needs_an_answer).run(RandomAgent(1), episodes=2)
+    assert "act had returned None before" in caught.value.__notes__[0]
+    with pytest.raises(KeyError) as other:
+        dots_game(breaks).run(RandomAgent(1))
+    assert not any("None" in note for note in other.value.__notes__)
+
+
 def asks_for_nothing(agent: Agent, *, seed: int) -> None:
     untyped(agent).act(Obs())
 

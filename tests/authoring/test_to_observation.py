@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,12 @@ from entity_env import (
     Obs,
     Schema,
     SchemaError,
+    SelectEntity,
     SelectEntityActionMask,
 )
 from entity_env.authoring.to_observation import to_observation
+from entity_env.batching.obs_batcher import ObsBatcher
+from entity_env.core.action_request import questions
 from tests.helpers.batches import CLASSES
 from tests.helpers.strategies import (
     CALL,
@@ -130,3 +135,89 @@ def test_global_features_are_declared_and_shown() -> None:
         to_observation(Obs(), [CALL], SCHEMA, reward=0.0)
     with pytest.raises(SchemaError, match="not declared"):
         to_observation(Obs().globals(WORLD), (), Schema((), ()), reward=0.0)
+
+
+@dataclass
+class Tower:
+    x: int
+
+
+@dataclass
+class Builder:
+    x: int
+
+
+@dataclass
+class Enemy:
+    x: int
+
+
+class Build(Enum):
+    WAIT = 0
+    DIG = 1
+
+
+AIM, BUILD = SelectEntity(Enemy), Categorical(Build)
+UNITS = Schema((Tower, Builder, Enemy), (AIM, BUILD))
+TOWERS, BUILDERS, ENEMIES = [Tower(0), Tower(1)], [Builder(0)], [Enemy(0)]
+
+
+@pytest.mark.parametrize(
+    ("obs", "kind", "hint"),
+    [
+        (
+            Obs().actors(BUILDERS).actors(TOWERS).entities(ENEMIES).mask(AIM, [[True]] * 2),
+            AIM,
+            "; its actors are 1 Builder and 2 Tower: if only Tower performs it, say "
+            "obs.actors([Tower(...), ...], SelectEntity(Enemy))",
+        ),
+        (
+            Obs().actors(TOWERS).actors(BUILDERS).mask(BUILD, [[True, False]]),
+            BUILD,
+            "; its actors are 2 Tower and 1 Builder: if only Builder performs it, say "
+            "obs.actors([Builder(...), ...], Categorical(Build))",
+        ),
+        (
+            Obs().actors(TOWERS, BUILD).actors(TOWERS, BUILD).mask(BUILD, [[True, False]] * 2),
+            BUILD,
+            "; obs.actors was called twice with the same entities: call it once, with all of "
+            "their actions",
+        ),
+        (
+            Obs().actors(TOWERS, AIM).entities(ENEMIES).mask(BUILD, [[True, False]] * 2),
+            BUILD,
+            "; no actor performs it: show those that do with obs.actors([...], Categorical(Build))",
+        ),
+        (
+            Obs().actors(TOWERS, AIM).mask(AIM, [[True]] * 2),
+            AIM,
+            "; the observation shows no Enemy: add obs.entities([Enemy(...), ...])",
+        ),
+        (Obs().actors(TOWERS, BUILD).mask(BUILD, [[True, False]]), BUILD, ""),
+        (Obs().actors(TOWERS).entities(ENEMIES).mask(AIM, [[True, True]] * 2), AIM, ""),
+    ],
+)
+def test_a_mask_for_other_actors_names_those_that_there_are(
+    obs: Obs, kind: ActionType[Any], hint: str
+) -> None:
+    def observe() -> None:
+        observation = to_observation(obs, (kind,), UNITS, reward=0.0)
+        questions(observation, UNITS.obs_space(), UNITS.action_space())
+
+    for read in (observe, lambda: obs.allowed(kind), lambda: ObsBatcher(UNITS).add(obs, (kind,))):
+        with pytest.raises(SchemaError, match="needs the shape") as error:
+            read()
+        shape = np.shape((obs.masks or {})[kind])
+        assert str(error.value).endswith(f"got {shape}{hint}")
+
+
+def test_a_mask_of_other_values_says_nothing_of_actors() -> None:
+    for mask in (
+        [[True, True], [False, False], [True, True]],
+        [[1, 2]] * 3,
+        [[True], [True, True]],
+    ):
+        obs = Obs().actors(TOWERS).actors(BUILDERS).mask(BUILD, untyped(mask))
+        with pytest.raises(SchemaError, match="the mask of action 'Build'") as error:
+            obs.allowed(BUILD)
+        assert "its actors are" not in str(error.value)

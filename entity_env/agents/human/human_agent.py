@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Mapping
-from typing import TextIO
+from typing import Self, TextIO
 
 import numpy as np
 
@@ -55,8 +56,16 @@ class HumanAgent(PolicyAgent):
         super().__init__()
         self._clock = None if clock_s is None else MoveClock(clock_s)
         self._out = sys.stdout if out is None else out
-        self._show = show or self._list
+        self._show = show
         self._prompt = Prompt(sys.stdin if source is None else source, self._out, self._clock)
+
+    def copy_for_seat(self) -> Self:
+        """A copy that plays in another seat, for the same person, with its own clock."""
+        copied = copy.copy(self)
+        if self._clock is not None:
+            copied._clock = MoveClock(self._clock.seconds)
+            copied._prompt = self._prompt.with_clock(copied._clock)
+        return copied
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
         if self._clock is not None:
@@ -65,7 +74,7 @@ class HumanAgent(PolicyAgent):
                 self._prompt.forget_keys()  # they were meant for the last episode
         asked = self.questions(observation)
         try:
-            self._show(observation)
+            (self._show or self._list)(observation)
             return {
                 question.name: self._answer(question, observation, is_last=question is asked[-1])
                 for question in asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import shutil
 import time
@@ -66,6 +67,12 @@ class Prompt:
             raise UsageError(
                 "a clock needs a terminal, where keys are read at once: this input is none"
             )
+
+    def with_clock(self, clock: MoveClock) -> Prompt:
+        """A prompt with another clock at the same terminal."""
+        copied = copy.copy(self)
+        copied._clock = clock
+        return copied
 
     def forget_keys(self) -> None:
         """Drops keys that were pressed and not read."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import os
+import shlex
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +21,7 @@ from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
 from entity_env.agents.rogue_net.batch_layout import Batch, visible_entities
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
+from entity_env.agents.rogue_net.transfer import untransferable
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.schema import Schema
@@ -80,6 +84,8 @@ class TrainedAgent(PolicyAgent):
         super().__init__()
         self.choosing = choosing
         self.adapt = adapt
+        self.path = ""
+        """Where the network was loaded from, for messages; "" = from no file."""
         self._spaces = spaces
         self._is_declared = False
         self._checked: Schema | None = None
@@ -116,7 +122,9 @@ class TrainedAgent(PolicyAgent):
             CheckpointError: there is none, or it cannot be read.
         """
         weights = read_network(path)
-        return cls.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
+        agent = cls.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
+        agent.path = os.fspath(path)
+        return agent
 
     @abstractmethod
     def choose(
@@ -148,6 +156,10 @@ class TrainedAgent(PolicyAgent):
     def join(self, run: AgentRun) -> None:
         super().join(run)
         self._is_declared = True
+
+    def copy_for_seat(self) -> Self:
+        """A copy that plays in another seat, with the same network and random generator."""
+        return copy.copy(self)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
         if self.schema is not self._checked:
@@ -253,14 +265,28 @@ class TrainedAgent(PolicyAgent):
         found = differences(self._spaces, game)
         if found and not self.adapt:
             raise CheckpointError(self._refusal(found, game))
-        self._adaptor = FeatureAdaptor(self._spaces, game) if found else None
+        try:
+            self._adaptor = FeatureAdaptor(self._spaces, game) if found else None
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; {self._retraining(game)}") from None
         self._checked = schema
 
     def _refusal(self, found: Sequence[str], game: Spaces) -> str:
-        mend = "Play it with the game that it was trained on, or train it again"
+        mend = f"Play it with the game that it was trained on, or {self._retraining(game)}"
         if not unadaptable(self._spaces, game):
             mend += "; load_agent(..., adapt=True) leaves out the rest (--adapt)"
         return f"the checkpoint was trained for another game: {'; '.join(found)}. {mend}"
+
+    def _retraining(self, game: Spaces) -> str:
+        """How to get an agent for another game from this one, or without it."""
+        if untransferable(self._spaces, game):
+            return "train another one for this game"
+        path = self.path or "AGENT"
+        return (
+            f"fine-tune it for this one: entity-env train GAME --init-from {shlex.quote(path)} "
+            f"--adapt --out runs/new, in Python train(..., policy=initialized_from({path!r}, "
+            "adapt=True))"
+        )
 
 
 def _joined(expected: Spaces, shown: Spaces) -> Spaces:

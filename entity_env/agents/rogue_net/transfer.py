@@ -195,21 +195,28 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
             f"{where} is of another game: {'; '.join(found)}. adapt=True (--adapt) keeps what both "
             "have, and starts the rest from nothing"
         )
-    obs_space, action_space = spaces
-    common = old.obs_space.entities.keys() & obs_space.entities.keys()
-    if not common and not old.action_space.keys() & action_space.keys():
-        raise CheckpointError(
-            f"{where} has no entity and no action in common with the game, so there is nothing to "
-            f"start from: {'; '.join(found)}"
+    if problem := untransferable(theirs, spaces):
+        raise CheckpointError(f"{where} {problem}")
+    return [*space_changes(theirs, spaces), *_untrained(old, spaces)]
+
+
+def untransferable(theirs: Spaces, spaces: Spaces) -> str:
+    """Why a network for their spaces is no start for others, also with `adapt`; "" if it is one."""
+    (old_obs, old_actions), (obs_space, action_space) = theirs, spaces
+    common = old_obs.entities.keys() & obs_space.entities.keys()
+    if not common and not old_actions.keys() & action_space.keys():
+        return (
+            "has no entity and no action in common with the game, so there is nothing to start "
+            f"from: {'; '.join(differences(theirs, spaces))}"
         )
     for name in sorted(common):
-        before, after = old.obs_space.entities[name].shape, obs_space.entities[name].shape
+        before, after = old_obs.entities[name].shape, obs_space.entities[name].shape
         if before != after:
-            raise CheckpointError(
-                f"{where} cannot be adapted: the picture {name} is {_size(after)}, was "
-                f"{_size(before)}, and pixels of another size mean something else; train anew"
+            return (
+                f"cannot be adapted: the picture {name} is {_size(after)}, was {_size(before)}, "
+                "and pixels of another size mean something else; train anew"
             )
-    return [*space_changes(theirs, spaces), *_untrained(old, spaces)]
+    return ""
 
 
 def _untrained(old: Weights, spaces: Spaces) -> list[str]:

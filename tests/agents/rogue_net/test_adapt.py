@@ -53,6 +53,7 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.core.vec_obs import VecObs
+from entity_env.games import tic_tac_toe
 from entity_env.vec import VecEnv
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "torch"])
@@ -275,7 +276,9 @@ def test_a_game_that_shrank_is_refused_in_words(tmp_path: Path, backend: Backend
     path = write(tmp_path, weights_for(spaces_of(GROWN)))["agent"]
     with pytest.raises(CheckpointError, match="for another game") as strict:
         FIRST.run(load_agent(path, backend=backend))
-    assert "adapt=True" not in str(strict.value)
+    assert "load_agent(..., adapt=True)" not in str(strict.value)
+    tuning = f"fine-tune it for this one: entity-env train GAME --init-from {path} --adapt --out"
+    assert tuning in str(strict.value)
     with pytest.raises(CheckpointError, match="cannot be adapted to the game") as error:
         FIRST.run(load_agent(path, backend=backend, adapt=True))
     for words in (
@@ -286,6 +289,27 @@ def test_a_game_that_shrank_is_refused_in_words(tmp_path: Path, backend: Backend
     ):
         assert words in str(error.value)
     assert "order" not in str(error.value)
+    assert tuning in str(error.value)
+
+
+def test_a_refusal_names_the_way_to_fine_tune(tmp_path: Path) -> None:
+    folder = tmp_path / "two words"
+    folder.mkdir()
+    path = write(folder, weights_for(spaces_of(FIRST)))["agent"]
+    agents = {
+        f"'{path}'": [load_agent(path), NumpyAgent.load(path), NeuralAgent.load(path)],
+        "AGENT": [load_agent(path.read_bytes())],
+    }
+    for quoted, loaded in agents.items():
+        for agent in loaded:
+            with pytest.raises(CheckpointError) as error:
+                GROWN.run(agent)
+            python = f"initialized_from({quoted.strip(chr(39))!r}, adapt=True)"
+            assert f"train GAME --init-from {quoted} --adapt --out runs/new" in str(error.value)
+            assert python in str(error.value)
+    with pytest.raises(CheckpointError, match="or train another one for this game") as other:
+        tic_tac_toe.run(load_agent(path), load_agent(path))
+    assert "fine-tune" not in str(other.value)
 
 
 BASE: Spaces = (
