@@ -140,7 +140,9 @@ static PyObject *set_obs_class(PyObject *module, PyObject *cls) {
     Py_RETURN_NONE;
 }
 
-#define MAX_COLUMNS 64
+#define FEW_COLUMNS 64
+/* The sum of two of these, or of one and the size of a list, does not overflow. */
+#define IS_INDEX(number) ((number) >= 0 && (number) <= PY_SSIZE_T_MAX / 2)
 
 /* The entities of one type; `list` holds numbers if there is a reader, else the entities. */
 typedef struct {
@@ -152,10 +154,6 @@ typedef struct {
 } Column;
 
 static int parse_columns(PyObject *given, Column *columns) {
-    if (PyTuple_GET_SIZE(given) > MAX_COLUMNS) {
-        PyErr_Format(PyExc_ValueError, "more than %d types of entities", MAX_COLUMNS);
-        return -1;
-    }
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(given); k++) {
         PyObject *cls, *reader;
         Column *column = &columns[k];
@@ -182,14 +180,16 @@ static int add_entities(Column *column, PyObject **entities, Py_ssize_t count) {
 /* Adds the groups of one observation; 1 = done, 0 = it has another form, -1 = error. */
 static int add_groups(PyObject *groups, Column *columns, Py_ssize_t num_columns, Py_ssize_t acting,
                       Py_ssize_t row, PyObject *actors) {
+    Py_ssize_t j = 0; /* games mostly show types in the order of their columns */
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(groups); k++) {
         PyObject *group = PyList_GET_ITEM(groups, k);
         if (!PyList_CheckExact(group) && !PyTuple_CheckExact(group)) return 0;
-        Py_ssize_t count = PySequence_Fast_GET_SIZE(group), j = 0;
+        Py_ssize_t count = PySequence_Fast_GET_SIZE(group), tried = 0;
         if (count == 0) continue;
         PyObject **entities = PySequence_Fast_ITEMS(group);
-        while (j < num_columns && columns[j].cls != Py_TYPE(entities[0])) j++;
-        if (j == num_columns) return 0;
+        for (; tried < num_columns && columns[j].cls != Py_TYPE(entities[0]); tried++)
+            if (++j == num_columns) j = 0;
+        if (tried == num_columns) return 0;
         Column *column = &columns[j];
         if (k == acting) {
             Py_ssize_t start = column->before + PyList_GET_SIZE(column->list) / column->stride;
@@ -222,7 +222,7 @@ static Py_ssize_t acting_group(PyObject *marked, int acts) {
 
 typedef struct {
     PyObject *kinds, *globals_cls, *acting, *asking, *named;
-    Column columns[MAX_COLUMNS];
+    Column *columns;
     Py_ssize_t num_columns;
     int acts, has_globals; /* the last column is that of the global features */
 } Gathering;
@@ -281,19 +281,22 @@ static PyObject *gather(PyObject *module, PyObject *args) {
     PyObject *shown, *asked, *columns;
     Py_ssize_t first, row, count = -1;
     Gathering to;
+    Column few[FEW_COLUMNS];
     if (!PyArg_ParseTuple(args, "OOnnOpO!OpO!O!O!", &shown, &asked, &first, &row, &to.kinds, &to.acts,
                           &PyTuple_Type, &columns, &to.globals_cls, &to.has_globals, &PyList_Type, &to.acting,
-                          &PyList_Type, &to.asking, &PyList_Type, &to.named)
-        || parse_columns(columns, to.columns))
+                          &PyList_Type, &to.asking, &PyList_Type, &to.named))
         return NULL;
     to.num_columns = PyTuple_GET_SIZE(columns);
-    if (first < 0 || obs_class == NULL || to.has_globals > to.num_columns)
+    if (!IS_INDEX(first) || !IS_INDEX(row) || obs_class == NULL || to.has_globals > to.num_columns)
         return PyErr_Format(PyExc_ValueError, "gather: set_obs_class comes first; a row must not be negative");
+    to.columns = to.num_columns <= FEW_COLUMNS ? few : PyMem_New(Column, to.num_columns);
+    if (to.columns == NULL) return PyErr_NoMemory();
     shown = PySequence_Fast(shown, "shown must be a sequence");
     asked = shown == NULL ? NULL : PySequence_Fast(asked, "asked must be a sequence");
-    if (asked != NULL) count = gather_all(&to, shown, asked, first, row);
+    if (asked != NULL && !parse_columns(columns, to.columns)) count = gather_all(&to, shown, asked, first, row);
     Py_XDECREF(shown);
     Py_XDECREF(asked);
+    if (to.columns != few) PyMem_Free(to.columns);
     return count < 0 ? NULL : PyLong_FromSsize_t(count);
 }
 
