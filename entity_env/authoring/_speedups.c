@@ -11,6 +11,8 @@
 static Py_ssize_t offset_of(PyTypeObject *cls, PyObject *name) {
     PyObject *found = _PyType_Lookup(cls, name);
     if (found == NULL || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return -1;
+    /* `Small.x = Big.x` makes a descriptor an attribute of a class whose instances have no such offset. */
+    if (!PyType_IsSubtype(cls, PyDescr_TYPE(found))) return -1;
     PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
     return member->type == T_OBJECT_EX ? member->offset : -1;
 }
@@ -96,6 +98,7 @@ static int read_entities(Reader *self, PyObject **entities, Py_ssize_t count, Py
 static PyObject *reader_read(Reader *self, PyObject *args) {
     PyObject *given, *numbers;
     if (!PyArg_ParseTuple(args, "OO!", &given, &PyList_Type, &numbers)) return NULL;
+    if (given == numbers) return PyErr_Format(PyExc_ValueError, "entities and numbers must be two lists");
     PyObject *entities = PySequence_Fast(given, "entities must be a sequence");
     if (entities == NULL) return NULL;
     Py_ssize_t before = PyList_GET_SIZE(numbers);
@@ -122,12 +125,14 @@ static PyTypeObject ReaderType = {
 /* ---------------------------------------------------------------------------------------- gather */
 
 static PyTypeObject *obs_class;
-static struct { Py_ssize_t groups, actor_groups, globals, masks, hidden, metrics; } obs_at;
+typedef struct { Py_ssize_t groups, actor_groups, globals, masks, hidden, metrics; } ObsOffsets;
+static ObsOffsets obs_at;
 
 static PyObject *set_obs_class(PyObject *module, PyObject *cls) {
     static const char *const names[] = {
         "groups", "actor_groups", "global_features", "masks", "hidden", "metrics", NULL};
-    Py_ssize_t *offset = &obs_at.groups;
+    ObsOffsets found;
+    Py_ssize_t *offset = &found.groups;
     if (!PyType_Check(cls)) return PyErr_Format(PyExc_TypeError, "expected a class, got %R", cls);
     for (Py_ssize_t i = 0; names[i] != NULL; i++, offset++) {
         PyObject *name = PyUnicode_FromString(names[i]);
@@ -136,6 +141,7 @@ static PyObject *set_obs_class(PyObject *module, PyObject *cls) {
         Py_DECREF(name);
         if (*offset < 0) return PyErr_Format(PyExc_TypeError, "%s is no slot of %R", names[i], cls);
     }
+    obs_at = found; /* with the class: an earlier one must not be read by offsets of this one */
     Py_XSETREF(obs_class, (PyTypeObject *)Py_NewRef(cls));
     Py_RETURN_NONE;
 }
@@ -160,8 +166,8 @@ static int parse_columns(PyObject *given, Column *columns) {
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, k), "OOO!O!nn", &cls, &reader, &PyList_Type, &column->list,
                               &PyList_Type, &column->ends, &column->before, &column->stride))
             return -1;
-        if (column->stride < 1 || (reader != Py_None && !Py_IS_TYPE(reader, &ReaderType))) {
-            PyErr_SetString(PyExc_TypeError, "a column needs a Reader or None, and a positive stride");
+        if (column->stride < 1 || !IS_INDEX(column->before) || (reader != Py_None && !Py_IS_TYPE(reader, &ReaderType))) {
+            PyErr_SetString(PyExc_TypeError, "a column needs a Reader or None, an index and a positive stride");
             return -1;
         }
         column->cls = (PyTypeObject *)cls;
@@ -229,7 +235,7 @@ typedef struct {
 
 /* Adds one observation; 1 = done, 0 = it has another form, and nothing was added, -1 = error. */
 static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t row) {
-    /* First, because it may run Python: what is borrowed afterwards stays. */
+    /* First, because it may run Python: nothing borrowed afterwards is freed until garbage is collected. */
     int is_same = PyObject_RichCompareBool(asked, to->kinds, Py_EQ);
     if (is_same != 1) return is_same;
     PyObject *groups = SLOT(obs, obs_at.groups), *marked = SLOT(obs, obs_at.actor_groups);
@@ -251,9 +257,12 @@ static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t 
     }
     if (done != 1) return done;
     if (metrics != Py_None) {
+        /* A new tuple may start the garbage collector, and a __del__ may replace the metrics. */
+        Py_INCREF(metrics);
         PyObject *pair = Py_BuildValue("nO", row, metrics);
         int failed = pair == NULL || PyList_Append(to->named, pair);
         Py_XDECREF(pair);
+        Py_DECREF(metrics);
         if (failed) return -1;
     }
     return append_number(to->asking, row) ? -1 : 1;
@@ -306,7 +315,7 @@ static PyObject *gather(PyObject *module, PyObject *args) {
 static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_float) {
     double sum = 0; /* of what is 0 for a finite number, else NaN */
     Py_ssize_t size = as_float ? sizeof(float) : sizeof(int64_t), count = PyList_GET_SIZE(numbers);
-    if (out->itemsize != size || start < 0 || (start + count) * size > out->len) {
+    if (out->itemsize != size || start < 0 || start > out->len / size - count) {
         PyErr_SetString(PyExc_ValueError, "the buffer is too small, or of another type");
         return -1;
     }
