@@ -7,7 +7,7 @@
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
-/* The offset of a slot in the instances of a class; -1 without an error if the name is no slot. */
+/* Offset of a slot in the instances of a class; -1 without an error if the name is not a slot. */
 static Py_ssize_t offset_of(PyTypeObject *cls, PyObject *name) {
     PyObject *found = _PyType_Lookup(cls, name);
     if (found == NULL || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return -1;
@@ -311,6 +311,16 @@ static PyObject *gather(PyObject *module, PyObject *args) {
 
 /* ----------------------------------------------------------------------------------------- pack */
 
+/* After a failed conversion: 0 = the value is not such a number; -1 = its __float__ or __index__ was
+   interrupted or failed for another reason, which is raised. */
+static int clear_if_no_number(void) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)
+        && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return -1;
+    PyErr_Clear();
+    return 0;
+}
+
 /* Converts a list; 1 = done, 2 = and some are not finite, 0 = one is no such number, -1 = error. */
 static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_float) {
     double sum = 0; /* of what is 0 for a finite number, else NaN */
@@ -334,10 +344,7 @@ static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_
             failed = number == -1 && PyErr_Occurred();
         }
         Py_DECREF(value);
-        if (failed) {
-            PyErr_Clear();
-            return 0;
-        }
+        if (failed) return clear_if_no_number();
     }
     return sum == 0 ? 1 : 2;
 }

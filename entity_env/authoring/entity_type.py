@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import struct
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -228,11 +227,7 @@ def fits_float32(value: object) -> bool:
     """Tells whether `value` is a number (or bool) that float32 can hold, infinities included."""
     if not isinstance(value, float | int | np.number | np.bool_):
         return False
-    try:
-        struct.pack("f", value)
-    except (struct.error, OverflowError, TypeError):
-        return False
-    return True
+    return pack_floats([value], np.empty(1, dtype=np.float32)) != NO_NUMBER
 
 
 def entity_type(cls: type) -> EntityType:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from entity_env import Obs, SchemaError
 from entity_env.authoring import speedups
 from entity_env.authoring.entity_type import entity_type
+from entity_env.authoring.speedups import FINITE, NO_NUMBER, NOT_FINITE, pack_floats, pack_ints
 from tests.helpers.strategies import untyped
 
 compiled = pytest.mark.skipif(
@@ -19,9 +22,68 @@ compiled = pytest.mark.skipif(
 )
 
 
+class Raising:
+    """A number whose conversions raise an error."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __float__(self) -> float:
+        raise self.error
+
+    def __index__(self) -> int:
+        raise self.error
+
+
 @dataclass(slots=True)
 class Dot:
     x: float
+
+
+@pytest.mark.usefixtures("loops")
+class TestConversionsThatRaise:
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), ZeroDivisionError()])
+    def test_what_is_not_about_the_value_is_raised(self, error: BaseException) -> None:
+        with pytest.raises(type(error)):
+            pack_floats([1.0, Raising(error)], np.zeros(2, dtype=np.float32))
+        with pytest.raises(type(error)):
+            pack_ints(untyped([1, Raising(error)]), np.zeros(2, dtype=np.int64))
+        with pytest.raises(type(error)):
+            entity_type(Dot).featurize([Dot(untyped(Raising(error)))])
+
+    @pytest.mark.parametrize("error", [TypeError(), ValueError(), OverflowError()])
+    def test_a_value_that_is_not_a_number_is_named(self, error: Exception) -> None:
+        assert pack_floats([Raising(error)], np.zeros(1, dtype=np.float32)) == NO_NUMBER
+        with pytest.raises(SchemaError, match="feature 'x' of row 1 must be a number"):
+            entity_type(Dot).featurize([Dot(1.0), Dot(untyped(Raising(error)))])
+        with pytest.raises(type(error)):
+            pack_ints(untyped([Raising(error)]), np.zeros(1, dtype=np.int64))
+
+    @given(
+        st.lists(
+            st.floats()
+            | st.integers()
+            | st.booleans()
+            | st.sampled_from([10**400, None, "1", b"1", 1j, [], np.float32(2), np.int64(3)]),
+            max_size=5,
+        )
+    )
+    def test_numbers_are_packed_as_struct_does(self, numbers: list[Any]) -> None:
+        out = np.zeros(len(numbers) + 1, dtype=np.float32)
+        found = pack_floats(numbers, out, 1)
+        try:
+            expected = struct.pack(f"{len(numbers)}f", *numbers)
+        except struct.error:
+            assert found == NO_NUMBER
+            return
+        assert out[0] == 0
+        assert np.array_equal(out[1:], np.frombuffer(expected, np.float32), equal_nan=True)
+        assert found == (FINITE if np.isfinite(out).all() else NOT_FINITE)
+
+    @pytest.mark.parametrize("start", [1, 2, 3])
+    def test_an_array_that_is_too_small_is_refused(self, start: int) -> None:
+        with pytest.raises(ValueError, match=r"too small|broadcast"):
+            pack_floats([1.0, 2.0], np.zeros(2, dtype=np.float32), start)
 
 
 @compiled
