@@ -101,18 +101,22 @@ test: $(STAMP)  ## run the fast tests
 test-all: $(STAMP)  ## run all tests, and every property with all its examples
 	$(BIN)/python -m pytest $(TESTS) $(PARALLEL)
 
-# With all but torch, which few installations of other Pythons have at hand: what needs it is skipped.
-test-pythons:  ## run the fast tests with every other Python that pyenv or the path has
+# With all but torch, which few installations of other Pythons have at hand: what needs it is skipped. Every run upgrades all
+# packages: the newest numpy, which needs Python 3.12, is tested nowhere else. If numba does not support it yet, numba is
+# uninstalled, and the tests that need it are skipped.
+test-pythons:  ## run the fast tests with every other Python that pyenv or the path has, and the newest numpy
 	@for version in 3.12 3.13; do \
 		python=$$(command -v python$$version || ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python 2>/dev/null | tail -1 || true); \
 		if [ -z "$$python" ]; then echo "Python $$version: not found, left out"; continue; fi; \
-		echo "Python $$version: $$python"; \
-		if [ ! -e .venv-$$version/.installed ]; then \
-			"$$python" -m venv .venv-$$version; \
-			.venv-$$version/bin/python -m pip install -qq --constraint constraints.txt --editable '.[fast,gymnasium,pettingzoo,dev]' msgpack; \
-			touch .venv-$$version/.installed; \
+		venv=.venv-$$version/bin/python; \
+		[ -e $$venv ] || "$$python" -m venv .venv-$$version; \
+		$$venv -m pip install -qq --upgrade --upgrade-strategy eager --constraint constraints.txt --editable '.[fast,gymnasium,pettingzoo,pictures,dev]' msgpack; \
+		if $$venv -m pip list --outdated | grep '^numpy ' >/dev/null; then \
+			$$venv -m pip uninstall -qq --yes numba; \
+			$$venv -m pip install -qq --upgrade numpy; \
 		fi; \
-		.venv-$$version/bin/python -m pytest $(TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile fast; \
+		echo "Python $$version: $$python, numpy $$($$venv -c 'import numpy; print(numpy.__version__)')"; \
+		$$venv -m pytest $(TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile fast; \
 	done
 
 # Ten minutes in all: the budget of the tests, and what their fixtures take beside it.

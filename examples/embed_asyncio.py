@@ -54,7 +54,10 @@ class Client:
     async def move(self, obs: Obs) -> Move | None:
         shown = [*obs.of_class(Me), *obs.of_class(Rival), *obs.of_class(Coin)]
         self.writer.write(f"{obs.score:+} {shown} u, d, l or r: ".encode())
-        key = (await self.reader.readline()).decode().strip().upper()
+        try:
+            key = (await self.reader.readline()).decode().strip().upper()
+        except ConnectionError:  # the person has left, and what was written did not arrive
+            return None
         return next((move for move in Move if key and move.name.startswith(key)), None)
 
     def game_over(self, obs: Obs) -> None:

@@ -225,6 +225,20 @@ if _MISSING:
     CliRunner.invoke = _invoke_or_skip  # type: ignore[assignment, method-assign]
 
 
+@pytest.fixture(params=["compiled", "python"], scope="class")
+def loops(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The loops in C, then those in Python."""
+    from entity_env.authoring import speedups
+
+    if request.param == "compiled" and not speedups.IS_COMPILED:
+        pytest.skip("needs the module in C, which was not built here")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            patch.setattr(speedups, "IS_COMPILED", False)
+            patch.setattr("entity_env.batching.obs_batcher.gather", None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def named_nothing_before() -> Iterator[None]:
     """Forget after each test what its commands named."""

@@ -7,10 +7,12 @@
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
-/* The offset of a slot in the instances of a class; -1 without an error if the name is no slot. */
+/* Offset of a slot in the instances of a class; -1 without an error if the name is not a slot. */
 static Py_ssize_t offset_of(PyTypeObject *cls, PyObject *name) {
     PyObject *found = _PyType_Lookup(cls, name);
     if (found == NULL || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return -1;
+    /* `Small.x = Big.x` makes a descriptor an attribute of a class whose instances have no such offset. */
+    if (!PyType_IsSubtype(cls, PyDescr_TYPE(found))) return -1;
     PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
     return member->type == T_OBJECT_EX ? member->offset : -1;
 }
@@ -96,6 +98,7 @@ static int read_entities(Reader *self, PyObject **entities, Py_ssize_t count, Py
 static PyObject *reader_read(Reader *self, PyObject *args) {
     PyObject *given, *numbers;
     if (!PyArg_ParseTuple(args, "OO!", &given, &PyList_Type, &numbers)) return NULL;
+    if (given == numbers) return PyErr_Format(PyExc_ValueError, "entities and numbers must be two lists");
     PyObject *entities = PySequence_Fast(given, "entities must be a sequence");
     if (entities == NULL) return NULL;
     Py_ssize_t before = PyList_GET_SIZE(numbers);
@@ -122,12 +125,14 @@ static PyTypeObject ReaderType = {
 /* ---------------------------------------------------------------------------------------- gather */
 
 static PyTypeObject *obs_class;
-static struct { Py_ssize_t groups, actor_groups, globals, masks, hidden, metrics; } obs_at;
+typedef struct { Py_ssize_t groups, actor_groups, globals, masks, hidden, metrics; } ObsOffsets;
+static ObsOffsets obs_at;
 
 static PyObject *set_obs_class(PyObject *module, PyObject *cls) {
     static const char *const names[] = {
         "groups", "actor_groups", "global_features", "masks", "hidden", "metrics", NULL};
-    Py_ssize_t *offset = &obs_at.groups;
+    ObsOffsets found;
+    Py_ssize_t *offset = &found.groups;
     if (!PyType_Check(cls)) return PyErr_Format(PyExc_TypeError, "expected a class, got %R", cls);
     for (Py_ssize_t i = 0; names[i] != NULL; i++, offset++) {
         PyObject *name = PyUnicode_FromString(names[i]);
@@ -136,11 +141,14 @@ static PyObject *set_obs_class(PyObject *module, PyObject *cls) {
         Py_DECREF(name);
         if (*offset < 0) return PyErr_Format(PyExc_TypeError, "%s is no slot of %R", names[i], cls);
     }
+    obs_at = found; /* with the class: an earlier one must not be read by offsets of this one */
     Py_XSETREF(obs_class, (PyTypeObject *)Py_NewRef(cls));
     Py_RETURN_NONE;
 }
 
-#define MAX_COLUMNS 64
+#define FEW_COLUMNS 64
+/* The sum of two of these, or of one and the size of a list, does not overflow. */
+#define IS_INDEX(number) ((number) >= 0 && (number) <= PY_SSIZE_T_MAX / 2)
 
 /* The entities of one type; `list` holds numbers if there is a reader, else the entities. */
 typedef struct {
@@ -152,18 +160,14 @@ typedef struct {
 } Column;
 
 static int parse_columns(PyObject *given, Column *columns) {
-    if (PyTuple_GET_SIZE(given) > MAX_COLUMNS) {
-        PyErr_Format(PyExc_ValueError, "more than %d types of entities", MAX_COLUMNS);
-        return -1;
-    }
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(given); k++) {
         PyObject *cls, *reader;
         Column *column = &columns[k];
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, k), "OOO!O!nn", &cls, &reader, &PyList_Type, &column->list,
                               &PyList_Type, &column->ends, &column->before, &column->stride))
             return -1;
-        if (column->stride < 1 || (reader != Py_None && !Py_IS_TYPE(reader, &ReaderType))) {
-            PyErr_SetString(PyExc_TypeError, "a column needs a Reader or None, and a positive stride");
+        if (column->stride < 1 || !IS_INDEX(column->before) || (reader != Py_None && !Py_IS_TYPE(reader, &ReaderType))) {
+            PyErr_SetString(PyExc_TypeError, "a column needs a Reader or None, an index and a positive stride");
             return -1;
         }
         column->cls = (PyTypeObject *)cls;
@@ -182,14 +186,16 @@ static int add_entities(Column *column, PyObject **entities, Py_ssize_t count) {
 /* Adds the groups of one observation; 1 = done, 0 = it has another form, -1 = error. */
 static int add_groups(PyObject *groups, Column *columns, Py_ssize_t num_columns, Py_ssize_t acting,
                       Py_ssize_t row, PyObject *actors) {
+    Py_ssize_t j = 0; /* games mostly show types in the order of their columns */
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(groups); k++) {
         PyObject *group = PyList_GET_ITEM(groups, k);
         if (!PyList_CheckExact(group) && !PyTuple_CheckExact(group)) return 0;
-        Py_ssize_t count = PySequence_Fast_GET_SIZE(group), j = 0;
+        Py_ssize_t count = PySequence_Fast_GET_SIZE(group), tried = 0;
         if (count == 0) continue;
         PyObject **entities = PySequence_Fast_ITEMS(group);
-        while (j < num_columns && columns[j].cls != Py_TYPE(entities[0])) j++;
-        if (j == num_columns) return 0;
+        for (; tried < num_columns && columns[j].cls != Py_TYPE(entities[0]); tried++)
+            if (++j == num_columns) j = 0;
+        if (tried == num_columns) return 0;
         Column *column = &columns[j];
         if (k == acting) {
             Py_ssize_t start = column->before + PyList_GET_SIZE(column->list) / column->stride;
@@ -222,14 +228,14 @@ static Py_ssize_t acting_group(PyObject *marked, int acts) {
 
 typedef struct {
     PyObject *kinds, *globals_cls, *acting, *asking, *named;
-    Column columns[MAX_COLUMNS];
+    Column *columns;
     Py_ssize_t num_columns;
     int acts, has_globals; /* the last column is that of the global features */
 } Gathering;
 
 /* Adds one observation; 1 = done, 0 = it has another form, and nothing was added, -1 = error. */
 static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t row) {
-    /* First, because it may run Python: what is borrowed afterwards stays. */
+    /* First, because it may run Python: nothing borrowed afterwards is freed until garbage is collected. */
     int is_same = PyObject_RichCompareBool(asked, to->kinds, Py_EQ);
     if (is_same != 1) return is_same;
     PyObject *groups = SLOT(obs, obs_at.groups), *marked = SLOT(obs, obs_at.actor_groups);
@@ -251,9 +257,12 @@ static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t 
     }
     if (done != 1) return done;
     if (metrics != Py_None) {
+        /* A new tuple may start the garbage collector, and a __del__ may replace the metrics. */
+        Py_INCREF(metrics);
         PyObject *pair = Py_BuildValue("nO", row, metrics);
         int failed = pair == NULL || PyList_Append(to->named, pair);
         Py_XDECREF(pair);
+        Py_DECREF(metrics);
         if (failed) return -1;
     }
     return append_number(to->asking, row) ? -1 : 1;
@@ -281,29 +290,42 @@ static PyObject *gather(PyObject *module, PyObject *args) {
     PyObject *shown, *asked, *columns;
     Py_ssize_t first, row, count = -1;
     Gathering to;
+    Column few[FEW_COLUMNS];
     if (!PyArg_ParseTuple(args, "OOnnOpO!OpO!O!O!", &shown, &asked, &first, &row, &to.kinds, &to.acts,
                           &PyTuple_Type, &columns, &to.globals_cls, &to.has_globals, &PyList_Type, &to.acting,
-                          &PyList_Type, &to.asking, &PyList_Type, &to.named)
-        || parse_columns(columns, to.columns))
+                          &PyList_Type, &to.asking, &PyList_Type, &to.named))
         return NULL;
     to.num_columns = PyTuple_GET_SIZE(columns);
-    if (first < 0 || obs_class == NULL || to.has_globals > to.num_columns)
+    if (!IS_INDEX(first) || !IS_INDEX(row) || obs_class == NULL || to.has_globals > to.num_columns)
         return PyErr_Format(PyExc_ValueError, "gather: set_obs_class comes first; a row must not be negative");
+    to.columns = to.num_columns <= FEW_COLUMNS ? few : PyMem_New(Column, to.num_columns);
+    if (to.columns == NULL) return PyErr_NoMemory();
     shown = PySequence_Fast(shown, "shown must be a sequence");
     asked = shown == NULL ? NULL : PySequence_Fast(asked, "asked must be a sequence");
-    if (asked != NULL) count = gather_all(&to, shown, asked, first, row);
+    if (asked != NULL && !parse_columns(columns, to.columns)) count = gather_all(&to, shown, asked, first, row);
     Py_XDECREF(shown);
     Py_XDECREF(asked);
+    if (to.columns != few) PyMem_Free(to.columns);
     return count < 0 ? NULL : PyLong_FromSsize_t(count);
 }
 
 /* ----------------------------------------------------------------------------------------- pack */
 
+/* After a failed conversion: 0 = the value is not such a number; -1 = its __float__ or __index__ was
+   interrupted or failed for another reason, which is raised. */
+static int clear_if_no_number(void) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)
+        && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return -1;
+    PyErr_Clear();
+    return 0;
+}
+
 /* Converts a list; 1 = done, 2 = and some are not finite, 0 = one is no such number, -1 = error. */
 static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_float) {
     double sum = 0; /* of what is 0 for a finite number, else NaN */
     Py_ssize_t size = as_float ? sizeof(float) : sizeof(int64_t), count = PyList_GET_SIZE(numbers);
-    if (out->itemsize != size || start < 0 || (start + count) * size > out->len) {
+    if (out->itemsize != size || start < 0 || start > out->len / size - count) {
         PyErr_SetString(PyExc_ValueError, "the buffer is too small, or of another type");
         return -1;
     }
@@ -322,10 +344,7 @@ static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_
             failed = number == -1 && PyErr_Occurred();
         }
         Py_DECREF(value);
-        if (failed) {
-            PyErr_Clear();
-            return 0;
-        }
+        if (failed) return clear_if_no_number();
     }
     return sum == 0 ? 1 : 2;
 }

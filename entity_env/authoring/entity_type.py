@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import struct
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, Flag
 from functools import cache, cached_property, partial
 from keyword import iskeyword
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -228,11 +228,7 @@ def fits_float32(value: object) -> bool:
     """Tells whether `value` is a number (or bool) that float32 can hold, infinities included."""
     if not isinstance(value, float | int | np.number | np.bool_):
         return False
-    try:
-        struct.pack("f", value)
-    except (struct.error, OverflowError, TypeError):
-        return False
-    return True
+    return pack_floats([value], np.empty(1, dtype=np.float32)) != NO_NUMBER
 
 
 def entity_type(cls: type) -> EntityType:
@@ -378,6 +374,36 @@ def without_none(kind: object) -> Any:  # noqa: ANN401 - any type
     return typing.Union[some] if len(some) < len(parts) else None  # noqa: UP007 - as a call
 
 
+def without_aliases(kind: Any, within: tuple[object, ...] = ()) -> Any:  # noqa: ANN401 - any type
+    """The type with the value of each alias, as of `type Speed = float`, in place of the alias.
+
+    Looks into `Annotated`, unions and tuples. `NDArray` is such an alias since numpy 2.5. An alias
+    that contains itself, or has another number of arguments than parameters, is left.
+
+    Raises:
+        NameError: the value of an alias, which is evaluated here, names an unknown type.
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    alias = kind if origin is None else origin
+    if not isinstance(alias, type) and hasattr(alias, "__value__"):
+        value, parameters = alias.__value__, alias.__type_params__
+        if alias in within or (args and len(args) != len(parameters)):
+            return kind
+        used = getattr(value, "__parameters__", ())
+        if args and used:  # in another order, perhaps
+            given = dict(zip(parameters, args, strict=True))
+            value = value[tuple(given[each] for each in used)]
+        return without_aliases(value, (*within, alias))
+    if origin is typing.Annotated:
+        return typing.Annotated[(without_aliases(args[0], within), *args[1:])]
+    if origin not in (tuple, typing.Union, types.UnionType):
+        return kind
+    parts = tuple(without_aliases(each, within) for each in args)
+    if all(map(is_, parts, args)):
+        return kind
+    return types.GenericAlias(tuple, parts) if origin is tuple else typing.Union[parts]  # noqa: UP007 - as a call
+
+
 def array_shape(kind: object) -> tuple[int, ...] | None:
     """The shape of `Annotated[np.ndarray, 3]` or `Annotated[NDArray[np.float32], (3, 3)]`; None for
     any other type."""
@@ -416,9 +442,10 @@ def declared_fields(cls: type) -> dict[str, Any]:
 
 
 def resolved_hints(cls: type) -> dict[str, Any]:
-    """The types of a class's fields, by name."""
+    """The types of a class's fields, by name, without aliases."""
     try:
-        return typing.get_type_hints(cls, include_extras=True)
+        hints = typing.get_type_hints(cls, include_extras=True)
+        return {name: without_aliases(kind) for name, kind in hints.items()}
     except NameError as error:
         raise SchemaError(
             f"{cls.__name__}: the annotation {error.name!r} cannot be resolved; "

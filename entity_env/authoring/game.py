@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkabl
 
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.agent import Agent, one_per_seat
+from entity_env.authoring.entity_type import without_aliases
 from entity_env.authoring.game_traceback import stack_of
 from entity_env.authoring.local_run import AFTER_NONE, AgentRun, Turn, Watch
 from entity_env.authoring.schema import Schema
@@ -434,12 +435,12 @@ def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Pa
 
 def _evaluated(annotation: object, play: Callable[..., None], where: str) -> object:
     """The annotation of a setting; that of `agent` may name what only type checkers import."""
-    if not isinstance(annotation, str):
-        return annotation
-    function = inspect.unwrap(play.func if isinstance(play, partial) else play)
-    names = getattr(function, "__globals__", None) or type(function).__call__.__globals__
     try:
-        return eval(annotation, dict(names))
+        if isinstance(annotation, str):
+            function = inspect.unwrap(play.func if isinstance(play, partial) else play)
+            names = getattr(function, "__globals__", None) or type(function).__call__.__globals__
+            return without_aliases(eval(annotation, dict(names)))
+        return without_aliases(annotation)
     except NameError as error:
         raise SchemaError(
             f"{where}: the annotation {annotation!r} names {error.name!r}, which its module lacks"

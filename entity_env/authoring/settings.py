@@ -16,8 +16,8 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 def parse_setting(text: str, annotation: object, where: str) -> object:
     """The value that `text` means for an argument of this annotation.
 
-    Understands int, float, bool, str, Enums (by member name), `Literal`, and unions of those with
-    None.
+    Understands int, float, bool, str, Enums (by member name), `Literal`, unions of those with None,
+    and `Annotated` of any of them.
     """
     for kind in _kinds(annotation):
         try:
@@ -67,8 +67,11 @@ def is_plain_setting(value: object, annotation: object) -> bool:
 def _kinds(annotation: object) -> tuple[Any, ...]:
     if annotation is inspect.Parameter.empty:
         return (Any,)
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return typing.get_args(annotation)
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _kinds(args[0])
+    if origin in (typing.Union, types.UnionType):
+        return tuple(kind for each in args for kind in _kinds(each))
     return (annotation,)
 
 

@@ -6,7 +6,7 @@ games are read by generated Python, with the same results and more slowly (`benc
 
 from __future__ import annotations
 
-import struct
+from array import array
 from math import isfinite
 from typing import Any, Final
 
@@ -35,14 +35,19 @@ def pack_floats(numbers: list[Any], out: NDArray[np.float32], start: int = 0) ->
     Returns:
         `FINITE`; `NOT_FINITE` if one is not, as float32; `NO_NUMBER` if one is no real number, in
         which case some are not written.
+
+    Raises:
+        Exception: raised by a `__float__`, except TypeError, ValueError and OverflowError.
     """
     if IS_COMPILED:
         return _speedups.pack_floats(numbers, out, start)
     try:
-        # Not out[:] = numbers, which takes None for NaN and "1" for 1.
-        struct.pack_into(f"{len(numbers)}f", out.data, start * 4, *numbers)
-    except (struct.error, TypeError, OverflowError):
+        # Not out[:] = numbers, which takes None for NaN and "1" for 1; nor struct.pack, which
+        # replaces a KeyboardInterrupt in a __float__ by its own error.
+        packed = array("f", numbers)
+    except (TypeError, ValueError, OverflowError):
         return NO_NUMBER
+    out[start : start + len(numbers)] = packed
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.add.reduce(out[start : start + len(numbers)])
     # One number that is not finite makes the sum so, and a sum is cheaper to check.

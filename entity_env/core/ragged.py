@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     import torch
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+_MAX_INT64: Final = np.iinfo(np.int64).max
+_MAX_ROWS: Final = _MAX_INT64 // 8
+"""Rows of one array of int64, such as `row_index`."""
 
 
 class RaggedTensor(NamedTuple):
@@ -54,20 +58,20 @@ class RaggedArray(Generic[Scalar]):
     def __init__(self, values: NDArray[Scalar], lengths: ArrayLike) -> None:
         counts = np.asarray(lengths)
         if counts.ndim != 1 or (
-            counts.size and (counts.dtype.kind not in "iu" or counts.min() < 0)
+            counts.size and (counts.dtype.kind not in "iu" or np.minimum.reduce(counts) < 0)
         ):
             raise SchemaError(
                 "lengths must be one-dimensional integers and none of them negative: "
                 f"got shape {counts.shape}, {counts.dtype}"
             )
-        self.values = values
-        self.lengths: NDArray[np.int64] = counts.astype(np.int64, copy=False)
-        total = int(self.lengths.sum())
+        total = _total(counts, int(np.maximum.reduce(counts))) if counts.size else 0
         if total != len(values):
             raise SchemaError(
                 f"lengths add up to {total} rows, but values has {len(values)}: "
                 "pass one length per sequence, in the order of the rows"
             )
+        self.values = values
+        self.lengths: NDArray[np.int64] = counts.astype(np.int64, copy=False)
 
     @classmethod
     def unchecked(cls, values: NDArray[Scalar], lengths: NDArray[np.int64]) -> RaggedArray[Scalar]:
@@ -183,14 +187,24 @@ class RaggedArray(Generic[Scalar]):
         self,
         index: int | np.integer | slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_],
     ) -> NDArray[Scalar] | RaggedArray[Scalar]:
-        """Rows of one sequence (an int), or a `RaggedArray` of several (indices, mask, slice)."""
+        """Rows of one sequence (an int), or a `RaggedArray` of several (indices, mask, slice).
+
+        Raises:
+            SchemaError: the chosen sequences have more rows together than an array can have.
+        """
         if isinstance(index, int | np.integer):
             i = range(len(self))[index]
             return self.values[self.offsets[i] : self.offsets[i + 1]]
         chosen = np.arange(len(self))[index]
         lengths = self.lengths[chosen]
+        total = _total(lengths, len(self.values))
+        if total > _MAX_ROWS:
+            raise SchemaError(
+                f"the {len(lengths)} chosen sequences have {total} rows together, at most "
+                f"{_MAX_ROWS} fit into an array: choose fewer"
+            )
         shift = np.repeat(self.offsets[chosen] - _starts(lengths), lengths)
-        return RaggedArray(self.values[shift + np.arange(len(shift))], lengths)
+        return RaggedArray.unchecked(self.values[shift + np.arange(len(shift))], lengths)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RaggedArray):
@@ -221,6 +235,17 @@ def chosen_rows(rows: object, num_rows: int, what: str) -> NDArray[np.int64]:
             f"bools: {problem}"
         )
     return index
+
+
+def _total(lengths: NDArray[np.integer], longest: int) -> int:
+    """The exact sum of lengths from 0 to `longest`.
+
+    `lengths.sum()` wraps modulo 2**64, and so does the size that `np.repeat` allocates before it
+    writes all rows.
+    """
+    if longest * len(lengths) <= _MAX_INT64:
+        return int(np.add.reduce(lengths))
+    return sum(lengths.tolist())
 
 
 def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

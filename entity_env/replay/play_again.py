@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Protocol
 
 from entity_env.agents.policy_agent import PolicyAgent
@@ -244,10 +243,12 @@ class ReplayAgent(PolicyAgent):
             if frame.f_code is PolicyAgent.act_async.__code__ and frame.f_back is not None:
                 frame = frame.f_back
             debugger = pdb.Pdb()
-            # Stops at the next line of the game, not in what `act_async` calls before.
-            vars(debugger)["set_step"] = partial(debugger.set_next, frame)
             debugger.set_trace(frame)
-            del vars(debugger)["set_step"]
+            # Stop at the next line of the game, not in what `act_async` calls before. Tracing would
+            # stop in `set_next` itself.
+            sys.settrace(None)
+            debugger.set_next(frame)
+            sys.settrace(debugger.trace_dispatch)
         return answer
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:

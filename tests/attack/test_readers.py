@@ -222,6 +222,7 @@ SHAPED: dict[str, Mutate] = {
     "tar": tar_of,
     "goal.npy": npy_of,
     "start.npz": npz_of,
+    "dataset": npz_of,
 }
 """Mutations that keep what is around the mutated part right, so that readers get that far."""
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
 from enum import Flag, IntFlag
-from typing import Annotated, Any, Literal, TypeAlias
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal, Optional, TypeAlias, TypeVar
 
 import numpy as np
 import pytest
+import typing_extensions
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env import Features, Game, Obs, SchemaError
+from entity_env import Features, Game, Obs, SchemaError, UsageError
 from entity_env.agents import Agent, RandomAgent
 from entity_env.authoring.entity_type import entity_type
+from entity_env.authoring.load_module import execute_file
 from entity_env.check import check_game
 from entity_env.check.violations import obs_violations
 from entity_env.vec import VecEnv
@@ -108,6 +114,14 @@ PLAIN: dict[str, Case] = {
 }
 FIELDS = st.sampled_from(sorted(PLAIN))
 
+ALIASES: list[Callable[..., Any]] = [
+    module.TypeAliasType
+    for module in (untyped(typing), untyped(typing_extensions))
+    if hasattr(module, "TypeAliasType")  # typing has it since Python 3.12
+]
+"""What `type Name = value` calls."""
+U, V = map(untyped(TypeVar), "UV")
+
 
 @st.composite
 def things(draw: st.DrawFn) -> tuple[Any, list[str], list[float]]:
@@ -118,8 +132,11 @@ def things(draw: st.DrawFn) -> tuple[Any, list[str], list[float]]:
         field, value = f"f{i}", draw(values)
         told = numbers(value)
         shown = [f"{field}{name}" for name in names]
-        if kind is not Mode and draw(st.booleans()):
-            kind, is_there = untyped(kind) | None, draw(st.booleans())
+        optional = kind is not Mode and draw(st.booleans())
+        for alias in draw(st.lists(st.sampled_from(ALIASES), max_size=2)):
+            kind = alias("Alias", kind)
+        if optional:
+            kind, is_there = Optional[untyped(kind)], draw(st.booleans())  # noqa: UP045 - as a call
             shown = [f"has_{field}", *shown]
             told = [1.0, *told] if is_there else [0.0] * len(shown)
             value = value if is_there else None
@@ -306,3 +323,88 @@ def test_what_is_not_there_is_not_described() -> None:
     seen = SeenEntity(0, "Ship", there.astype(np.float64), names=kind.features)
     assert (seen.status, seen.target, seen.has_fuel) == ("BURNING|FROZEN", [1.0, 2.0], 1.0)
     assert describe_features(["has_key", "x"], [0.0, 1.0]) == "has_key=0 x=1"
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_arguments_of_an_alias_reach_its_value(alias: Callable[..., Any]) -> None:
+    swapped = alias("Swapped", untyped(tuple)[V, U], type_params=(U, V))
+    array = alias("Array", untyped(np.ndarray)[Any, untyped(np.dtype)[U]], type_params=(U,))
+    speed = alias("Speed", float)
+    cls = make_dataclass(
+        "Car",
+        [
+            ("pair", swapped[speed, Stance]),
+            ("nested", untyped(tuple)[speed, swapped[int, bool] | None]),
+            ("sizes", Annotated[array[np.float32], 2]),
+            ("bare", Annotated[array, "of two", (2,)]),
+        ],
+    )
+    assert entity_type(cls).features == (
+        *(f"pair.0.is_{member.name}" for member in Stance),
+        "pair.1",
+        *("nested.0", "nested.has_1", "nested.1.0", "nested.1.1"),
+        *("sizes.0", "sizes.1", "bare.0", "bare.1"),
+    )
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_aliases_without_features_are_named(alias: Callable[..., Any]) -> None:
+    pair = alias("Pair", untyped(tuple)[U, V], type_params=(U, V))
+    for kind, named in (
+        (alias("Name", str), "type str"),
+        (alias("Names", untyped(tuple)[float, alias("Name", str)]), "'x.1' of type str"),
+        (pair, "type ~U"),
+        (pair[int], r"type Pair\[int\]"),
+    ):
+        with pytest.raises(SchemaError, match=f"{named} cannot become features"):
+            entity_type(make_dataclass("Car", [("x", kind)]))
+
+
+TYPE_STATEMENTS = """
+from dataclasses import dataclass
+from tests.helpers.strategies import Move
+
+type Speed = float
+type Maybe[T] = T | None
+type Endless = tuple[Endless, int]
+type Missing = Nowhere
+
+@dataclass
+class Car:
+    speed: Maybe[Speed]
+    move: "Maybe[Move]"
+
+@dataclass
+class Snake:
+    tail: Endless
+
+@dataclass
+class Ghost:
+    house: Missing
+
+def play(agent, *, seed, size: Maybe[Speed] = 3, first: "Maybe[Move]" = None): ...
+
+def haunt(agent, *, seed, house: Missing = 3): ...
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs the type statement of Python 3.12")
+def test_type_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, name = tmp_path / "type_statements.py", "type_statements"
+    file.write_text(TYPE_STATEMENTS)
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))  # removed again after the test
+    module = execute_file(name, file)
+    moves = [f"move.is_{member.name}" for member in Move]
+    assert entity_type(module.Car).features == ("has_speed", "speed", "has_move", *moves)
+    with pytest.raises(SchemaError, match=r"'tail\.0' of type Endless cannot become features"):
+        entity_type(module.Snake)
+    with pytest.raises(SchemaError, match="Ghost: the annotation 'Nowhere' cannot be resolved"):
+        entity_type(module.Ghost)
+    game = Game(module.play, entities=(module.Car,), actions=(Move,))
+    chosen = game.with_settings(size="0.5", first="UP")
+    assert chosen.settings == {"size": 0.5, "first": Move.UP}
+    assert chosen.with_settings(size=2, first=None).settings == {"size": 2, "first": None}
+    with pytest.raises(UsageError, match="setting 'size' needs float or none, got 'wide'"):
+        game.with_settings(size="wide")
+    with pytest.raises(SchemaError, match=r"house: .* names 'Nowhere', which its module lacks"):
+        Game(module.haunt, entities=(module.Car,), actions=(Move,))

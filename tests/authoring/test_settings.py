@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal, Optional, Union
 
 import pytest
 
@@ -34,6 +34,8 @@ EMPTY = inspect.Parameter.empty
         ("6", int | None, 6),
         ("0.5", Union[int, float], 0.5),  # noqa: UP007 - users write it
         ("6", int | str, 6),
+        ("6", Annotated[int, "cells"], 6),
+        ("none", Annotated[int | None, "cells"] | None, None),
         ("six", int | str, "six"),
         ("six", Any, "six"),
         ("six", EMPTY, "six"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, make_dataclass
 from enum import Enum
 from typing import Any
 
@@ -16,6 +16,7 @@ from entity_env import (
     ActionType,
     Categorical,
     Continuous,
+    Game,
     GlobalCategorical,
     Obs,
     Schema,
@@ -23,11 +24,11 @@ from entity_env import (
     SelectEntity,
     VecObs,
 )
-from entity_env.authoring import speedups
+from entity_env.agents import Agent
 from entity_env.authoring.to_observation import to_observation
-from entity_env.batching import obs_batcher
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.batching.observation_batcher import ObservationBatcher
+from entity_env.vec import VecEnv
 from tests.helpers.batches import assert_same, assert_shows, finish
 from tests.helpers.strategies import (
     CALL,
@@ -361,18 +362,6 @@ def added_both_ways(schema: Schema, shown: Sequence[Obs | None], asked: Sequence
         assert_same(finish(fast), finish(slow))
 
 
-@pytest.fixture(params=["compiled", "python"], scope="class")
-def loops(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The loops in C, then those in Python."""
-    if request.param == "compiled" and not speedups.IS_COMPILED:
-        pytest.skip("needs the module in C, which was not built here")
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "python":
-            patch.setattr(speedups, "IS_COMPILED", False)
-            patch.setattr(obs_batcher, "gather", None)
-        yield
-
-
 @pytest.mark.usefixtures("loops")
 class TestEqualsTheLongWay:
     @FEW
@@ -437,6 +426,45 @@ class TestEqualsTheLongWay:
         writer = ObsBatcher(PLAIN)
         writer.add_all([frozen, Obs().actors([head])], [(ACT,), (ACT,)])
         assert finish(writer).features["Head"].values.tolist() == [[1, 1], [5, 1]]
+
+
+def many_types(count: int) -> list[type]:
+    return [make_dataclass(f"Kind{i}", [("x", float)], slots=True) for i in range(count)]
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("count", [63, 64, 65, 300])
+class TestManyTypes:
+    def test_of_one_observation(self, count: int) -> None:
+        kinds = many_types(count)
+        shown = [
+            Obs().entities([kinds[0](i)]).actors([kinds[-1](i), kinds[-1](2)]).globals(Clock(i))
+            for i in range(3)
+        ]
+        added_both_ways(Schema(tuple(kinds), (ACT,), Clock), shown, [(ACT,)] * len(shown))
+
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    def test_of_a_game(self, count: int, num_workers: int) -> None:
+        kinds = many_types(count)
+
+        def play(agent: Agent, *, seed: int) -> None:
+            for turn in range(4):
+                obs = Obs()
+                for i, kind in enumerate(kinds):
+                    obs.entities([kind(float(i))] * ((i + turn) % 3))
+                if agent.act(obs, Move) is None:
+                    return
+            agent.game_over()
+
+        game = Game(play, entities=tuple(kinds), actions=(Move,))
+        with VecEnv(game, 2, num_workers) as vec:
+            batch = vec.reset()
+            for turn in range(4):
+                for i in range(count):
+                    rows = batch.features[f"Kind{i}"]
+                    assert rows.lengths.tolist() == [(i + turn) % 3] * 2
+                    assert rows.values.tolist() == [[i]] * ((i + turn) % 3 * 2)
+                batch = vec.act({"Move": np.zeros(2, dtype=np.int64)})
 
 
 @pytest.mark.usefixtures("loops")

@@ -152,6 +152,7 @@ def test_arrays_are_kept() -> None:
     assert array.values is values
     assert array.lengths is lengths
     assert RaggedArray(values, lengths.astype(np.int32)).lengths.dtype == np.int64
+    assert RaggedArray(values[:0], np.array([], dtype=np.str_)).lengths.dtype == np.int64
 
 
 def test_rows_without_a_width_take_it_from_the_others() -> None:
@@ -181,6 +182,41 @@ def test_says_what_it_is() -> None:
 def test_lengths_that_do_not_fit_are_refused(lengths: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(SchemaError, match=message):
         RaggedArray(np.zeros(3), lengths)
+
+
+@st.composite
+def hostile_lengths(draw: st.DrawFn) -> tuple[int, NDArray[Any]]:
+    """A number of rows, and lengths whose sum is often equal to it only modulo 2**64."""
+    lengths = draw(st.lists(st.integers(0, 3), max_size=4))
+    num_rows = sum(lengths)
+    lengths += draw(st.sampled_from([[], [2**62] * 4, [2**63 - 1] * 2 + [2], [2**63] * 2]))
+    lengths += draw(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=1))
+    wide = max(lengths, default=0) >= 2**63
+    if wide:
+        lengths = [abs(length) for length in lengths]
+    shuffled = draw(st.permutations(lengths))
+    return num_rows, np.array(shuffled, dtype=np.uint64 if wide else np.int64)
+
+
+@given(hostile_lengths())
+def test_lengths_are_added_up_exactly(case: tuple[int, NDArray[Any]]) -> None:
+    num_rows, lengths = case
+    exact = lengths.tolist()
+    values = np.zeros((num_rows, 0), dtype=np.bool_)
+    if min(exact, default=0) >= 0 and sum(exact) == num_rows:
+        assert RaggedArray(values, lengths).lengths.tolist() == exact
+    else:
+        with pytest.raises(SchemaError, match=r"none of them negative|lengths add up to"):
+            RaggedArray(values, lengths)
+
+
+def test_rows_without_memory_are_counted_exactly() -> None:
+    values = np.zeros((2**60, 0), dtype=np.bool_)  # no bytes, so there can be this many
+    with pytest.raises(SchemaError, match=f"add up to {17 * 2**60} rows"):
+        RaggedArray(values, [2**60] * 17)
+    array = RaggedArray(values, [2**60])
+    with pytest.raises(SchemaError, match=f"16 chosen sequences have {2**64} rows together"):
+        array[[0] * 16]
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:

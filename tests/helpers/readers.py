@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from entity_env.agents.imitation import Dataset
 from entity_env.agents.rogue_net import load_checkpoint, read_network
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_from_bytes
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
@@ -142,6 +143,12 @@ def _azul(content: bytes, _: Path) -> object:
     return GameState.from_dict(data)
 
 
+def _dataset(content: bytes, place: Path) -> object:
+    path = place / "decisions.npz"
+    path.write_bytes(content)
+    return Dataset.load(path)
+
+
 def _plain(
     read: Callable[[bytes, str], object], error: type[EntityEnvError], *seeds: Path
 ) -> Reader:
@@ -177,6 +184,7 @@ READERS: Final[dict[str, Reader]] = {
     "msgpack": _plain(read_blob, CheckpointError, _ENN / _ENN_NAMES[0] / FILES[2]),
     **{name: _enn(name) for name in FILES},
     "tar": Reader(_archive, CheckpointError, _contents(_ENN / "trained_multisnake.roguenet")),
+    "dataset": Reader(_dataset, UsageError, _contents(GOOD / "decisions.npz")),
     "azul": Reader(_azul, SchemaError, _contents(GOOD / "azul.json")),
 }
 """By the name of the folder in `tests/data/corpus/broken`."""

@@ -345,6 +345,7 @@ def test_films_show_one_side_unless_all_is_known_to_all(tmp_path: Path) -> None:
     assert is_open.film == list(range(len(turns)))
     assert data_of(is_open.html())["viewer"] is None
     assert len(one_sided.svg()) < len(is_open.svg())
+    pytest.importorskip("PIL")
     for name, animation in (("one.gif", one_sided), ("all.gif", is_open)):
         animation.write(tmp_path / name)
     assert (tmp_path / "one.gif").stat().st_size < (tmp_path / "all.gif").stat().st_size

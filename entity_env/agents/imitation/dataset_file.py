@@ -38,6 +38,8 @@ _KEY: Final = b"entity_env.dataset"
 _MAX_FILE_BYTES: Final = 1 << 32
 _MAX_BYTES: Final = 1 << 34
 """Of all arrays together, which a file can hold a thousand times as short."""
+_MAX_ROWS: Final = _MAX_BYTES // 8
+"""Of one array: each has an index in int64 as soon as the dataset is used."""
 _MAX_HEADER_BYTES: Final = 1 << 24
 _MAX_ARRAYS: Final = 1 << 16
 _DIALECT: Final = (1, 0), (2, 0)
@@ -215,6 +217,8 @@ class _Archive:
         is_plain = not is_fortran and not dtype.hasobject and all(size >= 0 for size in shape)
         if not is_plain or prod(shape) * dtype.itemsize != len(content):
             raise SchemaError(f"array {name!r} has {len(content)} bytes for {shape} {dtype}")
+        if shape and shape[0] > _MAX_ROWS:  # rows without features take no bytes
+            raise SchemaError(f"array {name!r} has {shape[0]} rows, at most {_MAX_ROWS} are read")
         return content, shape, dtype
 
 

@@ -2,16 +2,24 @@ import json
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from numpy.typing import NDArray
 
-from entity_env import Game, GlobalCategoricalActionSpace, RaggedArray, SchemaError, UsageError
-from entity_env.agents import RandomAgent
+from entity_env import (
+    Game,
+    GlobalCategoricalActionSpace,
+    Obs,
+    RaggedArray,
+    SchemaError,
+    UsageError,
+)
+from entity_env.agents import Agent, RandomAgent
 from entity_env.agents.imitation import Dataset, DatasetRecorder, dataset_file
 from entity_env.authoring.local_run import Turn
 from entity_env.core.action_request import questions
@@ -19,6 +27,7 @@ from entity_env.core.space_json import Spaces
 from entity_env.errors import MissingExtraError, ProtocolError
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake
 from tests.agents.imitation.decisions import (
+    Go,
     assert_same_dataset,
     dots,
     dots_dataset,
@@ -278,11 +287,22 @@ def test_nothing_but_a_dataset_is_replaced(tmp_path: Path) -> None:
         dataset.save(tmp_path / "a" / "x.npz")
 
 
+def with_wrapping_sum(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Other lengths, whose sum modulo 2**64 is the same."""
+    hostile = np.zeros_like(lengths)
+    hostile[:4] = 2**62
+    hostile[4] = lengths.sum()
+    return hostile
+
+
 TAMPERED: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("chosen/Go.values", "chose [345]", lambda values: values + 3),
     ("chosen/Go.values", "needs int64", lambda values: values.astype(np.int32)),
     ("chosen/Go.lengths", "lengths", lambda lengths: -lengths),
     ("chosen/Go.lengths", "add up to", lambda lengths: lengths * 2),
+    ("chosen/Go.lengths", "add up to", with_wrapping_sum),
+    ("features/Dot.lengths", "add up to", with_wrapping_sum),
+    ("actors/Go.lengths", "add up to", with_wrapping_sum),
     ("actors/Go.values", "another actor", lambda values: values - 1),
     ("actors/Go.values", "names entity 9", lambda values: values * 0 + 9),
     ("features/Dot.values", "finite", lambda values: values * np.nan),
@@ -309,6 +329,31 @@ def test_a_tampered_file_is_one_error(
         arrays = {key: found[key] for key in found.files}
     np.savez(path, **{**arrays, name: change(arrays[name])})
     with pytest.raises(UsageError, match=rf"(?s)x\.npz is .*{problem}"):
+        Dataset.load(path)
+
+
+@dataclass
+class Wall:
+    """Without features: its rows take no bytes, however many there are."""
+
+
+def test_rows_without_features_are_bounded(tmp_path: Path) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        for _ in range(20):
+            if agent.act(Obs(0.0).entities([Wall()]), Go) is None:
+                return
+        agent.game_over(Obs(0.0))
+
+    path = tmp_path / "x.npz"
+    recorder = DatasetRecorder()
+    Game(play, entities=(Wall,), actions=(Go,)).run(RandomAgent(0), watch=recorder)
+    recorder.dataset().save(path)
+    with np.load(path) as found:
+        arrays: dict[str, Any] = {key: found[key] for key in found.files}
+    arrays["features/Wall.values"] = np.zeros((2**40, 0), dtype=np.float32)
+    arrays["features/Wall.lengths"][:] = [2**40] + [0] * 19
+    np.savez(path, **arrays)
+    with pytest.raises(UsageError, match=f"has {2**40} rows, at most"):
         Dataset.load(path)
 
 
