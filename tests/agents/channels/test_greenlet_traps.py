@@ -355,7 +355,10 @@ class TestOtherThread:
         env = env_of(play, transport)
         env.reset()
         assert isinstance(errors[0], ProtocolError)
-        assert "asked from outside its game" in str(errors[0])
+        message = str(errors[0])
+        assert "asked from outside its game" in message
+        assert "call act and game_over in the thread that runs play" in message
+        assert "transport" not in message  # none of them allows it
         env.close()
 
 
